@@ -1,0 +1,222 @@
+"""The launcher's bulletin board: one page per rank that everybody of a job may read.
+
+It is a memfd of the launcher, which workers open as /proc/<launcher>/fd/<n>: it has no name that
+could leak after `kill -9`, and needs no inherited descriptor that a wrapper script could close.
+Every word has exactly one writer and is 8 bytes, aligned, so that no reader sees half of it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.errors import StartError, UsageError
+
+_MAGIC = 0x4641_5242_4F41_5244  # "FARBOARD"
+_LAYOUT = 1
+_HEADER_BYTES = 64
+POST_BYTES = 4096
+"""The longest payload of one post."""
+FAILURE_BYTES = 2048
+"""The longest text of a failure note; longer ones are cut."""
+
+# One rank's record, in words of 8 bytes. The launcher writes the first two, the worker the rest.
+_PID, _EXIT = 0, 1
+_STEP = 8
+_FAIL_LENGTH, _FAIL_TIME, _FAIL_SECONDARY, _FAIL_TEXT = 9, 10, 11, 16
+_POST = _FAIL_TEXT + FAILURE_BYTES // 8
+_POST_ROUND, _POST_LENGTH, _POST_CRC, _POST_TEXT = 0, 1, 2, 8
+_POST_WORDS = _POST_TEXT + POST_BYTES // 8
+_RECORD_WORDS = _POST + 2 * _POST_WORDS
+# Zero means "still running", so that exit statuses are shifted away from it.
+_EXIT_SHIFT = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a worker wrote about its own end."""
+
+    time_ns: int
+    """Wall-clock time of the failure, comparable between ranks of one host."""
+    text: str
+    """Such as `ValueError: bad loss (train.py:12)`."""
+    secondary: bool
+    """True when the worker failed only because another one had."""
+
+
+class Board:
+    """Posts, steps, failures and exit statuses of all ranks of one launch, in shared memory."""
+
+    def __init__(self, fd: int, path: str, *, size: int | None = None, owner: bool = False) -> None:
+        # The descriptor stays open in the owner only: it is what the path of the board leads to.
+        self._fd: int | None = fd if owner else None
+        self._owner = owner
+        self.path = path
+        self._map = mmap.mmap(fd, 0)
+        self._bytes = memoryview(self._map)
+        self._words = self._bytes.cast("q")
+        if size is not None:
+            self._words[1], self._words[2] = _LAYOUT, size
+            self._words[0] = _MAGIC
+        if self._words[0] != _MAGIC or self._words[1] != _LAYOUT:
+            self.close()
+            raise StartError(
+                f"FARANDOLE_BOARD={path} is not a board of this version of Farandole. "
+                "Use one installation for the launcher and all workers."
+            )
+        self.size = self._words[2]
+
+    @classmethod
+    def create(cls, size: int) -> Board:
+        """Make a board for `size` ranks, in the process that keeps it alive."""
+        length = _HEADER_BYTES + size * _RECORD_WORDS * 8
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("farandole-board", os.MFD_CLOEXEC)
+            path = f"/proc/{os.getpid()}/fd/{fd}"
+        else:
+            fd, path = tempfile.mkstemp(prefix="farandole-board-")
+        try:
+            os.ftruncate(fd, length)
+            return cls(fd, path, size=size, owner=True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def open(cls, path: str) -> Board:
+        """Open the board at the path that the launcher gave."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise StartError(
+                f"The launcher's board {path} cannot be opened ({error.strerror}): the launcher "
+                "has ended, or this worker runs in another container or as another user. "
+                "Start workers and launcher on one host, as one user, in one container."
+            ) from error
+        try:
+            return cls(fd, path)
+        except ValueError as error:  # an empty or foreign file cannot be mapped
+            raise StartError(f"FARANDOLE_BOARD={path} is not a board: {error}.") from error
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the memory; in the process that made the board, end it."""
+        if self._map.closed:
+            return
+        self._words.release()
+        self._bytes.release()
+        self._map.close()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+            if not self.path.startswith("/proc/"):
+                Path(self.path).unlink(missing_ok=True)
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The launcher's words
+
+    def note_pid(self, rank: int, pid: int) -> None:
+        """Write a worker's process id (launcher only)."""
+        self._words[self._record(rank) + _PID] = pid
+
+    def note_exit(self, rank: int, code: int) -> None:
+        """Write how a worker ended: its exit code, or minus the signal (launcher only)."""
+        self._words[self._record(rank) + _EXIT] = code + _EXIT_SHIFT
+
+    def pid(self, rank: int) -> int | None:
+        """Read a worker's process id; None when nobody noted it."""
+        return self._words[self._record(rank) + _PID] or None
+
+    def exit_code(self, rank: int) -> int | None:
+        """Read how a worker ended (minus the signal where one ended it); None while it runs."""
+        word = self._words[self._record(rank) + _EXIT]
+        return word - _EXIT_SHIFT if word else None
+
+    # Each worker's own words
+
+    def post(self, rank: int, round: int, payload: bytes) -> None:
+        """Put up this rank's payload of a round, in place of its payload of two rounds before.
+
+        A round is a barrier: who posts round k + 2 has seen everybody's post of round k + 1, and
+        everybody had read round k before posting that.
+        """
+        if len(payload) > POST_BYTES:
+            raise UsageError(f"A post of {len(payload)} bytes is longer than {POST_BYTES}.")
+        start = self._post(rank, round)
+        words = self._words
+        # Unpublish first, so that a reader who looks in between finds nothing.
+        words[start + _POST_ROUND] = 0
+        text = (start + _POST_TEXT) * 8
+        self._bytes[text : text + len(payload)] = payload
+        words[start + _POST_LENGTH] = len(payload)
+        words[start + _POST_CRC] = zlib.crc32(payload)
+        words[start + _POST_ROUND] = round + 1
+
+    def posted(self, rank: int, round: int) -> bytes | None:
+        """Read a rank's payload of a round; None when it has not been posted."""
+        start = self._post(rank, round)
+        words = self._words
+        if words[start + _POST_ROUND] != round + 1:
+            return None
+        length = words[start + _POST_LENGTH]
+        text = (start + _POST_TEXT) * 8
+        payload = bytes(self._bytes[text : text + length])
+        # Not every processor shows stores in the order in which they were made: a payload that
+        # has not arrived whole counts as not posted, and the reader looks again.
+        return payload if zlib.crc32(payload) == words[start + _POST_CRC] else None
+
+    def rounds(self, rank: int) -> int:
+        """Count the rounds that a rank has posted; the number of its next one."""
+        return max(self._words[self._post(rank, round) + _POST_ROUND] for round in (0, 1))
+
+    def note_failure(self, rank: int, text: str, *, time_ns: int, secondary: bool = False) -> None:
+        """Write why this worker is about to end. The first note stays."""
+        start = self._record(rank)
+        if self._words[start + _FAIL_LENGTH]:
+            return
+        payload = text.encode(errors="replace")[:FAILURE_BYTES]
+        place = (start + _FAIL_TEXT) * 8
+        self._bytes[place : place + len(payload)] = payload
+        self._words[start + _FAIL_TIME] = time_ns
+        self._words[start + _FAIL_SECONDARY] = int(secondary)
+        self._words[start + _FAIL_LENGTH] = len(payload)
+
+    def failure(self, rank: int) -> Failure | None:
+        """Read a worker's failure note; None when it left none."""
+        start = self._record(rank)
+        length = self._words[start + _FAIL_LENGTH]
+        if not length:
+            return None
+        place = (start + _FAIL_TEXT) * 8
+        return Failure(
+            time_ns=self._words[start + _FAIL_TIME],
+            # A long text may be cut inside a letter.
+            text=bytes(self._bytes[place : place + length]).decode(errors="ignore"),
+            secondary=bool(self._words[start + _FAIL_SECONDARY]),
+        )
+
+    def note_step(self, rank: int, step: int) -> None:
+        """Write how many steps this worker has made."""
+        self._words[self._record(rank) + _STEP] = step
+
+    def step(self, rank: int) -> int:
+        """Read how many steps a worker has made; 0 when it does not count."""
+        return self._words[self._record(rank) + _STEP]
+
+    def _record(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise UsageError(f"Rank {rank} has no place on a board of {self.size} ranks.")
+        return _HEADER_BYTES // 8 + rank * _RECORD_WORDS
+
+    def _post(self, rank: int, round: int) -> int:
+        return self._record(rank) + _POST + (round % 2) * _POST_WORDS

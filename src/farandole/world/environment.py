@@ -1,0 +1,337 @@
+"""Reading the launcher's variables: the one place where the environment becomes a World."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+
+from farandole.errors import UsageError
+from farandole.world.slurm import in_step, slurm_hosts, tasks_per_node
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, Source, World
+
+_LOOPBACK = ("localhost", "::1")
+
+
+def read_world(environ: Mapping[str, str], *, hostname: str | None = None) -> World:
+    """Read this worker's place from the variables of whichever launcher started it.
+
+    The nearest launcher wins: Farandole's own variables first, except where torchrun was started
+    inside a worker of Farandole; then torchrun, Open MPI, MPICH, SLURM, horovodrun. Plain `python`
+    is one worker.
+
+    Args:
+        environ: The environment; `os.environ` outside of tests.
+        hostname: This host's name; the system's when None.
+
+    Raises:
+        UsageError: A variable cannot be read, or contradicts another; the message names both.
+    """
+    reader = _Reader(environ, hostname or platform.node() or "localhost")
+    return _choose(reader)()
+
+
+def _choose(reader: _Reader) -> Callable[[], World]:
+    env = reader.env
+    # Farandole names its own job in torchrun's variable: another name there means that a torchrun
+    # was started inside one of its workers, and is the nearer launcher.
+    inner_torchrun = env.get("TORCHELASTIC_RUN_ID", env.get("FARANDOLE_JOB")) != env.get(
+        "FARANDOLE_JOB"
+    )
+    if reader.has("FARANDOLE_RANK", "FARANDOLE_SIZE") and not inner_torchrun:
+        return reader.farandole
+    if reader.has("RANK", "WORLD_SIZE"):
+        return reader.torchrun
+    if reader.has("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+        return reader.openmpi
+    if reader.has("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"):
+        return reader.mvapich
+    # mpiexec of MPICH starts its proxies by srun, whose SLURM_PROCID then counts proxies; srun
+    # itself sets PMI_RANK for PMI-2 programs, but never MPI_LOCALRANKID.
+    if reader.has("PMI_RANK", "PMI_SIZE") and ("MPI_LOCALRANKID" in env or not in_step(env)):
+        return reader.mpich
+    if in_step(env) and "SLURM_PROCID" in env:
+        return reader.slurm
+    if reader.has("HOROVOD_RANK", "HOROVOD_SIZE"):
+        return reader.horovodrun
+    return reader.single
+
+
+class _Reader:
+    """The variables, with errors that name the variable and its value."""
+
+    def __init__(self, env: Mapping[str, str], hostname: str) -> None:
+        self.env = env
+        self.hostname = hostname
+
+    def has(self, rank: str, size: str) -> bool:
+        present = [name for name in (rank, size) if name in self.env]
+        if len(present) == 1:
+            (one,) = present
+            missing = size if one == rank else rank
+            raise UsageError(
+                f"{one}={self.env[one]} is set, but {missing} is not. A launcher sets both: "
+                f"set {missing} as well, or unset {one} to run one worker."
+            )
+        return bool(present)
+
+    def integer(self, name: str, *, at_least: int = 0) -> int:
+        text = self.env[name]
+        try:
+            value = int(text)
+        except ValueError:
+            raise UsageError(
+                f"{name}={text!r} is not a whole number. Set it to one, or unset it."
+            ) from None
+        if value < at_least:
+            raise UsageError(
+                f"{name}={value} is less than {at_least}. Set a number from {at_least} up, "
+                "or unset it."
+            )
+        return value
+
+    def first(self, *names: str) -> str | None:
+        """Name the first of these variables that is set."""
+        return next((name for name in names if name in self.env), None)
+
+    def place(self, source: Source, names: tuple[str, str, str | None, str | None]) -> World:
+        """Build the World from rank, size, local rank and local size; cross ranks are derived."""
+        rank_name, size_name, local_rank_name, local_size_name = names
+        rank, size = self.integer(rank_name), self.integer(size_name, at_least=1)
+        self.within(rank_name, rank, size_name, size)
+        local_size = (
+            self.integer(local_size_name, at_least=1)
+            if local_size_name in self.env and local_size_name
+            else None
+        )
+        local_rank = (
+            self.integer(local_rank_name)
+            if local_rank_name in self.env and local_rank_name
+            else None
+        )
+        if local_rank is None or local_size is None:
+            # Without word on hosts, one host is what is true most often and needs no network.
+            local_rank, local_size = rank, size
+        else:
+            assert local_rank_name is not None
+            assert local_size_name is not None
+            self.within(local_rank_name, local_rank, local_size_name, local_size)
+            if local_size > size:
+                raise UsageError(
+                    f"{local_size_name}={local_size} is more than {size_name}={size}. "
+                    "A host cannot have more workers than the job: correct one of them."
+                )
+        cross_rank, cross_size = cross_place(rank, size, local_rank, local_size)
+        return World(
+            rank=rank,
+            size=size,
+            local_rank=local_rank,
+            local_size=local_size,
+            cross_rank=cross_rank,
+            cross_size=cross_size,
+            source=source,
+            hostname=self.hostname,
+            start_timeout_s=self.start_timeout_s(),
+            transport=self.transport(),
+            master_addr=self.env.get("MASTER_ADDR"),
+            master_port=self.port("MASTER_PORT"),
+        )
+
+    def within(self, name: str, value: int, limit_name: str, limit: int) -> None:
+        if value >= limit:
+            raise UsageError(
+                f"{name}={value} does not fit {limit_name}={limit}: ranks go from 0 to "
+                f"{limit - 1}. Correct one of them."
+            )
+
+    def port(self, name: str) -> int | None:
+        if name not in self.env:
+            return None
+        value = self.integer(name, at_least=0)
+        if value > 65535:
+            raise UsageError(f"{name}={value} is not a port. Ports go from 0 to 65535.")
+        return value
+
+    def transport(self) -> str:
+        value = self.env.get("FARANDOLE_TRANSPORT", "auto").lower()
+        if value not in TRANSPORTS:
+            raise UsageError(
+                f"FARANDOLE_TRANSPORT={value!r} is not a transport. "
+                f"Choose from {', '.join(TRANSPORTS)}."
+            )
+        return value
+
+    def start_timeout_s(self) -> float:
+        text = self.env.get("FARANDOLE_START_TIMEOUT")
+        if text is None:
+            return DEFAULT_START_TIMEOUT_S
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < float("inf"):
+            raise UsageError(
+                f"FARANDOLE_START_TIMEOUT={text!r} is not a number of seconds above 0. "
+                "Set for example 120, or unset it."
+            )
+        return value
+
+    def farandole(self) -> World:
+        world = self.place(
+            "farandole",
+            (
+                "FARANDOLE_RANK",
+                "FARANDOLE_SIZE",
+                "FARANDOLE_LOCAL_RANK",
+                "FARANDOLE_LOCAL_SIZE",
+            ),
+        )
+        cross = {}
+        if self.has("FARANDOLE_CROSS_RANK", "FARANDOLE_CROSS_SIZE"):
+            cross = {
+                "cross_rank": self.integer("FARANDOLE_CROSS_RANK"),
+                "cross_size": self.integer("FARANDOLE_CROSS_SIZE", at_least=1),
+            }
+            self.within(
+                "FARANDOLE_CROSS_RANK",
+                cross["cross_rank"],
+                "FARANDOLE_CROSS_SIZE",
+                cross["cross_size"],
+            )
+        return _with(
+            world,
+            **cross,
+            hostname=self.env.get("FARANDOLE_HOSTNAME", self.hostname),
+            job_id=self.env.get("FARANDOLE_JOB", ""),
+            board=self.env.get("FARANDOLE_BOARD"),
+        )
+
+    def torchrun(self) -> World:
+        world = self.place("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+        if self.first("LOCAL_RANK", "LOCAL_WORLD_SIZE") is None and not is_loopback(
+            world.master_addr
+        ):
+            # torch's env:// convention by hand, across hosts: one worker on each.
+            world = _with(
+                world, local_rank=0, local_size=1, cross_rank=world.rank, cross_size=world.size
+            )
+        return _with(
+            world,
+            job_id=self.env.get("TORCHELASTIC_RUN_ID", ""),
+            agent_store=self.env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        )
+
+    def openmpi(self) -> World:
+        prefix = "OMPI_COMM_WORLD_"
+        world = self.place(
+            "openmpi",
+            (f"{prefix}RANK", f"{prefix}SIZE", f"{prefix}LOCAL_RANK", f"{prefix}LOCAL_SIZE"),
+        )
+        name = self.first("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
+        return _with(world, job_id=self.env[name] if name else "")
+
+    def mpich(self) -> World:
+        return self.place("mpich", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"))
+
+    def mvapich(self) -> World:
+        prefix = "MV2_COMM_WORLD_"
+        return self.place(
+            "mpich",
+            (f"{prefix}RANK", f"{prefix}SIZE", f"{prefix}LOCAL_RANK", f"{prefix}LOCAL_SIZE"),
+        )
+
+    def slurm(self) -> World:
+        size_name = self.first("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+        if size_name is None:
+            raise UsageError(
+                f"SLURM_PROCID={self.env['SLURM_PROCID']} is set, but SLURM_NTASKS is not. "
+                "Start the workers with srun, which sets both."
+            )
+        world = self.place("slurm", ("SLURM_PROCID", size_name, None, None))
+        hosts = slurm_hosts(self.env)
+        tasks = tasks_per_node(self.env)
+        node = self.integer("SLURM_NODEID") if "SLURM_NODEID" in self.env else 0
+        local_rank = self.integer("SLURM_LOCALID") if "SLURM_LOCALID" in self.env else world.rank
+        if tasks:
+            if sum(tasks) != world.size:
+                raise UsageError(
+                    f"SLURM_STEP_TASKS_PER_NODE gives {sum(tasks)} tasks, but "
+                    f"{size_name}={world.size}. Start the workers with srun, which sets both."
+                )
+            if node >= len(tasks):
+                raise UsageError(
+                    f"SLURM_NODEID={node} does not fit the {len(tasks)} nodes of "
+                    "SLURM_STEP_TASKS_PER_NODE. Start the workers with srun, which sets both."
+                )
+            local_size = tasks[node]
+            if local_rank >= local_size:
+                raise UsageError(
+                    f"SLURM_LOCALID={local_rank} does not fit the {local_size} tasks that "
+                    f"SLURM_STEP_TASKS_PER_NODE gives node {node}. Start the workers with srun."
+                )
+            beside = [n for n, count in enumerate(tasks) if count > local_rank]
+            cross_rank, cross_size = beside.index(node), len(beside)
+        elif len(hosts) > 1:
+            raise UsageError(
+                f"SLURM gave this step {len(hosts)} nodes, but SLURM_STEP_TASKS_PER_NODE is not "
+                "set. Start the workers with srun, which sets it."
+            )
+        else:
+            local_rank, local_size, cross_rank, cross_size = world.rank, world.size, 0, 1
+        return _with(
+            world,
+            local_rank=local_rank,
+            local_size=local_size,
+            cross_rank=cross_rank,
+            cross_size=cross_size,
+            hostname=self.env.get("SLURMD_NODENAME", self.hostname),
+            hosts=hosts,
+            job_id=f"{self.env.get('SLURM_JOB_ID', '')}.{self.env['SLURM_STEP_ID']}",
+            master_addr=world.master_addr or (hosts[0] if hosts else None),
+        )
+
+    def horovodrun(self) -> World:
+        world = self.place(
+            "horovodrun",
+            ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+        )
+        return _with(
+            world,
+            hostname=self.env.get("HOROVOD_HOSTNAME", self.hostname),
+            job_id=self.env.get("HOROVOD_GLOO_RENDEZVOUS_PORT", ""),
+        )
+
+    def single(self) -> World:
+        return World(
+            rank=0,
+            size=1,
+            local_rank=0,
+            local_size=1,
+            cross_rank=0,
+            cross_size=1,
+            source="single",
+            hostname=self.hostname,
+            start_timeout_s=self.start_timeout_s(),
+            transport=self.transport(),
+        )
+
+
+def cross_place(rank: int, size: int, local_rank: int, local_size: int) -> tuple[int, int]:
+    """Derive host number and host count from ranks, for launchers that do not tell them.
+
+    Launchers place ranks by slot (0 1 | 2 3) or by node (0 2 | 1 3); equal hosts are assumed.
+    """
+    hosts = -(-size // local_size)
+    if rank % local_size == local_rank:
+        return rank // local_size, hosts
+    return rank % hosts, hosts
+
+
+def is_loopback(host: str | None) -> bool:
+    """Say whether a host name means this machine's loopback interface."""
+    return host is None or host in _LOOPBACK or host.startswith("127.")
+
+
+def _with(world: World, **changes: object) -> World:
+    from dataclasses import replace
+
+    return replace(world, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,94 @@
+"""SLURM's own notations: node lists, tasks per node, and which step this is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from farandole.errors import UsageError
+
+# Steps with numbers from here up are SLURM's own: batch script, interactive shell, extern.
+_SPECIAL_STEPS = 0xFFFFFFF0
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+def in_step(environ: Mapping[str, str]) -> bool:
+    """Say whether srun started this process.
+
+    A batch script carries SLURM_NTASKS of the whole job too, but is one process: what it starts
+    by plain `python` is one worker.
+    """
+    step = environ.get("SLURM_STEP_ID", "")
+    return step.isdecimal() and int(step) < _SPECIAL_STEPS
+
+
+def slurm_hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Read the hosts of this step in SLURM's order; empty when it names none."""
+    for name in ("SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"):
+        if environ.get(name):
+            return expand_nodes(environ[name], variable=name)
+    return ()
+
+
+def tasks_per_node(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """Read SLURM_STEP_TASKS_PER_NODE: `2(x3),1` gives 2, 2, 2, 1."""
+    name = "SLURM_STEP_TASKS_PER_NODE"
+    counts: list[int] = []
+    for part in filter(None, environ.get(name, "").split(",")):
+        match = _TASKS.fullmatch(part)
+        if match is None:
+            raise UsageError(
+                f"{name}={environ[name]!r} cannot be read at {part!r}. "
+                "SLURM writes it as 2(x3),1: start the workers with srun and leave it alone."
+            )
+        counts += [int(match[1])] * int(match[2] or 1)
+    return tuple(counts)
+
+
+def expand_nodes(text: str, *, variable: str = "node list") -> tuple[str, ...]:
+    """Expand SLURM's node list: `n[1-3,7],gpu12` gives n1, n2, n3, n7, gpu12."""
+    return tuple(node for part in _split(text, variable) for node in _expand(part, text, variable))
+
+
+def _split(text: str, variable: str) -> list[str]:
+    """Split at commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if depth not in (0, 1):
+            raise _unreadable(text, variable)
+        if letter == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    if depth:
+        raise _unreadable(text, variable)
+    return [part for part in (*parts, text[start:]) if part]
+
+
+def _expand(part: str, text: str, variable: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, _, tail = rest.partition("]")
+    # Names may hold more than one bracket, as in rack[1-2]n[1-4].
+    tails = _expand(tail, text, variable) if tail else [""]
+    names = []
+    for piece in inside.split(","):
+        match = _RANGE.fullmatch(piece)
+        if match is None:
+            raise _unreadable(text, variable)
+        low, high = match[1], match[2] or match[1]
+        if int(high) < int(low):
+            raise _unreadable(text, variable)
+        # Leading zeros are part of the name: n[08-10] gives n08, n09, n10.
+        width = len(low)
+        names += [f"{head}{number:0{width}d}" for number in range(int(low), int(high) + 1)]
+    return [name + end for name in names for end in tails]
+
+
+def _unreadable(text: str, variable: str) -> UsageError:
+    return UsageError(
+        f"{variable}={text!r} is not a SLURM node list such as n[1-3,7],gpu12. "
+        "Start the workers with srun and leave it alone."
+    )

@@ -1,0 +1,47 @@
+"""Who am I: one worker's place among all workers, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["farandole", "torchrun", "openmpi", "mpich", "slurm", "horovodrun", "single"]
+
+TRANSPORTS = ("auto", "shm", "gloo", "nccl")
+# Importing torch takes ten seconds and more on a cold or crowded disk; a minute is beyond that,
+# and still short enough for somebody who waits for an answer.
+DEFAULT_START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One worker's place among all workers of its job, read once from the environment."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    """Number of this worker's host among the hosts that have a worker with its local rank."""
+    cross_size: int
+    source: Source
+    """Which launcher's variables were read; "mpich" stands for MVAPICH and Intel MPI too."""
+    hostname: str
+    hosts: tuple[str, ...] = ()
+    """All hosts in the order of the launcher, where it tells (SLURM); otherwise empty."""
+    master_addr: str | None = None
+    master_port: int | None = None
+    agent_store: bool = False
+    """True when torchrun's agent serves the store at master_addr:master_port, not rank 0."""
+    job_id: str = ""
+    """What the launcher calls this job; empty when it gives no name."""
+    start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    transport: str = "auto"
+    """The transport that was asked for, not the one that will be found."""
+    board: str | None = None
+    """Path of the launcher's bulletin board; None when another launcher started this worker."""
+
+    @property
+    def one_host(self) -> bool:
+        """Say whether all workers run on this host."""
+        return self.local_size == self.size
