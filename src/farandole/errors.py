@@ -1,0 +1,55 @@
+"""Every error that Farandole raises on purpose: one base class, one subclass per situation.
+
+A message says what was set, what is true, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class FarandoleError(Exception):
+    """Base of all errors that Farandole raises on purpose."""
+
+
+class UsageError(FarandoleError, ValueError):
+    """An argument, flag or environment variable that cannot be used as given."""
+
+
+class MissingExtraError(FarandoleError, ImportError):
+    """A part that needs a package which is not installed."""
+
+
+class NotInitializedError(FarandoleError, ValueError):
+    """A function that needs `init()` was called before it."""
+
+
+class StartError(FarandoleError, RuntimeError):
+    """The workers did not all arrive: the message names those that are missing."""
+
+
+class CollectiveError(FarandoleError, RuntimeError):
+    """A collective operation failed, on every rank alike, and the library stays usable."""
+
+
+class MismatchError(CollectiveError):
+    """The ranks submitted different things under one name; nothing was exchanged."""
+
+
+class PeerDiedError(CollectiveError):
+    """A peer ended while an operation with it was under way."""
+
+
+class WorkerFailedError(FarandoleError, RuntimeError):
+    """A worker of a launch failed: the message says which, when and how."""
+
+    def __init__(self, message: str, *, rank: int, exit_code: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.exit_code = exit_code
+
+
+class PickleRefusedError(FarandoleError, TypeError):
+    """An object that is not plain data would need pickle, and pickle is off for this job."""
+
+
+class ObjectFormatError(FarandoleError, ValueError):
+    """Bytes from a peer are not an object in our format: damaged, cut short or hostile."""
