@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import MissingExtraError, StartError, UsageError
 from farandole.world.environment import is_loopback
+from farandole.world.listener import loopback_listener
 
 if TYPE_CHECKING:
     from farandole.world.world import World
@@ -95,7 +95,9 @@ def connect_store(world: World) -> StoreRendezvous:
         raise missing_torch() from error
     serve = world.rank == 0 and not world.agent_store
     options: dict[str, Any] = {}
-    listener = _loopback_listener(world) if serve else None
+    listener = None
+    if serve and world.master_port and is_loopback(world.master_addr):
+        listener = loopback_listener(world.master_port)
     if listener is not None:
         # TCPStore owns the descriptor from here on.
         options["master_listen_fd"] = listener.detach()
@@ -128,22 +130,6 @@ def missing_torch() -> MissingExtraError:
         "build, which is far smaller, take PyTorch's CPU wheel index "
         "(pip's --index-url, see PyTorch's installation page)."
     )
-
-
-def _loopback_listener(world: World) -> socket.socket | None:
-    """Bind the store's port on loopback, since TCPStore would listen on all interfaces."""
-    if not is_loopback(world.master_addr) or not world.master_port:
-        return None
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", world.master_port))
-        listener.listen(1024)
-    except OSError:
-        # Most likely the script's own process group serves the store in this very process.
-        listener.close()
-        return None
-    return listener
 
 
 def _first_line(error: BaseException) -> str:

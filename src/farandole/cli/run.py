@@ -1,0 +1,153 @@
+"""`farandole run`: start a script on several workers of this host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from farandole.errors import UsageError
+
+_EPILOG = """\
+examples:
+  farandole run -np 2 python train.py --lr 0.1
+  farandole run -np auto train.py
+  farandole run -np 4 --threads 1 --output-dir logs -- python -m package.train
+
+Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
+Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
+FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `run` to the command line's parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "run",
+        help="start a training script on several workers",
+        description="Start a command on several workers of this host and end them together.",
+        usage="farandole run -np N [options] [--] COMMAND ...",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # `--th` for `--threads` would break the day another flag begins so.
+        allow_abbrev=False,
+    )
+    _flag(
+        parser,
+        "-np",
+        "-n",
+        "-w",
+        "--workers",
+        aliases=("--nproc-per-node", "--num-proc", "--np"),
+        dest="np",
+        metavar="N",
+        help="how many workers, or auto: one per GPU, or per physical core",
+    )
+    _flag(
+        parser,
+        "--threads",
+        metavar="N",
+        help="threads per worker (default: OMP_NUM_THREADS, or the cores shared out)",
+    )
+    _flag(
+        parser,
+        "--transport",
+        metavar="NAME",
+        help="auto, shm, gloo or nccl (default auto: shared memory where it can be had)",
+    )
+    _flag(parser, "--output-dir", metavar="DIR", help="keep DIR/rank.<rank>/stdout and stderr too")
+    _flag(
+        parser,
+        "--start-timeout",
+        metavar="S",
+        help="seconds to wait for all ranks to call init (default 60)",
+    )
+    _flag(
+        parser,
+        "--silence-timeout",
+        metavar="S",
+        help="seconds after which a worker that is stopped and silent has failed (default 30)",
+    )
+    _flag(parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines")
+    _flag(parser, "-H", "--hosts", metavar="HOSTS", help="localhost only, so far")
+    parser.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="run a module of the current Python with the rest as its arguments",
+    )
+    parser.add_argument("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(func=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Launch what the flags say; return 0, the failing rank's code, or 130 on Ctrl-C."""
+    if sys.platform == "win32":
+        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
+    from farandole.launch.gpus import count_gpus
+    from farandole.launch.launcher import launch
+    from farandole.launch.message import failure_lines, start_line
+    from farandole.launch.plan import make_plan
+    from farandole.world.cores import read_cores
+
+    plan = make_plan(
+        command=_command(args),
+        np=args.np,
+        threads=args.threads,
+        transport=args.transport,
+        output_dir=args.output_dir,
+        start_timeout=args.start_timeout,
+        silence_timeout=args.silence_timeout,
+        tag=not args.no_tag,
+        hosts=args.hosts,
+        environ=os.environ,
+        cores=read_cores(),
+        num_gpus=count_gpus(os.environ),
+    )
+    outcome = launch(
+        plan,
+        environ=os.environ,
+        show=show,
+        started=lambda: print(start_line(plan), file=sys.stderr, flush=True),
+    )
+    lines = failure_lines(
+        outcome.verdict,
+        step=outcome.step,
+        last_lines=outcome.last_lines,
+        silence_timeout_s=plan.silence_timeout_s,
+    )
+    if lines:
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    return outcome.verdict.exit_code
+
+
+def show(stream: str, line: str) -> None:
+    """Write one line to our own output by one call, so that nothing comes between."""
+    rest = memoryview(line.encode(errors="replace"))
+    fd = 1 if stream == "stdout" else 2
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    if args.module is not None:
+        return ["-m", *args.module]
+    command: list[str] = args.command_line
+    return command[1:] if command[:1] == ["--"] else command
+
+
+def _flag(
+    parser: argparse.ArgumentParser, *names: str, aliases: tuple[str, ...] = (), **options: Any
+) -> None:
+    """Add a flag; its spellings with underscores and its aliases work too, without being shown."""
+    shown = parser.add_argument(*names, **options)
+    spellings = [*names, *aliases]
+    hidden = [
+        *aliases,
+        *(f"--{name[2:].replace('-', '_')}" for name in spellings if "-" in name[2:]),
+    ]
+    if hidden:
+        options |= {"dest": shown.dest, "help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+        parser.add_argument(*hidden, **options)

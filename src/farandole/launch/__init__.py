@@ -1,0 +1,1 @@
+"""Starting workers on this host, tagging their output, and ending them together."""

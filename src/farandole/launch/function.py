@@ -1,0 +1,163 @@
+"""`farandole.run(fn)`: a function on every worker, from a script or a notebook cell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from farandole.errors import UsageError, WorkerFailedError
+
+T = TypeVar("T")
+
+
+def run(
+    fn: Callable[..., T],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    np: int | str = 2,
+    threads: int | None = None,
+    transport: str | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: float | None = None,
+    silence_timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
+    tag: bool = True,
+) -> list[T]:
+    """Run a function on `np` workers and return each rank's value, in rank order.
+
+    The function travels by value, so that one defined in a notebook cell works. Inside of it,
+    import what it needs and call `hvd.init()` as a script would.
+
+    Args:
+        fn: What every worker calls.
+        args: Its arguments, the same on all ranks.
+        kwargs: Its keyword arguments, the same on all ranks.
+        np: How many workers, or "auto".
+        threads: Threads per worker; the cores divided by the workers when None.
+        transport: "auto", "shm", "gloo" or "nccl".
+        output_dir: A folder to keep each rank's output in.
+        start_timeout: Seconds that ranks wait for each other in `hvd.init()`.
+        silence_timeout: Seconds after which a stopped worker counts as failed.
+        env: Variables to set for the workers.
+        tag: Show output with ranks.
+
+    Raises:
+        UsageError: An argument cannot be used as given.
+        WorkerFailedError: A worker failed; the message has its rank and traceback.
+        KeyboardInterrupt: The user stopped it; all workers have ended.
+
+    Example:
+        >>> farandole.run(lambda x: x + 1, args=(1,), np=2)  # doctest: +SKIP
+        [2, 2]
+    """
+    if not callable(fn):
+        raise UsageError(f"run() needs a function to call, not {type(fn).__name__}.")
+    if sys.platform == "win32":
+        raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
+    from farandole.launch.call import CALL_FD, RESULT_FD
+    from farandole.launch.gpus import count_gpus
+    from farandole.launch.launcher import launch
+    from farandole.launch.message import failure_lines
+    from farandole.launch.plan import make_plan
+    from farandole.world.cores import read_cores
+
+    environ = {**os.environ, **(env or {})}
+    plan = make_plan(
+        command=(sys.executable, "-m", "farandole.launch.call"),
+        np=np,
+        threads=threads,
+        transport=transport,
+        output_dir=output_dir,
+        start_timeout=start_timeout,
+        silence_timeout=silence_timeout,
+        tag=tag,
+        environ=environ,
+        cores=read_cores(),
+        num_gpus=count_gpus(environ),
+    )
+    with contextlib.ExitStack() as stack:
+        call = stack.enter_context(_anonymous_file())
+        call.write(_encode(fn, tuple(args), dict(kwargs or {})))
+        call.flush()
+        results = [stack.enter_context(_anonymous_file()) for _ in range(plan.num_workers)]
+        outcome = launch(
+            plan,
+            environ=environ,
+            show=_show,
+            worker_fds=lambda rank: {
+                CALL_FD: call.fileno(),
+                RESULT_FD: results[rank].fileno(),
+            },
+        )
+        if outcome.verdict.kind == "interrupted":
+            raise KeyboardInterrupt
+        answers = [_answer(file) for file in results]
+    verdict = outcome.verdict
+    if verdict.rank is not None:
+        kind, payload = answers[verdict.rank] or ("", b"")
+        lines = failure_lines(
+            verdict,
+            step=outcome.step,
+            last_lines=() if kind == "traceback" else outcome.last_lines,
+            silence_timeout_s=plan.silence_timeout_s,
+        )
+        if kind == "traceback":
+            lines += ["", payload.decode().rstrip()]
+        raise WorkerFailedError(
+            "\n".join(lines).removeprefix("farandole: "),
+            rank=verdict.rank,
+            exit_code=verdict.exit_code,
+        )
+    return [_value(rank, answer) for rank, answer in enumerate(answers)]
+
+
+def _encode(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    import cloudpickle
+
+    try:
+        function = cloudpickle.dumps((fn, args, kwargs))
+    except Exception as error:
+        raise UsageError(
+            f"The function or its arguments cannot be sent to workers: {error}. Open files, "
+            "locks and connections inside of the function."
+        ) from error
+    # Where this process finds modules, the workers shall find them too; "" is where it stands.
+    path = [entry or str(Path.cwd()) for entry in sys.path]
+    return pickle.dumps((path, function))
+
+
+def _answer(file: IO[bytes]) -> tuple[str, bytes] | None:
+    file.seek(0)
+    data = file.read()
+    return pickle.loads(data) if data else None
+
+
+def _value(rank: int, answer: tuple[str, bytes] | None) -> Any:
+    if answer is None:
+        raise WorkerFailedError(
+            f"rank {rank} exited with code 0 before the function returned. "
+            "Do not call sys.exit() or os._exit() in it.",
+            rank=rank,
+            exit_code=0,
+        )
+    return pickle.loads(answer[1])
+
+
+def _anonymous_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("farandole-call"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _show(stream: str, line: str) -> None:
+    # Looked up each time: a notebook gives every cell's output its own place.
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    target.write(line)
+    target.flush()

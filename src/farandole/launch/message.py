@@ -1,0 +1,89 @@
+"""What the launcher says: the start line, and how a failed launch ended."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+from collections.abc import Sequence
+
+from farandole.launch.plan import Plan
+from farandole.launch.supervisor import Verdict
+
+_MEANINGS = {
+    "SIGKILL": "often the system's answer to running out of memory; see dmesg or the job's limits",
+    "SIGSEGV": "a crash in native code; PYTHONFAULTHANDLER=1 shows where",
+    "SIGBUS": "memory that could not be had, often a full /dev/shm",
+    "SIGABRT": "native code gave up, after an error that it printed or a failed check",
+    "SIGFPE": "native code divided by zero",
+    "SIGILL": "a library built for another processor",
+    "SIGTERM": "something asked it to end, for example a scheduler at its time limit",
+    "SIGINT": "an interrupt",
+    "SIGXCPU": "the limit of processor time",
+}
+
+
+def start_line(plan: Plan) -> str:
+    """Say what is being started: `2 workers on 1 host, shared memory, 1 thread each`."""
+    return (
+        f"{_count(plan.num_workers, 'worker')} on 1 host, {_transport(plan.transport)}, "
+        f"{_count(plan.threads, 'thread')} each"
+    )
+
+
+def failure_lines(
+    verdict: Verdict,
+    *,
+    step: int = 0,
+    last_lines: Sequence[str] = (),
+    silence_timeout_s: float = 0.0,
+) -> list[str]:
+    """Explain a launch that did not end well: who, when, how, and what it said last."""
+    if verdict.kind == "done":
+        return []
+    if verdict.kind == "interrupted":
+        name = _signal_name(verdict.exit_code - 128)
+        return [f"farandole: ended by {name}; all workers have ended."]
+    when = f", step {step}," if step else ""
+    who = f"farandole: rank {verdict.rank}{when}"
+    if verdict.kind == "stopped":
+        lines = [
+            f"{who} was stopped (SIGSTOP or a debugger) and silent for {silence_timeout_s:g} s. "
+            "All workers were ended. Give --silence-timeout SECONDS to wait longer."
+        ]
+    else:
+        first = "failed first" if verdict.failure is None else "failed first:"
+        what = f" {verdict.failure.text}" if verdict.failure is not None else ""
+        lines = [f"{who} {first}{what} ({_how(verdict.code or 0)}). All workers were ended."]
+    shown = [line for line in last_lines if line.strip()]
+    if shown:
+        lines.append(f"farandole: the last lines of rank {verdict.rank}:")
+        lines += [f"    {line}" for line in shown]
+    return lines
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    name = _signal_name(-code)
+    meaning = _MEANINGS.get(name)
+    return f"{name}: {meaning}" if meaning else name
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _transport(requested: str) -> str:
+    if requested == "auto":
+        # What `auto` takes on one host; a worker that finds otherwise says so itself.
+        ordered = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
+        return "shared memory" if ordered else "gloo"
+    return {"shm": "shared memory"}.get(requested, requested)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

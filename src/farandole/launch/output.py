@@ -1,0 +1,126 @@
+"""Output of workers: split into lines, tagged with the rank, never torn, kept in files."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from farandole.errors import UsageError
+
+Stream = Literal["stdout", "stderr"]
+Show = Callable[[Stream, str], None]
+"""Shows one whole line, with its end, in one write."""
+
+# Enough for a traceback of a deep model, little enough to read.
+LAST_LINES = 12
+# Somebody who prints without ever ending a line shall not fill the memory of the launcher.
+_LONGEST_LINE = 1 << 20
+
+
+class LineSplitter:
+    """Bytes in, whole lines out: at newlines and carriage returns, across any cut of the input."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+        self._after_return = False
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take in bytes and return the lines that are complete, without their ends."""
+        return self._split(self._decoder.decode(data))
+
+    def end(self) -> list[str]:
+        """Return what came after the last end of line."""
+        lines = self._split(self._decoder.decode(b"", final=True))
+        if self._rest:
+            lines.append(self._rest)
+            self._rest = ""
+        return lines
+
+    def _split(self, text: str) -> list[str]:
+        if self._after_return and text:
+            # Carriage return and newline are one end of line, also when a read came between.
+            text = text.removeprefix("\n")
+            self._after_return = False
+        self._after_return = self._after_return or text.endswith("\r")
+        lines = []
+        # Not splitlines(): form feeds and the like are text.
+        *whole, self._rest = (self._rest + text).replace("\r\n", "\n").split("\n")
+        for line in whole:
+            lines += _returns(line)
+        if "\r" in self._rest:
+            before, _, self._rest = self._rest.rpartition("\r")
+            lines += [part for part in before.split("\r") if part]
+        if len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = ""
+        return lines
+
+
+def _returns(line: str) -> list[str]:
+    """Split a line at carriage returns; a progress bar's empty beginnings are no lines."""
+    if "\r" not in line:
+        return [line]
+    return [part for part in line.split("\r") if part]
+
+
+class WorkerOutput:
+    """One stream of one worker: tagged to the screen, as it is into its file."""
+
+    def __init__(
+        self, *, rank: int, stream: Stream, show: Show, tag: bool, file: BinaryIO | None
+    ) -> None:
+        self._stream: Stream = stream
+        self._show = show
+        self._prefix = f"[{rank}]<{stream}>:" if tag else ""
+        self._splitter = LineSplitter()
+        self._file = file
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what the worker wrote."""
+        if self._file is not None:
+            self._file.write(data)
+            self._file.flush()
+        self._emit(self._splitter.feed(data))
+
+    def end(self) -> None:
+        """Show the last line, which may have no end, and close the file."""
+        self._emit(self._splitter.end())
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _emit(self, lines: list[str]) -> None:
+        for line in lines:
+            self.last_lines.append(line)
+            self._show(self._stream, f"{self._prefix}{line}\n")
+
+
+def open_files(folder: Path, num_workers: int) -> list[dict[Stream, BinaryIO]]:
+    """Open DIR/rank.<rank>/stdout and stderr for every rank, before anything starts.
+
+    Raises:
+        UsageError: The folder cannot be written to.
+    """
+    width = len(str(num_workers - 1))
+    files: list[dict[Stream, BinaryIO]] = []
+    try:
+        for rank in range(num_workers):
+            place = folder / f"rank.{rank:0{width}d}"
+            place.mkdir(parents=True, exist_ok=True)
+            files.append({})
+            files[rank]["stdout"] = (place / "stdout").open("wb")
+            files[rank]["stderr"] = (place / "stderr").open("wb")
+    except OSError as error:
+        for opened in files:
+            for file in opened.values():
+                file.close()
+        raise UsageError(
+            f"--output-dir {folder} cannot be written to ({error.strerror}). "
+            "Choose a folder that you may write to."
+        ) from error
+    return files

@@ -1,0 +1,197 @@
+"""What to launch: the flags of `farandole run`, checked, with their environment variables."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.errors import UsageError
+from farandole.world.cores import Cores, threads_per_worker
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS
+
+DEFAULT_SILENCE_TIMEOUT_S = 30.0
+# Setting any of these says how many threads a process should use.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One launch, fully decided: nothing in it is left to be looked up."""
+
+    argv: tuple[str, ...]
+    num_workers: int
+    threads: int
+    """Threads of each worker."""
+    override_threads: bool = False
+    """True when --threads was given, which counts more than OMP_NUM_THREADS and its like."""
+    transport: str = "auto"
+    output_dir: Path | None = None
+    start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    silence_timeout_s: float = DEFAULT_SILENCE_TIMEOUT_S
+    tag: bool = True
+    """Whether lines are shown with their rank."""
+
+
+def make_plan(
+    *,
+    command: Sequence[str],
+    np: str | int | None,
+    threads: str | int | None = None,
+    transport: str | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: str | float | None = None,
+    silence_timeout: str | float | None = None,
+    tag: bool = True,
+    hosts: str | None = None,
+    environ: Mapping[str, str],
+    cores: Cores,
+    num_gpus: int = 0,
+) -> Plan:
+    """Check what was asked for and decide the rest.
+
+    A value that is None is taken from its environment variable (FARANDOLE_NP, FARANDOLE_THREADS,
+    FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT),
+    and then from its default.
+
+    Raises:
+        UsageError: Something cannot be used as given.
+    """
+
+    def pick(value: object, variable: str, flag: str) -> tuple[str | None, str]:
+        if value is not None:
+            return str(value), flag
+        text = environ.get(variable)
+        return (text, f"{variable}=") if text else (None, flag)
+
+    if hosts is not None:
+        _check_hosts(hosts)
+    workers = _workers(*pick(np, "FARANDOLE_NP", "-np "), cores, num_gpus)
+    chosen, name = pick(transport, "FARANDOLE_TRANSPORT", "--transport ")
+    chosen = (chosen or "auto").lower()
+    if chosen not in TRANSPORTS:
+        raise UsageError(f"{name}{chosen}: choose a transport from {', '.join(TRANSPORTS)}.")
+    folder, _ = pick(output_dir, "FARANDOLE_OUTPUT_DIR", "--output-dir ")
+    asked, name = pick(threads, "FARANDOLE_THREADS", "--threads ")
+    if asked is not None:
+        count = _count(asked, name, "threads")
+    else:
+        count = threads_from(environ) or threads_per_worker(cores.available, workers)
+    return Plan(
+        argv=resolve_command(command, path=environ.get("PATH")),
+        num_workers=workers,
+        threads=count,
+        override_threads=asked is not None,
+        transport=chosen,
+        output_dir=None if folder is None else Path(folder),
+        start_timeout_s=_seconds(
+            *pick(start_timeout, "FARANDOLE_START_TIMEOUT", "--start-timeout "),
+            DEFAULT_START_TIMEOUT_S,
+        ),
+        silence_timeout_s=_seconds(
+            *pick(silence_timeout, "FARANDOLE_SILENCE_TIMEOUT", "--silence-timeout "),
+            DEFAULT_SILENCE_TIMEOUT_S,
+        ),
+        tag=tag,
+    )
+
+
+def threads_from(environ: Mapping[str, str]) -> int | None:
+    """Read how many threads the user has set for every process; None when nowhere."""
+    for name in THREAD_VARIABLES:
+        # OpenMP allows one number per nesting level; the first is the one that counts here.
+        text = environ.get(name, "").partition(",")[0].strip()
+        if text.isdecimal() and int(text) > 0:
+            return int(text)
+    return None
+
+
+def resolve_command(command: Sequence[str], *, path: str | None) -> tuple[str, ...]:
+    """Find the program of a command: a bare script or `-m module` uses this interpreter."""
+    if not command:
+        raise UsageError(
+            "No command was given. Say what to run: farandole run -np 2 python train.py"
+        )
+    program, *rest = command
+    if program == "-m":
+        if not rest:
+            raise UsageError("-m needs a module: farandole run -np 2 -m package.module")
+        return (sys.executable, "-m", *rest)
+    if program.endswith(".py") and not _executable(program, path):
+        if not Path(program).is_file():
+            raise UsageError(f"{program}: there is no such script in {Path.cwd()}.")
+        return (sys.executable, program, *rest)
+    if program in ("python", "python3") and shutil.which(program, path=path) is None:
+        # A virtual environment that was not activated: its interpreter is the one meant.
+        return (sys.executable, *rest)
+    if not _executable(program, path):
+        if Path(program).is_file():
+            raise UsageError(
+                f"{program} cannot be executed. Make it executable (chmod +x), or name the "
+                f"program that runs it: farandole run -np 2 sh {program}"
+            )
+        raise UsageError(f"{program}: there is no such command. Check the name and PATH.")
+    return (program, *rest)
+
+
+def _executable(program: str, path: str | None) -> bool:
+    if os.sep in program:
+        return Path(program).is_file() and os.access(program, os.X_OK)
+    return shutil.which(program, path=path) is not None
+
+
+def _workers(text: str | None, name: str, cores: Cores, num_gpus: int) -> int:
+    if text is None:
+        raise UsageError(
+            "How many workers? Give -np 2, or -np auto "
+            f"(this machine has room for {_auto(cores, num_gpus)})."
+        )
+    if text.strip().lower() == "auto":
+        return _auto(cores, num_gpus)
+    return _count(text, name, "workers", or_else=", or auto")
+
+
+def _auto(cores: Cores, num_gpus: int) -> int:
+    return num_gpus or min(cores.available, cores.physical)
+
+
+def _count(text: str, name: str, noun: str, *, or_else: str = "") -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise UsageError(f"{name}{text}: give a number of {noun} from 1 up{or_else}.")
+    return value
+
+
+def _seconds(text: str | None, name: str, default: float) -> float:
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{name}{text}: give a number of seconds above 0, for example 120.")
+    return value
+
+
+def _check_hosts(hosts: str) -> None:
+    for host in hosts.split(","):
+        name = host.partition(":")[0].strip()
+        if name not in ("localhost", "127.0.0.1"):
+            raise UsageError(
+                f"-H {hosts}: only localhost can be used so far. Run on one host, or start the "
+                "workers on several with torchrun, which Farandole understands."
+            )

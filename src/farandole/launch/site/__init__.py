@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH; this file only makes wheels carry it."""

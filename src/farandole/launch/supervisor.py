@@ -1,0 +1,203 @@
+"""The supervisor: which worker failed first, and who is to be ended when.
+
+Events go in, signals to send come out; nothing here starts, waits or reads a clock.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import Literal
+
+from farandole.world.board import Failure
+
+# Ended within 5 s: SIGTERM, 3 s to save and leave, SIGKILL, and time to be reaped.
+GRACE_S = 3.0
+# Looks further apart than this mean that the launcher itself slept (Ctrl-Z): not silence.
+_LONGEST_LOOK_S = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """A worker's process ended."""
+
+    rank: int
+    code: int
+    """Its exit code, or minus the signal that ended it."""
+    now: float
+    time_ns: int
+    """Wall-clock time, to compare with failure notes."""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Time has passed, and somebody looked at the workers."""
+
+    now: float
+    time_ns: int
+    stopped: frozenset[int] = frozenset()
+    """Ranks of which a process is stopped (state T)."""
+    active: frozenset[int] = frozenset()
+    """Ranks that wrote output or made a step since the last look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """The launcher was told to end."""
+
+    signum: int
+    now: float
+    time_ns: int
+
+
+Event = Exited | Looked | Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to the process group of a worker."""
+
+    rank: int
+    signum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the launch ended."""
+
+    kind: Literal["done", "failed", "stopped", "interrupted"]
+    exit_code: int
+    rank: int | None = None
+    """Who failed first."""
+    code: int | None = None
+    """How that worker's process ended: exit code, or minus the signal."""
+    failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class _Worker:
+    end: Exited | None = None
+    told: bool = False
+    """True when it was sent a signal before it ended, so that its end says nothing."""
+    stopped_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Decides about the workers of one launch."""
+
+    size: int
+    silence_timeout_s: float
+    grace_s: float = GRACE_S
+    _workers: list[_Worker] = field(default_factory=list)
+    _trouble_ns: int | None = None
+    """When the first signal was sent; failures noted later are its consequences."""
+    _kill_at: float | None = None
+    _stopped_rank: int | None = None
+    _interrupt: int | None = None
+    _last_look: float | None = None
+
+    def __post_init__(self) -> None:
+        self._workers = [_Worker() for _ in range(self.size)]
+
+    @property
+    def running(self) -> list[int]:
+        """The ranks that have not ended."""
+        return [rank for rank, worker in enumerate(self._workers) if worker.end is None]
+
+    @property
+    def ending(self) -> bool:
+        """Say whether the launch is being ended."""
+        return self._trouble_ns is not None
+
+    def handle(self, event: Event) -> list[Send]:
+        """Take in what happened; return the signals to send, in order."""
+        if isinstance(event, Exited):
+            self._workers[event.rank].end = event
+            if event.code != 0 and not self.ending:
+                return self._end_all(signal.SIGTERM, event.now, event.time_ns)
+            return []
+        if isinstance(event, Interrupted):
+            return self._interrupted(event)
+        return self._looked(event)
+
+    def verdict(self) -> Verdict:
+        """Say how the launch ended; call it when nobody runs any more."""
+        if self._interrupt is not None:
+            return Verdict(kind="interrupted", exit_code=128 + self._interrupt)
+        if self._stopped_rank is not None:
+            return Verdict(kind="stopped", exit_code=1, rank=self._stopped_rank)
+        ends = [end for worker in self._workers if (end := self._own_failure(worker))]
+        if not ends:
+            return Verdict(kind="done", exit_code=0)
+        first = min(ends, key=_blame)
+        return Verdict(
+            kind="failed",
+            exit_code=first.code if first.code > 0 else 128 - first.code,
+            rank=first.rank,
+            code=first.code,
+            failure=first.failure,
+        )
+
+    def _own_failure(self, worker: _Worker) -> Exited | None:
+        """Return the end of a worker if it failed by itself, not because it was told to end."""
+        end = worker.end
+        if end is None or end.code == 0:
+            return None
+        if not worker.told:
+            return end
+        noted_before = (
+            end.failure is not None
+            and self._trouble_ns is not None
+            and end.failure.time_ns <= self._trouble_ns
+        )
+        return end if noted_before else None
+
+    def _interrupted(self, event: Interrupted) -> list[Send]:
+        if self._interrupt is not None:
+            # The second Ctrl-C: no more patience.
+            return self._kill()
+        self._interrupt = event.signum
+        if self.ending:
+            return self._kill()
+        return self._end_all(event.signum, event.now, event.time_ns)
+
+    def _looked(self, event: Looked) -> list[Send]:
+        since = 0.0 if self._last_look is None else event.now - self._last_look
+        self._last_look = event.now
+        if self.ending:
+            late = self._kill_at is not None and event.now >= self._kill_at
+            return self._kill() if late else []
+        for rank in self.running:
+            worker = self._workers[rank]
+            if rank not in event.stopped or rank in event.active:
+                worker.stopped_s = 0.0
+                continue
+            worker.stopped_s += min(since, _LONGEST_LOOK_S)
+            if worker.stopped_s >= self.silence_timeout_s:
+                self._stopped_rank = rank
+                # SIGTERM would wait until somebody lets a stopped process go on.
+                worker.told = True
+                kill = [Send(rank, signal.SIGKILL)]
+                return kill + self._end_all(signal.SIGTERM, event.now, event.time_ns)
+        return []
+
+    def _end_all(self, signum: int, now: float, time_ns: int) -> list[Send]:
+        self._trouble_ns = time_ns
+        self._kill_at = now + self.grace_s
+        sends = [Send(rank, signum) for rank in self.running if not self._workers[rank].told]
+        for send in sends:
+            self._workers[send.rank].told = True
+        return sends
+
+    def _kill(self) -> list[Send]:
+        self._kill_at = None
+        return [Send(rank, signal.SIGKILL) for rank in self.running]
+
+
+def _blame(end: Exited) -> tuple[bool, int]:
+    """Order failures: first those that are nobody else's consequence, then by time."""
+    if end.failure is None:
+        return (False, end.time_ns)
+    return (end.failure.secondary, end.failure.time_ns)
