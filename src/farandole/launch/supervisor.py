@@ -78,9 +78,10 @@ class Verdict:
 @dataclass(slots=True)
 class _Worker:
     end: Exited | None = None
-    told: bool = False
-    """True when it was sent a signal before it ended, so that its end says nothing."""
-    stopped_s: float = 0.0
+    told: set[int] = field(default_factory=set)
+    """Signals that it was sent before it ended; an end by one of them says nothing."""
+    stopped_s: float | None = None
+    """For how long it has been seen stopped and silent; None when it was not at the last look."""
 
 
 @dataclass(slots=True)
@@ -147,12 +148,11 @@ class Supervisor:
             return None
         if not worker.told:
             return end
-        noted_before = (
-            end.failure is not None
-            and self._trouble_ns is not None
-            and end.failure.time_ns <= self._trouble_ns
-        )
-        return end if noted_before else None
+        assert self._trouble_ns is not None
+        if end.failure is not None:
+            return end if end.failure.time_ns <= self._trouble_ns else None
+        # It may have been killed by somebody else just before our signal came.
+        return None if -end.code in worker.told else end
 
     def _interrupted(self, event: Interrupted) -> list[Send]:
         if self._interrupt is not None:
@@ -172,13 +172,16 @@ class Supervisor:
         for rank in self.running:
             worker = self._workers[rank]
             if rank not in event.stopped or rank in event.active:
+                worker.stopped_s = None
+                continue
+            if worker.stopped_s is None:
                 worker.stopped_s = 0.0
                 continue
             worker.stopped_s += min(since, _LONGEST_LOOK_S)
             if worker.stopped_s >= self.silence_timeout_s:
                 self._stopped_rank = rank
                 # SIGTERM would wait until somebody lets a stopped process go on.
-                worker.told = True
+                worker.told.add(signal.SIGKILL)
                 kill = [Send(rank, signal.SIGKILL)]
                 return kill + self._end_all(signal.SIGTERM, event.now, event.time_ns)
         return []
@@ -188,11 +191,13 @@ class Supervisor:
         self._kill_at = now + self.grace_s
         sends = [Send(rank, signum) for rank in self.running if not self._workers[rank].told]
         for send in sends:
-            self._workers[send.rank].told = True
+            self._workers[send.rank].told.add(signum)
         return sends
 
     def _kill(self) -> list[Send]:
         self._kill_at = None
+        for rank in self.running:
+            self._workers[rank].told.add(signal.SIGKILL)
         return [Send(rank, signal.SIGKILL) for rank in self.running]
 
 

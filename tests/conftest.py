@@ -1,0 +1,135 @@
+"""Guards of the house: after a test no process, thread, descriptor or variable is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+# What an ended process or thread gets to vanish on a crowded machine.
+_PATIENCE_S = 5.0
+# A launcher's variables around the tests would make every test a worker.
+_LAUNCHER_PREFIXES = ("FARANDOLE_", "HOROVOD_", "OMPI_", "PMI", "SLURM_", "MV2_", "TORCHELASTIC_")
+_LAUNCHER_NAMES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+
+
+def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Poll until the condition is true and return what it gave; fail at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not true within {timeout_s} s: {condition}")
+        time.sleep(0.01)
+
+
+def clean_environ(**changes: str) -> dict[str, str]:
+    """This process's environment without any launcher's variables, and with these changes."""
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_LAUNCHER_PREFIXES) and name not in _LAUNCHER_NAMES
+    }
+    return environ | changes
+
+
+def run_cli(
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own and return what it said."""
+    return subprocess.run(
+        [*cli_argv(), *map(str, arguments)],
+        env=clean_environ(**(env or {})),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def cli_argv() -> Sequence[str]:
+    """The command line as an argv list."""
+    return (sys.executable, "-m", "farandole.cli.main")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    environ = dict(os.environ)
+    children, threads, descriptors = _children(), _threads(), _descriptors()
+    yield
+    # PYTEST_CURRENT_TEST is pytest's own, and changes by itself.
+    changed = {
+        name
+        for name in environ.keys() | os.environ.keys()
+        if environ.get(name) != os.environ.get(name) and name != "PYTEST_CURRENT_TEST"
+    }
+    _gone("processes", lambda: _children() - children)
+    _gone("threads", lambda: _threads() - threads)
+    _gone("descriptors", lambda: _descriptors() - descriptors)
+    # Importing torch or tensorflow sets variables of its own; ours and the launchers' matter.
+    ours = {name for name in changed if name.startswith(_LAUNCHER_PREFIXES)}
+    assert not ours, f"variables were left changed: {sorted(ours)}"
+
+
+def _gone(what: str, left: Callable[[], set[Any]]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while left():
+        assert time.monotonic() < deadline, f"{what} were left behind: {left()}"
+        time.sleep(0.01)
+
+
+def _children() -> set[psutil.Process]:
+    # multiprocessing's resource tracker stays until Python ends, by design.
+    return {child for child in psutil.Process().children(recursive=True) if not _is_tracker(child)}
+
+
+def _is_tracker(child: psutil.Process) -> bool:
+    try:
+        return any("resource_tracker" in part for part in child.cmdline())
+    except psutil.Error:
+        return True  # it has just ended
+
+
+def _threads() -> set[threading.Thread]:
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not thread.daemon or thread.name.startswith("farandole")
+    }
+
+
+def _descriptors() -> set[tuple[str, str]]:
+    """Our own kinds of descriptors; other libraries open files of theirs when they please."""
+    found = set()
+    folder = Path("/proc/self/fd")
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        if target.startswith("/memfd:farandole") or "pidfd" in target:
+            found.add((entry.name, target))
+    return found

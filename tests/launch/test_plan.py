@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.launch.plan import Plan, make_plan, resolve_command, threads_from
+from farandole.world.cores import Cores
+
+EIGHT = Cores(affinity=8, quota=None, physical=4)
+
+
+def plan(**changes: Any) -> Plan:
+    defaults: dict[str, Any] = {
+        "command": [sys.executable, "-c", "pass"],
+        "np": "2",
+        "environ": {},
+        "cores": EIGHT,
+    }
+    return make_plan(**(defaults | changes))
+
+
+def test_defaults() -> None:
+    made = plan()
+    assert (made.num_workers, made.threads, made.transport) == (2, 4, "auto")
+    assert (made.start_timeout_s, made.silence_timeout_s, made.output_dir) == (60.0, 30.0, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers"),
+    [
+        ({"np": 3}, 3),
+        ({"np": "auto"}, 4),
+        ({"np": "AUTO", "num_gpus": 2}, 2),
+        ({"np": "auto", "cores": Cores(affinity=8, quota=2.5, physical=4)}, 2),
+        ({"np": None, "environ": {"FARANDOLE_NP": "5"}}, 5),
+        ({"np": "2", "environ": {"FARANDOLE_NP": "5"}}, 2),
+    ],
+)
+def test_workers(changes: dict[str, Any], workers: int) -> None:
+    assert plan(**changes).num_workers == workers
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads", "override"),
+    [
+        ({"np": "16"}, 1, False),
+        ({"environ": {"OMP_NUM_THREADS": "3"}}, 3, False),
+        ({"environ": {"OMP_NUM_THREADS": "3,2"}}, 3, False),
+        ({"environ": {"OMP_NUM_THREADS": "3"}, "threads": "2"}, 2, True),
+        ({"environ": {"FARANDOLE_THREADS": "5"}}, 5, True),
+    ],
+)
+def test_threads(changes: dict[str, Any], threads: int, override: bool) -> None:
+    made = plan(**changes)
+    assert (made.threads, made.override_threads) == (threads, override)
+
+
+def test_every_flag_has_a_variable() -> None:
+    made = plan(
+        environ={
+            "FARANDOLE_TRANSPORT": "gloo",
+            "FARANDOLE_OUTPUT_DIR": "logs",
+            "FARANDOLE_START_TIMEOUT": "7",
+            "FARANDOLE_SILENCE_TIMEOUT": "8.5",
+        }
+    )
+    assert (made.transport, made.output_dir) == ("gloo", Path("logs"))
+    assert (made.start_timeout_s, made.silence_timeout_s) == (7.0, 8.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"np": "0"}, "-np 0: give a number of workers from 1 up, or auto"),
+        ({"np": "-1"}, "-np -1"),
+        ({"np": "two"}, "-np two"),
+        ({"np": None}, "How many workers?"),
+        ({"np": None, "environ": {"FARANDOLE_NP": "x"}}, "FARANDOLE_NP=x"),
+        ({"threads": "0"}, "--threads 0"),
+        ({"transport": "pigeon"}, "--transport pigeon: choose a transport from auto, shm, gloo"),
+        ({"environ": {"FARANDOLE_TRANSPORT": "mpi"}}, "FARANDOLE_TRANSPORT=mpi"),
+        ({"start_timeout": "soon"}, "--start-timeout soon"),
+        ({"silence_timeout": "inf"}, "--silence-timeout inf"),
+        ({"command": []}, "No command was given"),
+        ({"command": ["-m"]}, "-m needs a module"),
+        ({"command": ["nowhere.py"]}, "nowhere.py: there is no such script"),
+        ({"command": ["no-such-program"]}, "no-such-program: there is no such command"),
+        ({"hosts": "n1:2,n2:2"}, "-H n1:2,n2:2: only localhost"),
+    ],
+)
+def test_bad_input_is_named(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(**changes)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_localhost_is_a_host() -> None:
+    assert plan(hosts="localhost:2").num_workers == 2
+
+
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my train.py").write_text("")
+    (tmp_path / "job.sh").write_text("")
+    nowhere = str(tmp_path)
+    assert resolve_command(["my train.py", "--lr", "0.1"], path=nowhere) == (
+        sys.executable,
+        "my train.py",
+        "--lr",
+        "0.1",
+    )
+    assert resolve_command(["-m", "pkg.mod", "-x"], path=nowhere) == (
+        sys.executable,
+        "-m",
+        "pkg.mod",
+        "-x",
+    )
+    assert resolve_command(["python", "x.py"], path=nowhere) == (sys.executable, "x.py")
+    assert resolve_command(["sh", "-c", "a 'b'\n"], path="/bin:/usr/bin") == (
+        "sh",
+        "-c",
+        "a 'b'\n",
+    )
+    with pytest.raises(UsageError, match="chmod"):
+        resolve_command(["./job.sh"], path=nowhere)
+
+
+@pytest.mark.parametrize(
+    ("environ", "threads"),
+    [({}, None), ({"MKL_NUM_THREADS": "2"}, 2), ({"OMP_NUM_THREADS": "many"}, None)],
+)
+def test_threads_from(environ: dict[str, str], threads: int | None) -> None:
+    assert threads_from(environ) == threads

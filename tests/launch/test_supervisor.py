@@ -1,0 +1,162 @@
+"""The supervisor's decisions, without a process or a clock."""
+
+from __future__ import annotations
+
+import signal
+
+from farandole.launch.supervisor import Exited, Interrupted, Looked, Send, Supervisor
+from farandole.world.board import Failure
+
+TERM, KILL, INT = signal.SIGTERM, signal.SIGKILL, signal.SIGINT
+
+
+def exited(rank: int, code: int, at: float, failure: Failure | None = None) -> Exited:
+    return Exited(rank=rank, code=code, now=at, time_ns=int(at * 1e9), failure=failure)
+
+
+def note(at: float, text: str = "ValueError: bad", *, secondary: bool = False) -> Failure:
+    return Failure(time_ns=int(at * 1e9), text=text, secondary=secondary)
+
+
+def looked(at: float, *, stopped: set[int] | None = None, active: set[int] | None = None) -> Looked:
+    return Looked(
+        now=at,
+        time_ns=int(at * 1e9),
+        stopped=frozenset(stopped or ()),
+        active=frozenset(active or ()),
+    )
+
+
+def interrupted(at: float, signum: int = INT) -> Interrupted:
+    return Interrupted(signum=signum, now=at, time_ns=int(at * 1e9))
+
+
+def supervisor(size: int = 3) -> Supervisor:
+    return Supervisor(size=size, silence_timeout_s=30.0)
+
+
+def test_all_well() -> None:
+    s = supervisor(2)
+    assert s.handle(exited(1, 0, 1.0)) == []
+    assert s.running == [0]
+    assert s.handle(exited(0, 0, 9.0)) == []
+    assert s.verdict().kind == "done"
+    assert s.verdict().exit_code == 0
+
+
+def test_a_failure_ends_the_others() -> None:
+    s = supervisor()
+    assert s.handle(exited(1, 3, 1.0)) == [Send(0, TERM), Send(2, TERM)]
+    assert s.handle(exited(0, -TERM, 1.1)) == []
+    assert s.handle(looked(3.9)) == []
+    assert s.handle(looked(4.0)) == [Send(2, KILL)]
+    s.handle(exited(2, -KILL, 4.1))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank, verdict.code, verdict.exit_code) == ("failed", 1, 3, 3)
+
+
+def test_a_signal_gives_128_and_its_number() -> None:
+    s = supervisor(1)
+    s.handle(exited(0, -signal.SIGSEGV, 1.0))
+    assert s.verdict().exit_code == 128 + signal.SIGSEGV
+
+
+def test_consequences_are_not_blamed() -> None:
+    s = supervisor()
+    # Rank 0 noticed the end of rank 2 and was reaped before it.
+    s.handle(exited(0, 1, 1.0, note(0.9, "PeerDiedError", secondary=True)))
+    s.handle(exited(2, -KILL, 1.1))
+    s.handle(exited(1, 1, 1.2, note(1.05, "PeerDiedError", secondary=True)))
+    # Rank 2 was sent SIGTERM before its end was seen, but died of something else.
+    verdict = s.verdict()
+    assert (verdict.rank, verdict.exit_code) == (2, 137)
+
+
+def test_the_earliest_note_is_blamed_though_its_process_ends_last() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 1, 2.0, note(1.9)))
+    s.handle(exited(1, 1, 2.5, note(1.0, "the cause")))
+    verdict = s.verdict()
+    assert verdict.rank == 1
+    assert verdict.failure is not None
+    assert verdict.failure.text == "the cause"
+
+
+def test_failures_after_being_told_to_end_are_not_blamed() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 5, 2.0))
+    s.handle(exited(1, 1, 2.5, note(2.4, "SIGTERM made me raise")))
+    assert (s.verdict().rank, s.verdict().exit_code) == (0, 5)
+
+
+def test_only_consequences_blame_the_first() -> None:
+    s = supervisor(2)
+    s.handle(exited(1, 1, 2.0, note(1.9, secondary=True)))
+    s.handle(exited(0, -TERM, 2.5))
+    assert s.verdict().rank == 1
+
+
+def test_ctrl_c_then_patience_then_kill() -> None:
+    s = supervisor(2)
+    assert s.handle(interrupted(1.0)) == [Send(0, INT), Send(1, INT)]
+    assert s.handle(looked(2.0)) == []
+    s.handle(exited(0, -INT, 2.1))
+    assert s.handle(looked(4.0)) == [Send(1, KILL)]
+    s.handle(exited(1, -KILL, 4.1))
+    assert (s.verdict().kind, s.verdict().exit_code) == ("interrupted", 130)
+
+
+def test_a_second_ctrl_c_kills_at_once() -> None:
+    s = supervisor(2)
+    s.handle(interrupted(1.0))
+    assert s.handle(interrupted(1.2)) == [Send(0, KILL), Send(1, KILL)]
+
+
+def test_ctrl_c_while_ending_kills_at_once() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 1, 1.0))
+    assert s.handle(interrupted(1.2)) == [Send(1, KILL)]
+    assert s.verdict().exit_code == 130
+
+
+def test_sigterm_is_143() -> None:
+    s = supervisor(1)
+    assert s.handle(interrupted(1.0, TERM)) == [Send(0, TERM)]
+    s.handle(exited(0, -TERM, 1.1))
+    assert s.verdict().exit_code == 143
+
+
+def stop_for(s: Supervisor, start: float, seconds: float, **look: set[int]) -> list[Send]:
+    sends: list[Send] = []
+    at = start
+    while not sends and at <= start + seconds:
+        sends = s.handle(looked(at, **look))
+        at += 5.0
+    return sends
+
+
+def test_stopped_and_silent_is_a_failure() -> None:
+    s = supervisor(2)
+    assert stop_for(s, 0.0, 25.0, stopped={1}) == []
+    assert s.handle(looked(30.0, stopped={1})) == [Send(1, KILL), Send(0, TERM)]
+    s.handle(exited(1, -KILL, 30.1))
+    s.handle(exited(0, 1, 30.1, note(30.05, secondary=True)))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank, verdict.exit_code) == ("stopped", 1, 1)
+
+
+def test_stopped_but_heard_of_is_none() -> None:
+    assert stop_for(supervisor(2), 0.0, 100.0, stopped={1}, active={1}) == []
+
+
+def test_going_on_starts_the_count_again() -> None:
+    s = supervisor(2)
+    assert stop_for(s, 0.0, 25.0, stopped={1}) == []
+    assert s.handle(looked(30.0)) == []
+    assert stop_for(s, 35.0, 25.0, stopped={1}) == []
+
+
+def test_a_launcher_that_slept_does_not_count_its_sleep() -> None:
+    s = supervisor(2)
+    s.handle(looked(0.0, stopped={1}))
+    assert s.handle(looked(1000.0, stopped={1})) == []
