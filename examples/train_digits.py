@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 import farandole.torch as hvd
 
 hvd.init()
+torch.manual_seed(0)
 images, labels = map(torch.tensor, load_digits(return_X_y=True))
 data = torch.utils.data.TensorDataset(images.float() / 16, labels)
 sampler = torch.utils.data.DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank())
