@@ -35,6 +35,8 @@ _CHUNK = 1 << 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # How often ends are looked for where the system cannot wake us (no pidfd).
 _POLL_S = 0.05
+# How often workers that were told to end are looked at.
+_LAST_LOOKS_S = 0.1
 # What leftover processes of ended workers get to write before the pipes are given up.
 _DRAIN_S = 0.5
 
@@ -233,14 +235,13 @@ class _Run:
     def _handle(self, event: Event) -> None:
         for send in self._supervisor.handle(event):
             self._workers[send.rank].send(send.signum)
-        if self._supervisor.ending:
+        if self._supervisor.ending and self._look_every_s != _LAST_LOOKS_S:
             # From now on time matters: whoever does not go is killed.
-            self._look_every_s = 0.1
+            self._look_every_s = _LAST_LOOKS_S
+            self._next_look = time.monotonic() + _LAST_LOOKS_S
 
     def _patience(self) -> float:
         patience = max(0.0, self._next_look - time.monotonic())
-        if self._supervisor.ending:
-            patience = min(patience, 0.1)
         if any(self._workers[rank].pidfd is None for rank in self._supervisor.running):
             patience = min(patience, _POLL_S)
         return patience

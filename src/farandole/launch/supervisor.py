@@ -161,7 +161,10 @@ class Supervisor:
         self._interrupt = event.signum
         if self.ending:
             return self._kill()
-        return self._end_all(event.signum, event.now, event.time_ns)
+        # Ctrl-C is what a script run alone would get, and may want to save on; of the others
+        # Python ignores some.
+        signum = signal.SIGINT if event.signum == signal.SIGINT else signal.SIGTERM
+        return self._end_all(signum, event.now, event.time_ns)
 
     def _looked(self, event: Looked) -> list[Send]:
         since = 0.0 if self._last_look is None else event.now - self._last_look

@@ -1,0 +1,362 @@
+"""Real workers: how they fail, how they are ended, and what the launcher says."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import clean_environ, cli_argv, eventually, run_cli
+
+pytestmark = pytest.mark.ranks
+
+FAULT = """
+import os, sys, time
+from farandole.testing import FailAt
+from farandole.world.board import Board
+rank = int(os.environ["RANK"])
+fault = FailAt(rank=1, step=3, mode=sys.argv[1], exit_code=7)
+print("about to train", flush=True)
+with Board.open(os.environ["FARANDOLE_BOARD"]) as board:
+    for step in range(1, 5):
+        board.note_step(rank, step)
+        fault.maybe(rank, step)
+time.sleep(60)
+"""
+WAIT = """
+import os, sys, time
+from pathlib import Path
+Path(sys.argv[1], os.environ["RANK"]).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "train.py"
+
+
+def pids(folder: Path, count: int) -> list[int]:
+    """Wait until `count` processes have written their numbers into the folder."""
+
+    def all_written() -> list[int]:
+        texts = [file.read_text() for file in folder.iterdir() if file.name.isalnum()]
+        return [int(text) for text in texts if text] if len(texts) == count else []
+
+    return eventually(lambda: len(all_written()) == count and all_written())
+
+
+def gone(numbers: list[int]) -> bool:
+    return all(
+        not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        for pid in numbers
+    )
+
+
+def start(*arguments: str | Path, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*cli_argv(), "run", *map(str, arguments)],
+        env=clean_environ(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "says"),
+    [
+        ("exception", 1, "InjectedFault: injected on rank 1 at step 3 (train.py:11)"),
+        ("exit", 7, "exit code 7"),
+        ("kill", 137, "SIGKILL: often the system's answer to running out of memory"),
+        ("segfault", 139, "SIGSEGV: a crash in native code"),
+    ],
+)
+def test_a_failing_rank_is_named_and_the_others_end(
+    script: Path, mode: str, code: int, says: str
+) -> None:
+    script.write_text(FAULT)
+    done = run_cli("run", "-np", "3", script, mode)
+    assert done.returncode == code
+    assert "farandole: rank 1, step 3, failed first" in done.stderr
+    assert says in done.stderr
+    assert "the last lines of rank 1:" in done.stderr
+    assert "3 workers on 1 host, shared memory" in done.stderr
+    assert "[1]<stdout>:about to train\n" in done.stdout
+
+
+def test_a_stopped_rank_is_found(script: Path) -> None:
+    script.write_text(FAULT)
+    done = run_cli("run", "-np", "2", "--silence-timeout", "0.5", script, "stop")
+    assert done.returncode == 1
+    assert "rank 1, step 3, was stopped" in done.stderr
+    assert "silent for 0.5 s" in done.stderr
+
+
+def test_workers_that_ignore_sigterm_are_killed(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "deaf = Path(sys.argv[1])\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    deaf.touch()\n"
+        "    time.sleep(60)\n"
+        "while not deaf.exists(): time.sleep(0.01)\n"
+        "sys.exit(4)\n"
+    )
+    done = run_cli("run", "-np", "2", script, tmp_path / "deaf", timeout_s=30)
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signals_to_the_launcher_end_everything(
+    script: Path, tmp_path: Path, signum: int, code: int
+) -> None:
+    script.write_text(WAIT)
+    here = tmp_path / "pids"
+    here.mkdir()
+    with start("-np", "2", script, here) as launcher:
+        workers = pids(here, 2)
+        launcher.send_signal(signum)
+        _, errors = launcher.communicate(timeout=20)
+    assert launcher.returncode == code
+    assert gone(workers)
+    assert "all workers have ended" in errors
+
+
+def test_a_second_ctrl_c_kills_at_once(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "rank = os.environ['RANK']\n"
+        "heard = lambda *_: Path(sys.argv[1], rank + 'heard').write_text('1')\n"
+        "signal.signal(signal.SIGINT, heard)\n"
+        "Path(sys.argv[1], rank).write_text(str(os.getpid()))\n"
+        "while True: time.sleep(60)\n"
+    )
+    here = tmp_path / "pids"
+    here.mkdir()
+    with start("-np", "2", script, here) as launcher:
+        workers = pids(here, 2)
+        launcher.send_signal(signal.SIGINT)
+        eventually(lambda: len(list(here.glob("*heard"))) == 2)
+        launcher.send_signal(signal.SIGINT)
+        launcher.communicate(timeout=20)
+    assert launcher.returncode == 130
+    assert gone(workers)
+
+
+LOADER = """
+import os, sys, time
+from pathlib import Path
+child = os.fork()
+name = os.environ["RANK"] + ("worker" if child else "loader")
+Path(sys.argv[1], name).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$0" "$@"; true']])
+def test_no_worker_survives_a_killed_launcher(
+    script: Path, tmp_path: Path, wrapper: list[str]
+) -> None:
+    script.write_text(LOADER)
+    here = tmp_path / "pids"
+    here.mkdir()
+    with start("-np", "2", "--", *wrapper, sys.executable, script, here) as launcher:
+        family = pids(here, 4)
+        family += [child.pid for child in psutil.Process(launcher.pid).children()]
+        launcher.kill()
+        launcher.wait(10)
+        eventually(lambda: gone(family), 5)
+
+
+def test_a_rank_that_ends_early_and_well_is_fine(script: Path) -> None:
+    script.write_text(
+        "import os, time\nif os.environ['RANK'] == '0': time.sleep(0.3); print('still here')\n"
+    )
+    done = run_cli("run", "-np", "2", script)
+    assert (done.returncode, done.stdout) == (0, "[0]<stdout>:still here\n")
+
+
+def test_leftovers_of_a_finished_worker_are_ended(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open(sys.argv[1], 'w').write(str(child.pid))\n"
+    )
+    done = run_cli("run", "-np", "1", script, tmp_path / "pid", timeout_s=30)
+    assert done.returncode == 0
+    assert gone([int((tmp_path / "pid").read_text())])
+
+
+def test_output_is_whole_lines(script: Path) -> None:
+    script.write_text(
+        "import os, sys\n"
+        "mark = 'äöü' + os.environ['RANK']\n"
+        "data = (mark * 40 + '\\n').encode() * 500\n"
+        "for start in range(0, len(data), 7001): os.write(1, data[start:start + 7001])\n"
+        "sys.stderr.write('\\r10%\\r20%\\nno end')\n"
+    )
+    done = run_cli("run", "-np", "3", script)
+    lines = done.stdout.splitlines()
+    for rank in range(3):
+        assert lines.count(f"[{rank}]<stdout>:" + f"äöü{rank}" * 40) == 500
+        for text in ("10%", "20%", "no end"):
+            assert f"[{rank}]<stderr>:{text}\n" in done.stderr
+    assert len(lines) == 1500
+
+
+def test_output_dir_keeps_a_file_per_rank(script: Path, tmp_path: Path) -> None:
+    script.write_text("import os, sys; print('out', os.environ['RANK']); sys.stderr.write('err')")
+    done = run_cli("run", "-np", "2", "--output-dir", tmp_path / "logs", "--no-tag", script)
+    assert sorted(done.stdout.splitlines()) == ["out 0", "out 1"]
+    assert (tmp_path / "logs/rank.1/stdout").read_text() == "out 1\n"
+    assert (tmp_path / "logs/rank.0/stderr").read_text() == "err"
+
+
+def test_a_reader_that_leaves_ends_the_launch(script: Path) -> None:
+    script.write_text("import itertools\nfor n in itertools.count(): print(n)")
+    with start("-np", "2", script) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        launcher.stdout.close()
+        assert launcher.wait(20) == 128 + signal.SIGPIPE
+        assert launcher.stderr is not None
+        launcher.stderr.close()
+
+
+MEET = """
+import os, sys
+from farandole.world import connect, read_world
+world = read_world(os.environ)
+if str(world.rank) in sys.argv[1:]:
+    sys.exit(0)
+meeting = connect(world)
+for number in range(3):
+    answers = meeting.exchange(f"{world.rank}.{number}".encode())
+    assert answers == [f"{rank}.{number}".encode() for rank in range(world.size)], answers
+print("met", world.source)
+"""
+
+
+def test_twenty_launches_at_once(script: Path) -> None:
+    script.write_text(
+        MEET
+        + "import socket\n"
+        + "if world.rank == 0:\n"
+        + "    with socket.socket() as server:\n"
+        + "        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+        + "        server.bind(('127.0.0.1', world.master_port)); server.listen()\n"
+        + "        print('port', world.master_port); meeting.exchange(b'')\n"
+        + "else:\n"
+        + "    meeting.exchange(b'')\n"
+    )
+    with ThreadPoolExecutor(20) as pool:
+        results = list(pool.map(lambda _: run_cli("run", "-np", "2", script), range(20)))
+    assert [done.returncode for done in results] == [0] * 20, results
+    assert all(done.stdout.count("met farandole") == 2 for done in results)
+
+
+def test_a_rank_that_exits_before_init_is_named(script: Path) -> None:
+    script.write_text(MEET)
+    done = run_cli("run", "-np", "2", script, "1")
+    assert done.returncode == 1
+    assert "rank 0 failed first: StartError: rank 1 exited with code 0 without calling" in (
+        done.stderr
+    )
+
+
+def test_a_rank_that_never_calls_init_is_named(script: Path) -> None:
+    script.write_text(
+        "import os, time\nif os.environ['RANK'] == '1': time.sleep(60)\n" + MEET,
+    )
+    done = run_cli("run", "-np", "2", "--start-timeout", "0.5", script)
+    assert done.returncode == 1
+    assert "StartError: rank 1 (pid " in done.stderr
+    assert ") is running but has not called hvd.init()" in done.stderr
+
+
+def test_a_wrapper_that_closes_descriptors_does_no_harm(script: Path) -> None:
+    script.write_text(MEET)
+    close = "import os, sys; os.closerange(3, 256); os.execv(sys.executable, sys.argv[1:])"
+    done = run_cli("run", "-np", "2", "--", sys.executable, "-c", close, sys.executable, script)
+    assert (done.returncode, done.stdout.count("met farandole")) == (0, 2), done.stderr
+
+
+def test_the_users_sitecustomize_still_runs(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/sitecustomize.py").write_text("import builtins; builtins.MINE = 1")
+    script.write_text("import sys; print(MINE, sys.excepthook is not sys.__excepthook__)")
+    done = run_cli("run", "-np", "1", script, env={"PYTHONPATH": str(tmp_path / "mine")})
+    assert done.stdout == "[0]<stdout>:1 True\n", done.stderr
+
+
+def test_a_helper_process_leaves_no_failure_note(script: Path) -> None:
+    script.write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'raise ValueError(1)'])\n"
+        "sys.exit(5)\n"
+    )
+    done = run_cli("run", "-np", "1", script)
+    assert done.returncode == 5
+    assert "rank 0 failed first (exit code 5)" in done.stderr
+
+
+def test_a_failure_is_noted_though_a_library_replaced_the_hook(script: Path) -> None:
+    script.write_text(
+        "import sys\nsys.excepthook = lambda *_: print('mine')\nraise ValueError('bad loss')\n"
+    )
+    done = run_cli("run", "-np", "1", script)
+    assert "ValueError: bad loss (train.py:3)" in done.stderr
+    assert done.stdout == "[0]<stdout>:mine\n"
+
+
+def test_nothing_of_a_launch_stays_open(script: Path) -> None:
+    """No memfd, pipe or socket is left in a process that launches again and again."""
+    script.write_text("")
+    code = (
+        "import os, sys\n"
+        "from farandole.cli.main import main\n"
+        "count = lambda: len(os.listdir('/proc/self/fd'))\n"
+        "main(['run', '-np', '2', sys.argv[1]])\n"
+        "before = count()\n"
+        "for _ in range(3): assert main(['run', '-np', '2', sys.argv[1]]) == 0\n"
+        "print(count() - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, script],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "0\n"
+
+
+def test_the_launcher_imports_neither_torch_nor_numpy(script: Path) -> None:
+    script.write_text("")
+    code = (
+        "import sys\n"
+        "from farandole.cli.main import main\n"
+        "assert main(['run', '-np', '1', sys.argv[1]]) == 0\n"
+        "print(sorted({'torch', 'numpy', 'psutil'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, script],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "[]\n"
