@@ -14,6 +14,7 @@ import pytest
 from farandole.cli import demo
 from farandole.errors import MissingExtraError, UsageError
 from farandole.labs.demo import DemoError
+from tests.conftest import run_cli
 
 
 def parse(*argv: str) -> argparse.Namespace:
@@ -67,13 +68,7 @@ def test_importing_the_command_imports_no_torch() -> None:
 
 @pytest.mark.ranks
 def test_the_demo_from_end_to_end() -> None:
-    flags = ["--repeats", "1", "--epochs", "2", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "farandole.cli.main", "demo", *flags],
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    done = run_cli("demo", "--repeats", "1", "--epochs", "2", "--json", timeout_s=110)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert [row["num_workers"] for row in found["rows"]] == [1, 2]

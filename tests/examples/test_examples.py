@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import run_cli
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -20,13 +20,8 @@ def losses(output: str) -> list[float]:
 @pytest.mark.ranks
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_train_digits(num_workers: int) -> None:
-    argv = ["run", "-np", str(num_workers), str(ROOT / "examples" / "train_digits.py")]
-    done = subprocess.run(
-        [sys.executable, "-m", "farandole.cli.main", *argv],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    script = ROOT / "examples" / "train_digits.py"
+    done = run_cli("run", "-np", str(num_workers), script, timeout_s=100)
     assert done.returncode == 0, done.stderr
     found = losses(done.stdout)
     assert len(found) == 5, "only rank 0 prints, once per epoch"

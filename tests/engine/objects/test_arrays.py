@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
 from farandole.engine.objects import decode, encode
@@ -29,6 +29,7 @@ def same(a: Any, b: Any) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(hnp.arrays(hnp.scalar_dtypes() | hnp.byte_string_dtypes(), hnp.array_shapes(min_dims=0)))
 def test_any_array_bit_for_bit(array: Any) -> None:
     assert same(there_and_back(array), array)
