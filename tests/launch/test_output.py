@@ -93,3 +93,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--output-dir .*file/logs cannot be written to"):
         open_files(tmp_path / "file" / "logs", 2)
+
+
+def test_a_full_disk_is_said_once_and_ends_nothing() -> None:
+    shown: list[str] = []
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        output = WorkerOutput(
+            rank=0, stream="stdout", show=lambda _, line: shown.append(line), tag=False, file=full
+        )
+        for _ in range(3):
+            output.feed(b"x\n")
+        output.end()
+    assert shown == [
+        "farandole: /dev/full is kept no further (No space left on device).\n",
+        *["x\n"] * 3,
+    ]

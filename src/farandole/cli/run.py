@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 from typing import Any
 
@@ -88,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
     from farandole.launch.gpus import count_gpus
     from farandole.launch.launcher import launch
-    from farandole.launch.message import failure_lines, start_line
+    from farandole.launch.message import failure_lines, notes, start_line
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
@@ -110,7 +111,9 @@ def main(args: argparse.Namespace) -> int:
         plan,
         environ=os.environ,
         show=show,
-        started=lambda: print(start_line(plan), file=sys.stderr, flush=True),
+        started=lambda: print(
+            "\n".join([start_line(plan), *notes(os.environ)]), file=sys.stderr, flush=True
+        ),
     )
     lines = failure_lines(
         outcome.verdict,
@@ -128,7 +131,10 @@ def show(stream: str, line: str) -> None:
     rest = memoryview(line.encode(errors="replace"))
     fd = 1 if stream == "stdout" else 2
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:  # noqa: PERF203 - another program made our terminal non-blocking
+            select.select([], [fd], [])
 
 
 def _command(args: argparse.Namespace) -> list[str]:

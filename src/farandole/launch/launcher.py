@@ -76,7 +76,12 @@ def launch(
     """
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_port(environ))
-        files = open_files(plan.output_dir, plan.num_workers) if plan.output_dir else None
+        files = None
+        if plan.output_dir is not None:
+            files = open_files(plan.output_dir, plan.num_workers)
+            for opened in files:
+                for file in opened.values():
+                    stack.callback(file.close)
         board = stack.enter_context(Board.create(plan.num_workers))
         job = Job(
             job_id=secrets.token_hex(8),
@@ -197,7 +202,7 @@ class _Run:
         if not data:
             self._selector.unregister(pipe)  # type: ignore[arg-type]
             return
-        self._heard.add(next(r for r, mine in enumerate(self._outputs) if output in mine.values()))
+        self._heard.add(output.rank)
         output.feed(data)
 
     def _reap(self) -> None:
@@ -254,8 +259,10 @@ class _Run:
             return
         for worker in self._workers:
             worker.send(signal.SIGTERM)
+        # A launch that failed has spent its patience on the workers already.
+        grace_s = _DRAIN_S if self._supervisor.ending else GRACE_S
         self._drain(
-            time.monotonic() + GRACE_S,
+            time.monotonic() + grace_s,
             until=lambda: not any(s - {"Z"} for s in group_states(groups).values()),
         )
         for worker in self._workers:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Verdict
+from farandole.world.environment import is_loopback
 
 _MEANINGS = {
     "SIGKILL": "often the system's answer to running out of memory; see dmesg or the job's limits",
@@ -29,6 +30,14 @@ def start_line(plan: Plan) -> str:
         f"{_count(plan.num_workers, 'worker')} on 1 host, {_transport(plan.transport)}, "
         f"{_count(plan.threads, 'thread')} each"
     )
+
+
+def notes(environ: Mapping[str, str]) -> list[str]:
+    """Say which settings of the user are not followed."""
+    address = environ.get("MASTER_ADDR")
+    if address is None or is_loopback(address):
+        return []
+    return [f"farandole: MASTER_ADDR={address} is not used: workers on one host meet on 127.0.0.1."]
 
 
 def failure_lines(

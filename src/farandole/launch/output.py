@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,7 @@ class WorkerOutput:
     def __init__(
         self, *, rank: int, stream: Stream, show: Show, tag: bool, file: BinaryIO | None
     ) -> None:
+        self.rank = rank
         self._stream: Stream = stream
         self._show = show
         self._prefix = f"[{rank}]<{stream}>:" if tag else ""
@@ -83,8 +85,7 @@ class WorkerOutput:
     def feed(self, data: bytes) -> None:
         """Take in what the worker wrote."""
         if self._file is not None:
-            self._file.write(data)
-            self._file.flush()
+            self._keep(self._file, data)
         self._emit(self._splitter.feed(data))
 
     def end(self) -> None:
@@ -93,6 +94,20 @@ class WorkerOutput:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _keep(self, file: BinaryIO, data: bytes) -> None:
+        try:
+            file.write(data)
+            file.flush()
+        except OSError as error:
+            # A full disk shall not end a training that does not need it.
+            self._file = None
+            self._show(
+                "stderr",
+                f"farandole: {file.name} is kept no further ({error.strerror}).\n",
+            )
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _emit(self, lines: list[str]) -> None:
         for line in lines:

@@ -33,12 +33,12 @@ def inherited_listener(port: int) -> socket.socket | None:
     return None
 
 
-def bound_listener(port: int) -> socket.socket | None:
-    """Bind the port on loopback anew; None when it cannot be had."""
+def bound_listener(port: int, address: str = "127.0.0.1") -> socket.socket | None:
+    """Bind the port anew (0: any free one); None when it cannot be had."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
+        listener.bind((address, port))
         listener.listen(1024)
     except OSError:
         listener.close()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from farandole.errors import StartError
+from farandole.errors import StartError, UsageError
 from farandole.world.board import POST_BYTES, Board
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def connect(world: World) -> Rendezvous:
         return BoardRendezvous(board, world.rank, timeout_s=world.start_timeout_s)
     if world.size == 1:
         return SoloRendezvous()
+    if world.source == "farandole":
+        raise UsageError(
+            f"FARANDOLE_RANK={world.rank} and FARANDOLE_SIZE={world.size} are set, but "
+            "FARANDOLE_BOARD is not. Start the workers with `farandole run`, which sets all three."
+        )
     if world.source == "torchrun":
         from farandole.world.store import connect_store
 

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.launch.process import WorkerProcess, group_states
+from tests.conftest import eventually
+
+
+def worker(code: str) -> WorkerProcess:
+    return WorkerProcess([sys.executable, "-c", code], rank=0, environ=dict(os.environ))
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [("", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+def test_how_it_ended_stays_known(code: str, end: int) -> None:
+    started = worker(code)
+    eventually(lambda: started.ended() is not None)
+    assert started.ended() == end
+    # Not reaped yet: its number is still its own.
+    assert group_states([started.pid]) == {started.pid: {"Z"}}
+    started.close()
+    assert group_states([started.pid]) == {started.pid: set()}
+
+
+def test_stopped_processes_are_seen() -> None:
+    started = worker("import time; time.sleep(60)")
+    started.send(signal.SIGSTOP)
+    eventually(lambda: group_states([started.pid])[started.pid] == {"T"})
+    started.close()
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("no interpreter here")
+    program.chmod(0o700)
+    with pytest.raises(UsageError, match="cannot be started: Exec format error"):
+        WorkerProcess([str(program)], rank=0, environ={})
+
+
+def test_odd_entries_in_proc_are_skipped(tmp_path: Path) -> None:
+    for name, text in (("12", "12 (a) b) T 1 7 7"), ("13", ""), ("self", "")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "stat").write_text(text)
+    (tmp_path / "14").mkdir()
+    assert group_states([7, 8], tmp_path) == {7: {"T"}, 8: set()}
+    assert group_states([7], tmp_path / "nowhere") == {7: set()}

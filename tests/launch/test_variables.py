@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from farandole.launch.plan import Plan
+from farandole.launch.variables import SITE, Job, worker_environ
+from farandole.world.environment import read_world
+
+JOB = Job(
+    job_id="j0b",
+    launcher_pid=77,
+    board_path="/proc/77/fd/5",
+    master_port=4321,
+    hostname="here",
+)
+
+
+def environ_of(
+    rank: int = 1, base: dict[str, str] | None = None, **changes: object
+) -> dict[str, str]:
+    plan = Plan(argv=("x",), num_workers=2, threads=3, **changes)  # type: ignore[arg-type]
+    return worker_environ(base or {}, plan, JOB, rank)
+
+
+def test_we_understand_ourselves() -> None:
+    world = read_world(environ_of(transport="gloo", start_timeout_s=7.5))
+    assert (world.source, world.rank, world.size, world.job_id) == ("farandole", 1, 2, "j0b")
+    assert (world.local_rank, world.local_size, world.cross_rank, world.cross_size) == (1, 2, 0, 1)
+    assert (world.master_addr, world.master_port) == ("127.0.0.1", 4321)
+    assert (world.board, world.hostname) == ("/proc/77/fd/5", "here")
+    assert (world.transport, world.start_timeout_s) == ("gloo", 7.5)
+
+
+@pytest.mark.parametrize("prefix", ["torchrun", "horovodrun"])
+def test_scripts_for_others_understand_us(prefix: str) -> None:
+    """Without our own variables, those of torchrun and of Horovod say the same."""
+    hidden = ("FARANDOLE_",) if prefix == "torchrun" else ("FARANDOLE_", "RANK", "WORLD_SIZE")
+    environ = {n: v for n, v in environ_of().items() if not n.startswith(hidden)}
+    world = read_world(environ)
+    assert (world.source, world.rank, world.size, world.local_rank) == (prefix, 1, 2, 1)
+    assert not world.agent_store
+
+
+def test_an_inner_launch_beats_an_outer_one() -> None:
+    outer = environ_of(rank=0) | {"TORCHELASTIC_USE_AGENT_STORE": "True", "FARANDOLE_HOOKED": "1"}
+    inner = environ_of(rank=1, base=outer)
+    assert read_world(inner).rank == 1
+    assert "FARANDOLE_HOOKED" not in inner
+    assert inner["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    assert inner["PYTHONPATH"] == str(SITE)
+
+
+def test_threads_are_set_unless_the_user_did() -> None:
+    base = {"MKL_NUM_THREADS": "9"}
+    assert environ_of(base=base)["OMP_NUM_THREADS"] == "3"
+    assert environ_of(base=base)["MKL_NUM_THREADS"] == "9"
+    assert environ_of(base=base, override_threads=True)["MKL_NUM_THREADS"] == "3"
+
+
+def test_sockets_stay_on_loopback_unless_the_user_said_otherwise() -> None:
+    environ = environ_of(base={"NCCL_SOCKET_IFNAME": "eth0"})
+    assert environ["GLOO_SOCKET_IFNAME"] == environ["TP_SOCKET_IFNAME"] == "lo"
+    assert environ["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_the_rest_is_passed_on() -> None:
+    environ = environ_of(base={"MY DATA": "a\nb", "PYTHONPATH": "/mine"})
+    assert environ["MY DATA"] == "a\nb"
+    assert environ["PYTHONPATH"] == f"{SITE}{os.pathsep}/mine"
+    assert environ["PYTHONUNBUFFERED"] == "1"

@@ -1,0 +1,83 @@
+"""Ranks of mpirun and the like, which share only the process that started them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import StartError, UsageError
+from farandole.world.announce import connect_announced, launch_key, private_folder
+from farandole.world.environment import read_world
+from tests.conftest import clean_environ
+
+SCRIPT = """
+import os
+from farandole.world import connect, read_world
+for visit in range(2):
+    meeting = connect(read_world(os.environ))
+    print([answer.decode() for answer in meeting.exchange(os.environ["PMI_RANK"].encode())])
+    meeting.exchange(b"")
+    meeting.board.close()
+"""
+
+
+@pytest.mark.ranks
+def test_ranks_of_one_parent_meet(tmp_path: Path) -> None:
+    script = tmp_path / "meet.py"
+    script.write_text(SCRIPT)
+    workers = []
+    for rank in range(3):
+        argv = [sys.executable, str(script)]
+        if rank == 1:
+            # A wrapper script inherits the rank, and is not taken for the launcher.
+            argv = ["sh", "-c", '"$0" "$@"; exit $?', *argv]
+        workers.append(
+            subprocess.Popen(
+                argv,
+                env=clean_environ(PMI_RANK=str(rank), PMI_SIZE="3", TMPDIR=str(tmp_path)),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [worker.communicate(timeout=30)[0] for worker in workers]
+    assert outputs == ["['0', '1', '2']\n" * 2] * 3
+    (folder,) = [entry for entry in tmp_path.iterdir() if entry.is_dir()]
+    assert list(folder.iterdir()) == []
+
+
+def test_many_hosts_are_refused() -> None:
+    world = read_world(
+        {
+            "PMI_RANK": "0",
+            "PMI_SIZE": "4",
+            "MPI_LOCALRANKID": "0",
+            "MPI_LOCALNRANKS": "2",
+        }
+    )
+    with pytest.raises(UsageError, match="one host only"):
+        connect_announced(world)
+
+
+def test_a_rank_0_that_does_not_come_is_named(tmp_path: Path) -> None:
+    world = replace(read_world({"PMI_RANK": "1", "PMI_SIZE": "2"}), start_timeout_s=0.05)
+    with pytest.raises(StartError, match="rank 0 has not called"):
+        connect_announced(world, folder=tmp_path)
+
+
+def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = private_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert private_folder() == folder
+    folder.chmod(0o755)
+    with pytest.raises(StartError, match="nobody else can enter"):
+        private_folder()
+
+
+def test_the_key_is_the_parents() -> None:
+    assert launch_key("openmpi").startswith(f"{os.getppid()}-")
