@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +52,8 @@ class Contestant:
     environment: Mapping[str, str] = field(default_factory=dict)
     synchronized: bool = False
     """Whether all ranks must end with the same weights."""
+    timed: bool = True
+    """Whether its values are times, which others' use of the machine spoils."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +107,8 @@ def _launcher(starter: Starter, num_ranks: int) -> tuple[str, ...]:
     if starter is Starter.FARANDOLE:
         return (python, "-m", "farandole.cli.main", "run", "-np", count, "--", python)
     if starter is Starter.TORCHRUN:
-        # The static rendezvous, because it is torchrun's default and the faster of the two.
-        return (
-            *(python, "-m", "torch.distributed.run", "--nproc-per-node", count),
-            *("--master-addr", "127.0.0.1", "--master-port", str(_free_port())),
-        )
+        # --standalone finds a port of its own, and was not slower than torchrun's fixed port.
+        return (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count)
     if starter is Starter.MPIEXEC:
         # Without --bind-to none two ranks are bound to one core each, which no other peer is.
         return (
@@ -146,13 +144,8 @@ def mpiexec() -> str | None:
 
 def _importable(module: str) -> bool:
     try:
-        return importlib.util.find_spec(module) is not None
+        spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    # A folder that happens to bear the name is a "namespace package" with no origin.
+    return spec is not None and spec.origin is not None

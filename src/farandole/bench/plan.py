@@ -7,7 +7,7 @@ them with their reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from farandole.bench.contestant import Contestant, Role, Starter
@@ -18,7 +18,6 @@ from farandole.bench.roster import (
     hvd,
     peer,
     plain,
-    renamed,
     trainers,
 )
 
@@ -26,7 +25,7 @@ RESNET18_PARAMETERS = 11_173_962
 MODELS = ("mlp", "cnn", "resnet18")
 
 _SMALL_ELEMENTS = 1024  # 4 KB of float32
-_PARAMETERS = {"mlp": 5_824_522, "cnn": 1_199_882, "resnet18": RESNET18_PARAMETERS}
+PARAMETERS = {"mlp": 5_824_522, "cnn": 1_199_882, "resnet18": RESNET18_PARAMETERS}
 _TITLES = {
     "mlp": "MLP 784-2048-2048-10, batch 32",
     "cnn": "small CNN of 1.2 M parameters, batch 128",
@@ -93,9 +92,9 @@ class Settings:
     peers: tuple[str, ...] = PEERS
     quick: bool = False
     steps: dict[str, tuple[int, int]] = field(
-        default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (3, 12)}
+        default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}
     )
-    """Model to warm-up steps and timed steps: two to six seconds of training each."""
+    """Model to warm-up steps and timed steps: two to fifteen seconds of training each."""
 
     def timed(self, number: int) -> int:
         """Return how many of `number` steps or repeats to time: a third when quick."""
@@ -183,7 +182,12 @@ def _train(settings: Settings) -> list[Group]:
             contestants=tuple(c.name for c in contestants),
             baseline=limit,
             claims=(
-                _speed(f"{to_reach:.0%} of the limit's speed ({limit})", limit, to_reach, stretch),
+                _speed(
+                    f"{100 * to_reach:.0f} % of the limit's speed ({limit})",
+                    limit,
+                    to_reach,
+                    stretch,
+                ),
             ),
         )
         built.append(_group(f"train-{model}", contestants, (row,)))
@@ -229,7 +233,7 @@ def _ranks(settings: Settings) -> list[Group]:
     ]
     # Peers at the largest count only: that is the figure, and eight processes start slowly.
     contestants += [
-        renamed(other, f"{other.name}, {largest} ranks")
+        replace(other, name=f"{other.name}, {largest} ranks")
         for other in collectives(settings.peers, sizes, largest)[1:]
     ]
     claims: tuple[Claim, ...] = ()
@@ -250,13 +254,16 @@ def _memory(settings: Settings) -> list[Group]:
     for model in settings.models:
         if model == "cnn":
             continue  # 4.8 MB of gradients would drown in what any library weighs
-        options = {"model": model, "warmup": 3, "steps": 3}
+        options = {"model": model, "warmup": 1, "steps": 2}
         # With these, glibc gives every freed tensor back to the kernel; without, a process's
         # size tells what it once held.
         environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-        contestants = (
-            *trainers(settings.peers, options, settings.num_ranks, environment),
-            plain("plain PyTorch", options, settings.num_ranks, "step", environment),
+        contestants = tuple(
+            replace(contestant, timed=False)
+            for contestant in (
+                *trainers(settings.peers, options, settings.num_ranks, environment),
+                plain("plain PyTorch", options, settings.num_ranks, "step", environment),
+            )
         )
         row = RowPlan(
             key=f"memory-{model}",
@@ -264,7 +271,7 @@ def _memory(settings: Settings) -> list[Group]:
             series="own_pss",
             contestants=tuple(c.name for c in contestants),
             baseline="plain PyTorch",
-            unit_bytes=4 * _PARAMETERS[model],
+            unit_bytes=4 * PARAMETERS[model],
             claims=(
                 Claim(
                     # Plain PyTorch holds the gradients once too, so a second copy of them or of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from farandole.bench.contestant import Contestant, Role, Starter
@@ -105,8 +104,3 @@ def peer(
         num_ranks=num_ranks,
         options=options,
     )
-
-
-def renamed(contestant: Contestant, name: str) -> Contestant:
-    """Return the same contestant under another name."""
-    return replace(contestant, name=name)

@@ -12,6 +12,7 @@ from farandole.bench.plan import Group
 
 TIME_LIMIT_S = 300.0
 QUIET_LIMIT_S = 30.0
+QUICK_QUIET_LIMIT_S = 3.0
 
 
 class Launch(Protocol):
@@ -22,9 +23,9 @@ class Launch(Protocol):
     ) -> LaunchRecord: ...
 
 
-def wait_for_quiet() -> bool:
-    """Wait for the machine to be left alone, for half a minute at most."""
-    return wait_until_quiet(limit_s=QUIET_LIMIT_S, num_cores=available_cores())
+def wait_for_quiet(limit_s: float = QUIET_LIMIT_S) -> bool:
+    """Wait for the machine to be left alone, within the limit."""
+    return wait_until_quiet(limit_s=limit_s, num_cores=available_cores())
 
 
 def run_group(
@@ -105,5 +106,5 @@ def _line(record: LaunchRecord, num_launches: int) -> str:
         return f"{turn}: failed: {record.failure}"
     taken = record.disturbance
     others = f"foreign CPU {taken.foreign_share:.1%}, steal {taken.steal_share:.1%}"
-    state = "void" if taken.voids else "done"
+    state = "void" if record.void else "done"
     return f"{turn}: {state} in {record.wall_s:.1f} s ({others})"

@@ -31,9 +31,10 @@ def cells(row: Row) -> list[list[str]]:
     return [_cells(entry, row.plan) for entry in row.entries]
 
 
-def verdicts(row: Row) -> list[str]:
-    """Return one line per figure to reach."""
-    return [verdict_line(judgement) for judgement in row.judgements]
+def notes(row: Row) -> list[str]:
+    """Return the lines below the table: who gave no value and why, then each figure to reach."""
+    absent = [f"{entry.contestant}: {entry.note}" for entry in row.entries if entry.note]
+    return absent + [verdict_line(judgement) for judgement in row.judgements]
 
 
 def plain_lines(row: Row) -> list[str]:
@@ -44,7 +45,7 @@ def plain_lines(row: Row) -> list[str]:
     for line in table:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         lines.append(("  " + "  ".join(padded)).rstrip())
-    return [*lines, *(f"  {line}" for line in verdicts(row))]
+    return [*lines, *(f"  {line}" for line in notes(row))]
 
 
 def verdict_line(judgement: Judgement) -> str:
@@ -87,7 +88,8 @@ def ratio_text(ratio: float) -> str:
 def _cells(entry: Entry, plan: RowPlan) -> list[str]:
     width = len(_relative_columns(plan)) + 4
     if entry.estimate is None:
-        return [entry.contestant, entry.note or "not measured", *[""] * (width - 2)]
+        # The reason stands below the table: an error message would widen the column for all.
+        return [entry.contestant, "none", *[""] * (width - 2)]
     show = time_text if plan.unit_bytes is None else memory_text
     launches = str(len(entry.launches))
     if entry.void:

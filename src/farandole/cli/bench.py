@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from datetime import datetime, timezone
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
     from farandole.bench.machine import describe_machine
     from farandole.bench.plan import Settings, groups
     from farandole.bench.result import Result, to_json
-    from farandole.bench.run import run_group
+    from farandole.bench.run import QUICK_QUIET_LIMIT_S, QUIET_LIMIT_S, run_group, wait_for_quiet
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
@@ -87,6 +88,7 @@ def main(args: argparse.Namespace) -> int:
         peers=_names(args.peers, _PEERS, flag="--peers"),
         quick=args.quick,
     )
+    wait = partial(wait_for_quiet, QUICK_QUIET_LIMIT_S if args.quick else QUIET_LIMIT_S)
     machine = describe_machine()
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows: list[Row] = []
@@ -94,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for group in groups(args.what, settings):
-            found = run_group(group, num_launches=num_launches, say=_progress)
+            found = run_group(group, num_launches=num_launches, say=_progress, wait=wait)
             records += [(group.key, record) for record in found]
             fresh = judge(group, found)
             rows += fresh
@@ -189,5 +191,5 @@ def _print_row(row: Row) -> None:
         grid.add_row(*cells)
     console = Console(highlight=False)
     console.print(grid)
-    for line in table.verdicts(row):
+    for line in table.notes(row):
         console.print(line, markup=False)

@@ -1,0 +1,132 @@
+"""Rows from launches: what counts, what is compared, what is called reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from farandole.bench.contestant import Contestant, Role, Starter
+from farandole.bench.foreign import Disturbance
+from farandole.bench.judge import Verdict, judge, judge_claim, usable
+from farandole.bench.launch import LaunchRecord
+from farandole.bench.plan import Claim, Group, Quantity, RowPlan
+
+_CLAIM = Claim(
+    text="3 x gloo's speed",
+    quantity=Quantity.SPEED_RATIO,
+    subject="us",
+    against="gloo",
+    to_reach=3.0,
+    stretch=4.0,
+)
+_ROW = RowPlan(
+    key="r", title="t", series="step", contestants=("us", "gloo"), baseline="gloo", claims=(_CLAIM,)
+)
+
+
+def _record(name: str, value: float | None, *, void: bool = False, **more: str) -> LaunchRecord:
+    return LaunchRecord(
+        contestant=name,
+        round=1,
+        values={} if value is None else {"step": value},
+        disturbance=Disturbance(foreign_share=0.5 if void else 0.0, steal_share=0.0),
+        wall_s=1.0,
+        failure=more.get("failure"),
+        missing=more.get("missing"),
+    )
+
+
+def _group(row: RowPlan = _ROW) -> Group:
+    return Group(
+        key="g",
+        contestants=tuple(
+            Contestant(name=name, role=Role.PEER, starter=Starter.DIRECT, worker="x", num_ranks=2)
+            for name in row.contestants
+        ),
+        rows=(row,),
+    )
+
+
+def test_void_launches_do_not_count_beside_good_ones() -> None:
+    records = [_record("us", 1.0), _record("us", 9.0, void=True)]
+    assert usable(records, contestant="us", series="step") == ((1.0,), False)
+
+
+def test_void_launches_are_shown_when_there_are_no_others() -> None:
+    records = [_record("us", 9.0, void=True)]
+    assert usable(records, contestant="us", series="step") == ((9.0,), True)
+
+
+def test_memory_is_not_voided_by_others_use_of_the_cpu() -> None:
+    record = replace(_record("us", 9.0, void=True), timed=False)
+    assert usable([record], contestant="us", series="step") == ((9.0,), False)
+
+
+@pytest.mark.parametrize(
+    ("gloo", "verdict", "certain"),
+    [
+        ([4.5, 4.6, 4.55], Verdict.STRETCH, True),
+        ([3.5, 3.6, 3.55], Verdict.REACHED, True),
+        ([2.0, 2.1, 2.05], Verdict.MISSED, True),
+        ([2.0, 4.0, 4.0], Verdict.REACHED, False),
+    ],
+)
+def test_a_speed_ratio_is_the_others_time_over_ours(
+    gloo: list[float], verdict: Verdict, certain: bool
+) -> None:
+    launches = {"us": [1.0, 1.0, 1.0], "gloo": gloo}
+    found = judge_claim(_CLAIM, _ROW, launches, {"us": False, "gloo": False})
+    assert (found.verdict, found.certain) == (verdict, certain)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "to_reach", "ours", "measured", "verdict"),
+    [
+        (Quantity.TIME_S, 1.0, 0.5, 0.5, Verdict.REACHED),
+        (Quantity.TIME_S, 1.0, 1.5, 1.5, Verdict.MISSED),
+        (Quantity.TIME_RATIO, 1.02, 2.02, 1.01, Verdict.REACHED),
+        (Quantity.TIME_RATIO, 1.02, 2.06, 1.03, Verdict.MISSED),
+        (Quantity.EXCESS, 0.5, 22.0, 2.0, Verdict.MISSED),
+        (Quantity.EXCESS, 0.5, 4.0, 0.2, Verdict.REACHED),
+    ],
+)
+def test_at_most_claims(
+    quantity: Quantity, to_reach: float, ours: float, measured: float, verdict: Verdict
+) -> None:
+    claim = replace(_CLAIM, quantity=quantity, to_reach=to_reach, stretch=None)
+    row = replace(_ROW, unit_bytes=10)
+    launches = {"us": [ours, ours], "gloo": [2.0, 2.0]}
+    found = judge_claim(claim, row, launches, {"us": False, "gloo": False})
+    assert found.verdict is verdict
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(measured)
+
+
+def test_nothing_is_reached_on_void_launches() -> None:
+    launches = {"us": [1.0, 1.0], "gloo": [9.0, 9.0]}
+    found = judge_claim(_CLAIM, _ROW, launches, {"us": False, "gloo": True})
+    assert found.verdict is Verdict.VOID
+
+
+def test_a_row_keeps_who_was_missing_and_why() -> None:
+    records = [
+        _record("gloo", 3.0),
+        _record("gloo", 3.0),
+        _record("us", None, failure="exit code 1: boom"),
+    ]
+    (row,) = judge(_group(), records)
+    us, gloo = row.entries
+    assert (us.estimate, us.note) == (None, "failed: exit code 1: boom")
+    assert gloo.launches == (3.0, 3.0)
+    assert gloo.against_baseline is None
+    assert row.judgements[0].verdict is Verdict.NOT_MEASURED
+
+
+def test_a_row_compares_with_its_baseline() -> None:
+    records = [_record("us", 1.0), _record("us", 1.0), _record("gloo", 3.5), _record("gloo", 3.5)]
+    (row,) = judge(_group(), records)
+    against = row.entries[0].against_baseline
+    assert against is not None
+    assert against.value == pytest.approx(3.5)
+    assert row.judgements[0].verdict is Verdict.REACHED

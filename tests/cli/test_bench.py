@@ -1,0 +1,108 @@
+"""`farandole bench`: its flags, its two outputs, and that looking at it costs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.bench.launch import TAG
+from tests.conftest import clean_environ, cli_argv, eventually, run_cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["allreduce", "--launches", "0"], "--launches 0 is not a number of at least 1"),
+        (["allreduce", "--launches", "two"], "--launches two is not a number"),
+        (["allreduce", "--peers", "gloo,nccl"], "--peers nccl is unknown. Choose from gloo, "),
+        (["train", "--models", "vgg"], "--models vgg is unknown. Choose from mlp, cnn, resnet18"),
+        (["train", "-np", "1,2"], "-np 1,2 does not fit `bench train`: give one number"),
+        (["overhead", "-np", "2"], "-np 2 does not fit `bench overhead`: it measures one worker"),
+        (["ranks", "-np", "1,-2"], "-np -2 is not a number"),
+        (["nothing"], "invalid choice: 'nothing'"),
+    ],
+)
+def test_usage_errors_are_one_line(arguments: list[str], said: str) -> None:
+    found = run_cli("bench", *arguments)
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert found.stdout == ""
+
+
+def test_the_command_imports_neither_torch_nor_numpy() -> None:
+    script = (
+        "import sys, argparse\n"
+        "from farandole.cli import bench\n"
+        "bench.add_parser(argparse.ArgumentParser().add_subparsers())\n"
+        "assert not {'torch', 'numpy', 'scipy', 'rich'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_help_shows_an_example() -> None:
+    found = run_cli("bench", "--help")
+    assert found.returncode == 0
+    assert "farandole bench allreduce --quick" in found.stdout
+
+
+@pytest.mark.ranks
+def test_a_row_with_a_peer_as_table_and_as_json() -> None:
+    arguments = ("bench", "start", "--peers", "none", "--launches", "1", "--quick")
+    table = run_cli(*arguments, timeout_s=110)
+    assert "from the command to the first barrier (2 ranks)" in table.stdout
+    assert "import torch alone" in table.stdout
+    assert "0.65 of torchrun's time at most: not measured" in table.stdout
+    assert "start: launch 1 of 1, import torch alone" in table.stderr
+
+
+@pytest.mark.ranks
+def test_json_is_the_only_thing_on_stdout() -> None:
+    found = run_cli(
+        *("bench", "start", "--peers", "none", "--launches", "1", "--quick", "--json"),
+        timeout_s=110,
+    )
+    result = json.loads(found.stdout)
+    assert result["schema"] == 1
+    assert result["quick"] is True
+    reference = [e for e in result["rows"][0]["entries"] if e["contestant"] == "import torch alone"]
+    assert reference[0]["median"]["value"] > 0
+    assert {launch["group"] for launch in result["launches"]} == {"start"}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
+    # A folder for temporary files of its own tells this benchmark's processes from all others.
+    process = subprocess.Popen(
+        [*cli_argv(), "bench", "train", "--models", "resnet18", "--peers", "none"],
+        env=clean_environ(TMPDIR=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    eventually(lambda: _workers(tmp_path), timeout_s=60)
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 130
+    assert not _workers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def _workers(folder: Path) -> list[int]:
+    mark = f"{TAG}={folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if any(variable.startswith(mark) for variable in environment.split(b"\0")):
+            found.append(int(entry.name))
+    return found
