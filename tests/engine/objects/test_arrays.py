@@ -105,6 +105,12 @@ def test_arrays_that_are_not_plain(array: Any) -> None:
         encode({"x": array}, allow_pickle=False)
 
 
+def loop() -> list[Any]:
+    description: list[Any] = []
+    description.append(("a", description))
+    return description
+
+
 def message(dtype: Any, shape: bytes, data: bytes) -> bytes:
     return (
         b"\xfa\x01\x40" + encode(dtype, allow_pickle=False)[2:] + shape + bytes((len(data),)) + data
@@ -126,6 +132,9 @@ def test_the_hand_made_message_is_right() -> None:
         ("S0", b"\x01\xff\xff\xff\xff\xff\xff\x7f", b""),
         ("S2000000000", b"\x01\x00", b""),
         ([("a", "<f4", (2**31, 2**31))], b"\x01\x00", b""),
+        (loop(), b"\x01\x00", b""),
+        ("f4,f4", b"\x00", bytes(8)),
+        ([("a",)], b"\x00", b""),
         ("nonsense", b"\x00", b""),
         (3, b"\x00", b""),
         (None, b"\x00", bytes(8)),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from farandole.engine.objects.reader import Reader
     from farandole.engine.objects.writer import Writer
 
+_MAX_FIELD_DEPTH = 20
+
 
 def put_function(obj: Any) -> Callable[[Writer, Any], None] | None:
     """Return the function that writes `obj`, None if it is not one of NumPy's plain types."""
@@ -68,7 +70,7 @@ def _put_dtype(w: Writer, dtype: np.dtype[Any]) -> None:
     # The description that .npy files carry; dtypes of other packages (ml_dtypes) do not survive
     # it, and are found out by the way back.
     description: Any = dtype.str if dtype.names is None else npy_format.dtype_to_descr(dtype)
-    if npy_format.descr_to_dtype(description) != dtype:
+    if not _is_description(description) or npy_format.descr_to_dtype(description) != dtype:
         raise NotPlainError(refusal)
     w.put(description)
 
@@ -102,7 +104,34 @@ def get_bytes(r: Reader) -> np.bytes_:
 
 
 def _get_dtype(r: Reader) -> np.dtype[Any]:
-    dtype = npy_format.descr_to_dtype(r.get())
-    if not isinstance(dtype, np.dtype) or dtype.hasobject or not dtype.itemsize:
-        raise r.damaged("a dtype that arrays in a message cannot have")
+    description = r.get()
+    if not _is_description(description):
+        raise r.damaged("a dtype that nobody wrote")
+    dtype = npy_format.descr_to_dtype(description)
+    if dtype.hasobject or not dtype.itemsize:
+        raise r.damaged(f"an array of {dtype}")
     return dtype
+
+
+def _is_description(found: Any, depth: int = 0) -> bool:
+    """Tell whether this is what a dtype writes: NumPy itself takes much more, and lists that hold
+    themselves."""
+    if type(found) is str:
+        return "," not in found  # with commas it would be Python source to be parsed
+    return (
+        type(found) is list
+        and depth < _MAX_FIELD_DEPTH
+        and all(_is_field(field, depth) for field in found)
+    )
+
+
+def _is_field(found: Any, depth: int) -> bool:
+    """Tell whether this is a name (or a title and a name), a type, and perhaps a shape."""
+    if type(found) is not tuple or len(found) not in (2, 3):
+        return False
+    name, kind, *shape = found
+    return (
+        (type(name) is str or (type(name) is tuple and all(type(part) is str for part in name)))
+        and _is_description(kind, depth + 1)
+        and all(type(s) is tuple and all(type(n) is int for n in s) for s in shape)
+    )

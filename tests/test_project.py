@@ -1,0 +1,74 @@
+"""The files around the code say what is true and carry nothing of the machine they came from."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomllib
+
+ROOT = Path(__file__).parents[1]
+# Extras that `make` installs; the others are for users.
+INSTALLED = ("torch", "demo", "mpi", "dev")
+
+
+def constraints() -> list[str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_constraints_are_exact_public_and_sorted() -> None:
+    lines = constraints()
+    assert lines == sorted(lines, key=str.lower)
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+def test_everything_that_make_installs_has_a_tested_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = project["dependencies"] + [r for extra in INSTALLED for r in extras[extra]]
+    names = {normalized(re.split(r"[<>=!~ \[;]", requirement)[0]) for requirement in wanted}
+    assert names - {normalized(line.split("==")[0]) for line in constraints()} == set()
+
+
+def test_continuous_integration_runs_make_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "make test" in script.read_text()
+
+
+def test_the_rules_for_contributors_stay_short() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_no_tracked_file_names_this_checkout_or_a_package_index() -> None:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    # In two halves, so that this file does not name them either.
+    forbidden = [str(ROOT) + "/", "pypi" + ".org", "python" + "hosted.org", "download." + "pytorch"]
+    found = [
+        (name, word)
+        for name in listed.stdout.split("\0")
+        if name and (ROOT / name).is_file()
+        for word in forbidden
+        if word in (ROOT / name).read_text(errors="replace")
+    ]
+    assert found == []
