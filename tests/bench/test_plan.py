@@ -75,7 +75,7 @@ def test_all_contestants_of_a_training_train_the_same() -> None:
 def test_the_ranks_that_were_asked_for() -> None:
     (group,) = groups("ranks", Settings(rank_counts=(1, 3), peers=("gloo",)))
     assert [(c.name, c.num_ranks) for c in group.contestants] == [
-        ("farandole, 1 ranks", 1),
+        ("farandole, 1 rank", 1),
         ("farandole, 3 ranks", 3),
         ("gloo, 3 ranks", 3),
     ]

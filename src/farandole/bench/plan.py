@@ -228,7 +228,12 @@ def _ranks(settings: Settings) -> list[Group]:
     sizes = {"small": (_SMALL_ELEMENTS, settings.timed(1600))}
     largest = max(settings.rank_counts)
     contestants = [
-        hvd(f"{FARANDOLE}, {count} ranks", "hvd_allreduce", count, {"sizes": sizes})
+        hvd(
+            f"{FARANDOLE}, {count} rank{'s' if count > 1 else ''}",
+            "hvd_allreduce",
+            count,
+            {"sizes": sizes},
+        )
         for count in settings.rank_counts
     ]
     # Peers at the largest count only: that is the figure, and eight processes start slowly.
