@@ -132,6 +132,7 @@ class _Reader:
             hostname=self.hostname,
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
+            pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
             master_addr=self.env.get("MASTER_ADDR"),
             master_port=self.port("MASTER_PORT"),
         )
@@ -312,6 +313,7 @@ class _Reader:
             hostname=self.hostname,
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
+            pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
         )
 
 

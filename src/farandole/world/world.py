@@ -38,8 +38,15 @@ class World:
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     transport: str = "auto"
     """The transport that was asked for, not the one that will be found."""
+    pickle_allowed: bool = False
+    """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
     board: str | None = None
     """Path of the launcher's bulletin board; None when another launcher started this worker."""
+
+    @property
+    def allow_pickle(self) -> bool:
+        """Say whether objects that are not plain data may travel between the workers."""
+        return self.one_host or self.pickle_allowed
 
     @property
     def one_host(self) -> bool:

@@ -1,0 +1,29 @@
+"""Data-parallel training, and how many workers it pays to use.
+
+Importing this package imports neither torch nor numpy; the names below load on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from farandole.version import __version__
+
+if TYPE_CHECKING:
+    from farandole.launch.function import run
+
+__all__ = ["__version__", "run"]
+
+_LAZY = {"run": "farandole.launch.function"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'farandole' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

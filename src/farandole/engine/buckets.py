@@ -1,0 +1,118 @@
+"""Gradient buckets on any transport: in shared memory where that is, else named operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from farandole.engine.handle import Handle
+from farandole.engine.lane import Lane
+from farandole.engine.signature import Signature
+from farandole.transport.protocol import Buffer, Steps, Transport
+from farandole.transport.reduction import STORAGE, Array, Reduction
+
+if TYPE_CHECKING:
+    from farandole.engine.engine import Engine
+    from farandole.transport.shm.transport import ShmTransport
+
+Shapes = Sequence[tuple[int, str]]
+
+
+class BucketSet(Protocol):
+    """The buckets of one plan."""
+
+    arrays: list[Any]
+    """My memory, one flat array per bucket."""
+
+    def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
+        """Reduce a bucket in place once every rank has submitted it.
+
+        The handle's result lists every rank's (flags, note). If any rank's flags are odd nothing
+        is reduced.
+        """
+
+    def close(self) -> None:
+        """Let go of the memory."""
+
+
+def open_buckets(
+    engine: Engine, name: str, shapes: Shapes, note_bytes: int, *, device: str = "cpu"
+) -> BucketSet:
+    """Allocate buckets; all ranks call this together, with the same arguments."""
+    if engine.transport.name == "shm" and device == "cpu":
+        return _InSharedMemory(engine, shapes, note_bytes)
+    return _ByName(engine, name, shapes, device)
+
+
+class _InSharedMemory:
+    """Buckets that lie where they are reduced."""
+
+    def __init__(self, engine: Engine, shapes: Shapes, note_bytes: int) -> None:
+        transport: ShmTransport = engine.transport  # type: ignore[assignment]
+        self._buckets = transport.buckets(engine.exchange, shapes, note_bytes)
+        self.arrays: list[Any] = list(self._buckets.arrays)
+        self._loop = engine.loop
+        self._lane = Lane(in_order=False, check_peers=self._buckets.check_peers)
+        self._loop.add(self._lane)
+
+    def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
+        """Start at once: the ready word is agreement enough."""
+        handle = Handle()
+        with self._loop.exclusive():
+            self._lane.start(self._buckets.allreduce(bucket, step, how, flags, note), handle)
+            self._lane.advance()
+        return handle
+
+    def close(self) -> None:
+        """Leave the loop and the memory."""
+        self._loop.remove(self._lane)
+        self._buckets.close()
+
+
+class _ByName:
+    """Buckets in private memory, agreed on like any named operation."""
+
+    def __init__(self, engine: Engine, name: str, shapes: Shapes, device: str) -> None:
+        self._engine, self._name, self._shapes, self._device = engine, name, shapes, device
+        self.arrays = [_allocate(count, dtype, device) for count, dtype in shapes]
+
+    def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
+        """Submit under the bucket's name."""
+        count, dtype = self._shapes[bucket]
+        signature = Signature.reducing("bucket", dtype, (count,), how, self._device)
+        operation = _BucketReduce(
+            signature, Buffer(self.arrays[bucket], dtype), how, flags, note
+        )
+        return self._engine.submit(f"{self._name}.bucket.{bucket}", operation)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self.arrays.clear()
+
+
+class _BucketReduce:
+    """An all-reduce in place that also passes flags and notes around."""
+
+    def __init__(
+        self, signature: Signature, buffer: Buffer, how: Reduction, flags: int, note: Array
+    ) -> None:
+        self.signature = signature
+        self.extra = [flags, note.tobytes().hex()]
+        self._buffer, self._how = buffer, how
+
+    def steps(self, transport: Transport, extras: list[Any]) -> Steps:
+        """Reduce unless a rank objects; return what all ranks said."""
+        if not any(flags & 1 for flags, _ in extras):
+            yield from transport.allreduce(self._buffer, self._buffer, self._how)
+        answers = [(flags, np.frombuffer(bytes.fromhex(note), np.uint8)) for flags, note in extras]
+        return answers  # type: ignore[return-value]
+
+
+def _allocate(count: int, dtype: str, device: str) -> Any:
+    if device == "cpu":
+        return np.empty(count, STORAGE[dtype])
+    import torch
+
+    return torch.empty(count, dtype=getattr(torch, dtype), device=device)

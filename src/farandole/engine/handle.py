@@ -1,0 +1,49 @@
+"""What a submitter holds on to: whether an operation is done, how it failed, what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Handle:
+    """The future of one operation."""
+
+    __slots__ = ("_polled", "_probe", "done", "error", "result")
+
+    def __init__(self, probe: Callable[[], bool] | None = None) -> None:
+        """Begin unfinished.
+
+        Args:
+            probe: for operations that nobody else completes: tries to, and says whether it could.
+        """
+        self.done = False
+        self.error: Exception | None = None
+        self.result: Any = None
+        self._probe = probe
+        self._polled = False
+
+    def finish(self, result: Any = None) -> None:
+        """Mark as done."""
+        self.result = result
+        self.done = True
+
+    def fail(self, error: Exception) -> None:
+        """Mark as failed: whoever waits gets `error`."""
+        self.error = error
+        self.done = True
+
+    def check(self) -> bool:
+        """Return whether it is done, completing it if that is all it takes."""
+        return self.done or (self._probe is not None and self._probe())
+
+    def poll(self) -> bool:
+        """Like check, but False the first time: programs written for Horovod count on it."""
+        if not self._polled:
+            self._polled = True
+            return False
+        return self.check()
+
+    def delegate(self) -> None:
+        """Leave completion to the progress loop from now on."""
+        self._probe = None

@@ -1,0 +1,62 @@
+"""A sequence of operations under way, advanced a little at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from farandole.engine.handle import Handle
+
+Running = Generator[None, None, Any]
+
+
+class Lane:
+    """Operations that run in the order of their start, or all at once."""
+
+    def __init__(self, *, in_order: bool, check_peers: Callable[[], None]) -> None:
+        """Begin empty.
+
+        Args:
+            in_order: only the oldest advances (they share a channel); else all of them do.
+            check_peers: raises if a peer is gone.
+        """
+        self._in_order = in_order
+        self._running: list[tuple[Running, list[Handle]]] = []
+        self.check_peers = check_peers
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._running)
+
+    def start(self, steps: Running, *handles: Handle) -> None:
+        """Append an operation; `handles` are finished with it."""
+        self._running.append((steps, list(handles)))
+
+    def advance(self) -> bool:
+        """Let operations go as far as they can; return whether one has ended."""
+        ended = False
+        at = 0
+        while at < len(self._running):
+            if self._step(*self._running[at]):
+                del self._running[at]
+                ended = True
+            elif self._in_order:
+                break
+            else:
+                at += 1
+        return ended
+
+    @staticmethod
+    def _step(steps: Running, handles: list[Handle]) -> bool:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            for handle in handles:
+                handle.finish(stop.value)
+        except Exception as error:
+            for handle in handles:
+                handle.fail(error)
+        else:
+            return False
+        return True

@@ -1,0 +1,139 @@
+"""One progress loop per process: whoever waits for anything advances everything.
+
+A thread of its own steps in only while operations are under way and nobody waits for any.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from farandole.engine.handle import Handle
+from farandole.transport.waiting import Backoff, sharpen_sleep
+
+# How often the thread looks while nobody waits: often enough for peers, seldom enough for the
+# training thread, from which each look takes the interpreter for some 10 us.
+_TICK_S = 0.0005
+# A wait that takes longer than a tick is somebody's job already; so is one just submitted.
+_IDLE_TICKS = 200
+
+
+class Advancing(Protocol):
+    """Something that the loop advances."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+
+    def advance(self) -> bool:
+        """Go as far as possible without blocking; return whether something moved."""
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer that is needed is gone."""
+
+
+class Loop:
+    """Advances lanes on behalf of whoever waits."""
+
+    def __init__(self, *, crowded: bool = False) -> None:
+        """Begin with no lanes; `crowded` says that ranks outnumber cores."""
+        self._lanes: list[Advancing] = []
+        self._driving = threading.Lock()
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self.crowded = crowded
+
+    def add(self, lane: Advancing) -> None:
+        """Advance this one, too."""
+        with self._driving:
+            self._lanes.append(lane)
+
+    def remove(self, lane: Advancing) -> None:
+        """Forget a lane; the thread ends with the last one."""
+        with self._driving:
+            self._lanes.remove(lane)
+        if not self._lanes:
+            self._stop_thread()
+
+    def advance(self) -> bool:
+        """Advance everything once, unless somebody else is at it."""
+        if not self._driving.acquire(blocking=False):
+            return False
+        try:
+            moved = False
+            for lane in self._lanes:
+                moved |= lane.advance()
+            return moved
+        finally:
+            self._driving.release()
+
+    def exclusive(self) -> threading.Lock:
+        """Return the lock under which lanes are advanced."""
+        return self._driving
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Advance everything until `done()`."""
+        if done():
+            return
+        backoff = Backoff(crowded=self.crowded)
+        while not done():
+            if self.advance():
+                backoff.reset()
+            elif backoff.pause():
+                self._check_peers(done)
+
+    def result(self, handle: Handle) -> object:
+        """Wait for an operation; return its result or raise its error."""
+        self.wait(handle.check)
+        if handle.error is not None:
+            raise handle.error
+        return handle.result
+
+    def nobody_waits(self) -> None:
+        """Say that something was submitted which nobody waits for yet."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="farandole-progress", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        sharpen_sleep()
+        idle = threading.Event()
+        while not self._stopping:
+            self._wanted.wait()
+            self._wanted.clear()
+            ticks = 0
+            while ticks < _IDLE_TICKS and not self._stopping:
+                idle.wait(_TICK_S)
+                self.advance()
+                ticks = 0 if any(lane.busy for lane in self._lanes) else ticks + 1
+
+    def _stop_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        self._stopping = True
+        self._wanted.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _check_peers(self, done: Callable[[], bool]) -> None:
+        try:
+            for lane in self._lanes:
+                if lane.busy:
+                    lane.check_peers()
+        except Exception:
+            # The peer may have gone after it did its part of what is waited for.
+            self.advance()
+            if not done():
+                raise
+
+
+_loops: dict[int, Loop] = {}
+
+
+def process_loop() -> Loop:
+    """Return this process's loop (a forked child has its own)."""
+    return _loops.setdefault(os.getpid(), Loop())

@@ -1,0 +1,230 @@
+"""Named operations: an operation runs when every rank has submitted its name, in any order.
+
+Two ways lead through here. The first time, and for anything large, a rank tells the coordinator
+(rank 0), which decides when and in which order all run it. A small operation that was agreed on
+before goes by the eager board (transport.shm.eager) and needs no message at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from farandole.engine.coordinator import Coordinator, Decision, Ticket
+from farandole.engine.handle import Handle
+from farandole.engine.lane import Lane
+from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
+from farandole.engine.signature import Signature, mismatch
+from farandole.errors import FarandoleError, MismatchError
+from farandole.transport.protocol import Buffer, Transport
+from farandole.transport.reduction import fold
+from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard
+from farandole.transport.shm.segment import round_up
+
+
+class DuplicateNameError(FarandoleError, ValueError):
+    """A name was submitted again while its previous operation is still under way."""
+
+
+@dataclass(slots=True)
+class _Ticketed:
+    """A name that has a place on the eager board."""
+
+    number: int
+    turn: int = 0
+    variants: dict[Signature, Ticket] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A submitted operation that has not ended."""
+
+    name: str
+    operation: Operation
+    handle: Handle
+    ticket: Ticket | None = None
+    """Its place on the eager board; None when it goes through the coordinator."""
+    turn: int = 0
+
+
+class NamedLane:
+    """The named operations of one group of ranks (an Advancing of the progress loop)."""
+
+    def __init__(self, transport: Transport, device_transport: Callable[[], Transport]) -> None:
+        """Begin with nothing submitted.
+
+        Args:
+            transport: moves host memory, and carries the messages of agreement.
+            device_transport: returns the one that moves device memory; opened when first needed,
+                which is at the same decision on every rank.
+        """
+        self._transport = transport
+        self._device_transport = device_transport
+        self._board: EagerBoard | None = getattr(transport, "eager", None)
+        self._coordinator: Coordinator | None = None
+        if transport.rank == 0:
+            room = DATA_BYTES if self._board else 0
+            self._coordinator = Coordinator(transport.size, eager_bytes=room)
+        self._pending: dict[str, _Pending] = {}
+        self._ticketed: dict[str, _Ticketed] = {}
+        self._detours = 0
+        self._running = Lane(in_order=True, check_peers=transport.check_peers)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any operation has not ended."""
+        return bool(self._pending) or self._running.busy
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer is gone."""
+        self._transport.check_peers()
+
+    def eager(self, name: str, operation: Operation) -> Handle | None:
+        """Submit by the eager board, if this operation has a place there.
+
+        Needs no lock: no other thread touches an operation before it is pending.
+        """
+        known = self._ticketed.get(name)
+        if known is None or (ticket := known.variants.get(operation.signature)) is None:
+            return None
+        self._refuse_duplicate(name)
+        assert isinstance(operation, Allreduce | Broadcast)
+        assert self._board is not None
+        known.turn += 1
+        pending = _Pending(name, operation, Handle(), ticket, known.turn)
+        pending.handle = Handle(lambda: self._complete_eagerly(pending))
+        source = operation.source.data
+        if operation.signature.root in (-1, self._transport.rank):
+            slot = self._board.slot(ticket.offset, round_up(max(source.nbytes, 1)), known.turn)
+            slot[: source.nbytes].view(source.dtype)[...] = source
+        self._pending[name] = pending
+        self._board.submit(ticket.ticket, known.turn, ticket.variant)
+        return pending.handle
+
+    def submit(self, name: str, operation: Operation) -> Handle:
+        """Submit through the coordinator; call with the loop's lock held."""
+        self._refuse_duplicate(name)
+        pending = _Pending(name, operation, Handle())
+        self._pending[name] = pending
+        if (known := self._ticketed.get(name)) is not None and self._board is not None:
+            known.turn += 1
+            self._board.detour(known.number, known.turn)
+        self._tell_coordinator(pending)
+        return pending.handle
+
+    def advance(self) -> bool:
+        """Handle messages, follow detours, decide (rank 0), run."""
+        moved = False
+        if self._board is not None and (detours := self._board.detours()) != self._detours:
+            self._detours = detours
+            self._follow_detours()
+            moved = True
+        for rank, message in self._transport.link.receive():
+            moved = True
+            if self._coordinator is not None:
+                name, signature, extra = json.loads(message)
+                self._coordinator.submit(rank, name, Signature.parse(signature), extra)
+            else:
+                self._carry_out(Decision.decode(message))
+        if self._coordinator is not None:
+            for decision in self._coordinator.decide():
+                moved = True
+                if self._transport.size > 1:
+                    self._transport.link.send(decision.encode())
+                self._carry_out(decision)
+        return self._running.advance() or moved
+
+    def _tell_coordinator(self, pending: _Pending) -> None:
+        signature, extra = pending.operation.signature, pending.operation.extra
+        if self._coordinator is not None:
+            self._coordinator.submit(0, pending.name, signature, extra)
+        else:
+            self._transport.link.send(json.dumps([pending.name, signature, extra]).encode())
+
+    def _carry_out(self, decision: Decision) -> None:
+        pendings = [self._pending.pop(name) for name in decision.names]
+        if decision.error:
+            for pending in pendings:
+                pending.handle.fail(MismatchError(decision.error))
+            return
+        for pending, ticket in zip(pendings, decision.tickets, strict=True):
+            if ticket is not None:
+                known = self._ticketed.setdefault(pending.name, _Ticketed(ticket.ticket))
+                known.variants[pending.operation.signature] = ticket
+        operations = [pending.operation for pending in pendings]
+        if len(operations) == 1:
+            on_host = operations[0].signature.device == "cpu"
+            transport = self._transport if on_host else self._device_transport()
+            steps = operations[0].steps(transport, decision.extras[0])
+        else:
+            steps = fused_allreduce(
+                [operation for operation in operations if isinstance(operation, Allreduce)],
+                self._transport,
+            )
+        self._running.start(steps, *(pending.handle for pending in pendings))
+
+    def _complete_eagerly(self, pending: _Pending) -> bool:
+        """Finish an operation of the eager board if every rank has submitted it."""
+        ticket, operation, board = pending.ticket, pending.operation, self._board
+        assert ticket is not None
+        assert board is not None
+        complete = board.complete(ticket.ticket, pending.turn, ticket.variant)
+        if complete:
+            assert isinstance(operation, Allreduce | Broadcast)
+            self._take_results(operation, ticket, pending.turn, board)
+            del self._pending[pending.name]
+            pending.handle.finish()
+            return True
+        if complete is None:
+            variants = board.variants(ticket.ticket, pending.turn)
+            if SLOW not in variants:
+                del self._pending[pending.name]
+                signatures = self._signatures(pending.name)
+                said = [signatures[variant] for variant in variants if variant is not None]
+                pending.handle.fail(MismatchError(mismatch(pending.name, said)))
+                return True
+        return False
+
+    def _signatures(self, name: str) -> dict[int, Signature]:
+        variants = self._ticketed[name].variants
+        return {ticket.variant: signature for signature, ticket in variants.items()}
+
+    @staticmethod
+    def _take_results(
+        operation: Allreduce | Broadcast, ticket: Ticket, turn: int, board: EagerBoard
+    ) -> None:
+        target: Buffer = operation.target
+        nbytes = target.nbytes
+        slots = [
+            slot[:nbytes].view(target.data.dtype)
+            for slot in board.slots(ticket.offset, round_up(max(nbytes, 1)), turn)
+        ]
+        if isinstance(operation, Broadcast):
+            np.copyto(target.data, slots[operation.signature.root])
+        else:
+            fold(slots, [target.data], target.dtype, operation.how)
+
+    def _follow_detours(self) -> None:
+        """Send to the coordinator what a peer has sent there instead of to the eager board."""
+        for pending in list(self._pending.values()):
+            ticket = pending.ticket
+            if ticket is None or self._board is None:
+                continue
+            if SLOW in self._board.variants(ticket.ticket, pending.turn):
+                pending.ticket = None
+                pending.handle.delegate()
+                self._board.detour(ticket.ticket, pending.turn)
+                self._tell_coordinator(pending)
+
+    def _refuse_duplicate(self, name: str) -> None:
+        earlier = self._pending.get(name)
+        if earlier is None or earlier.handle.check():
+            return
+        raise DuplicateNameError(
+            f"{earlier.operation.signature.kind} {name!r} was submitted again while it is still "
+            "under way on this rank. Synchronize it first, or give the second one another name."
+        )

@@ -1,0 +1,95 @@
+"""Integer handles of asynchronous operations, as Horovod's API has them, and default names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.engine import context
+from farandole.engine.handle import Handle
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    handle: Handle
+    result: Callable[[], Any]
+    unnamed: tuple[str, int] | None
+
+
+class HandleTable:
+    """The operations that were submitted and not yet synchronised."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Open] = {}
+        self._next = 0
+        self._taken: dict[str, set[int]] = {}
+
+    def name(self, kind: str, given: str | None) -> tuple[str, tuple[str, int] | None]:
+        """Return the full name of an operation, and its number if it was given none.
+
+        Numbers are used again once synchronised, so that a loop of unnamed operations has few
+        names and each is agreed on only once. All ranks count alike if they submit alike.
+        """
+        if given is not None:
+            return f"{kind}.{given}", None
+        taken = self._taken.setdefault(kind, set())
+        number = 0
+        while number in taken:
+            number += 1
+        taken.add(number)
+        return f"{kind}.noname.{number}", (kind, number)
+
+    def free(self, unnamed: tuple[str, int] | None) -> None:
+        """Let the number of an unnamed operation be used again."""
+        if unnamed is not None:
+            self._taken[unnamed[0]].discard(unnamed[1])
+
+    def add(
+        self, handle: Handle, result: Callable[[], Any], unnamed: tuple[str, int] | None
+    ) -> int:
+        """Keep an operation; return its handle."""
+        self._next += 1
+        self._open[self._next] = _Open(handle, result, unnamed)
+        return self._next
+
+    def poll(self, number: int) -> bool:
+        """Say whether an operation is done; False at least once."""
+        entry = self._open.get(number)
+        return entry is None or entry.handle.poll()
+
+    def synchronize(self, number: int) -> Any:
+        """Wait for an operation; return its result or raise its error."""
+        entry = self._open.get(number)
+        if entry is None:
+            return None
+        try:
+            context.current().engine.wait(entry.handle)
+            return entry.result()
+        finally:
+            if entry.handle.done:
+                del self._open[number]
+                self.free(entry.unnamed)
+
+
+table = HandleTable()
+
+
+def poll(handle: int) -> bool:
+    """Say whether an asynchronous operation is done, so that `synchronize` would not wait."""
+    return table.poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an asynchronous operation and return its result.
+
+    Args:
+        handle: what an `..._async` function returned.
+
+    Returns:
+        The operation's output; None for a handle that is not known any more.
+
+    Raises:
+        CollectiveError: the operation failed, on every rank alike.
+    """
+    return table.synchronize(handle)

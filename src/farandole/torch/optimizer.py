@@ -1,0 +1,202 @@
+"""DistributedOptimizer: any torch optimizer, with gradients averaged over the workers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from farandole.engine import context
+from farandole.errors import UsageError
+from farandole.torch.collectives import Average, reduction_of
+from farandole.torch.reducer import GradientReducer
+
+_STEP_AFTER_SYNCHRONIZE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after "
+    "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
+    "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
+)
+
+
+class _Distributed(torch.optim.Optimizer):
+    """The methods that are laid over an optimizer's own class."""
+
+    _hvd: _State
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Average the gradients, then step."""
+        hvd = self._hvd
+        if closure is not None:
+            return self._step_by_closure(closure)
+        if hvd.synchronize_on_step:
+            if hvd.synchronized and not hvd.warned:
+                hvd.warned = True
+                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
+            self.synchronize()
+        hvd.synchronized = False
+        return self._step_alone()
+
+    def synchronize(self) -> None:
+        """Finish averaging: from here on `p.grad` is the same on every rank."""
+        if self._hvd.reducer is not None:
+            self._hvd.reducer.synchronize()
+        self._hvd.synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Let `step()` take the gradients as they are, after a `synchronize()` of your own."""
+        self._hvd.synchronize_on_step = False
+        try:
+            yield
+        finally:
+            self._hvd.synchronize_on_step = True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset the gradients."""
+        reducer = self._hvd.reducer
+        if reducer is not None and reducer.under_way:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(). Gradients on their way to the other "
+                "workers cannot be taken back; call one of these first."
+            )
+        super(self.__class__, self).zero_grad(set_to_none=set_to_none)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change how many backward passes are summed before a step."""
+        _check_passes(passes)
+        if self._hvd.reducer is not None:
+            self._hvd.reducer.set_passes(passes)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load, and forget gradients that belong to the state before."""
+        if self._hvd.reducer is not None:
+            self._hvd.reducer.forget()
+        self._hvd.synchronized = False
+        super(self.__class__, self).load_state_dict(state_dict)
+
+    def _step_by_closure(self, closure: Callable[[], Any]) -> Any:
+        """The closure computes gradients inside of step(): average them there."""
+
+        def averaged() -> Any:
+            loss = closure()
+            self.synchronize()
+            return loss
+
+        self._hvd.synchronized = False
+        return self._step_alone(averaged)
+
+    def _step_alone(self, *arguments: Any) -> Any:
+        hvd = self._hvd
+        hvd.steps += 1
+        hvd.context.note_step(hvd.steps)
+        # What torch's schedulers look at to tell whether step() came before theirs.
+        self._opt_called = True
+        return super(self.__class__, self).step(*arguments)
+
+
+class _State:
+    """What a wrapped optimizer knows beyond its own state."""
+
+    def __init__(self, reducer: GradientReducer | None) -> None:
+        self.context = context.current()
+        self.reducer = reducer
+        self.synchronize_on_step = True
+        self.synchronized = False
+        self.warned = False
+        self.steps = 0
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+) -> Any:
+    """Wrap an optimizer so that gradients are combined over all workers before each step.
+
+    Args:
+        optimizer: any torch optimizer; its state and parameter groups are shared with the result.
+        named_parameters: names that tie the workers' parameters together; by default their order
+            in the optimizer does.
+        backward_passes_per_step: backward passes whose gradients are summed before a step.
+        op: Average (default), Sum, Min, Max or Product.
+
+    Returns:
+        An optimizer of a class derived from the given one's, with `synchronize()`,
+        `skip_synchronize()` and `set_backward_passes_per_step()`.
+
+    Raises:
+        UsageError: a ValueError: names that are not unique or do not cover the parameters, an
+            optimizer that is wrapped already.
+
+    Example:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    """
+    if hasattr(optimizer, "_hvd"):
+        raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
+    _check_passes(backward_passes_per_step)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    names = _names(optimizer, parameters, named_parameters)
+    how = reduction_of(None, op)
+    engine = context.current().engine
+    reducer = None
+    if engine.size > 1:
+        reducer = GradientReducer(engine, names, parameters, how, backward_passes_per_step)
+    kind = type(optimizer)
+    own = {
+        name: value for name, value in vars(_Distributed).items() if name not in _CLASS_FURNITURE
+    }
+    wrapped: Any = object.__new__(type(kind.__name__, (kind,), own))
+    # A scheduler made before keeps the old object: both must see the same state and groups.
+    wrapped.__dict__ = optimizer.__dict__
+    # torch's schedulers put a counting wrapper of the old step() on the instance.
+    wrapped.__dict__.pop("step", None)
+    wrapped._hvd = _State(reducer)
+    wrapped._parameter_names = dict(zip(parameters, names, strict=True))
+    return wrapped
+
+
+_CLASS_FURNITURE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"})
+
+
+def _check_passes(passes: int) -> None:
+    if passes <= 0:
+        raise UsageError(f"backward_passes_per_step={passes}: it must be at least 1.")
+
+
+def _names(
+    optimizer: torch.optim.Optimizer,
+    parameters: list[torch.nn.Parameter],
+    named: Iterable[tuple[str, torch.nn.Parameter]] | None,
+) -> list[str]:
+    """Return a unique name for each parameter of the optimizer."""
+    if named is None:
+        return [
+            f"allreduce.noname.{number}.{place}"
+            for number, group in enumerate(optimizer.param_groups)
+            for place in range(len(group["params"]))
+        ]
+    pairs = list(named)
+    if any(not isinstance(pair, tuple) for pair in pairs):
+        raise UsageError(
+            "named_parameters should be pairs of a name and a parameter, such as "
+            "model.named_parameters() gives."
+        )
+    known: dict[str, torch.nn.Parameter] = {}
+    for name, parameter in pairs:
+        if name in known:
+            raise UsageError(f"The name {name!r} stands twice in named_parameters.")
+        known[name] = parameter
+    by_parameter = {parameter: name for name, parameter in known.items()}
+    unnamed = [place for place, parameter in enumerate(parameters) if parameter not in by_parameter]
+    if unnamed:
+        raise UsageError(
+            f"named_parameters leaves out {len(unnamed)} parameter(s) of the optimizer (the first "
+            f"is number {unnamed[0]}, of shape {list(parameters[unnamed[0]].shape)}). Give "
+            "model.named_parameters() of the whole model."
+        )
+    return [by_parameter[parameter] for parameter in parameters]

@@ -1,0 +1,389 @@
+"""Averaging gradients while backward runs: hooks, buckets, and what to do when plans change.
+
+In the first step nothing is known about the order in which gradients come: they are reduced by name
+once backward is over. Then all ranks lay out buckets in rank 0's order. From there on a gradient's
+hook copies it into its bucket and points `p.grad` at it; a full bucket is submitted at once, the
+last one in `synchronize`, where it also says whether this rank needs another plan (a layer thawed, a
+gradient that has become sparse). If any rank does, the rest of that step goes by name again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from farandole.engine.buckets import BucketSet, open_buckets
+from farandole.engine.engine import Engine
+from farandole.engine.handle import Handle
+from farandole.engine.operations import Allreduce
+from farandole.engine.plan import Gradient, Plan, make_plan
+from farandole.engine.signature import Signature
+from farandole.errors import MismatchError
+from farandole.torch import sparse
+from farandole.torch.tensors import TYPE_NAMES, buffer_of, view_of
+from farandole.transport.reduction import Reduction
+
+# Flags of a bucket's ready word; an odd word keeps the bucket from being reduced.
+_REPLAN = 1
+_FULL = 2
+
+
+class GradientReducer:
+    """Reduces the gradients of one optimizer's parameters."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        names: Sequence[str],
+        parameters: Sequence[torch.nn.Parameter],
+        how: Reduction,
+        passes: int,
+    ) -> None:
+        """Watch the parameters.
+
+        Args:
+            engine: reduces.
+            names: of the parameters; the same on every rank.
+            parameters: in the optimizer's order.
+            how: the reduction, on every gradient.
+            passes: backward passes whose gradients are summed before they are reduced.
+        """
+        self._engine, self._how = engine, how
+        self._names, self._parameters = list(names), list(parameters)
+        self._prefix = engine.unique_name("gradients", "\n".join(names))
+        self._layout: _Layout | None = None
+        self._plans = 0
+        self._order: list[int] = []
+        self._fired = [0] * len(parameters)
+        self._expected = [passes] * len(parameters)
+        self._nested: set[int] = set()
+        self._sparse: list[int] = []
+        self._hooked: dict[int, Any] = {}
+        self._hook_all()
+
+    def set_passes(self, passes: int) -> None:
+        """Change the number of backward passes per step."""
+        self._expected = [passes] * len(self._parameters)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether gradients have come in since the last synchronize."""
+        return any(self._fired)
+
+    def synchronize(self) -> None:
+        """Reduce what is left, wait for all, and leave the results in `p.grad`."""
+        layout = self._layout
+        if layout is None:
+            self._reduce_by_name(range(len(self._parameters)))
+        else:
+            self._hook_all()
+            flags = _REPLAN if self._unplanned(layout) else 0
+            layout.submit_rest(self._parameters, flags)
+            left_out = layout.finish(self._parameters, self._engine)
+            self._reduce_sparse(self._sparse)
+            if left_out is not None:
+                placed = set(layout.plan.places) | set(self._sparse)
+                others = (i for i in range(len(self._parameters)) if i not in placed)
+                self._reduce_by_name(sorted({*left_out, *others}))
+        for index, fired in enumerate(self._fired):
+            self._expected[index] = max(self._expected[index], fired)
+        self._fired = [0] * len(self._parameters)
+
+    def forget(self) -> None:
+        """Drop what has come in since the last synchronize, as after a restored checkpoint."""
+        self._fired = [0] * len(self._parameters)
+
+    def close(self) -> None:
+        """Stop watching."""
+        for hook in self._hooked.values():
+            hook.remove()
+        if self._layout is not None:
+            self._layout.buckets.close()
+            self._layout = None
+
+    def _hook_all(self) -> None:
+        for index, parameter in enumerate(self._parameters):
+            if parameter.requires_grad and index not in self._hooked:
+                hook = self._on_gradient(index)
+                self._hooked[index] = parameter.register_post_accumulate_grad_hook(hook)
+
+    def _on_gradient(self, index: int) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            self._fired[index] = fired = self._fired[index] + 1
+            if fired < self._expected[index]:
+                return
+            layout = self._layout
+            if fired > self._expected[index]:
+                self._came_again(index)
+            elif layout is None:
+                self._order.append(index)
+                if _inside_checkpoint():
+                    self._nested.add(index)
+            elif layout.take(index, parameter):
+                self._engine.loop.advance()
+
+        return hook
+
+    def _came_again(self, index: int) -> None:
+        """Accept a gradient that is added to once more, or say why that is too late.
+
+        A weight that is used inside and outside of a reentrant checkpoint comes several times in
+        one backward pass. After the first step that is expected.
+        """
+        if self._layout is None:
+            if index in self._nested or _inside_checkpoint():
+                self._nested.add(index)
+                return
+        elif not self._layout.submitted(index):
+            return
+        raise AssertionError(
+            f"The gradient of {self._names[index]!r} was computed more than "
+            f"{self._expected[index]} time(s) before optimizer.step() or synchronize(). To add "
+            "up several backward passes set backward_passes_per_step."
+        )
+
+    def _unplanned(self, layout: _Layout) -> bool:
+        """Say whether there are gradients that the plan has no place for."""
+        for index, parameter in enumerate(self._parameters):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if index in layout.plan.places:
+                if gradient.is_sparse:
+                    return True
+            elif index not in self._sparse or not gradient.is_sparse:
+                return True
+        return False
+
+    def _reduce_by_name(self, indices: Sequence[int]) -> None:
+        """Reduce these gradients one by one, then lay out buckets for the next steps."""
+        everyone = self._tell_all(indices)
+        present = sorted({index for said in everyone for index in said["dense"] + said["sparse"]})
+        dense = {index for said in everyone for index in said["dense"]}
+        handles: list[tuple[int, torch.Tensor, Handle]] = []
+        for index in present:
+            if index in dense:
+                gradient = self._dense(self._parameters[index])
+                handles.append((index, gradient, self._submit(index, gradient)))
+        for index, gradient, handle in handles:
+            self._engine.wait(handle)
+            parameter = self._parameters[index]
+            if parameter.grad is None or parameter.grad is not gradient:
+                parameter.grad = gradient.view_as(parameter)
+        only_sparse = [index for index in present if index not in dense]
+        self._reduce_sparse(only_sparse)
+        self._sparse = sorted({*self._sparse, *only_sparse} - dense)
+        self._lay_out(everyone)
+
+    def _tell_all(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Exchange who has which gradients; refuse models that differ."""
+        mine = [
+            [name, list(p.shape), TYPE_NAMES.get(p.dtype, str(p.dtype))]
+            for name, p in zip(self._names, self._parameters, strict=True)
+        ]
+        gradients = [(i, self._parameters[i].grad) for i in indices]
+        said = {
+            "parameters": mine,
+            "order": self._order,
+            "trainable": [i for i, p in enumerate(self._parameters) if p.requires_grad],
+            "dense": [i for i, g in gradients if g is not None and not g.is_sparse],
+            "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
+        }
+        everyone = [json.loads(answer) for answer in self._engine.exchange(json.dumps(said).encode())]
+        for rank, answer in enumerate(everyone):
+            if answer["parameters"] != everyone[0]["parameters"]:
+                raise MismatchError(_difference(everyone[0]["parameters"], answer["parameters"], rank))
+        return everyone
+
+    def _dense(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Return a contiguous gradient to be reduced in place: its own, if that will do."""
+        gradient = parameter.grad
+        if gradient is None:
+            return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
+        return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
+
+    def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
+        buffer = buffer_of(gradient)
+        shape, device = tuple(gradient.shape), gradient.device.type
+        signature = Signature.reducing("allreduce", buffer.dtype, shape, self._how, device)
+        operation = Allreduce(signature, buffer, buffer, self._how)
+        return self._engine.submit(f"{self._prefix}.{self._names[index]}", operation)
+
+    def _reduce_sparse(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            name = f"{self._prefix}.{self._names[index]}"
+            sparse.reduce_gradient(self._engine, name, self._parameters[index], self._how)
+
+    def _lay_out(self, everyone: list[dict[str, Any]]) -> None:
+        """Make the plan for the next steps, the same on every rank."""
+        trainable = sorted({index for said in everyone for index in said["trainable"]})
+        order = [*everyone[0]["order"], *trainable]
+        if self._layout is not None:
+            order = [*self._layout.plan.places, *order]
+            self._layout.buckets.close()
+        wanted = [i for i in dict.fromkeys(order) if i in set(trainable) - set(self._sparse)]
+        gradients = [
+            Gradient(
+                index=index,
+                count=self._parameters[index].numel(),
+                dtype=TYPE_NAMES[self._parameters[index].dtype],
+                itemsize=self._parameters[index].element_size(),
+            )
+            for index in wanted
+        ]
+        self._plans += 1
+        self._order.clear()
+        self._layout = None
+        if gradients:
+            name = f"{self._prefix}.{self._plans}"
+            self._layout = _Layout(self._engine, name, make_plan(gradients), self._parameters, self._how)
+
+
+class _Layout:
+    """One plan with its memory, and where the current step stands in it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        plan: Plan,
+        parameters: Sequence[torch.nn.Parameter],
+        how: Reduction,
+    ) -> None:
+        self.plan = plan
+        self._how = how
+        note_bytes = max(-(-len(members) // 8) for members in plan.members)
+        self._note_bytes = note_bytes
+        device = parameters[next(iter(plan.places))].device
+        self.buckets: BucketSet = open_buckets(
+            engine, name, plan.shapes, note_bytes, device=device.type
+        )
+        flats = [
+            view_of(array, dtype)
+            for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
+        ]
+        self._views = {
+            index: _view_like(flats[place.bucket], place.offset, parameters[index])
+            for index, place in plan.places.items()
+        }
+        self._step = 1
+        self._handles: list[Handle | None] = [None] * len(plan.members)
+        self._arrived: list[set[int]] = [set() for _ in plan.members]
+        self._last = len(plan.members) - 1
+
+    def take(self, index: int, parameter: torch.Tensor) -> bool:
+        """Put a gradient into its bucket; return whether that filled and submitted it."""
+        place = self.plan.places.get(index)
+        gradient = parameter.grad
+        if place is None or gradient is None or gradient.is_sparse:
+            return False
+        view = self._views[index]
+        if gradient is not view:
+            view.copy_(gradient)
+            parameter.grad = view
+        arrived = self._arrived[place.bucket]
+        arrived.add(index)
+        if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
+            return False
+        self._submit(place.bucket, _FULL)
+        return True
+
+    def submitted(self, index: int) -> bool:
+        """Say whether a parameter's bucket is on its way."""
+        place = self.plan.places.get(index)
+        return place is not None and self._handles[place.bucket] is not None
+
+    def submit_rest(self, parameters: Sequence[torch.nn.Parameter], flags: int) -> None:
+        """Submit the buckets that were not full; missing gradients count as zero."""
+        for bucket, handle in enumerate(self._handles):
+            if handle is not None:
+                continue
+            arrived = self._arrived[bucket]
+            arrived.clear()
+            for index in self.plan.members[bucket]:
+                gradient, view = parameters[index].grad, self._views[index]
+                if gradient is None or gradient.is_sparse:
+                    view.zero_()
+                    continue
+                if gradient is not view:
+                    view.copy_(gradient)
+                    parameters[index].grad = view
+                arrived.add(index)
+            full = _FULL if len(arrived) == len(self.plan.members[bucket]) else 0
+            self._submit(bucket, full | (flags if bucket == self._last else 0))
+
+    def finish(
+        self, parameters: Sequence[torch.nn.Parameter], engine: Engine
+    ) -> tuple[int, ...] | None:
+        """Wait for all buckets and point gradients at the results.
+
+        Returns:
+            None, or the members of the last bucket if a rank wants another plan: these were not
+            reduced.
+        """
+        left_out = None
+        for bucket, handle in enumerate(self._handles):
+            assert handle is not None
+            answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
+            if any(flags & _REPLAN for flags, _ in answers):
+                left_out = self.plan.members[bucket]
+            elif all(flags & _FULL for flags, _ in answers):
+                for index in self.plan.members[bucket]:
+                    parameters[index].grad = self._views[index]
+            else:
+                present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
+                for position, index in enumerate(self.plan.members[bucket]):
+                    if present[position]:
+                        parameters[index].grad = self._views[index]
+        self._step += 1
+        self._handles = [None] * len(self._handles)
+        for arrived in self._arrived:
+            arrived.clear()
+        return left_out
+
+    def _submit(self, bucket: int, flags: int) -> None:
+        members = self.plan.members[bucket]
+        bits = np.zeros(self._note_bytes * 8, np.uint8)
+        if not flags & _FULL:
+            bits[[i for i, index in enumerate(members) if index in self._arrived[bucket]]] = 1
+        else:
+            bits[: len(members)] = 1
+        note = np.packbits(bits)
+        self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
+
+
+def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a stretch of a bucket, shaped and laid out in memory like its parameter."""
+    stretch = flat[offset : offset + parameter.numel()]
+    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+        return stretch.as_strided(parameter.shape, parameter.stride())
+    return stretch.view(parameter.shape)
+
+
+def _inside_checkpoint() -> bool:
+    """Say whether this backward pass runs inside that of a reentrant checkpoint."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _difference(first: list[Any], other: list[Any], rank: int) -> str:
+    for mine, theirs in zip(first, other, strict=False):
+        if mine != theirs:
+            return (
+                "The ranks train different models: parameter "
+                f"{mine[0]!r} is {mine[2]}{mine[1]} on rank 0, and rank {rank} has "
+                f"{theirs[0]!r}, {theirs[2]}{theirs[1]}, in its place."
+            )
+    return (
+        f"The ranks train different models: rank 0 has {len(first)} parameters, rank {rank} has "
+        f"{len(other)}."
+    )

@@ -1,0 +1,58 @@
+"""Sparse gradients: everybody's entries one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from farandole.engine.engine import Engine
+from farandole.engine.operations import Allgather
+from farandole.engine.signature import Signature
+from farandole.errors import UsageError
+from farandole.torch.tensors import buffer_of
+from farandole.transport.protocol import Buffer
+from farandole.transport.reduction import Reduction
+
+
+def reduce_gradient(
+    engine: Engine, name: str, parameter: torch.nn.Parameter, how: Reduction
+) -> None:
+    """Sum or average a parameter's sparse gradient over all ranks."""
+    if how.op not in ("sum", "average") or (how.prescale, how.postscale) != (1.0, 1.0):
+        raise UsageError(
+            f"The gradient of {name!r} is sparse: it can be summed or averaged, not combined by "
+            f"{how.op} or scaled."
+        )
+    gradient = parameter.grad
+    dimensions = gradient.sparse_dim() if gradient is not None else 1
+    if gradient is None:
+        indices = torch.empty((0, dimensions), dtype=torch.int64)
+        values = parameter.new_empty((0, *parameter.shape[dimensions:]))
+    else:
+        gradient = gradient.coalesce()
+        indices = gradient.indices().t().contiguous()
+        values = gradient.values().contiguous()
+    indices = _gather(engine, f"{name}.indices", indices)
+    values = _gather(engine, f"{name}.values", values)
+    if not len(indices) and parameter.grad is None:
+        return
+    if how.op == "average":
+        values = values / engine.size
+    total = torch.sparse_coo_tensor(indices.t(), values, parameter.shape, check_invariants=False)
+    parameter.grad = total.coalesce()
+
+
+def _gather(engine: Engine, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    made: list[torch.Tensor] = []
+
+    def allocate(rows: Sequence[int]) -> Buffer:
+        made.append(tensor.new_empty((sum(rows), *tensor.shape[1:])))
+        return buffer_of(made[0])
+
+    buffer = buffer_of(tensor.detach())
+    signature = Signature(
+        "allgather", buffer.dtype, tuple(tensor.shape), device=tensor.device.type
+    )
+    engine.run(name, Allgather(signature, buffer, allocate))
+    return made[0]

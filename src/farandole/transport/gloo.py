@@ -1,0 +1,181 @@
+"""The Gloo transport: CPU tensors over TCP, by torch.distributed's process group.
+
+Gloo's own all-reduce adds in ring order, which depends on where a value lies in its tensor. Here
+it only moves bytes (all-to-all, all-gather, broadcast: the same volume as a ring), and the fold is
+ours, so that the results are bit for bit those of shared memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from farandole.errors import MissingExtraError, PeerDiedError
+from farandole.transport.protocol import Buffer, Exchange, Link, Steps
+from farandole.transport.reduction import Array, Reduction, fold
+from farandole.transport.wire import Wire
+from farandole.world.listener import bound_listener
+
+WINDOW_BYTES = 8 * 1024 * 1024
+"""Bytes moved at a time: bounds the memory taken besides the tensors themselves."""
+
+LOOPBACK = "127.0.0.1"
+_TIMEOUT = timedelta(days=1)
+
+
+class GlooTransport:
+    """TCP by way of Gloo (see transport.protocol)."""
+
+    name = "gloo"
+
+    def __init__(
+        self, rank: int, size: int, exchange: Exchange, *, address: str = LOOPBACK
+    ) -> None:
+        """Connect all ranks.
+
+        Args:
+            rank: my rank.
+            size: number of ranks.
+            exchange: a rendezvous of these ranks.
+            address: an address of this host that the others reach; loopback on one host.
+        """
+        try:
+            from torch.distributed import ProcessGroupGloo  # type: ignore[attr-defined]
+        except ImportError as error:
+            raise MissingExtraError(
+                "The gloo transport needs torch: pip install 'farandole[torch]'."
+            ) from error
+        self.rank, self.size = rank, size
+        self._wire = Wire(rank, size, exchange, address=address)
+        self.link: Link = self._wire
+        self._store = open_store(rank, size, exchange, address)
+        options = ProcessGroupGloo._Options()
+        options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+        options._timeout = _TIMEOUT
+        options._threads = 1
+        self._group = ProcessGroupGloo(self._store, rank, size, options)
+
+    def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
+        """Everybody gets its share of all inputs, folds it, and passes the result on."""
+        size, rank = self.size, self.rank
+        per_window = max(WINDOW_BYTES // source.data.itemsize, size)
+        for start in range(0, len(source), per_window):
+            piece = source.data[start : start + per_window]
+            each = -(-len(piece) // size)
+            sent = np.zeros(each * size, piece.dtype)
+            sent[: len(piece)] = piece
+            received = np.empty_like(sent)
+            yield from self._run(lambda a=received, b=sent: self._all_to_all(a, b))
+            parts = [received[r * each : (r + 1) * each] for r in range(size)]
+            share = sent[rank * each : (rank + 1) * each].copy()
+            fold(parts, [share], source.dtype, how)
+            yield from self._run(lambda a=sent, b=share: self._all_gather(a, b))
+            target.data[start : start + len(piece)] = sent[: len(piece)]
+
+    def broadcast(self, buffer: Buffer, root: int) -> Steps:
+        """Copy the root's buffer into everybody's."""
+        if len(buffer):
+            yield from self._run(lambda: self._broadcast(buffer.data, root))
+
+    def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
+        """Put the sources one behind the other."""
+        offsets = [sum(counts[:r]) for r in range(self.size)]
+        per_window = max(WINDOW_BYTES // source.data.itemsize // self.size, 1)
+        for start in range(0, max(counts), per_window):
+            each = min(per_window, max(counts) - start)
+            mine = np.zeros(each, source.data.dtype)
+            piece = source.data[start : start + each]
+            mine[: len(piece)] = piece
+            everyone = np.empty(each * self.size, mine.dtype)
+            yield from self._run(lambda a=everyone, b=mine: self._all_gather(a, b))
+            for r, offset in enumerate(offsets):
+                length = min(each, counts[r] - start)
+                if length > 0:
+                    got = everyone[r * each : r * each + length]
+                    target.data[offset + start : offset + start + length] = got
+
+    def reducescatter(
+        self, source: Buffer, target: Buffer, counts: Sequence[int], how: Reduction
+    ) -> Steps:
+        """Send every rank its stretch; fold what comes."""
+        mine = counts[self.rank]
+        received = Buffer(np.empty(mine * self.size, source.data.dtype), source.dtype)
+        yield from self.alltoall(source, received, [list(counts)] * self.size)
+        parts = [received.data[r * mine : (r + 1) * mine] for r in range(self.size)]
+        fold(parts, [target.data], source.dtype, how)
+
+    def alltoall(self, source: Buffer, target: Buffer, counts: Sequence[Sequence[int]]) -> Steps:
+        """Send a stretch of the source to every rank."""
+        width = source.data.itemsize
+        sends = [count * width for count in counts[self.rank]]
+        receives = [row[self.rank] * width for row in counts]
+        if any(any(row) for row in counts):
+            yield from self._run(
+                lambda: self._all_to_all(target.data, source.data, receives, sends)
+            )
+
+    def check_peers(self) -> None:
+        """Gloo reports a lost peer through the operation itself; the wire through a message."""
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(RuntimeError):
+            self._group.shutdown()
+        self._wire.close()
+
+    def _run(self, start: Callable[[], Any]) -> Steps:
+        try:
+            work = start()
+            while not work.is_completed():
+                yield
+            work.wait()
+        except RuntimeError as error:
+            raise PeerDiedError(
+                f"Rank {self.rank} lost a peer during an operation: {error}"
+            ) from error
+
+    def _all_to_all(
+        self,
+        received: Array,
+        sent: Array,
+        receives: Sequence[int] = (),
+        sends: Sequence[int] = (),
+    ) -> Any:
+        return self._group.alltoall_base(_bytes(received), _bytes(sent), list(receives), list(sends))
+
+    def _all_gather(self, everyone: Array, mine: Array) -> Any:
+        return self._group._allgather_base(_bytes(everyone), _bytes(mine))
+
+    def _broadcast(self, data: Array, root: int) -> Any:
+        from torch.distributed import BroadcastOptions  # type: ignore[attr-defined]
+
+        options = BroadcastOptions()
+        options.rootRank = root
+        options.rootTensor = 0
+        return self._group.broadcast([_bytes(data)], options)
+
+
+def open_store(rank: int, size: int, exchange: Exchange, address: str) -> Any:
+    """Open a torch store that rank 0 serves on `address` only."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    listener = bound_listener(0, address) if rank == 0 else None
+    if rank == 0 and listener is None:
+        raise PeerDiedError(f"No free port on {address} for torch's store.")
+    hello = json.dumps([address, listener.getsockname()[1]]).encode() if listener else b""
+    host, port = json.loads(exchange(hello)[0])
+    options: dict[str, Any] = {"master_listen_fd": listener.detach()} if listener else {}
+    return TCPStore(
+        host, port, size, rank == 0, timedelta(seconds=300), wait_for_workers=False, **options
+    )
+
+
+def _bytes(data: Array) -> Any:
+    import torch
+
+    return torch.from_numpy(data.view(np.uint8))

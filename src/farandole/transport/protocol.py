@@ -1,0 +1,78 @@
+"""What a transport offers to the engine. Every implementation passes one conformance test class.
+
+Operations are generators: each `yield` means "a peer is not there yet", and the engine comes back
+later. None of them blocks, so that a rank which waits in one operation still advances the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from farandole.transport.reduction import Reduction
+
+Steps = Generator[None, None, None]
+
+Exchange = Callable[[bytes], list[bytes]]
+"""Give my bytes, get everybody's in rank order (one round of a rendezvous)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A tensor as transports see it: flat, contiguous, its type by name."""
+
+    data: Any
+    """On the host a flat NumPy array in the storage type of `dtype`; on a GPU a flat tensor."""
+    dtype: str
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self.data.nbytes)
+
+
+class Link(Protocol):
+    """Short messages between rank 0 and the others, in order, without blocking."""
+
+    def send(self, message: bytes) -> None:
+        """Queue a message: from rank 0 to all others, from any other rank to rank 0."""
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """Return what has arrived, with the rank it came from; flush what is queued."""
+
+
+class Transport(Protocol):
+    """Moves bytes between the ranks of one group. All ranks call the same operations in the same
+    order; who decides on that order is the engine's business."""
+
+    name: str
+    rank: int
+    size: int
+    link: Link
+
+    def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
+        """Combine all sources into every target; the two may be one."""
+
+    def broadcast(self, buffer: Buffer, root: int) -> Steps:
+        """Copy the root's buffer into everybody's."""
+
+    def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
+        """Put the sources one behind the other; rank r's has counts[r] elements."""
+
+    def reducescatter(
+        self, source: Buffer, target: Buffer, counts: Sequence[int], how: Reduction
+    ) -> Steps:
+        """Combine all sources; rank r gets the r-th stretch, counts[r] elements."""
+
+    def alltoall(self, source: Buffer, target: Buffer, counts: Sequence[Sequence[int]]) -> Steps:
+        """Send a stretch of the source to every rank: counts[i][j] elements go from i to j."""
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer is gone; called now and then while waiting."""
+
+    def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,135 @@
+"""How values of several ranks become one: the reduction asked for, and the fold that does it.
+
+Sums fold in rank order 0..N-1 whoever does the folding, so that a result depends neither on how a
+tensor was cut into chunks nor on the transport. Everything runs on the calling thread: NumPy's
+loops are single-threaded, and torch splits work only above 32,768 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+OPERATIONS = ("sum", "average", "min", "max", "product")
+
+# Half-precision types are kept as their bits; NumPy has no bfloat16 and is slow on float16.
+HALF_TYPES = frozenset({"float16", "bfloat16"})
+
+STORAGE: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.uint16),
+    "bfloat16": np.dtype(np.uint16),
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "uint8": np.dtype(np.uint8),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
+    "bool": np.dtype(np.bool_),
+    "complex64": np.dtype(np.complex64),
+    "complex128": np.dtype(np.complex128),
+}
+"""The NumPy type in which a buffer of each type is handed to a transport."""
+
+# 128 KB of float32: what a fold works on at a time stays in the core's own cache, and is not more
+# than torch handles on one thread.
+BLOCK_ELEMENTS = 32_768
+
+_UFUNC: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "average": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "product": np.multiply,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """What an all-reduce or reduce-scatter does with the ranks' values."""
+
+    op: str = "sum"
+    """One of OPERATIONS."""
+    prescale: float = 1.0
+    """Every rank's values are multiplied by this before they are combined."""
+    postscale: float = 1.0
+    """The combined values are multiplied by this."""
+
+
+SUM = Reduction()
+AVERAGE = Reduction(op="average")
+
+
+def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Reduction) -> None:
+    """Combine `sources`, given in rank order, into every array of `targets`.
+
+    Args:
+        sources: one flat array per rank, all of one length, in the storage type of `dtype`.
+        targets: one or two arrays of that length; each may be one of the sources.
+        dtype: the element type, a key of STORAGE.
+        how: the reduction.
+    """
+    for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
+        block = slice(start, start + BLOCK_ELEMENTS)
+        parts = [source[block] for source in sources]
+        first = targets[0][block]
+        if dtype in HALF_TYPES:
+            _fold_half(parts, first, dtype, how)
+        else:
+            _fold_block(parts, first, how)
+        for other in targets[1:]:
+            other[block] = first
+
+
+def _fold_block(parts: list[Array], out: Array, how: Reduction) -> None:
+    if how.prescale != 1.0:
+        parts = [_scaled(part, how.prescale) for part in parts]
+    combine = _UFUNC[how.op]
+    if len(parts) == 1:
+        np.copyto(out, parts[0])
+    elif len(parts) == 2:
+        combine(parts[0], parts[1], out=out)
+    else:
+        # `out` may be any of the parts, so it is written last.
+        partial = combine(parts[0], parts[1])
+        for part in parts[2:-1]:
+            combine(partial, part, out=partial)
+        combine(partial, parts[-1], out=out)
+    if how.op == "average":
+        _divide(out, len(parts))
+    if how.postscale != 1.0:
+        out[...] = _scaled(out, how.postscale)
+
+
+def _divide(values: Array, count: int) -> None:
+    if count == 1:
+        return
+    if values.dtype.kind in "iu":
+        # Toward zero, as Horovod does; NumPy's own integer division rounds down.
+        np.copyto(values, np.sign(values) * (np.abs(values) // count), casting="unsafe")
+    elif count & (count - 1) == 0:
+        # The reciprocal of a power of two is exact, and multiplying is faster.
+        np.multiply(values, values.dtype.type(1.0 / count), out=values)
+    else:
+        np.divide(values, values.dtype.type(count), out=values)
+
+
+def _scaled(values: Array, factor: float) -> Array:
+    if values.dtype.kind in "iu":
+        return np.trunc(values.astype(np.float64) * factor).astype(values.dtype)
+    scaled: Array = values * values.dtype.type(factor)
+    return scaled
+
+
+def _fold_half(parts: list[Array], out: Array, dtype: str, how: Reduction) -> None:
+    import torch
+
+    half = torch.float16 if dtype == "float16" else torch.bfloat16
+    wide = [torch.from_numpy(part).view(half).float().numpy() for part in parts]
+    _fold_block(wide, wide[0], how)
+    torch.from_numpy(out).view(half).copy_(torch.from_numpy(wide[0]))

@@ -1,0 +1,134 @@
+"""Gradient buckets in shared memory: written where they are reduced, nothing is copied in.
+
+Rank r folds the r-th chunk of everybody's bucket into its own, then everybody copies the other
+chunks from those who folded them. Words per bucket and rank carry the step's number:
+
+    ready    my gradients are in the bucket (with flags; the note says more),
+    reduced  my chunk holds the result,
+    read     I have copied what I need: the owner may write again (clip, unscale, the next step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from farandole.transport.reduction import STORAGE, Array, Reduction, fold
+from farandole.transport.protocol import Exchange
+from farandole.transport.shm.fabric import Fabric
+from farandole.transport.shm.segment import LINE_BYTES, round_up
+
+REGION = "buckets"
+
+_FLAG_BITS = 8
+_WORDS = ("ready", "reduced", "read")
+
+
+class SharedBuckets:
+    """The buckets of one plan. `arrays` is my memory; the same layout on every rank."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        shapes: Sequence[tuple[int, str]],
+        note_bytes: int,
+    ) -> None:
+        """Allocate.
+
+        Args:
+            rank: my rank.
+            size: number of ranks.
+            exchange: a rendezvous of these ranks.
+            shapes: elements and type of each bucket.
+            note_bytes: length of the note that accompanies a bucket.
+        """
+        self._rank, self._size = rank, size
+        self._shapes = list(shapes)
+        line = LINE_BYTES + round_up(note_bytes)
+        header = len(_WORDS) * LINE_BYTES * len(shapes) + line * len(shapes)
+        offsets, end = [], round_up(header, 4096)
+        for count, dtype in shapes:
+            offsets.append(end)
+            end += round_up(count * STORAGE[dtype].itemsize, 4096)
+        self._fabric = fabric = Fabric.open(rank, size, exchange, {REGION: end})
+        ranks = range(size)
+        self._data = [
+            [
+                fabric.array(r, REGION, offset, count, STORAGE[dtype])
+                for offset, (count, dtype) in zip(offsets, shapes, strict=True)
+            ]
+            for r in ranks
+        ]
+        self.arrays: list[Array] = self._data[rank]
+        self._ready, self._reduced, self._read = (
+            [
+                [
+                    fabric.words(r, REGION, (kind * len(shapes) + k) * LINE_BYTES, 1)
+                    for k in range(len(shapes))
+                ]
+                for r in ranks
+            ]
+            for kind in range(len(_WORDS))
+        )
+        notes = len(_WORDS) * len(shapes) * LINE_BYTES
+        self._notes = [
+            [fabric.bytes(r, REGION, notes + k * line, note_bytes) for k in range(len(shapes))]
+            for r in ranks
+        ]
+
+    def allreduce(
+        self, bucket: int, step: int, how: Reduction, flags: int, note: Array
+    ) -> Generator[None, None, list[tuple[int, Array]]]:
+        """Reduce a bucket in place; return every rank's flags and note.
+
+        Args:
+            bucket: which.
+            step: number of the step, counting from 1.
+            how: the reduction.
+            flags: a small number for the peers. If any rank's is odd, nothing is reduced.
+            note: bytes for the peers.
+        """
+        rank, peers = self._rank, self._fabric.peers
+        self._notes[rank][bucket][...] = note
+        self._ready[rank][bucket][0] = step << _FLAG_BITS | flags
+        for peer in peers:
+            word = self._ready[peer][bucket]
+            while word[0] >> _FLAG_BITS < step:
+                yield
+        said = [self._ready[r][bucket][0] & ((1 << _FLAG_BITS) - 1) for r in range(self._size)]
+        answers = [(said[r], self._notes[r][bucket].copy()) for r in range(self._size)]
+        odd = any(value & 1 for value in said)
+        if not odd:
+            low, high = self._chunk(bucket, rank)
+            if low < high:
+                mine = self.arrays[bucket][low:high]
+                parts = [data[bucket][low:high] for data in self._data]
+                fold(parts, [mine], self._shapes[bucket][1], how)
+        self._reduced[rank][bucket][0] = step
+        for peer in peers:
+            word = self._reduced[peer][bucket]
+            while word[0] < step:
+                yield
+            low, high = self._chunk(bucket, peer)
+            if low < high and not odd:
+                self.arrays[bucket][low:high] = self._data[peer][bucket][low:high]
+        self._read[rank][bucket][0] = step
+        for peer in peers:
+            word = self._read[peer][bucket]
+            while word[0] < step:
+                yield
+        return answers
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer is gone."""
+        self._fabric.check_peers()
+
+    def close(self) -> None:
+        """Leave; tensors that still point into the memory keep it."""
+        self._fabric.close()
+
+    def _chunk(self, bucket: int, rank: int) -> tuple[int, int]:
+        count = self._shapes[bucket][0]
+        each = -(-count // self._size // LINE_BYTES) * LINE_BYTES
+        return min(rank * each, count), min((rank + 1) * each, count)

@@ -1,0 +1,149 @@
+"""The shared memory of one group of ranks: one segment per rank, cut into regions.
+
+A rank writes only to its own segment and reads everybody's. No lock lives in shared memory: every
+word has one writer, and on x86-64 others see its stores in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from farandole.errors import PeerDiedError
+from farandole.transport.protocol import Exchange
+from farandole.transport.reduction import Array
+from farandole.transport.shm.segment import Segment, SegmentError, round_up
+
+_GONE = "gone"
+_PAGE_BYTES = 4096
+
+
+class Fabric:
+    """Maps the segments of all ranks of a group and watches over their processes."""
+
+    def __init__(
+        self, rank: int, segments: list[Segment], offsets: Mapping[str, int], pids: list[int]
+    ) -> None:
+        self.rank = rank
+        self.size = len(segments)
+        self.peers = [(rank + i) % self.size for i in range(1, self.size)]
+        """The other ranks, beginning with the next, so that not everybody reads rank 0 first."""
+        self._segments = segments
+        self._offsets = offsets
+        self._pids = pids
+        self._gone = [segment.words(offsets[_GONE], 1) for segment in segments]
+        self._pidfds: dict[int, int] = {}
+        self._poll = select.poll()
+        for peer in self.peers:
+            self._watch(peer)
+
+    @classmethod
+    def open(cls, rank: int, size: int, exchange: Exchange, regions: Mapping[str, int]) -> Fabric:
+        """Make my segment and map the others'.
+
+        Args:
+            rank: my rank in the group.
+            size: the number of ranks.
+            exchange: a rendezvous of exactly these ranks.
+            regions: name and bytes of each region; the same on every rank.
+
+        Raises:
+            SegmentError: on every rank alike, if one of them could not make or map a segment.
+        """
+        offsets, end = {_GONE: 0}, _PAGE_BYTES
+        for name, nbytes in regions.items():
+            offsets[name] = end
+            end += round_up(nbytes, _PAGE_BYTES)
+        mine, error = _attempt(lambda: Segment.create(end))
+        hellos = _agree(exchange, rank, {"pid": os.getpid(), "path": mine.path if mine else ""}, error)
+        segments, error = _attempt(
+            lambda: [
+                mine if peer == rank and mine else Segment.attach(hello["path"], end)
+                for peer, hello in enumerate(hellos)
+            ]
+        )
+        _agree(exchange, rank, {}, error)
+        assert segments is not None
+        return cls(rank, segments, offsets, [hello["pid"] for hello in hellos])
+
+    def words(self, rank: int, region: str, offset: int, count: int) -> memoryview:
+        """Return words of a rank's region, `offset` bytes from its start."""
+        return self._segments[rank].words(self._offsets[region] + offset, count)
+
+    def bytes(self, rank: int, region: str, offset: int, nbytes: int) -> Array:
+        """Return a stretch of a rank's region as bytes."""
+        return self._segments[rank].bytes(self._offsets[region] + offset, nbytes)
+
+    def array(
+        self, rank: int, region: str, offset: int, count: int, dtype: np.dtype[Any]
+    ) -> Array:
+        """Return a stretch of a rank's region as an array."""
+        return self._segments[rank].array(self._offsets[region] + offset, count, dtype)
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer's process has ended or has left the group."""
+        for fd, _ in self._poll.poll(0):
+            peer = next(rank for rank, pidfd in self._pidfds.items() if pidfd == fd)
+            raise PeerDiedError(
+                f"Rank {peer} (process {self._pids[peer]}) has ended while rank {self.rank} was "
+                "waiting for it."
+            )
+        for peer in self.peers:
+            if self._gone[peer][0]:
+                raise PeerDiedError(
+                    f"Rank {peer} has called shutdown() while rank {self.rank} was waiting for it."
+                )
+            if peer not in self._pidfds and not _alive(self._pids[peer]):
+                raise PeerDiedError(
+                    f"Rank {peer} (process {self._pids[peer]}) has ended while rank {self.rank} "
+                    "was waiting for it."
+                )
+
+    def close(self) -> None:
+        """Leave the group; memory goes when no peer maps it any more."""
+        self._gone[self.rank][0] = 1
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
+        self._pidfds.clear()
+        self._poll = select.poll()
+        for segment in self._segments:
+            segment.close()
+
+    def _watch(self, peer: int) -> None:
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._pidfds[peer] = os.pidfd_open(self._pids[peer])
+            except OSError:
+                return
+            self._poll.register(self._pidfds[peer], select.POLLIN)
+
+
+def _attempt(make: Callable[[], Any]) -> tuple[Any, str]:
+    try:
+        return make(), ""
+    except SegmentError as error:
+        return None, str(error)
+
+
+def _agree(exchange: Exchange, rank: int, hello: dict[str, Any], error: str) -> list[dict[str, Any]]:
+    """Exchange greetings; raise on all ranks if one of them reports an error."""
+    answers = [json.loads(answer) for answer in exchange(json.dumps([hello, error]).encode())]
+    for peer, (_, reason) in enumerate(answers):
+        if reason:
+            raise SegmentError(f"Rank {peer}: {reason}")
+    return [hello for hello, _ in answers]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

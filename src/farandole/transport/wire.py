@@ -1,0 +1,192 @@
+"""Messages between rank 0 and the others over TCP, each with a keyed digest.
+
+A frame is length, digest, payload. The digest covers the direction, the sender's rank and the
+frame's number, so that a frame cannot be forged, replayed, reordered or sent back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from farandole.transport.protocol import Exchange
+from farandole.errors import PeerDiedError, StartError
+
+MOST_BYTES = 64 * 1024 * 1024
+"""A longer frame is refused unread."""
+
+_HEAD = struct.Struct("<I16s")
+_KEY_BYTES = 32
+_HELLO_TIMEOUT_S = 60.0
+
+
+class Connection:
+    """One end of an authenticated stream of frames; never blocks."""
+
+    def __init__(self, stream: socket.socket, key: bytes, *, rank: int, peer: int) -> None:
+        stream.setblocking(False)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = stream
+        self._key = key
+        self._rank, self.peer = rank, peer
+        self._sent = self._received = 0
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    def send(self, message: bytes) -> None:
+        """Queue a frame and push what the kernel takes."""
+        digest = self._digest(self._rank, self._sent, message)
+        self._sent += 1
+        self._outgoing += _HEAD.pack(len(message), digest) + message
+        self.flush()
+
+    def flush(self) -> None:
+        """Push what the kernel takes."""
+        while self._outgoing:
+            try:
+                del self._outgoing[: self._stream.send(self._outgoing)]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise self._lost() from error
+
+    def receive(self) -> list[bytes]:
+        """Return the frames that have arrived whole."""
+        while True:
+            try:
+                data = self._stream.recv(1 << 18)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise self._lost() from error
+            if not data:
+                if len(self._incoming) >= _HEAD.size:
+                    break
+                raise self._lost()
+            self._incoming += data
+        messages = []
+        while len(self._incoming) >= _HEAD.size:
+            length, digest = _HEAD.unpack_from(self._incoming)
+            if length > MOST_BYTES:
+                raise self._refused(f"of {length} bytes (at most {MOST_BYTES})")
+            end = _HEAD.size + length
+            if len(self._incoming) < end:
+                break
+            message = bytes(self._incoming[_HEAD.size : end])
+            del self._incoming[:end]
+            if not hmac.compare_digest(digest, self._digest(self.peer, self._received, message)):
+                raise self._refused("with a wrong digest")
+            self._received += 1
+            messages.append(message)
+        return messages
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._stream.close()
+
+    def _digest(self, sender: int, number: int, message: bytes) -> bytes:
+        head = struct.pack("<IQ", sender, number)
+        return hashlib.blake2b(head + message, key=self._key, digest_size=16).digest()
+
+    def _lost(self) -> PeerDiedError:
+        return PeerDiedError(f"Rank {self._rank} lost its connection to rank {self.peer}: it has ended.")
+
+    def _refused(self, what: str) -> PeerDiedError:
+        return PeerDiedError(
+            f"Rank {self._rank} refused a message {what} on its connection to rank {self.peer}."
+        )
+
+
+class Wire:
+    """The TCP Link (see transport.protocol): a star around rank 0."""
+
+    def __init__(self, rank: int, size: int, exchange: Exchange, *, address: str) -> None:
+        """Connect.
+
+        Args:
+            rank: my rank.
+            size: number of ranks.
+            exchange: a rendezvous of these ranks; it also carries the secret of this wire.
+            address: where rank 0 listens.
+        """
+        hello = b""
+        if rank == 0:
+            listener = socket.create_server((address, 0), backlog=size)
+            key = secrets.token_bytes(_KEY_BYTES)
+            hello = json.dumps([address, listener.getsockname()[1], key.hex()]).encode()
+        host, port, secret = json.loads(exchange(hello)[0])
+        key = bytes.fromhex(secret)
+        if rank == 0:
+            with listener:
+                self._connections = _accept_all(listener, size, key)
+        else:
+            stream = socket.create_connection((host, port), _HELLO_TIMEOUT_S)
+            connection = Connection(stream, key, rank=rank, peer=0)
+            # The first frame says who is calling; its digest proves it.
+            stream.setblocking(True)
+            stream.sendall(struct.pack("<I", rank))
+            stream.setblocking(False)
+            connection.send(b"hello")
+            self._connections = [connection]
+
+    def send(self, message: bytes) -> None:
+        """Send to everybody at the other end."""
+        for connection in self._connections:
+            connection.send(message)
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """Return what has arrived."""
+        messages = []
+        for connection in self._connections:
+            connection.flush()
+            messages += [(connection.peer, message) for message in connection.receive()]
+        return messages
+
+    def close(self) -> None:
+        """Hang up."""
+        for connection in self._connections:
+            connection.close()
+
+
+def _accept_all(listener: socket.socket, size: int, key: bytes) -> list[Connection]:
+    deadline = time.monotonic() + _HELLO_TIMEOUT_S
+    connections: dict[int, Connection] = {}
+    while len(connections) < size - 1:
+        listener.settimeout(max(deadline - time.monotonic(), 0.001))
+        try:
+            stream, _ = listener.accept()
+        except TimeoutError:
+            missing = [str(r) for r in range(1, size) if r not in connections]
+            raise StartError(
+                f"No control connection from rank {', '.join(missing)} within "
+                f"{_HELLO_TIMEOUT_S:.0f} s."
+            ) from None
+        connection = _greet(stream, size, key, deadline)
+        if connection is None:
+            stream.close()
+        else:
+            connections[connection.peer] = connection
+    return [connections[rank] for rank in range(1, size)]
+
+
+def _greet(stream: socket.socket, size: int, key: bytes, deadline: float) -> Connection | None:
+    """Return the connection if the caller proves to be one of ours."""
+    stream.settimeout(1.0)
+    try:
+        (peer,) = struct.unpack("<I", stream.recv(4, socket.MSG_WAITALL))
+        if not 0 < peer < size:
+            return None
+        connection = Connection(stream, key, rank=0, peer=peer)
+        while time.monotonic() < deadline:
+            if messages := connection.receive():
+                return connection if messages == [b"hello"] else None
+            time.sleep(0.001)
+    except (OSError, struct.error, PeerDiedError):
+        return None
+    return None
