@@ -58,7 +58,9 @@ def main() -> None:
 
     train, test = load_data()
     # Each worker reads its own part of the data, another one in every epoch.
-    sampler = DistributedSampler(train, num_replicas=hvd.size(), rank=hvd.rank(), seed=args.seed)
+    sampler: DistributedSampler[int] = DistributedSampler(
+        train, num_replicas=hvd.size(), rank=hvd.rank(), seed=args.seed
+    )
     loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler, drop_last=True)
 
     model = make_model()
