@@ -82,9 +82,7 @@ class _ByName:
         """Submit under the bucket's name."""
         count, dtype = self._shapes[bucket]
         signature = Signature.reducing("bucket", dtype, (count,), how, self._device)
-        operation = _BucketReduce(
-            signature, Buffer(self.arrays[bucket], dtype), how, flags, note
-        )
+        operation = _BucketReduce(signature, Buffer(self.arrays[bucket], dtype), how, flags, note)
         return self._engine.submit(f"{self._name}.bucket.{bucket}", operation)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from farandole.engine.handle import Handle
+from farandole.errors import FarandoleError
 from farandole.transport.waiting import Backoff, sharpen_sleep
 
 # How often the thread looks while nobody waits: often enough for peers, seldom enough for the
@@ -96,7 +97,9 @@ class Loop:
         """Say that something was submitted which nobody waits for yet."""
         if self._thread is None or not self._thread.is_alive():
             self._stopping = False
-            self._thread = threading.Thread(target=self._run, name="farandole-progress", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="farandole-progress", daemon=True
+            )
             self._thread.start()
         self._wanted.set()
 
@@ -109,7 +112,11 @@ class Loop:
             ticks = 0
             while ticks < _IDLE_TICKS and not self._stopping:
                 idle.wait(_TICK_S)
-                self.advance()
+                try:
+                    self.advance()
+                except FarandoleError:
+                    # Whoever waits next meets it too, and can say so.
+                    break
                 ticks = 0 if any(lane.busy for lane in self._lanes) else ticks + 1
 
     def _stop_thread(self) -> None:

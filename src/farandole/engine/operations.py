@@ -27,7 +27,9 @@ class Allreduce:
 
     extra = None
 
-    def __init__(self, signature: Signature, source: Buffer, target: Buffer, how: Reduction) -> None:
+    def __init__(
+        self, signature: Signature, source: Buffer, target: Buffer, how: Reduction
+    ) -> None:
         self.signature = signature
         self.source, self.target, self.how = source, target, how
 

@@ -1,10 +1,10 @@
 """PyTorch's front door: Horovod's names, Horovod's meaning.
 
-    import farandole.torch as hvd
+import farandole.torch as hvd
 
-    hvd.init()
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.init()
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def allreduce(
     """
     sent, undo = _compress(tensor, compression)
     result = torch.empty_like(sent, requires_grad=False)
-    _blocking("allreduce", name, _allreduce(sent, result, average, op, prescale_factor, postscale_factor))
+    _blocking(
+        "allreduce", name, _allreduce(sent, result, average, op, prescale_factor, postscale_factor)
+    )
     return undo(result)
 
 
@@ -164,7 +166,9 @@ def reducescatter_async(
 
 
 def alltoall(
-    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Send some rows of a tensor to every rank; return the rows received.
 
@@ -183,7 +187,9 @@ def alltoall(
 
 
 def alltoall_async(
-    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
 ) -> int:
     """Begin an alltoall; `synchronize` returns the rows and how many came from each rank."""
     operation, result = _alltoall(tensor, splits)

@@ -30,7 +30,9 @@ def broadcast_parameters(
             "model.named_parameters()."
         )
     else:
-        pairs = [pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)]
+        pairs = [
+            pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)
+        ]
     sent: list[tuple[torch.Tensor, torch.Tensor, int]] = []
     for name, tensor in pairs:
         if isinstance(tensor, torch.Tensor):

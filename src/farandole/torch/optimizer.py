@@ -26,7 +26,7 @@ class _Distributed(torch.optim.Optimizer):
 
     _hvd: _State
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Average the gradients, then step."""
         hvd = self._hvd
         if closure is not None:
@@ -160,7 +160,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return wrapped
 
 
-_CLASS_FURNITURE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"})
+_CLASS_FURNITURE = frozenset(
+    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
+)
 
 
 def _check_passes(passes: int) -> None:

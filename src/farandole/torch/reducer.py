@@ -3,8 +3,8 @@
 In the first step nothing is known about the order in which gradients come: they are reduced by name
 once backward is over. Then all ranks lay out buckets in rank 0's order. From there on a gradient's
 hook copies it into its bucket and points `p.grad` at it; a full bucket is submitted at once, the
-last one in `synchronize`, where it also says whether this rank needs another plan (a layer thawed, a
-gradient that has become sparse). If any rank does, the rest of that step goes by name again.
+last one in `synchronize`, where it also says whether this rank needs another plan (a layer thawed,
+a gradient that has become sparse). If any rank does, the rest of that step goes by name again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,8 @@ class GradientReducer:
         for index, parameter in enumerate(self._parameters):
             if parameter.requires_grad and index not in self._hooked:
                 hook = self._on_gradient(index)
-                self._hooked[index] = parameter.register_post_accumulate_grad_hook(hook)
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._hooked[index] = register(hook)
 
     def _on_gradient(self, index: int) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
@@ -194,10 +196,14 @@ class GradientReducer:
             "dense": [i for i, g in gradients if g is not None and not g.is_sparse],
             "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
         }
-        everyone = [json.loads(answer) for answer in self._engine.exchange(json.dumps(said).encode())]
+        everyone = [
+            json.loads(answer) for answer in self._engine.exchange(json.dumps(said).encode())
+        ]
         for rank, answer in enumerate(everyone):
             if answer["parameters"] != everyone[0]["parameters"]:
-                raise MismatchError(_difference(everyone[0]["parameters"], answer["parameters"], rank))
+                raise MismatchError(
+                    _difference(everyone[0]["parameters"], answer["parameters"], rank)
+                )
         return everyone
 
     def _dense(self, parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -241,7 +247,9 @@ class GradientReducer:
         self._layout = None
         if gradients:
             name = f"{self._prefix}.{self._plans}"
-            self._layout = _Layout(self._engine, name, make_plan(gradients), self._parameters, self._how)
+            self._layout = _Layout(
+                self._engine, name, make_plan(gradients), self._parameters, self._how
+            )
 
 
 class _Layout:
@@ -367,11 +375,11 @@ def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -
 
 def _inside_checkpoint() -> bool:
     """Say whether this backward pass runs inside that of a reentrant checkpoint."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

@@ -51,8 +51,6 @@ def _gather(engine: Engine, name: str, tensor: torch.Tensor) -> torch.Tensor:
         return buffer_of(made[0])
 
     buffer = buffer_of(tensor.detach())
-    signature = Signature(
-        "allgather", buffer.dtype, tuple(tensor.shape), device=tensor.device.type
-    )
+    signature = Signature("allgather", buffer.dtype, tuple(tensor.shape), device=tensor.device.type)
     engine.run(name, Allgather(signature, buffer, allocate))
     return made[0]

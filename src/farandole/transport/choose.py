@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from farandole.errors import UsageError

@@ -45,20 +45,22 @@ class GlooTransport:
             address: an address of this host that the others reach; loopback on one host.
         """
         try:
-            from torch.distributed import ProcessGroupGloo  # type: ignore[attr-defined]
+            from torch.distributed import ProcessGroupGloo as Gloo
         except ImportError as error:
             raise MissingExtraError(
                 "The gloo transport needs torch: pip install 'farandole[torch]'."
             ) from error
+        # torch's stubs know little of this class.
+        gloo: Any = Gloo
         self.rank, self.size = rank, size
         self._wire = Wire(rank, size, exchange, address=address)
         self.link: Link = self._wire
         self._store = open_store(rank, size, exchange, address)
-        options = ProcessGroupGloo._Options()
-        options._devices = [ProcessGroupGloo.create_device(hostname=address)]
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname=address)]
         options._timeout = _TIMEOUT
         options._threads = 1
-        self._group = ProcessGroupGloo(self._store, rank, size, options)
+        self._group = gloo(self._store, rank, size, options)
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Everybody gets its share of all inputs, folds it, and passes the result on."""
@@ -70,17 +72,17 @@ class GlooTransport:
             sent = np.zeros(each * size, piece.dtype)
             sent[: len(piece)] = piece
             received = np.empty_like(sent)
-            yield from self._run(lambda a=received, b=sent: self._all_to_all(a, b))
+            yield from self._run(self._all_to_all, received, sent)
             parts = [received[r * each : (r + 1) * each] for r in range(size)]
             share = sent[rank * each : (rank + 1) * each].copy()
             fold(parts, [share], source.dtype, how)
-            yield from self._run(lambda a=sent, b=share: self._all_gather(a, b))
+            yield from self._run(self._all_gather, sent, share)
             target.data[start : start + len(piece)] = sent[: len(piece)]
 
     def broadcast(self, buffer: Buffer, root: int) -> Steps:
         """Copy the root's buffer into everybody's."""
         if len(buffer):
-            yield from self._run(lambda: self._broadcast(buffer.data, root))
+            yield from self._run(self._broadcast, buffer.data, root)
 
     def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
         """Put the sources one behind the other."""
@@ -92,7 +94,7 @@ class GlooTransport:
             piece = source.data[start : start + each]
             mine[: len(piece)] = piece
             everyone = np.empty(each * self.size, mine.dtype)
-            yield from self._run(lambda a=everyone, b=mine: self._all_gather(a, b))
+            yield from self._run(self._all_gather, everyone, mine)
             for r, offset in enumerate(offsets):
                 length = min(each, counts[r] - start)
                 if length > 0:
@@ -115,12 +117,11 @@ class GlooTransport:
         sends = [count * width for count in counts[self.rank]]
         receives = [row[self.rank] * width for row in counts]
         if any(any(row) for row in counts):
-            yield from self._run(
-                lambda: self._all_to_all(target.data, source.data, receives, sends)
-            )
+            yield from self._run(self._all_to_all, target.data, source.data, receives, sends)
 
     def check_peers(self) -> None:
-        """Gloo reports a lost peer through the operation itself; the wire through a message."""
+        """Raise PeerDiedError if a control connection is lost."""
+        self._wire.check_peers()
 
     def close(self) -> None:
         """Hang up."""
@@ -128,9 +129,9 @@ class GlooTransport:
             self._group.shutdown()
         self._wire.close()
 
-    def _run(self, start: Callable[[], Any]) -> Steps:
+    def _run(self, start: Callable[..., Any], *arguments: Any) -> Steps:
         try:
-            work = start()
+            work = start(*arguments)
             while not work.is_completed():
                 yield
             work.wait()
@@ -146,13 +147,15 @@ class GlooTransport:
         receives: Sequence[int] = (),
         sends: Sequence[int] = (),
     ) -> Any:
-        return self._group.alltoall_base(_bytes(received), _bytes(sent), list(receives), list(sends))
+        return self._group.alltoall_base(
+            _bytes(received), _bytes(sent), list(receives), list(sends)
+        )
 
     def _all_gather(self, everyone: Array, mine: Array) -> Any:
         return self._group._allgather_base(_bytes(everyone), _bytes(mine))
 
     def _broadcast(self, data: Array, root: int) -> Any:
-        from torch.distributed import BroadcastOptions  # type: ignore[attr-defined]
+        from torch.distributed import BroadcastOptions
 
         options = BroadcastOptions()
         options.rootRank = root
@@ -162,7 +165,7 @@ class GlooTransport:
 
 def open_store(rank: int, size: int, exchange: Exchange, address: str) -> Any:
     """Open a torch store that rank 0 serves on `address` only."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore
 
     listener = bound_listener(0, address) if rank == 0 else None
     if rank == 0 and listener is None:

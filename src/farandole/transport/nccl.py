@@ -26,15 +26,18 @@ class NcclTransport:
         self, rank: int, size: int, exchange: Exchange, link: Link, *, address: str = LOOPBACK
     ) -> None:
         """Connect all ranks; `link` is the host transport's."""
-        from torch.distributed import ProcessGroupNCCL  # type: ignore[attr-defined]
+        from torch.distributed import ProcessGroupNCCL as Nccl
+
+        # torch's stubs know little of this class.
+        nccl: Any = Nccl
 
         self.rank, self.size, self.link = rank, size, link
         self._store = open_store(rank, size, exchange, address)
-        self._group = ProcessGroupNCCL(self._store, rank, size)
+        self._group = nccl(self._store, rank, size)
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Combine all sources into every target."""
-        from torch.distributed import AllreduceOptions, ReduceOp  # type: ignore[attr-defined]
+        from torch.distributed import AllreduceOptions, ReduceOp
 
         if source.data.data_ptr() != target.data.data_ptr():
             target.data.copy_(source.data)
@@ -46,7 +49,7 @@ class NcclTransport:
 
     def broadcast(self, buffer: Buffer, root: int) -> Steps:
         """Copy the root's buffer into everybody's."""
-        from torch.distributed import BroadcastOptions  # type: ignore[attr-defined]
+        from torch.distributed import BroadcastOptions
 
         options = BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0

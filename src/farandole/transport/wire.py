@@ -13,10 +13,9 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable
 
-from farandole.transport.protocol import Exchange
 from farandole.errors import PeerDiedError, StartError
+from farandole.transport.protocol import Exchange
 
 MOST_BYTES = 64 * 1024 * 1024
 """A longer frame is refused unread."""
@@ -36,6 +35,8 @@ class Connection:
         self._key = key
         self._rank, self.peer = rank, peer
         self._sent = self._received = 0
+        self.lost = ""
+        """Why nothing more comes from the other end; '' while it is there."""
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
@@ -48,40 +49,33 @@ class Connection:
 
     def flush(self) -> None:
         """Push what the kernel takes."""
-        while self._outgoing:
+        while self._outgoing and not self.lost:
             try:
                 del self._outgoing[: self._stream.send(self._outgoing)]
             except BlockingIOError:
                 return
-            except OSError as error:
-                raise self._lost() from error
+            except OSError:
+                self._lose("it has ended")
 
     def receive(self) -> list[bytes]:
-        """Return the frames that have arrived whole."""
-        while True:
-            try:
-                data = self._stream.recv(1 << 18)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                raise self._lost() from error
-            if not data:
-                if len(self._incoming) >= _HEAD.size:
-                    break
-                raise self._lost()
-            self._incoming += data
+        """Return the frames that have arrived whole, and no more after one that is not genuine."""
+        self._read_all()
         messages = []
         while len(self._incoming) >= _HEAD.size:
             length, digest = _HEAD.unpack_from(self._incoming)
             if length > MOST_BYTES:
-                raise self._refused(f"of {length} bytes (at most {MOST_BYTES})")
+                self._lose(f"a message of {length} bytes was refused (at most {MOST_BYTES})")
+                self._incoming.clear()
+                break
             end = _HEAD.size + length
             if len(self._incoming) < end:
                 break
             message = bytes(self._incoming[_HEAD.size : end])
             del self._incoming[:end]
             if not hmac.compare_digest(digest, self._digest(self.peer, self._received, message)):
-                raise self._refused("with a wrong digest")
+                self._lose("a message with a wrong digest was refused")
+                self._incoming.clear()
+                break
             self._received += 1
             messages.append(message)
         return messages
@@ -94,13 +88,22 @@ class Connection:
         head = struct.pack("<IQ", sender, number)
         return hashlib.blake2b(head + message, key=self._key, digest_size=16).digest()
 
-    def _lost(self) -> PeerDiedError:
-        return PeerDiedError(f"Rank {self._rank} lost its connection to rank {self.peer}: it has ended.")
+    def _read_all(self) -> None:
+        while not self.lost:
+            try:
+                data = self._stream.recv(1 << 18)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                self._incoming += data
+            else:
+                self._lose("it has ended")
 
-    def _refused(self, what: str) -> PeerDiedError:
-        return PeerDiedError(
-            f"Rank {self._rank} refused a message {what} on its connection to rank {self.peer}."
-        )
+    def _lose(self, why: str) -> None:
+        self.lost = f"Rank {self._rank} lost its connection to rank {self.peer}: {why}."
+        self._outgoing.clear()
 
 
 class Wire:
@@ -148,6 +151,12 @@ class Wire:
             messages += [(connection.peer, message) for message in connection.receive()]
         return messages
 
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a connection is lost."""
+        for connection in self._connections:
+            if connection.lost:
+                raise PeerDiedError(connection.lost)
+
     def close(self) -> None:
         """Hang up."""
         for connection in self._connections:
@@ -186,7 +195,9 @@ def _greet(stream: socket.socket, size: int, key: bytes, deadline: float) -> Con
         while time.monotonic() < deadline:
             if messages := connection.receive():
                 return connection if messages == [b"hello"] else None
+            if connection.lost:
+                return None
             time.sleep(0.001)
-    except (OSError, struct.error, PeerDiedError):
+    except (OSError, struct.error):
         return None
     return None

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from farandole.transport.reduction import STORAGE, Array, Reduction, fold
 from farandole.transport.protocol import Exchange
+from farandole.transport.reduction import STORAGE, Array, Reduction, fold
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.segment import LINE_BYTES, round_up
 

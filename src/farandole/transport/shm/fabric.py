@@ -60,7 +60,9 @@ class Fabric:
             offsets[name] = end
             end += round_up(nbytes, _PAGE_BYTES)
         mine, error = _attempt(lambda: Segment.create(end))
-        hellos = _agree(exchange, rank, {"pid": os.getpid(), "path": mine.path if mine else ""}, error)
+        hellos = _agree(
+            exchange, rank, {"pid": os.getpid(), "path": mine.path if mine else ""}, error
+        )
         segments, error = _attempt(
             lambda: [
                 mine if peer == rank and mine else Segment.attach(hello["path"], end)
@@ -79,9 +81,7 @@ class Fabric:
         """Return a stretch of a rank's region as bytes."""
         return self._segments[rank].bytes(self._offsets[region] + offset, nbytes)
 
-    def array(
-        self, rank: int, region: str, offset: int, count: int, dtype: np.dtype[Any]
-    ) -> Array:
+    def array(self, rank: int, region: str, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a stretch of a rank's region as an array."""
         return self._segments[rank].array(self._offsets[region] + offset, count, dtype)
 
@@ -130,7 +130,9 @@ def _attempt(make: Callable[[], Any]) -> tuple[Any, str]:
         return None, str(error)
 
 
-def _agree(exchange: Exchange, rank: int, hello: dict[str, Any], error: str) -> list[dict[str, Any]]:
+def _agree(
+    exchange: Exchange, rank: int, hello: dict[str, Any], error: str
+) -> list[dict[str, Any]]:
     """Exchange greetings; raise on all ranks if one of them reports an error."""
     answers = [json.loads(answer) for answer in exchange(json.dumps([hello, error]).encode())]
     for peer, (_, reason) in enumerate(answers):

@@ -40,7 +40,10 @@ class SlotChannel:
         self._reduced = [fabric.words(r, REGION, LINE_BYTES, 1) for r in ranks]
         self._read = [fabric.words(r, REGION, 2 * LINE_BYTES, 1) for r in ranks]
         self._slots = [
-            [fabric.bytes(r, REGION, _HEADER_BYTES + i * SLOT_BYTES, SLOT_BYTES) for i in range(SLOTS)]
+            [
+                fabric.bytes(r, REGION, _HEADER_BYTES + i * SLOT_BYTES, SLOT_BYTES)
+                for i in range(SLOTS)
+            ]
             for r in ranks
         ]
         self._window = 0
@@ -64,14 +67,16 @@ class SlotChannel:
             if 0 <= i - 1 < len(starts):
                 yield from self._until(self._ready, first + i - 1)
                 self._fold_share(source, target, starts[i - 1], per_window, how, first + i - 1)
-            if 0 <= i - 2:
+            if i - 2 >= 0:
                 yield from self._until(self._reduced, first + i - 2)
                 self._collect_shares(target, starts[i - 2], per_window, first + i - 2)
 
     def broadcast(self, buffer: Buffer, root: int) -> Steps:
         """Copy the root's buffer into everybody's."""
         counts = [len(buffer) if r == root else 0 for r in range(self._size)]
-        yield from self._gather(buffer, [buffer if r == root else None for r in range(self._size)], counts)
+        yield from self._gather(
+            buffer, [buffer if r == root else None for r in range(self._size)], counts
+        )
 
     def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
         """Put the sources one behind the other in every target."""
@@ -118,7 +123,9 @@ class SlotChannel:
         begins = [sum(counts[r][:rank]) for r in range(self._size)]
         places = [sum(counts[r][rank] for r in range(peer)) for peer in range(self._size)]
         own = counts[rank][rank]
-        target.data[places[rank] : places[rank] + own] = source.data[begins[rank] : begins[rank] + own]
+        target.data[places[rank] : places[rank] + own] = source.data[
+            begins[rank] : begins[rank] + own
+        ]
         for start in range(0, max(sum(row) for row in counts), per_window):
             self._window += 1
             window = self._window
@@ -165,7 +172,13 @@ class SlotChannel:
         self._ready[self._rank][0] = window
 
     def _fold_share(
-        self, source: Buffer, target: Buffer, start: int, per_window: int, how: Reduction, window: int
+        self,
+        source: Buffer,
+        target: Buffer,
+        start: int,
+        per_window: int,
+        how: Reduction,
+        window: int,
     ) -> None:
         low, high = self._share(self._rank, len(source) - start, per_window)
         if low < high:
@@ -210,4 +223,4 @@ class SlotChannel:
         return self._slots[rank][window % SLOTS].view(like.dtype)
 
     def _elements(self, like: Array) -> int:
-        return SLOT_BYTES // like.dtype.itemsize
+        return SLOT_BYTES // int(like.dtype.itemsize)

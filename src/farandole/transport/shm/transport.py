@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.transport.protocol import Buffer, Link, Steps
+from farandole.transport.protocol import Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Reduction
 from farandole.transport.shm import eager, mailbox, slots
 from farandole.transport.shm.buckets import SharedBuckets
 from farandole.transport.shm.eager import EagerBoard
-from farandole.transport.protocol import Exchange
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.mailbox import Mailbox
 from farandole.transport.shm.slots import SlotChannel
