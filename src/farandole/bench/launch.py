@@ -43,6 +43,7 @@ class LaunchRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
     failure: str | None = None
     missing: str | None = None
+    """Why the contestant could not even be started here."""
 
     @property
     def void(self) -> bool:
@@ -66,20 +67,16 @@ def launch(contestant: Contestant, *, round_number: int, time_limit_s: float) ->
     num_cores = available_cores()
     values: Mapping[str, float] = {}
     facts: Mapping[str, Any] = {}
-    failure = missing = None
+    failure = None
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         scratch = Path(folder)
         before = read_cpu()
         try:
             _run(contestant, scratch, time_limit_s=time_limit_s)
-            note = scratch / "missing.txt"
-            if note.exists():
-                missing = note.read_text()
-            else:
-                reports = read_reports(scratch, num_ranks=contestant.num_ranks)
-                values = series_values(reports, started_monotonic_s=before.wall_s)
-                facts = reports[0].get("facts", {})
-                check_weights(contestant, reports)
+            reports = read_reports(scratch, num_ranks=contestant.num_ranks)
+            values = series_values(reports, started_monotonic_s=before.wall_s)
+            facts = reports[0].get("facts", {})
+            check_weights(contestant, reports)
         except _FailedError as error:
             failure = str(error)
         after = read_cpu()
@@ -92,7 +89,6 @@ def launch(contestant: Contestant, *, round_number: int, time_limit_s: float) ->
         timed=contestant.timed,
         facts=facts,
         failure=failure,
-        missing=missing,
     )
 
 

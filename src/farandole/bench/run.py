@@ -62,7 +62,7 @@ def run_group(
             for record in _turn(contestant, round_number, repeats_left, start, wait):
                 records.append(record)
                 say(f"{group.key}: {_line(record, num_launches)}")
-            if records[-1].failure is not None or records[-1].missing is not None:
+            if records[-1].failure is not None:
                 # It would fail the same way again; one report of it is enough.
                 out.add(contestant.name)
     return records
@@ -78,7 +78,7 @@ def _turn(
     while True:
         record = start(contestant, round_number=round_number, time_limit_s=TIME_LIMIT_S)
         yield record
-        if record.failure is not None or record.missing is not None or record.counts:
+        if record.failure is not None or record.counts:
             return
         if repeats_left[contestant.name] == 0:
             return
@@ -100,8 +100,6 @@ def _absent(contestant: Contestant, reason: str) -> LaunchRecord:
 
 def _line(record: LaunchRecord, num_launches: int) -> str:
     turn = f"launch {record.round} of {num_launches}, {record.contestant}"
-    if record.missing is not None:
-        return f"{turn}: not measured: {record.missing}"
     if record.failure is not None:
         return f"{turn}: failed: {record.failure}"
     taken = record.disturbance

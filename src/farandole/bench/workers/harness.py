@@ -37,15 +37,6 @@ def report(given: dict[str, Any], *, rank: int, **values: Any) -> None:
     unfinished.rename(Path(folder, f"rank-{rank}.json"))
 
 
-def report_missing(given: dict[str, Any], *, reason: str) -> None:
-    """Say that this contestant cannot be measured here, and why; that is no failure."""
-    folder = given.get("report_dir")
-    if folder is None:
-        print(json.dumps({"missing": reason}), flush=True)
-        return
-    Path(folder, "missing.txt").write_text(reason)
-
-
 def time_steps(step: Callable[[int], None], *, warmup: int, steps: int) -> list[float]:
     """Return the seconds of each of `steps` calls, after `warmup` calls that do not count."""
     for index in range(warmup):
