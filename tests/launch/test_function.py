@@ -93,6 +93,32 @@ def test_variables_for_the_workers() -> None:
     assert farandole.run(look, np=1, threads=3, env={"MY": "own"}) == [("own", "3")]
 
 
+def test_a_launch_inside_a_worker() -> None:
+    def outer() -> list[str | None]:
+        import farandole
+
+        inner = farandole.run(os.getenv, args=("WORLD_SIZE",), np=3)
+        return inner
+
+    assert farandole.run(outer, np=2) == [["3"] * 3] * 2
+
+
+def test_sigterm_ends_the_workers_and_then_the_program(tmp_path: Path) -> None:
+    code = (
+        "import farandole, os, sys, time\n"
+        "from pathlib import Path\n"
+        "def work(folder):\n"
+        "    Path(folder, os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "farandole.run(work, args=(sys.argv[1],), np=2)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], env=clean_environ()) as program:
+        eventually(lambda: sum(bool(f.read_text()) for f in tmp_path.iterdir()) == 2)
+        program.terminate()
+        assert program.wait(20) == -signal.SIGTERM
+    assert not [f for f in tmp_path.iterdir() if Path("/proc", f.read_text()).exists()]
+
+
 def test_from_another_thread() -> None:
     values: list[object] = []
     thread = threading.Thread(target=lambda: values.extend(farandole.run(os.getpid, np=2)))

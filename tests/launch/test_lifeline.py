@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's pa
 
 def test_cutting_the_line_ends_the_whole_group() -> None:
     line = Lifeline()
-    code = "import os, time; os.fork(); print(os.getpid(), flush=True); time.sleep(60)"
+    code = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         start_new_session=True,

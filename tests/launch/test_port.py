@@ -31,6 +31,15 @@ def test_the_users_port_is_taken() -> None:
         assert again.getsockname()[1] == port
 
 
+def test_the_port_of_an_outer_launch_is_not_taken() -> None:
+    with hold_port({}) as outer:
+        port = outer.getsockname()[1]
+        outer.listen()
+        environ = {"MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "outer"}
+        with hold_port(environ) as inner:
+            assert inner.getsockname()[1] != port
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

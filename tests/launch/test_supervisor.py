@@ -82,6 +82,28 @@ def test_the_earliest_note_is_blamed_though_its_process_ends_last() -> None:
     assert verdict.failure.text == "the cause"
 
 
+def test_a_killed_rank_is_blamed_before_the_peer_that_noted_a_broken_connection() -> None:
+    s = supervisor(2)
+    # Killed at 1.000, noted by the peer at 1.002, seen at 1.005.
+    s.handle(exited(1, -KILL, 1.005))
+    s.handle(exited(0, 1, 1.1, note(1.002, "RuntimeError: connection closed by peer")))
+    assert s.verdict().rank == 1
+
+
+def test_a_crash_after_a_peers_end_is_a_consequence() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 1, 1.1, note(1.0)))
+    s.handle(exited(1, -signal.SIGABRT, 1.102))
+    assert s.verdict().rank == 0
+
+
+def test_a_crash_long_after_a_note_is_a_consequence() -> None:
+    s = supervisor(2)
+    s.handle(exited(1, -signal.SIGABRT, 5.0))
+    s.handle(exited(0, 1, 5.1, note(1.0)))
+    assert s.verdict().rank == 0
+
+
 def test_failures_after_being_told_to_end_are_not_blamed() -> None:
     s = supervisor(2)
     s.handle(exited(0, 5, 2.0))

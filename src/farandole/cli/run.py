@@ -133,7 +133,7 @@ def show(stream: str, line: str) -> None:
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # noqa: PERF203 - another program made our terminal non-blocking
+        except BlockingIOError:  # another program made our terminal non-blocking
             select.select([], [fd], [])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -97,6 +98,10 @@ def run(
             },
         )
         if outcome.verdict.kind == "interrupted":
+            signum = outcome.verdict.exit_code - 128
+            if signum != signal.SIGINT:
+                # SIGTERM was meant for this program: now it gets it.
+                signal.raise_signal(signum)
             raise KeyboardInterrupt
         answers = [_answer(file) for file in results]
     verdict = outcome.verdict

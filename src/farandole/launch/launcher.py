@@ -158,7 +158,7 @@ class _Run:
         while self._supervisor.running:
             try:
                 self._serve(self._patience())
-            except KeyboardInterrupt as error:  # noqa: PERF203
+            except KeyboardInterrupt as error:
                 # Only where SIGINT is not ours to catch: a notebook's stop button.
                 interrupted = error
                 self._interrupt(signal.SIGINT)
@@ -206,6 +206,8 @@ class _Run:
         output.feed(data)
 
     def _reap(self) -> None:
+        # One time for all that are found ended together: their order is not known.
+        now, time_ns = time.monotonic(), time.time_ns()
         for rank in self._supervisor.running:
             code = self._workers[rank].ended()
             if code is None:
@@ -215,8 +217,8 @@ class _Run:
                 Exited(
                     rank=rank,
                     code=code,
-                    now=time.monotonic(),
-                    time_ns=time.time_ns(),
+                    now=now,
+                    time_ns=time_ns,
                     failure=self._board.failure(rank),
                 )
             )

@@ -13,16 +13,18 @@ import contextlib
 import fcntl
 import os
 import signal
+import sys
 
 # Python does not name it; the number is the same on all of Linux's processors.
 _F_SETSIG = 10
+_LINUX = sys.platform == "linux"
 
 
 class Lifeline:
     """One worker's life line, seen from the launcher."""
 
     def __init__(self) -> None:
-        self.read_end, self._write_end = os.pipe2(os.O_CLOEXEC) if _LINUX else os.pipe()
+        self.read_end, self._write_end = os.pipe()
 
     def tie(self, group: int) -> None:
         """Tie the started worker's process group to this line; call once, after its start."""
@@ -42,6 +44,3 @@ class Lifeline:
                 with contextlib.suppress(OSError):
                     os.close(end)
         self.read_end = self._write_end = -1
-
-
-_LINUX = hasattr(os, "pipe2")

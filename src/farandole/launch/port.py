@@ -18,6 +18,9 @@ def hold_port(environ: Mapping[str, str]) -> socket.socket:
         UsageError: MASTER_PORT is no port, or another program has it.
     """
     text = environ.get("MASTER_PORT", "").strip()
+    if "TORCHELASTIC_RUN_ID" in environ:
+        # A launch inside a worker: the port is the outer launch's, not the user's wish.
+        text = ""
     if text and not (text.isdecimal() and int(text) < 65536):
         raise UsageError(f"MASTER_PORT={text} is not a port. Unset it to have a free one found.")
     port = int(text or 0)

@@ -13,6 +13,8 @@ from farandole.world.board import Failure
 
 # Ended within 5 s: SIGTERM, 3 s to save and leave, SIGKILL, and time to be reaped.
 GRACE_S = 3.0
+# How long after it happened an end may be seen on a machine with more workers than cores.
+_NOTICE_NS = 1_000_000_000
 # Looks further apart than this mean that the launcher itself slept (Ctrl-Z): not silence.
 _LONGEST_LOOK_S = 6.0
 
@@ -132,7 +134,7 @@ class Supervisor:
         ends = [end for worker in self._workers if (end := self._own_failure(worker))]
         if not ends:
             return Verdict(kind="done", exit_code=0)
-        first = min(ends, key=_blame)
+        first = _first(ends)
         return Verdict(
             kind="failed",
             exit_code=first.code if first.code > 0 else 128 - first.code,
@@ -204,8 +206,24 @@ class Supervisor:
         return [Send(rank, signal.SIGKILL) for rank in self.running]
 
 
+def _first(ends: list[Exited]) -> Exited:
+    """Choose who failed first: never a declared consequence, then by time."""
+    first = min(ends, key=_blame)
+    if first.failure is None:
+        return first
+    # A worker that was killed leaves no note, and its end is seen a little after it happened. A
+    # peer may have noted its broken connection in between; but that peer is still running then.
+    unnoted = [
+        end
+        for end in ends
+        if end.failure is None
+        and end.time_ns < first.time_ns
+        and end.time_ns - first.failure.time_ns < _NOTICE_NS
+    ]
+    return min(unnoted, key=_blame, default=first)
+
+
 def _blame(end: Exited) -> tuple[bool, int]:
-    """Order failures: first those that are nobody else's consequence, then by time."""
     if end.failure is None:
         return (False, end.time_ns)
     return (end.failure.secondary, end.failure.time_ns)

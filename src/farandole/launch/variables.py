@@ -11,6 +11,12 @@ from farandole.launch.plan import THREAD_VARIABLES, Plan
 
 SITE = Path(__file__).parent / "site"
 _LOOPBACK = "127.0.0.1"
+_INTERFACES = (
+    "GLOO_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "HOROVOD_GLOO_IFACE",
+)
 # What an outer launcher said about this process is not true for the workers it starts.
 _OUTER = (
     "GROUP_WORLD_SIZE",
@@ -90,7 +96,7 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
     for name in THREAD_VARIABLES:
         if plan.override_threads or not environ.get(name):
             environ[name] = str(plan.threads)
-    for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+    for name in _INTERFACES:
         environ.setdefault(name, "lo" if os.uname().sysname == "Linux" else "lo0")
     return environ
 
