@@ -58,6 +58,9 @@ from farandole.torch.functions import (
 )
 from farandole.torch.handles import poll, synchronize
 from farandole.torch.optimizer import DistributedOptimizer
+from farandole.torch.process_group import register as _register_backend
+
+_register_backend()
 
 __all__ = [
     "Adasum",

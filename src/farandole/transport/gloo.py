@@ -165,7 +165,8 @@ class GlooTransport:
 
 def open_store(rank: int, size: int, exchange: Exchange, address: str) -> Any:
     """Open a torch store that rank 0 serves on `address` only."""
-    from torch.distributed import TCPStore
+    # torch exports it without listing it.
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener = bound_listener(0, address) if rank == 0 else None
     if rank == 0 and listener is None:
