@@ -44,7 +44,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout
         meeting = StoreRendezvous(
-            dist.PrefixStore(NAME, store), rank, size, timeout_s=timeout.total_seconds()
+            _c10d.PrefixStore(NAME, store), rank, size, timeout_s=timeout.total_seconds()
         )
         regions = {slots.REGION: SlotChannel.NBYTES}
         self._fabric = Fabric.open(rank, size, meeting.exchange, regions)
@@ -53,7 +53,9 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         self._loop = process_loop()
         self._loop.add(self._lane)
         self._open = True
-        self._gloo = _gloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        # The store may be one that an earlier group of this name has used, with its addresses.
+        visit = store.add(f"gloo/visits/{rank}", 1)
+        self._gloo = _gloo(_c10d.PrefixStore(f"gloo/{visit}", store), rank, size, timeout)
         # What is not overridden below, torch hands to the backend of the tensor's device.
         self._register_backend(torch.device("cpu"), _Group.BackendType.GLOO, self._gloo)
         self._set_default_backend(_Group.BackendType.GLOO)
