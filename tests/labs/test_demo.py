@@ -24,13 +24,20 @@ from farandole.labs.demo import (
 TWO = Launch(num_workers=2, repeat=0, threads_per_worker=1, seed=0)
 
 
-def result(num_workers: int, repeat: int, samples_per_s: float, accuracy: float = 0.9) -> Result:
+def result(
+    num_workers: int,
+    repeat: int,
+    samples_per_s: float,
+    accuracy: float = 0.9,
+    foreign_share: float = 0.0,
+) -> Result:
     return Result(
         num_workers=num_workers,
         repeat=repeat,
         samples_per_s=samples_per_s,
         step_time_s=0.01,
         accuracy=accuracy,
+        foreign_share=foreign_share,
     )
 
 
@@ -104,6 +111,15 @@ def test_the_sentence_says_no_more_than_every_pair_does(
     assert text.endswith("on 2 cores, 1 thread per worker; test accuracy 90.0% against 90.0%.")
 
 
+def test_speeds_of_a_busy_machine_are_not_called_a_speedup() -> None:
+    found = compare(
+        [result(1, 0, 100), result(2, 0, 190, foreign_share=0.4)],
+        threads_per_worker=1,
+        num_cores=2,
+    )
+    assert sentence(found).startswith("Other programs used up to 40% of this machine")
+
+
 def test_the_table_lines_up() -> None:
     lines = table_lines(comparison((3_000, 5_400)))
     assert len({len(line) for line in lines}) == 1
@@ -122,8 +138,13 @@ def written(**changes: object) -> str:
 
 
 def test_a_result_is_read() -> None:
-    assert parse_result(written(), TWO) == Result(
-        num_workers=2, repeat=0, samples_per_s=5.0, step_time_s=0.1, accuracy=0.9
+    assert parse_result(written(), TWO, foreign_share=0.02) == Result(
+        num_workers=2,
+        repeat=0,
+        samples_per_s=5.0,
+        step_time_s=0.1,
+        accuracy=0.9,
+        foreign_share=0.02,
     )
 
 
@@ -138,4 +159,4 @@ def test_workers_that_did_not_train_together_have_no_speed(
     change: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(DemoError, match=complaint):
-        parse_result(written(**change), TWO)
+        parse_result(written(**change), TWO, foreign_share=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import platform
 import signal
 import subprocess
@@ -91,15 +92,20 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(launch: Launch, *, epochs: int) -> Result:
+    from farandole.bench.foreign import disturbance, read_cpu
     from farandole.labs.demo import DemoError, command, parse_result
 
     with tempfile.TemporaryDirectory(prefix="farandole-demo-") as folder:
         written, output = Path(folder, "result.json"), Path(folder, "output.txt")
         argv = command(launch, epochs=epochs, result=written)
+        before = read_cpu()
         with output.open("wb") as stream:
             exit_code = _wait(argv, stream.fileno())
+        # The system counts the whole machine, whatever part of it this process may use.
+        taken = disturbance(before, read_cpu(), num_cores=os.cpu_count() or 1)
         if exit_code == 0 and written.exists():
-            return parse_result(written.read_text(), launch)
+            foreign_share = taken.foreign_share + taken.steal_share
+            return parse_result(written.read_text(), launch, foreign_share=foreign_share)
         last = output.read_text(errors="replace").splitlines()[-_LAST_LINES:]
     how = (
         f"did not end within {_LAUNCH_LIMIT_S:.0f} s"

@@ -19,6 +19,9 @@ WORKER_COUNTS = (1, 2)
 # A gain smaller than what two equal runs differ by on a busy machine is not called one.
 _CLEAR_GAIN = 1.05
 
+# Of all cores. The quiet half of a desktop stays below it; a second job on 2 cores does not.
+_BUSY_SHARE = 0.10
+
 
 class DemoError(FarandoleError, RuntimeError):
     """A launch of the demo did not give a result that can be trusted."""
@@ -43,6 +46,8 @@ class Result:
     samples_per_s: float
     step_time_s: float
     accuracy: float
+    foreign_share: float
+    """What other programs used of all cores while it ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,8 @@ class Comparison:
     lowest_speedup: float
     """Of the pairs of launches that ran one after the other."""
     highest_speedup: float
+    highest_foreign_share: float
+    """What other programs used of all cores in the launch that they disturbed most."""
     threads_per_worker: int
     num_cores: int
 
@@ -95,8 +102,8 @@ def command(launch: Launch, *, epochs: int, result: Path) -> list[str]:
     ]
 
 
-def parse_result(text: str, launch: Launch) -> Result:
-    """Read what rank 0 of a launch wrote.
+def parse_result(text: str, launch: Launch, *, foreign_share: float) -> Result:
+    """Read what rank 0 of a launch wrote, and add what was seen from outside.
 
     Raises:
         DemoError: The workers did not train together, so that their speed means nothing.
@@ -118,6 +125,7 @@ def parse_result(text: str, launch: Launch) -> Result:
         samples_per_s=found["samples_per_s"],
         step_time_s=found["step_time_s"],
         accuracy=found["accuracy"],
+        foreign_share=foreign_share,
     )
 
 
@@ -149,6 +157,7 @@ def compare(results: Sequence[Result], *, threads_per_worker: int, num_cores: in
         num_pairs=len(pairs),
         lowest_speedup=min(pairs),
         highest_speedup=max(pairs),
+        highest_foreign_share=max(result.foreign_share for result in results),
         threads_per_worker=threads_per_worker,
         num_cores=num_cores,
     )
@@ -179,6 +188,12 @@ def sentence(comparison: Comparison) -> str:
         f"{threads} thread{'s' * (threads != 1)} per worker"
     )
     accuracy = f"test accuracy {two.accuracy:.1%} against {one.accuracy:.1%}"
+    if comparison.highest_foreign_share > _BUSY_SHARE:
+        return (
+            f"Other programs used up to {comparison.highest_foreign_share:.0%} of this machine "
+            "during the runs, so these speeds say nothing about a second worker: run the demo "
+            f"again when it is quiet; {accuracy}."
+        )
     if low >= _CLEAR_GAIN:
         return (
             f"2 workers train {two.speedup:.2f} times as fast as one ({evidence}) "
