@@ -7,7 +7,7 @@ from typing import Any
 
 from farandole.engine.handle import Handle
 
-Running = Generator[None, None, Any]
+Running = Generator[bool, None, Any]
 
 
 class Lane:
@@ -34,29 +34,29 @@ class Lane:
         self._running.append((steps, list(handles)))
 
     def advance(self) -> bool:
-        """Let operations go as far as they can; return whether one has ended."""
-        ended = False
+        """Let operations go as far as they can; return whether one has moved."""
+        any_moved = False
         at = 0
         while at < len(self._running):
-            if self._step(*self._running[at]):
+            moved = self._step(*self._running[at])
+            any_moved |= moved is not False
+            if moved is None:
                 del self._running[at]
-                ended = True
             elif self._in_order:
                 break
             else:
                 at += 1
-        return ended
+        return any_moved
 
     @staticmethod
-    def _step(steps: Running, handles: list[Handle]) -> bool:
+    def _step(steps: Running, handles: list[Handle]) -> bool | None:
+        """Let one go on; return whether it moved, or None if it has ended."""
         try:
-            next(steps)
+            return next(steps)
         except StopIteration as stop:
             for handle in handles:
                 handle.finish(stop.value)
         except Exception as error:
             for handle in handles:
                 handle.fail(error)
-        else:
-            return False
-        return True
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -254,9 +254,7 @@ def _buffers(tensors: Sequence[torch.Tensor]) -> list[Buffer]:
     return [buffer_of(tensor) for tensor in tensors]
 
 
-def _resolving(
-    operations: list[Steps], future: torch.futures.Future[Any], result: Any
-) -> Generator[None, None, None]:
+def _resolving(operations: list[Steps], future: torch.futures.Future[Any], result: Any) -> Steps:
     """Run operations one after the other; resolve the future with them."""
     try:
         for operation in operations:

@@ -132,8 +132,10 @@ class GlooTransport:
     def _run(self, start: Callable[..., Any], *arguments: Any) -> Steps:
         try:
             work = start(*arguments)
+            moved = True
             while not work.is_completed():
-                yield
+                yield moved
+                moved = False
             work.wait()
         except RuntimeError as error:
             raise PeerDiedError(

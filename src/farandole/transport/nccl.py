@@ -98,8 +98,10 @@ class NcclTransport:
 
         try:
             work = start()
+            moved = True
             while not work.is_completed():
-                yield
+                yield moved
+                moved = False
             work.wait()
         except RuntimeError as error:
             raise PeerDiedError(f"NCCL failed on rank {self.rank}: {error}") from error

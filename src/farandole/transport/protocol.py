@@ -1,7 +1,8 @@
 """What a transport offers to the engine. Every implementation passes one conformance test class.
 
 Operations are generators: each `yield` means "a peer is not there yet", and the engine comes back
-later. None of them blocks, so that a rank which waits in one operation still advances the others.
+later; its value says whether anything was done since the last one. None of them blocks, so that a
+rank which waits in one operation still advances the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from farandole.transport.reduction import Reduction
 
-Steps = Generator[None, None, None]
+Steps = Generator[bool, None, None]
 
 Exchange = Callable[[bytes], list[bytes]]
 """Give my bytes, get everybody's in rank order (one round of a rendezvous)."""

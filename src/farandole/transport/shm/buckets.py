@@ -79,7 +79,7 @@ class SharedBuckets:
 
     def allreduce(
         self, bucket: int, step: int, how: Reduction, flags: int, note: Array
-    ) -> Generator[None, None, list[tuple[int, Array]]]:
+    ) -> Generator[bool, None, list[tuple[int, Array]]]:
         """Reduce a bucket in place; return every rank's flags and note.
 
         Args:
@@ -92,10 +92,7 @@ class SharedBuckets:
         rank, peers = self._rank, self._fabric.peers
         self._notes[rank][bucket][...] = note
         self._ready[rank][bucket][0] = step << _FLAG_BITS | flags
-        for peer in peers:
-            word = self._ready[peer][bucket]
-            while word[0] >> _FLAG_BITS < step:
-                yield
+        yield from _until(self._ready, peers, bucket, step << _FLAG_BITS)
         said = [self._ready[r][bucket][0] & ((1 << _FLAG_BITS) - 1) for r in range(self._size)]
         answers = [(said[r], self._notes[r][bucket].copy()) for r in range(self._size)]
         odd = any(value & 1 for value in said)
@@ -107,17 +104,12 @@ class SharedBuckets:
                 fold(parts, [mine], self._shapes[bucket][1], how)
         self._reduced[rank][bucket][0] = step
         for peer in peers:
-            word = self._reduced[peer][bucket]
-            while word[0] < step:
-                yield
+            yield from _until(self._reduced, [peer], bucket, step)
             low, high = self._chunk(bucket, peer)
             if low < high and not odd:
                 self.arrays[bucket][low:high] = self._data[peer][bucket][low:high]
         self._read[rank][bucket][0] = step
-        for peer in peers:
-            word = self._read[peer][bucket]
-            while word[0] < step:
-                yield
+        yield from _until(self._read, peers, bucket, step)
         return answers
 
     def check_peers(self) -> None:
@@ -132,3 +124,14 @@ class SharedBuckets:
         count = self._shapes[bucket][0]
         each = -(-count // self._size // LINE_BYTES) * LINE_BYTES
         return min(rank * each, count), min((rank + 1) * each, count)
+
+
+def _until(
+    words: list[list[memoryview]], peers: Sequence[int], bucket: int, least: int
+) -> Generator[bool, None, None]:
+    moved = True
+    for peer in peers:
+        word = words[peer][bucket]
+        while word[0] < least:
+            yield moved
+            moved = False

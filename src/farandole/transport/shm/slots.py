@@ -214,10 +214,12 @@ class SlotChannel:
         self._read[self._rank][0] = window
 
     def _until(self, words: list[memoryview], window: int) -> Steps:
+        moved = True
         for peer in self._peers:
             word = words[peer]
             while word[0] < window:
-                yield
+                yield moved
+                moved = False
 
     def _view(self, rank: int, window: int, like: Array) -> Array:
         return self._slots[rank][window % SLOTS].view(like.dtype)
