@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from farandole.testing import Nursery
+
 # What an ended process or thread gets to vanish on a crowded machine.
 _PATIENCE_S = 5.0
 # A launcher's variables around the tests would make every test a worker.
@@ -73,6 +75,13 @@ def run_cli(
 def cli_argv() -> Sequence[str]:
     """The command line as an argv list."""
     return (sys.executable, "-m", "farandole.cli.main")
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where the ranks of fake worlds come from: torch is imported once for all of them."""
+    with Nursery() as nursery:
+        yield nursery
 
 
 @pytest.fixture(autouse=True)

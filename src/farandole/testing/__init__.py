@@ -1,5 +1,7 @@
-"""Faults on purpose, for tests of Farandole and of scripts that use it."""
+"""Faults on purpose and fake worlds, for tests of Farandole and of scripts that use it."""
 
 from farandole.testing.faults import FailAt, InjectedFault
+from farandole.testing.nursery import Nursery
+from farandole.testing.worlds import FakeWorld, Member, RankError
 
-__all__ = ["FailAt", "InjectedFault"]
+__all__ = ["FailAt", "FakeWorld", "InjectedFault", "Member", "Nursery", "RankError"]
