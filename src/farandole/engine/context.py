@@ -27,6 +27,8 @@ class Context:
     rendezvous: Rendezvous
     pid: int
     """Where init() was called: a forked child must not act for its parent."""
+    spare_cores: bool
+    """Whether this host has more cores than workers."""
 
     def note_step(self, step: int) -> None:
         """Let the launcher know how far training is, should this worker fail."""
@@ -49,13 +51,20 @@ def init() -> None:
         _rendezvous = connect(world)
         atexit.register(shutdown)
     loop = process_loop()
-    loop.crowded = world.local_size > read_cores().available
+    cores = read_cores().available
+    loop.crowded = world.local_size > cores
     sharpen_sleep()
     opened = open_transport(world, _rendezvous.exchange)
     if opened.remark and world.rank == 0:
         sys.stderr.write(f"farandole: {opened.remark}\n")
     engine = Engine(opened.transport, loop, _rendezvous.exchange)
-    _current = Context(world=world, engine=engine, rendezvous=_rendezvous, pid=os.getpid())
+    _current = Context(
+        world=world,
+        engine=engine,
+        rendezvous=_rendezvous,
+        pid=os.getpid(),
+        spare_cores=world.local_size < cores,
+    )
 
 
 def shutdown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from farandole.engine import context
+from farandole.engine.overlap import OverlapTrial
 from farandole.errors import UsageError
 from farandole.torch.collectives import Average, reduction_of
 from farandole.torch.reducer import GradientReducer
@@ -142,10 +143,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     names = _names(optimizer, parameters, named_parameters)
     how = reduction_of(None, op)
-    engine = context.current().engine
+    now = context.current()
     reducer = None
-    if engine.size > 1:
-        reducer = GradientReducer(engine, names, parameters, how, backward_passes_per_step)
+    if now.world.size > 1:
+        overlap = OverlapTrial(now.world.overlap, spare_cores=now.spare_cores)
+        reducer = GradientReducer(
+            now.engine, names, parameters, how, backward_passes_per_step, overlap
+        )
     kind = type(optimizer)
     own = {
         name: value for name, value in vars(_Distributed).items() if name not in _CLASS_FURNITURE

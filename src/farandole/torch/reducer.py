@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -22,6 +23,7 @@ from farandole.engine.buckets import BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.operations import Allreduce
+from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, Plan, make_plan
 from farandole.engine.signature import Signature
 from farandole.errors import MismatchError
@@ -44,6 +46,7 @@ class GradientReducer:
         parameters: Sequence[torch.nn.Parameter],
         how: Reduction,
         passes: int,
+        overlap: OverlapTrial,
     ) -> None:
         """Watch the parameters.
 
@@ -53,8 +56,9 @@ class GradientReducer:
             parameters: in the optimizer's order.
             how: the reduction, on every gradient.
             passes: backward passes whose gradients are summed before they are reduced.
+            overlap: says whether buckets are reduced while backward runs.
         """
-        self._engine, self._how = engine, how
+        self._engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
         self._layout: _Layout | None = None
@@ -94,6 +98,10 @@ class GradientReducer:
         for index, fired in enumerate(self._fired):
             self._expected[index] = max(self._expected[index], fired)
         self._fired = [0] * len(self._parameters)
+        if self._overlap.step(time.monotonic()):
+            figures = json.dumps(self._overlap.figures()).encode()
+            everyone = self._engine.exchange(figures, f"{self._prefix}.overlap")
+            self._overlap.decide([json.loads(answer) for answer in everyone])
 
     def forget(self) -> None:
         """Drop what has come in since the last synchronize, as after a restored checkpoint."""
@@ -127,7 +135,10 @@ class GradientReducer:
                 if _inside_checkpoint():
                     self._nested.add(index)
             elif layout.take(index, parameter):
-                self._engine.loop.advance()
+                if self._overlap.on:
+                    self._engine.loop.nobody_waits()
+                else:
+                    self._engine.loop.advance()
 
         return hook
 

@@ -132,6 +132,7 @@ class _Reader:
             hostname=self.hostname,
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
+            overlap=self.overlap(),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
             master_addr=self.env.get("MASTER_ADDR"),
             master_port=self.port("MASTER_PORT"),
@@ -150,6 +151,12 @@ class _Reader:
         value = self.integer(name, at_least=0)
         if value > 65535:
             raise UsageError(f"{name}={value} is not a port. Ports go from 0 to 65535.")
+        return value
+
+    def overlap(self) -> str:
+        value = self.env.get("FARANDOLE_OVERLAP", "auto")
+        if value not in ("auto", "on", "off"):
+            raise UsageError(f"FARANDOLE_OVERLAP={value!r} is none of auto, on, off. Use one.")
         return value
 
     def transport(self) -> str:
@@ -313,6 +320,7 @@ class _Reader:
             hostname=self.hostname,
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
+            overlap=self.overlap(),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
         )
 

@@ -38,6 +38,8 @@ class World:
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     transport: str = "auto"
     """The transport that was asked for, not the one that will be found."""
+    overlap: str = "auto"
+    """FARANDOLE_OVERLAP: whether buckets are reduced while backward runs: auto, on or off."""
     pickle_allowed: bool = False
     """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
     board: str | None = None
