@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.bench.foreign import CpuReading, disturbance, parse_stat, read_cpu, wait_until_quiet
+from farandole.bench.foreign import (
+    CpuReading,
+    disturbance,
+    parse_kernel_thread,
+    parse_stat,
+    read_cpu,
+    wait_until_quiet,
+)
 
 _STAT = """\
 cpu  9600 10 3500 152632 2251 7 55 606 400 0
@@ -22,6 +29,18 @@ def test_busy_is_user_nice_and_system_and_guests_are_not_counted_twice() -> None
 
 def test_an_old_kernel_without_steal_reads_as_none_stolen() -> None:
     assert parse_stat("cpu 100 0 50 1 2 3 4\n", ticks_per_s=100) == (1.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15 (rcu_preempt) I 2 0 0 0 -1 2129984 0 0 0 0 3 114 0 0 20 0 1 0 9 0 0", 1.17),
+        ("99 (a) b) (c) I 2 0 0 0 -1 2129984 0 0 0 0 100 0 0 0 20 0 1 0 9 0 0", 1.0),
+        ("4259 (python) S 4255 0 0 0 -1 2129984 0 0 0 0 300 200 0 0 20 0 1 0 9 0 0", 0.0),
+    ],
+)
+def test_only_kernel_threads_are_taken_out(text: str, seconds: float) -> None:
+    assert parse_kernel_thread(text, ticks_per_s=100) == pytest.approx(seconds)
 
 
 def test_foreign_is_what_ran_and_was_not_ours() -> None:
@@ -49,7 +68,6 @@ def test_more_than_five_percent_of_either_voids(
 def test_the_clocks_of_this_machine_do_not_run_backwards() -> None:
     before, after = read_cpu(), read_cpu()
     assert after.wall_s >= before.wall_s
-    assert after.busy_s >= before.busy_s
     assert after.own_s >= before.own_s
 
 

@@ -110,7 +110,7 @@ def groups(what: str, settings: Settings) -> list[Group]:
 
 def _allreduce(settings: Settings) -> list[Group]:
     sizes = {
-        "private": (RESNET18_PARAMETERS, settings.timed(48)),
+        "private": (RESNET18_PARAMETERS, settings.timed(96)),
         "small": (_SMALL_ELEMENTS, settings.timed(1600)),
     }
     count = settings.num_ranks
@@ -122,7 +122,7 @@ def _allreduce(settings: Settings) -> list[Group]:
         num_ranks=count,
         options={
             "module": "farandole.torch",
-            "sizes": {"private": (RESNET18_PARAMETERS, settings.timed(48))},
+            "sizes": {"private": (RESNET18_PARAMETERS, settings.timed(96))},
         },
     )
     contestants = (*collectives(settings.peers, sizes, count), bucket)
