@@ -82,6 +82,14 @@ def test_the_earliest_note_is_blamed_though_its_process_ends_last() -> None:
     assert verdict.failure.text == "the cause"
 
 
+def test_a_rank_cut_short_while_it_reports_its_exception_failed_with_code_1() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 1, 1.1, note(1.05)))
+    s.handle(exited(1, -TERM, 1.2, note(1.0)))
+    verdict = s.verdict()
+    assert (verdict.rank, verdict.code, verdict.exit_code) == (1, 1, 1)
+
+
 def test_a_killed_rank_is_blamed_before_the_peer_that_noted_a_broken_connection() -> None:
     s = supervisor(2)
     # Killed at 1.000, noted by the peer at 1.002, seen at 1.005.

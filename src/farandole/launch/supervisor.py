@@ -6,7 +6,7 @@ Events go in, signals to send come out; nothing here starts, waits or reads a cl
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from farandole.world.board import Failure
@@ -152,7 +152,10 @@ class Supervisor:
             return end
         assert self._trouble_ns is not None
         if end.failure is not None:
-            return end if end.failure.time_ns <= self._trouble_ns else None
+            if end.failure.time_ns > self._trouble_ns:
+                return None
+            # It was on its way out when our signal cut that short: an uncaught exception's code.
+            return replace(end, code=1) if -end.code in worker.told else end
         # It may have been killed by somebody else just before our signal came.
         return None if -end.code in worker.told else end
 
