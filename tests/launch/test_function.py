@@ -97,8 +97,7 @@ def test_a_launch_inside_a_worker() -> None:
     def outer() -> list[str | None]:
         import farandole
 
-        inner = farandole.run(os.getenv, args=("WORLD_SIZE",), np=3)
-        return inner
+        return farandole.run(os.getenv, args=("WORLD_SIZE",), np=3)
 
     assert farandole.run(outer, np=2) == [["3"] * 3] * 2
 
