@@ -20,7 +20,7 @@ from farandole.engine.operations import (
 from farandole.engine.signature import Signature
 from farandole.errors import UsageError
 from farandole.torch.handles import table
-from farandole.torch.tensors import buffer_of, device_of
+from farandole.torch.tensors import buffer_of, check, device_of
 from farandole.transport.protocol import Buffer
 from farandole.transport.reduction import Reduction
 
@@ -50,7 +50,7 @@ def allreduce(
         postscale_factor: multiplies the result.
     """
     sent, undo = _compress(tensor, compression)
-    result = torch.empty_like(sent, requires_grad=False)
+    result = _like(sent)
     _blocking(
         "allreduce", name, _allreduce(sent, result, average, op, prescale_factor, postscale_factor)
     )
@@ -66,7 +66,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin an allreduce into a new tensor; `synchronize` the handle to get it."""
-    result = torch.empty_like(tensor, requires_grad=False)
+    result = _like(tensor)
     operation = _allreduce(tensor, result, average, op, prescale_factor, postscale_factor)
     return _async("allreduce", name, operation, lambda: result)
 
@@ -100,14 +100,14 @@ def allreduce_async_(
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
     """Return the root's tensor on every rank; the input stays as it is."""
-    result = torch.empty_like(tensor, requires_grad=False)
+    result = _like(tensor)
     _blocking("broadcast", name, _broadcast(tensor, result, root_rank))
     return result
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> int:
     """Begin a broadcast into a new tensor."""
-    result = torch.empty_like(tensor, requires_grad=False)
+    result = _like(tensor)
     return _async("broadcast", name, _broadcast(tensor, result, root_rank), lambda: result)
 
 
@@ -341,7 +341,13 @@ def _compress(
     return sent, lambda result: compression.decompress(result, ctx)
 
 
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    check(tensor)
+    return torch.empty_like(tensor, requires_grad=False)
+
+
 def _check_rows(tensor: torch.Tensor, kind: str) -> None:
+    check(tensor)
     if tensor.dim() == 0:
         raise UsageError(f"{kind} needs a tensor with at least one dimension; this has none.")
 

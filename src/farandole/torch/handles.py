@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.engine import context
+from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 
 
@@ -24,6 +25,7 @@ class HandleTable:
         self._open: dict[int, _Open] = {}
         self._next = 0
         self._taken: dict[str, set[int]] = {}
+        self._engine: Engine | None = None
 
     def name(self, kind: str, given: str | None) -> tuple[str, tuple[str, int] | None]:
         """Return the full name of an operation, and its number if it was given none.
@@ -31,6 +33,7 @@ class HandleTable:
         Numbers are used again once synchronised, so that a loop of unnamed operations has few
         names and each is agreed on only once. All ranks count alike if they submit alike.
         """
+        self._current_engine()
         if given is not None:
             return f"{kind}.{given}", None
         taken = self._taken.setdefault(kind, set())
@@ -43,7 +46,7 @@ class HandleTable:
     def free(self, unnamed: tuple[str, int] | None) -> None:
         """Let the number of an unnamed operation be used again."""
         if unnamed is not None:
-            self._taken[unnamed[0]].discard(unnamed[1])
+            self._taken.get(unnamed[0], set()).discard(unnamed[1])
 
     def add(
         self, handle: Handle, result: Callable[[], Any], unnamed: tuple[str, int] | None
@@ -60,16 +63,30 @@ class HandleTable:
 
     def synchronize(self, number: int) -> Any:
         """Wait for an operation; return its result or raise its error."""
+        engine = self._current_engine()
         entry = self._open.get(number)
         if entry is None:
             return None
         try:
-            context.current().engine.wait(entry.handle)
+            engine.wait(entry.handle)
             return entry.result()
         finally:
             if entry.handle.done:
                 del self._open[number]
                 self.free(entry.unnamed)
+
+    def _current_engine(self) -> Engine:
+        """Return what init() set up, forgetting what belongs to an engine before it.
+
+        Nobody completes that any more, and ranks that left different operations open would count
+        differently.
+        """
+        engine = context.current().engine
+        if engine is not self._engine:
+            self._engine = engine
+            self._open.clear()
+            self._taken.clear()
+        return engine
 
 
 table = HandleTable()
