@@ -217,6 +217,13 @@ def reduction_of(
     return Reduction(op=_OPS[op], prescale=prescale, postscale=postscale)
 
 
+def check_root(root: int) -> None:
+    """Raise UsageError unless `root` is a rank."""
+    size = context.size()
+    if not 0 <= root < size:
+        raise UsageError(f"root_rank={root} is not a rank: there are {size}, from 0 to {size - 1}.")
+
+
 def _allreduce(
     source: torch.Tensor,
     target: torch.Tensor,
@@ -236,9 +243,7 @@ def _allreduce(
 
 
 def _broadcast(source: torch.Tensor, target: torch.Tensor, root: int) -> Broadcast:
-    size = context.size()
-    if not 0 <= root < size:
-        raise UsageError(f"root_rank={root} is not a rank: there are {size}, from 0 to {size - 1}.")
+    check_root(root)
     buffer = buffer_of(source)
     signature = Signature(
         "broadcast", buffer.dtype, tuple(source.shape), root=root, device=device_of(source)

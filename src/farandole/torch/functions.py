@@ -8,9 +8,12 @@ from typing import Any
 import torch
 
 from farandole.engine import context, objects
-from farandole.errors import UsageError
-from farandole.torch.collectives import broadcast_async_
+from farandole.errors import CollectiveError, UsageError
+from farandole.torch.collectives import broadcast_async_, check_root
 from farandole.torch.handles import synchronize
+
+# Stands in the place of an object that could not be sent; no encoded object begins with it.
+_REFUSED = b"\x00"
 
 
 def broadcast_parameters(
@@ -30,9 +33,7 @@ def broadcast_parameters(
             "model.named_parameters()."
         )
     else:
-        pairs = [
-            pair if isinstance(pair, tuple) else (str(i), pair) for i, pair in enumerate(params)
-        ]
+        pairs = [_named(number, item) for number, item in enumerate(params)]
     sent: list[tuple[torch.Tensor, torch.Tensor, int]] = []
     for name, tensor in pairs:
         if isinstance(tensor, torch.Tensor):
@@ -55,6 +56,7 @@ def broadcast_optimizer_state(
         root_rank: whose state counts.
         model: not needed; Horovod has it.
     """
+    check_root(root_rank)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UsageError("cannot broadcast torch.optim.LBFGS state")
     state = broadcast_object(
@@ -72,21 +74,50 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     Plain data travels without pickle. Anything else is pickled between processes of one host, and
     across hosts only with FARANDOLE_ALLOW_PICKLE=1.
     """
-    now = context.current()
-    trusted = now.world.allow_pickle
-    mine = b""
-    if now.world.rank == root_rank:
-        mine = objects.encode(obj, allow_pickle=trusted)
-    answers = now.engine.exchange(mine, name=f"broadcast_object.{name or 'noname'}")
-    if now.world.rank == root_rank:
-        return obj
-    return objects.decode(answers[root_rank], allow_pickle=trusted)
+    check_root(root_rank)
+    is_root = context.rank() == root_rank
+    answers = _exchange(obj, f"broadcast_object.{name or 'noname'}", send=is_root)
+    return obj if is_root else _decoded(root_rank, answers[root_rank])
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Return every rank's object, in rank order; see broadcast_object for what may travel."""
+    answers = _exchange(obj, f"allgather_object.{name or 'noname'}", send=True)
+    return [_decoded(rank, answer) for rank, answer in enumerate(answers)]
+
+
+def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
+    """Return what each rank has sent, encoded.
+
+    An object that cannot travel is an error here and, so that nobody waits for it, on every rank
+    that would have received it.
+    """
     now = context.current()
-    trusted = now.world.allow_pickle
-    mine = objects.encode(obj, allow_pickle=trusted)
-    answers = now.engine.exchange(mine, name=f"allgather_object.{name or 'noname'}")
-    return [objects.decode(answer, allow_pickle=trusted) for answer in answers]
+    message, error = b"", None
+    if send:
+        try:
+            message = objects.encode(obj, allow_pickle=now.world.allow_pickle)
+        except Exception as reason:
+            message, error = _REFUSED + str(reason).encode(), reason
+    answers = now.engine.exchange(message, name=name)
+    if error is not None:
+        raise error
+    return answers
+
+
+def _decoded(rank: int, answer: bytes) -> Any:
+    if answer.startswith(_REFUSED):
+        reason = answer.removeprefix(_REFUSED).decode()
+        raise CollectiveError(f"Rank {rank} could not send its object: {reason}")
+    return objects.decode(answer, allow_pickle=context.current().world.allow_pickle)
+
+
+def _named(number: int, item: Any) -> tuple[str, Any]:
+    if isinstance(item, torch.Tensor):
+        return str(number), item
+    if isinstance(item, tuple) and len(item) == 2:
+        return item
+    raise UsageError(
+        f"params has a {type(item).__name__} where a tensor or a pair of name and tensor should "
+        "be. Give model.state_dict() or model.named_parameters()."
+    )
