@@ -7,6 +7,7 @@ import pytest
 from farandole.cli.env import collect, render
 from farandole.cli.main import main
 from farandole.version import __version__
+from tests.conftest import run_cli
 
 
 def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +31,29 @@ def test_what_is_missing_says_so() -> None:
     text = "\n".join(render(facts))
     assert "not installed" in text
     assert "quota 2.5 cores" in text
+
+
+@pytest.mark.ranks
+def test_check_verifies_this_machine() -> None:
+    ended = run_cli("env", "--check", "--json")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)["check"]
+    assert found["right"]
+    assert found["wrong"] == {}
+    assert len(found["devices"]) >= 2
+    assert found["ratio_to_ddp"] == pytest.approx(found["ddp_step_ms"] / found["step_ms"])
+
+
+def test_a_wrong_value_is_named() -> None:
+    found = {
+        "right": False,
+        "wrong": {"values, rank 1": "allreduce of 1 x torch.float16 is wrong"},
+        "devices": ["cpu", "cpu"],
+        "step_ms": 10.0,
+        "ddp_step_ms": 20.0,
+        "ratio_to_ddp": 2.0,
+    }
+    text = "\n".join(render(collect() | {"check": found}))
+    assert "WRONG" in text
+    assert "rank 1" in text
+    assert "2.00 times" in text

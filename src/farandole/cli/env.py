@@ -17,6 +17,7 @@ _EPILOG = """\
 examples:
   farandole env
   farandole env --json
+  farandole env --check          are values, gradients and speed right on this machine?
 """
 
 
@@ -30,17 +31,48 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, schema 1")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="train on 2 workers, or as many as there are GPUs, and verify the results",
+    )
     parser.set_defaults(func=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the facts."""
+    """Print the facts, and what a check found."""
     facts = collect()
+    if args.check:
+        facts["check"] = check(facts["gpus"])
     if args.json:
         print(json.dumps(facts, indent=2))
     else:
         print("\n".join(render(facts)))
-    return 0
+    return 0 if not args.check or facts["check"]["right"] else 1
+
+
+def check(gpus: int) -> dict[str, Any]:
+    """Verify values, gradients and the ratio to DDP on this machine."""
+    from farandole.launch.function import run
+    from farandole.testing.selfcheck import check_worker
+
+    findings = run(check_worker, np=max(gpus, 2))
+    wrong = {
+        f"{what}, rank {rank}": found[what]
+        for rank, found in enumerate(findings)
+        for what in ("values", "gradients")
+        if found[what]
+    }
+    # The slowest rank is the one that all wait for.
+    step_ms, ddp_ms = (max(found[key] for found in findings) for key in ("step_ms", "ddp_step_ms"))
+    return {
+        "right": not wrong,
+        "wrong": wrong,
+        "devices": [found["device"] for found in findings],
+        "step_ms": step_ms,
+        "ddp_step_ms": ddp_ms,
+        "ratio_to_ddp": ddp_ms / step_ms,
+    }
 
 
 def collect() -> dict[str, Any]:
@@ -86,8 +118,27 @@ def render(facts: dict[str, Any]) -> list[str]:
         *((name, found or "not installed") for name, found in facts["packages"].items()),
         *facts["variables"].items(),
     ]
+    if "check" in facts:
+        rows += _check_rows(facts["check"])
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {value}" for name, value in rows]
+
+
+def _check_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    devices = ", ".join(found["devices"])
+    verdict = "all right" if found["right"] else "WRONG"
+    return [
+        (
+            "check",
+            f"{verdict}: values and gradients on {len(found['devices'])} workers ({devices})",
+        ),
+        *found["wrong"].items(),
+        (
+            "step",
+            f"{found['step_ms']:.1f} ms; DDP {found['ddp_step_ms']:.1f} ms: "
+            f"{found['ratio_to_ddp']:.2f} times its speed",
+        ),
+    ]
 
 
 def _version(package: str) -> str | None:

@@ -31,6 +31,7 @@ def install(distributed: Any) -> None:
 
 def _backend(distributed: Any, asked: str | None) -> str | None:
     """Return the backend to use in place of the one asked for."""
+    from farandole.engine.context import is_initialized
     from farandole.torch import process_group
 
     process_group.register()
@@ -44,6 +45,8 @@ def _backend(distributed: Any, asked: str | None) -> str | None:
         return asked
     if os.environ.get("FARANDOLE_TRANSPORT") == "shm":
         return process_group.NAME
-    if os.environ.get("FARANDOLE_RANK") == "0" and os.environ.get("FARANDOLE_TRANSPORT") != "gloo":
+    asked_for_tcp = os.environ.get("FARANDOLE_TRANSPORT") == "gloo"
+    # Who uses Farandole's own operations, too, has a group of their own for a reason.
+    if os.environ.get("FARANDOLE_RANK") == "0" and not asked_for_tcp and not is_initialized():
         sys.stderr.write(_HINT)
     return asked
