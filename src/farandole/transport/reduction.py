@@ -74,16 +74,19 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
         dtype: the element type, a key of STORAGE.
         how: the reduction.
     """
-    for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
-        block = slice(start, start + BLOCK_ELEMENTS)
-        parts = [source[block] for source in sources]
-        first = targets[0][block]
-        if dtype in HALF_TYPES:
-            _fold_half(parts, first, dtype, how)
-        else:
-            _fold_block(parts, first, how)
-        for other in targets[1:]:
-            other[block] = first
+    # Infinities and overflow are for the user's loss scaler to see; a warning, or an error made of
+    # it, would come up on one rank alone and leave its peers waiting.
+    with np.errstate(all="ignore"):
+        for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
+            block = slice(start, start + BLOCK_ELEMENTS)
+            parts = [source[block] for source in sources]
+            first = targets[0][block]
+            if dtype in HALF_TYPES:
+                _fold_half(parts, first, dtype, how)
+            else:
+                _fold_block(parts, first, how)
+            for other in targets[1:]:
+                other[block] = first
 
 
 def _fold_block(parts: list[Array], out: Array, how: Reduction) -> None:
@@ -109,9 +112,14 @@ def _fold_block(parts: list[Array], out: Array, how: Reduction) -> None:
 def _divide(values: Array, count: int) -> None:
     if count == 1:
         return
+    values = _real(values)
     if values.dtype.kind in "iu":
-        # Toward zero, as Horovod does; NumPy's own integer division rounds down.
-        np.copyto(values, np.sign(values) * (np.abs(values) // count), casting="unsafe")
+        # Toward zero, as Horovod does. NumPy's own division rounds down, and its abs() of the
+        # smallest integer is negative; more ranks than fit the type need the wider one.
+        wide = values.astype(np.int64)
+        quotient = wide // count
+        quotient += (wide < 0) & (quotient * count != wide)
+        np.copyto(values, quotient, casting="unsafe")
     elif count & (count - 1) == 0:
         # The reciprocal of a power of two is exact, and multiplying is faster.
         np.multiply(values, values.dtype.type(1.0 / count), out=values)
@@ -122,8 +130,14 @@ def _divide(values: Array, count: int) -> None:
 def _scaled(values: Array, factor: float) -> Array:
     if values.dtype.kind in "iu":
         return np.trunc(values.astype(np.float64) * factor).astype(values.dtype)
-    scaled: Array = values * values.dtype.type(factor)
-    return scaled
+    parts = _real(values)
+    scaled: Array = parts * parts.dtype.type(factor)
+    return scaled.view(values.dtype)
+
+
+def _real(values: Array) -> Array:
+    """Return complex numbers as pairs: times a complex factor, infinity would become NaN."""
+    return values.view(values.real.dtype) if values.dtype.kind == "c" else values
 
 
 def _fold_half(parts: list[Array], out: Array, dtype: str, how: Reduction) -> None:
