@@ -26,6 +26,7 @@ from farandole.errors import StartError
 _START_TIMEOUT_S = 120.0
 _MESSAGE_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
+_COMMAND = "from farandole.testing.nursery import main; main()"
 # A launcher's variables around the nursery are not true for its ranks.
 _LAUNCHERS = ("FARANDOLE_", "HOROVOD_", "OMPI_", "PMI", "SLURM_", "MV2_", "TORCHELASTIC_")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -52,7 +53,7 @@ class Nursery:
         environ |= dict.fromkeys(_THREADS, "1")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "farandole.testing.nursery", str(theirs.fileno())],
+                [sys.executable, "-c", _COMMAND, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -143,7 +144,3 @@ def _become(rank: int, fds: Sequence[int], control: socket.socket, orders: dict[
             sys.stderr.flush()
         # Not sys.exit(): there is a stack of the nursery's below.
         os._exit(code)
-
-
-if __name__ == "__main__":
-    main()
