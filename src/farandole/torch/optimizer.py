@@ -26,6 +26,7 @@ class _Distributed(torch.optim.Optimizer):
     """The methods that are laid over an optimizer's own class."""
 
     _hvd: _State
+    _parameter_names: dict[torch.nn.Parameter, str]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Average the gradients, then step."""
@@ -42,9 +43,16 @@ class _Distributed(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Finish averaging: from here on `p.grad` is the same on every rank."""
-        if self._hvd.reducer is not None:
-            self._hvd.reducer.synchronize()
-        self._hvd.synchronized = True
+        hvd = self._hvd
+        if hvd.reducer is not None:
+            if hvd.context is not context.current():
+                raise UsageError(
+                    "This optimizer was wrapped before shutdown() and init(), among workers that "
+                    "have parted since. Make the optimizer anew and call DistributedOptimizer "
+                    "again."
+                )
+            hvd.reducer.synchronize()
+        hvd.synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -65,6 +73,15 @@ class _Distributed(torch.optim.Optimizer):
                 "workers cannot be taken back; call one of these first."
             )
         super(self.__class__, self).zero_grad(set_to_none=set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters; their gradients are averaged, too."""
+        super(self.__class__, self).add_param_group(param_group)
+        hvd, number = self._hvd, len(self.param_groups) - 1
+        names = _names_of_group(number, self.param_groups[-1]["params"], hvd.given_names)
+        self._parameter_names.update(names)
+        if hvd.reducer is not None:
+            hvd.reducer.add(list(names.values()), list(names))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes are summed before a step."""
@@ -102,9 +119,12 @@ class _Distributed(torch.optim.Optimizer):
 class _State:
     """What a wrapped optimizer knows beyond its own state."""
 
-    def __init__(self, reducer: GradientReducer | None) -> None:
+    def __init__(
+        self, reducer: GradientReducer | None, given_names: dict[torch.nn.Parameter, str]
+    ) -> None:
         self.context = context.current()
         self.reducer = reducer
+        self.given_names = given_names
         self.synchronize_on_step = True
         self.synchronized = False
         self.warned = False
@@ -141,7 +161,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
     _check_passes(backward_passes_per_step)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    names = _names(optimizer, parameters, named_parameters)
+    given = _given_names(parameters, named_parameters)
+    by_parameter: dict[torch.nn.Parameter, str] = {}
+    for number, group in enumerate(optimizer.param_groups):
+        by_parameter |= _names_of_group(number, group["params"], given)
+    names = [by_parameter[parameter] for parameter in parameters]
     how = reduction_of(None, op)
     now = context.current()
     reducer = None
@@ -159,8 +183,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped.__dict__ = optimizer.__dict__
     # torch's schedulers put a counting wrapper of the old step() on the instance.
     wrapped.__dict__.pop("step", None)
-    wrapped._hvd = _State(reducer)
-    wrapped._parameter_names = dict(zip(parameters, names, strict=True))
+    wrapped._hvd = _State(reducer, given)
+    wrapped._parameter_names = by_parameter
     return wrapped
 
 
@@ -174,18 +198,23 @@ def _check_passes(passes: int) -> None:
         raise UsageError(f"backward_passes_per_step={passes}: it must be at least 1.")
 
 
-def _names(
-    optimizer: torch.optim.Optimizer,
+def _names_of_group(
+    number: int, parameters: list[torch.nn.Parameter], given: dict[torch.nn.Parameter, str]
+) -> dict[torch.nn.Parameter, str]:
+    """Return the names of a group's parameters: those given, else by their place."""
+    return {
+        parameter: given.get(parameter, f"allreduce.noname.{number}.{place}")
+        for place, parameter in enumerate(parameters)
+    }
+
+
+def _given_names(
     parameters: list[torch.nn.Parameter],
     named: Iterable[tuple[str, torch.nn.Parameter]] | None,
-) -> list[str]:
-    """Return a unique name for each parameter of the optimizer."""
+) -> dict[torch.nn.Parameter, str]:
+    """Return the names that the user gave; they must be unique and cover all parameters."""
     if named is None:
-        return [
-            f"allreduce.noname.{number}.{place}"
-            for number, group in enumerate(optimizer.param_groups)
-            for place in range(len(group["params"]))
-        ]
+        return {}
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
         raise UsageError(
@@ -205,4 +234,4 @@ def _names(
             f"is number {unnamed[0]}, of shape {list(parameters[unnamed[0]].shape)}). Give "
             "model.named_parameters() of the whole model."
         )
-    return [by_parameter[parameter] for parameter in parameters]
+    return by_parameter

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -34,6 +36,10 @@ from farandole.transport.reduction import Reduction
 # Flags of a bucket's ready word; an odd word keeps the bucket from being reduced.
 _REPLAN = 1
 _FULL = 2
+
+# Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
+# lock, so that they are closed later, when somebody makes new ones.
+_dropped: deque[BucketSet] = deque()
 
 
 class GradientReducer:
@@ -61,6 +67,7 @@ class GradientReducer:
         self._engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
+        self._passes = passes
         self._layout: _Layout | None = None
         self._plans = 0
         self._order: list[int] = []
@@ -71,8 +78,20 @@ class GradientReducer:
         self._hooked: dict[int, Any] = {}
         self._hook_all()
 
+    def __del__(self) -> None:
+        self.close()
+
+    def add(self, names: Sequence[str], parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Watch more parameters; the other ranks do so before they next make a plan."""
+        self._names += names
+        self._parameters += parameters
+        self._fired += [0] * len(parameters)
+        self._expected += [self._passes] * len(parameters)
+        self._hook_all()
+
     def set_passes(self, passes: int) -> None:
         """Change the number of backward passes per step."""
+        self._passes = passes
         self._expected = [passes] * len(self._parameters)
 
     @property
@@ -104,15 +123,20 @@ class GradientReducer:
             self._overlap.decide([json.loads(answer) for answer in everyone])
 
     def forget(self) -> None:
-        """Drop what has come in since the last synchronize, as after a restored checkpoint."""
-        self._fired = [0] * len(self._parameters)
+        """Drop what has come in since the last synchronize, as after a restored checkpoint.
+
+        Unless some of it is on its way: the peers count on this step then.
+        """
+        if self._layout is None or self._layout.forget():
+            self._order.clear()
+            self._fired = [0] * len(self._parameters)
 
     def close(self) -> None:
         """Stop watching."""
         for hook in self._hooked.values():
             hook.remove()
         if self._layout is not None:
-            self._layout.buckets.close()
+            _dropped.append(self._layout.buckets)
             self._layout = None
 
     def _hook_all(self) -> None:
@@ -123,24 +147,32 @@ class GradientReducer:
                 self._hooked[index] = register(hook)
 
     def _on_gradient(self, index: int) -> Callable[[torch.Tensor], None]:
+        # Parameters outlive their optimizer: they must not keep it.
+        weak = weakref.ref(self)
+
         def hook(parameter: torch.Tensor) -> None:
-            self._fired[index] = fired = self._fired[index] + 1
-            if fired < self._expected[index]:
-                return
-            layout = self._layout
-            if fired > self._expected[index]:
-                self._came_again(index)
-            elif layout is None:
-                self._order.append(index)
-                if _inside_checkpoint():
-                    self._nested.add(index)
-            elif layout.take(index, parameter):
-                if self._overlap.on:
-                    self._engine.loop.nobody_waits()
-                else:
-                    self._engine.loop.advance()
+            reducer = weak()
+            if reducer is not None:
+                reducer._came(index, parameter)
 
         return hook
+
+    def _came(self, index: int, parameter: torch.Tensor) -> None:
+        self._fired[index] = fired = self._fired[index] + 1
+        if fired < self._expected[index]:
+            return
+        layout = self._layout
+        if fired > self._expected[index]:
+            self._came_again(index)
+        elif layout is None:
+            self._order.append(index)
+            if _inside_checkpoint():
+                self._nested.add(index)
+        elif layout.take(index, parameter):
+            if self._overlap.on:
+                self._engine.loop.nobody_waits()
+            else:
+                self._engine.loop.advance()
 
     def _came_again(self, index: int) -> None:
         """Accept a gradient that is added to once more, or say why that is too late.
@@ -222,6 +254,8 @@ class GradientReducer:
         gradient = parameter.grad
         if gradient is None:
             return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
+        if gradient.requires_grad:
+            gradient = gradient.detach()
         return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
 
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
@@ -253,6 +287,8 @@ class GradientReducer:
             )
             for index in wanted
         ]
+        while _dropped:
+            _dropped.popleft().close()
         self._plans += 1
         self._order.clear()
         self._layout = None
@@ -303,13 +339,21 @@ class _Layout:
             return False
         view = self._views[index]
         if gradient is not view:
-            view.copy_(gradient)
+            _write(view, gradient)
             parameter.grad = view
         arrived = self._arrived[place.bucket]
         arrived.add(index)
         if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
             return False
         self._submit(place.bucket, _FULL)
+        return True
+
+    def forget(self) -> bool:
+        """Begin this step anew, unless a bucket is on its way; return whether that was done."""
+        if any(handle is not None for handle in self._handles):
+            return False
+        for arrived in self._arrived:
+            arrived.clear()
         return True
 
     def submitted(self, index: int) -> bool:
@@ -330,7 +374,7 @@ class _Layout:
                     view.zero_()
                     continue
                 if gradient is not view:
-                    view.copy_(gradient)
+                    _write(view, gradient)
                     parameters[index].grad = view
                 arrived.add(index)
             full = _FULL if len(arrived) == len(self.plan.members[bucket]) else 0
@@ -374,6 +418,11 @@ class _Layout:
             bits[: len(members)] = 1
         note = np.packbits(bits)
         self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
+
+
+def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:
+    # A gradient has a history of its own after backward(create_graph=True).
+    view.copy_(gradient.detach() if gradient.requires_grad else gradient)
 
 
 def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:
