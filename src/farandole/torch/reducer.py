@@ -75,6 +75,7 @@ class GradientReducer:
         self._expected = [passes] * len(parameters)
         self._nested: set[int] = set()
         self._sparse: list[int] = []
+        self._dense: set[int] = set()
         self._hooked: dict[int, Any] = {}
         self._hook_all()
 
@@ -106,14 +107,18 @@ class GradientReducer:
             self._reduce_by_name(range(len(self._parameters)))
         else:
             self._hook_all()
-            flags = _REPLAN if self._unplanned(layout) else 0
-            layout.submit_rest(self._parameters, flags)
+            surprises = self._surprises(layout)
+            flags = _REPLAN if surprises else 0
+            layout.submit_rest(self._parameters, flags, set(surprises))
             left_out = layout.finish(self._parameters, self._engine)
-            self._reduce_sparse(self._sparse)
-            if left_out is not None:
-                placed = set(layout.plan.places) | set(self._sparse)
-                others = (i for i in range(len(self._parameters)) if i not in placed)
-                self._reduce_by_name(sorted({*left_out, *others}))
+            # Somebody else's was dense.
+            self._dense.update(i for i in surprises if not self._is_sparse(i))
+            if left_out is None:
+                self._reduce_sparse(self._sparse)
+            else:
+                settled = set(layout.plan.places) - set(left_out)
+                still = (i for i in range(len(self._parameters)) if i not in settled)
+                self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}))
         for index, fired in enumerate(self._fired):
             self._expected[index] = max(self._expected[index], fired)
         self._fired = [0] * len(self._parameters)
@@ -192,18 +197,27 @@ class GradientReducer:
             "up several backward passes set backward_passes_per_step."
         )
 
-    def _unplanned(self, layout: _Layout) -> bool:
-        """Say whether there are gradients that the plan has no place for."""
+    def _surprises(self, layout: _Layout) -> list[int]:
+        """Return the parameters whose gradients the plan does not suit.
+
+        That are those without a place, and those that have one because nobody knew better and
+        turn out to be sparse. Once dense somewhere, a gradient is sent as dense.
+        """
+        surprises = []
         for index, parameter in enumerate(self._parameters):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if index in layout.plan.places:
-                if gradient.is_sparse:
-                    return True
+                if gradient.is_sparse and index not in self._dense:
+                    surprises.append(index)
             elif index not in self._sparse or not gradient.is_sparse:
-                return True
-        return False
+                surprises.append(index)
+        return surprises
+
+    def _is_sparse(self, index: int) -> bool:
+        gradient = self._parameters[index].grad
+        return gradient is not None and gradient.is_sparse
 
     def _reduce_by_name(self, indices: Sequence[int]) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
@@ -213,7 +227,7 @@ class GradientReducer:
         handles: list[tuple[int, torch.Tensor, Handle]] = []
         for index in present:
             if index in dense:
-                gradient = self._dense(self._parameters[index])
+                gradient = _contiguous(self._parameters[index])
                 handles.append((index, gradient, self._submit(index, gradient)))
         for index, gradient, handle in handles:
             self._engine.wait(handle)
@@ -222,6 +236,7 @@ class GradientReducer:
                 parameter.grad = gradient.view_as(parameter)
         only_sparse = [index for index in present if index not in dense]
         self._reduce_sparse(only_sparse)
+        self._dense |= dense
         self._sparse = sorted({*self._sparse, *only_sparse} - dense)
         self._lay_out(everyone)
 
@@ -248,15 +263,6 @@ class GradientReducer:
                     _difference(everyone[0]["parameters"], answer["parameters"], rank)
                 )
         return everyone
-
-    def _dense(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Return a contiguous gradient to be reduced in place: its own, if that will do."""
-        gradient = parameter.grad
-        if gradient is None:
-            return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
-        if gradient.requires_grad:
-            gradient = gradient.detach()
-        return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
 
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
         buffer = buffer_of(gradient)
@@ -361,8 +367,14 @@ class _Layout:
         place = self.plan.places.get(index)
         return place is not None and self._handles[place.bucket] is not None
 
-    def submit_rest(self, parameters: Sequence[torch.nn.Parameter], flags: int) -> None:
-        """Submit the buckets that were not full; missing gradients count as zero."""
+    def submit_rest(
+        self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
+    ) -> None:
+        """Submit the buckets that were not full; missing gradients count as zero.
+
+        Those of `sparse` take part, but do not count as present: unless a peer has a dense one
+        they stay as they are.
+        """
         for bucket, handle in enumerate(self._handles):
             if handle is not None:
                 continue
@@ -370,13 +382,14 @@ class _Layout:
             arrived.clear()
             for index in self.plan.members[bucket]:
                 gradient, view = parameters[index].grad, self._views[index]
-                if gradient is None or gradient.is_sparse:
+                if gradient is None:
                     view.zero_()
                     continue
                 if gradient is not view:
                     _write(view, gradient)
+                if index not in sparse:
                     parameters[index].grad = view
-                arrived.add(index)
+                    arrived.add(index)
             full = _FULL if len(arrived) == len(self.plan.members[bucket]) else 0
             self._submit(bucket, full | (flags if bucket == self._last else 0))
 
@@ -420,9 +433,21 @@ class _Layout:
         self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
 
 
+def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a contiguous gradient to be reduced in place: its own, if that will do."""
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
+    if gradient.requires_grad:
+        gradient = gradient.detach()
+    return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
+
+
 def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:
     # A gradient has a history of its own after backward(create_graph=True).
-    view.copy_(gradient.detach() if gradient.requires_grad else gradient)
+    if gradient.requires_grad:
+        gradient = gradient.detach()
+    view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
 
 
 def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:

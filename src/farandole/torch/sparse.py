@@ -35,7 +35,9 @@ def reduce_gradient(
         values = gradient.values().contiguous()
     indices = _gather(engine, f"{name}.indices", indices)
     values = _gather(engine, f"{name}.values", values)
-    if not len(indices) and parameter.grad is None:
+    if not len(indices):
+        # The same for all, whether a rank had none or one without entries.
+        parameter.grad = None
         return
     if how.op == "average":
         values = values / engine.size
