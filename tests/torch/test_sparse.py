@@ -1,0 +1,192 @@
+"""Sparse gradients, alone and in the company of dense ones."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import farandole.torch as hvd
+from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.training import batch, same_everywhere, small_buckets, train_step
+
+checks = Checks()
+
+
+class Words(nn.Module):
+    """Two embeddings and a dense layer; a step may use only some of them."""
+
+    def __init__(self, sparse: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(20, 5, sparse=sparse)
+        self.more = nn.Embedding(9, 5, sparse=sparse)
+        self.dense = nn.Linear(5, 2)
+        self.tail = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, use: str = "words more dense") -> torch.Tensor:
+        total = self.dense(batch(0, 0, 4, 5)) if "dense" in use else torch.zeros(4, 2)
+        for name in ("words", "more"):
+            if name in use:
+                embedding = getattr(self, name)
+                total = total + embedding(x % embedding.num_embeddings).sum(1)[:, :2]
+        return self.tail(total).square().mean()
+
+
+def words(rank: int, step: int) -> torch.Tensor:
+    """Some of which repeat, and most of which the ranks do not share."""
+    return torch.randint(20, (4, 3), generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def plain_sgd(model: nn.Module, **options: Any) -> Any:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    return hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
+
+
+def run(use: Any, steps: int = 6, prepare: Any = None, sparse: bool = True) -> Words:
+    """Train with large buckets and with small ones; `use` says what a rank uses in a step."""
+    for buckets in (nullcontext, small_buckets):
+        with buckets():
+            model = Words(sparse)
+            optimizer = plain_sgd(model)
+            for step in range(steps):
+                if prepare:
+                    prepare(model, step)
+                train_step(
+                    model,
+                    optimizer,
+                    lambda model, rank, step=step: model(words(rank, step), use(rank, step)),
+                )
+    return model
+
+
+@checks
+def check_sparse_gradients_stay_sparse() -> None:
+    hvd.init()
+    model = run(lambda rank, step: "words more dense")
+    for parameter in (model.words.weight, model.more.weight):
+        assert parameter.grad.is_sparse
+        assert parameter.grad.is_coalesced()
+    assert not model.dense.weight.grad.is_sparse
+
+
+@checks
+def check_missing_on_some_ranks() -> None:
+    def use(rank: int, step: int) -> str:
+        return "words more" if rank == step % 2 else "dense"
+
+    run(use)
+    run(lambda rank, step: "words dense" if rank == 0 else "dense")
+    run(lambda rank, step: "words dense" if rank != 0 else "dense")
+
+
+@checks
+def check_missing_on_all_ranks() -> None:
+    run(lambda rank, step: "dense" if step in (0, 3) else "words dense")
+    run(lambda rank, step: "words" if step % 2 else "more")
+
+
+@checks
+def check_first_used_later() -> None:
+    run(lambda rank, step: "dense" if step < 3 else "words more dense")
+    run(lambda rank, step: "dense" if step < 3 + rank else "words more dense")
+
+
+@checks
+def check_turning_dense_later() -> None:
+    def turn(model: Words, step: int) -> None:
+        model.words.sparse = step < 3
+
+    run(lambda rank, step: "words more dense", prepare=turn)
+
+
+@checks
+def check_turning_dense_on_one_rank_first() -> None:
+    for first in (0, 1):
+
+        def turn(model: Words, step: int, first: int = first) -> None:
+            model.words.sparse = step < (2 if hvd.rank() == first else 4)
+
+        run(lambda rank, step: "words more dense", prepare=turn)
+
+
+@checks
+def check_turning_sparse_later() -> None:
+    def turn(model: Words, step: int) -> None:
+        model.words.sparse = model.more.sparse = step >= 3
+
+    run(lambda rank, step: "words more dense", prepare=turn)
+
+
+@checks
+def check_turning_sparse_on_one_rank_first() -> None:
+    for first in (0, 1):
+
+        def turn(model: Words, step: int, first: int = first) -> None:
+            model.words.sparse = step >= (2 if hvd.rank() == first else 4)
+
+        run(lambda rank, step: "words more dense", prepare=turn)
+
+
+@checks
+def check_several_passes_and_sums() -> None:
+    model = Words()
+    optimizer = plain_sgd(model, backward_passes_per_step=2, op=hvd.Sum)
+    for step in range(4):
+        total = torch.zeros_like(model.words.weight)
+        for rank in range(hvd.size()):
+            for number in range(2):
+                loss = model(words(rank, 10 * step + number))
+                total += torch.autograd.grad(loss, [model.words.weight])[0].to_dense()
+        optimizer.zero_grad()
+        for number in range(2):
+            model(words(hvd.rank(), 10 * step + number)).backward()
+        optimizer.synchronize()
+        assert torch.allclose(model.words.weight.grad.to_dense(), total, atol=1e-6)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    same_everywhere(model)
+
+
+@checks
+def check_sparse_adam() -> None:
+    model = nn.Embedding(20, 5, sparse=True)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SparseAdam(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    for step in range(4):
+        optimizer.zero_grad()
+        # In the first step nobody has a gradient.
+        if step:
+            model(words(hvd.rank(), step)).square().mean().backward()
+        optimizer.step()
+    same_everywhere(model)
+
+
+@checks
+def check_ops_that_sparse_gradients_do_not_know() -> None:
+    model = Words()
+    optimizer = plain_sgd(model, op=hvd.Max)
+    model(words(hvd.rank(), 0)).backward()
+    with raises(ValueError, "words.weight", "sparse", "max"):
+        optimizer.step()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(2, "shm"), (3, "shm"), (2, "gloo")],
+    ids=["2-shm", "3-shm", "2-gloo"],
+)
+def outcomes(request: pytest.FixtureRequest) -> Outcomes:
+    np, transport = request.param
+    return checks.launch(np, transport=transport)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("name", checks.names)
+def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
+    outcomes.values(name)
