@@ -116,6 +116,12 @@ class _Distributed(torch.optim.Optimizer):
         return super(self.__class__, self).step(*arguments)
 
 
+# To torch's schedulers: this step() counts itself, there is no need to wrap it. To its optimizers:
+# the step() below it runs the user's hooks, and they shall not run twice.
+for _mark in ("_wrapped_by_lr_sched", "hooked"):
+    setattr(_Distributed.step, _mark, True)
+
+
 class _State:
     """What a wrapped optimizer knows beyond its own state."""
 
@@ -134,20 +140,21 @@ class _State:
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    *,
     backward_passes_per_step: int = 1,
     op: int = Average,
 ) -> Any:
     """Wrap an optimizer so that gradients are combined over all workers before each step.
 
     Args:
-        optimizer: any torch optimizer; its state and parameter groups are shared with the result.
+        optimizer: any torch optimizer; it is changed in place.
         named_parameters: names that tie the workers' parameters together; by default their order
             in the optimizer does.
         backward_passes_per_step: backward passes whose gradients are summed before a step.
         op: Average (default), Sum, Min, Max or Product.
 
     Returns:
-        An optimizer of a class derived from the given one's, with `synchronize()`,
+        The optimizer, now of a class derived from its own, with `synchronize()`,
         `skip_synchronize()` and `set_backward_passes_per_step()`.
 
     Raises:
@@ -178,10 +185,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     own = {
         name: value for name, value in vars(_Distributed).items() if name not in _CLASS_FURNITURE
     }
-    wrapped: Any = object.__new__(type(kind.__name__, (kind,), own))
-    # A scheduler made before keeps the old object: both must see the same state and groups.
-    wrapped.__dict__ = optimizer.__dict__
-    # torch's schedulers put a counting wrapper of the old step() on the instance.
+    # The very object, and not a copy: schedulers that were made before hold on to it.
+    wrapped: Any = optimizer
+    wrapped.__class__ = type(kind.__name__, (kind,), own)
+    # They also put a counting wrapper of the old step() on it.
     wrapped.__dict__.pop("step", None)
     wrapped._hvd = _State(reducer, given)
     wrapped._parameter_names = by_parameter
