@@ -66,6 +66,7 @@ class _TicketBook:
         nbytes = round_up(max(size_of(signature), 1))
         if (
             signature.kind not in _EAGER_KINDS
+            or signature.device != "cpu"
             or nbytes > eager.LARGEST_BYTES
             or self.used_bytes + 2 * nbytes > self.room_bytes
             or len(known) >= eager.MOST_VARIANTS
