@@ -10,6 +10,7 @@ import numpy as np
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.signature import Signature
+from farandole.errors import CollectiveError
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import STORAGE, Array, Reduction
 
@@ -53,9 +54,11 @@ class _InSharedMemory:
         transport: ShmTransport = engine.transport  # type: ignore[assignment]
         self._buckets = transport.buckets(engine.exchange, shapes, note_bytes)
         self.arrays: list[Any] = list(self._buckets.arrays)
-        self._loop = engine.loop
+        self._engine, self._loop = engine, engine.loop
+        self._closed = False
         self._lane = Lane(in_order=False, check_peers=self._buckets.check_peers)
         self._loop.add(self._lane)
+        engine.adopt(self)
 
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
@@ -66,8 +69,13 @@ class _InSharedMemory:
         return handle
 
     def close(self) -> None:
-        """Leave the loop and the memory."""
+        """Leave the loop and the memory; what is under way fails."""
+        if self._closed:
+            return
+        self._closed = True
+        self._engine.release(self)
         self._loop.remove(self._lane)
+        self._lane.fail(CollectiveError("The buckets were closed while one was under way."))
         self._buckets.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,13 @@ from farandole.engine.named import NamedLane
 from farandole.engine.operations import Allgather, Operation
 from farandole.engine.signature import Signature
 from farandole.transport.protocol import Buffer, Exchange, Transport
+
+
+class Closing(Protocol):
+    """Something that lives no longer than its engine."""
+
+    def close(self) -> None:
+        """Let go of everything; a second call does nothing."""
 
 
 class Engine:
@@ -31,6 +39,7 @@ class Engine:
         self._on_device: Transport | None = None
         self._uses: dict[str, int] = {}
         self._named = NamedLane(transport, self._device_transport)
+        self._adopted: list[Closing] = []
         loop.add(self._named)
 
     @property
@@ -82,9 +91,21 @@ class Engine:
             for stop, size in zip(stops, sizes, strict=True)
         ]
 
+    def adopt(self, resource: Closing) -> None:
+        """Close this together with the engine, unless it is released before."""
+        self._adopted.append(resource)
+
+    def release(self, resource: Closing) -> None:
+        """Forget what was adopted."""
+        if resource in self._adopted:
+            self._adopted.remove(resource)
+
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; what is under way fails."""
+        while self._adopted:
+            self._adopted.pop().close()
         self.loop.remove(self._named)
+        self._named.close()
         if self._on_device is not None:
             self._on_device.close()
         self.transport.close()

@@ -27,15 +27,22 @@ class Handle:
         """Mark as done."""
         self.result = result
         self.done = True
+        # It holds the operation, which holds this handle: do not wait for the garbage collector.
+        self._probe = None
 
     def fail(self, error: Exception) -> None:
         """Mark as failed: whoever waits gets `error`."""
         self.error = error
         self.done = True
+        self._probe = None
 
     def check(self) -> bool:
         """Return whether it is done, completing it if that is all it takes."""
-        return self.done or (self._probe is not None and self._probe())
+        if self.done:
+            return True
+        # Read once: the progress thread may take it away in between.
+        probe = self._probe
+        return probe is not None and probe()
 
     def poll(self) -> bool:
         """Like check, but False the first time: programs written for Horovod count on it."""

@@ -48,6 +48,14 @@ class Lane:
                 at += 1
         return any_moved
 
+    def fail(self, error: Exception) -> None:
+        """Give up all that is under way."""
+        while self._running:
+            steps, handles = self._running.pop()
+            steps.close()
+            for handle in handles:
+                handle.fail(error)
+
     @staticmethod
     def _step(steps: Running, handles: list[Handle]) -> bool | None:
         """Let one go on; return whether it moved, or None if it has ended."""

@@ -66,10 +66,7 @@ class Loop:
         if not self._driving.acquire(blocking=False):
             return False
         try:
-            moved = False
-            for lane in self._lanes:
-                moved |= lane.advance()
-            return moved
+            return self._advance_all()
         finally:
             self._driving.release()
 
@@ -122,6 +119,12 @@ class Loop:
                     break
                 ticks = 0 if any(lane.busy for lane in self._lanes) else ticks + 1
 
+    def _advance_all(self) -> bool:
+        moved = False
+        for lane in self._lanes:
+            moved |= lane.advance()
+        return moved
+
     def _stop_thread(self) -> None:
         thread, self._thread = self._thread, None
         self._stopping = True
@@ -134,11 +137,14 @@ class Loop:
             for lane in self._lanes:
                 if lane.busy:
                     lane.check_peers()
-        except Exception:
-            # The peer may have gone after it did its part of what is waited for.
-            self.advance()
+        except FarandoleError:
+            # The peer may have gone after it did its part of all that is under way here.
+            with self._driving:
+                self._advance_all()
             if not done():
-                raise
+                for lane in self._lanes:
+                    if lane.busy:
+                        lane.check_peers()
 
 
 _loops: dict[int, Loop] = {}

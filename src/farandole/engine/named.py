@@ -18,8 +18,8 @@ from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
 from farandole.engine.signature import Signature, mismatch
-from farandole.errors import FarandoleError, MismatchError
-from farandole.transport.protocol import Buffer, Transport
+from farandole.errors import CollectiveError, FarandoleError, MismatchError
+from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import fold
 from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard
 from farandole.transport.shm.segment import round_up
@@ -102,6 +102,9 @@ class NamedLane:
             slot[: source.nbytes].view(source.dtype)[...] = source
         self._pending[name] = pending
         self._board.submit(ticket.ticket, known.turn, ticket.variant)
+        if SLOW in self._board.variants(ticket.ticket, known.turn):
+            # A peer took a detour before this was pending: look at detours once more.
+            self._detours = -1
         return pending.handle
 
     def submit(self, name: str, operation: Operation) -> Handle:
@@ -137,6 +140,15 @@ class NamedLane:
                 self._carry_out(decision)
         return self._running.advance() or moved
 
+    def close(self) -> None:
+        """Fail what is under way: nobody will advance it any more."""
+        error = CollectiveError(
+            f"Rank {self._transport.rank} called shutdown() while this operation was under way."
+        )
+        self._running.fail(error)
+        while self._pending:
+            self._pending.popitem()[1].handle.fail(error)
+
     def _tell_coordinator(self, pending: _Pending) -> None:
         signature, extra = pending.operation.signature, pending.operation.extra
         if self._coordinator is not None:
@@ -154,22 +166,31 @@ class NamedLane:
             if ticket is not None:
                 known = self._ticketed.setdefault(pending.name, _Ticketed(ticket.ticket))
                 known.variants[pending.operation.signature] = ticket
-        operations = [pending.operation for pending in pendings]
+        try:
+            steps = self._steps([pending.operation for pending in pendings], decision)
+        except Exception as error:
+            # Such as no memory for the result: for its submitter, not for whoever drives the loop.
+            for pending in pendings:
+                pending.handle.fail(error)
+            return
+        self._running.start(steps, *(pending.handle for pending in pendings))
+
+    def _steps(self, operations: list[Operation], decision: Decision) -> Steps:
         if len(operations) == 1:
             on_host = operations[0].signature.device == "cpu"
             transport = self._transport if on_host else self._device_transport()
-            steps = operations[0].steps(transport, decision.extras[0])
-        else:
-            steps = fused_allreduce(
-                [operation for operation in operations if isinstance(operation, Allreduce)],
-                self._transport,
-            )
-        self._running.start(steps, *(pending.handle for pending in pendings))
+            return operations[0].steps(transport, decision.extras[0])
+        return fused_allreduce(
+            [operation for operation in operations if isinstance(operation, Allreduce)],
+            self._transport,
+        )
 
     def _complete_eagerly(self, pending: _Pending) -> bool:
         """Finish an operation of the eager board if every rank has submitted it."""
         ticket, operation, board = pending.ticket, pending.operation, self._board
-        assert ticket is not None
+        if ticket is None:
+            # The progress thread has just sent it to the coordinator.
+            return False
         assert board is not None
         complete = board.complete(ticket.ticket, pending.turn, ticket.variant)
         if complete:
