@@ -10,6 +10,7 @@ import json
 import os
 import select
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,19 +60,21 @@ class Fabric:
         for name, nbytes in regions.items():
             offsets[name] = end
             end += round_up(nbytes, _PAGE_BYTES)
-        mine, error = _attempt(lambda: Segment.create(end))
-        hellos = _agree(
-            exchange, rank, {"pid": os.getpid(), "path": mine.path if mine else ""}, error
-        )
-        segments, error = _attempt(
-            lambda: [
-                mine if peer == rank and mine else Segment.attach(hello["path"], end)
-                for peer, hello in enumerate(hellos)
-            ]
-        )
-        _agree(exchange, rank, {}, error)
-        assert segments is not None
-        return cls(rank, segments, offsets, [hello["pid"] for hello in hellos])
+        segments: dict[int, Segment] = {}
+        try:
+            error = _attempt(segments, rank, lambda: Segment.create(end))
+            path = segments[rank].path if not error else ""
+            hellos = _agree(exchange, {"pid": os.getpid(), "path": path}, error)
+            for peer, hello in enumerate(hellos):
+                if peer != rank and not error:
+                    error = _attempt(segments, peer, partial(Segment.attach, hello["path"], end))
+            _agree(exchange, {}, error)
+        except BaseException:
+            for segment in segments.values():
+                segment.close()
+            raise
+        in_order = [segments[peer] for peer in range(size)]
+        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos])
 
     def words(self, rank: int, region: str, offset: int, count: int) -> memoryview:
         """Return words of a rank's region, `offset` bytes from its start."""
@@ -123,16 +126,16 @@ class Fabric:
             self._poll.register(self._pidfds[peer], select.POLLIN)
 
 
-def _attempt(make: Callable[[], Any]) -> tuple[Any, str]:
+def _attempt(segments: dict[int, Segment], rank: int, make: Callable[[], Segment]) -> str:
+    """Add a rank's segment; return why that is not possible."""
     try:
-        return make(), ""
+        segments[rank] = make()
     except SegmentError as error:
-        return None, str(error)
+        return str(error)
+    return ""
 
 
-def _agree(
-    exchange: Exchange, rank: int, hello: dict[str, Any], error: str
-) -> list[dict[str, Any]]:
+def _agree(exchange: Exchange, hello: dict[str, Any], error: str) -> list[dict[str, Any]]:
     """Exchange greetings; raise on all ranks if one of them reports an error."""
     answers = [json.loads(answer) for answer in exchange(json.dumps([hello, error]).encode())]
     for peer, (_, reason) in enumerate(answers):

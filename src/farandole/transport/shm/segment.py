@@ -36,11 +36,13 @@ class Segment:
     def create(cls, nbytes: int) -> Segment:
         """Make a segment whose memory is really there: running out is an error now, not a signal
         at the first touch."""
+        fd = -1
         try:
             fd = os.memfd_create("farandole", os.MFD_CLOEXEC)
             os.posix_fallocate(fd, 0, nbytes)
             return cls(fd, nbytes, f"/proc/{os.getpid()}/fd/{fd}")
         except (AttributeError, OSError) as error:
+            _close(fd)
             raise SegmentError(
                 f"No shared memory: {nbytes / 1e6:.1f} MB were asked for ({error})."
             ) from error
@@ -48,10 +50,12 @@ class Segment:
     @classmethod
     def attach(cls, path: str, nbytes: int) -> Segment:
         """Map a peer's segment."""
+        fd = -1
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             return cls(fd, nbytes, path)
         except (OSError, ValueError) as error:
+            _close(fd)
             raise SegmentError(
                 f"A peer's shared memory cannot be opened ({error}). Workers in different "
                 "containers or of different users cannot share memory."
@@ -71,9 +75,13 @@ class Segment:
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes when the last view of it does."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        _close(self._fd)
+        self._fd = -1
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
 
 
 def round_up(nbytes: int, unit: int = LINE_BYTES) -> int:
