@@ -1,83 +1,84 @@
-"""Checks that run on every rank of one launch, each of which is a test of its own.
-
-Importing torch takes seconds, so a module's checks share a launch. A check is a function of its
-module that runs on all ranks at once, asserts what it likes, and may return plain data for the test
-process. Ranks meet between checks by way of files, not by the code under test: a check that fails
-on one rank does not hide those after it, unless it left the other ranks hanging.
-"""
+"""Checks: functions that run on every rank at once and assert what they like there."""
 
 from __future__ import annotations
 
-import faulthandler
-import importlib
-import json
-import os
 import sys
-import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from types import TracebackType
 from typing import Any
 
-import farandole
-from farandole.errors import WorkerFailedError
+import pytest
 
-# A check that hangs ends its launch after this, with the stacks of all threads.
-HANG_S = 40.0
-# What the others get to arrive after a rank has ended a check; less, so that the slow one is named.
-MEET_S = 30.0
+from farandole.testing import FakeWorld, Member, Nursery
+
+Check = Callable[[], Any]
+
+# A check that hangs ends its world after this, with the stacks of all ranks.
+_HANG_S = 60.0
 
 
 class Checks:
     """The checks of a module, in the order in which they were written."""
 
     def __init__(self) -> None:
-        self._functions: list[Callable[[], Any]] = []
+        self._checks: list[Check] = []
 
-    def __call__(self, function: Callable[[], Any]) -> Callable[[], Any]:
+    def __call__(self, check: Check) -> Check:
         """Add a function (a decorator)."""
-        self._functions.append(function)
-        return function
+        self._checks.append(check)
+        return check
 
-    @property
-    def names(self) -> list[str]:
-        """What to parametrize a test with."""
-        return [function.__name__ for function in self._functions]
-
-    def launch(self, np: int, **options: Any) -> Outcomes:
-        """Run all of them on `np` ranks; options are those of farandole.run."""
-        module = self._functions[0].__module__
-        with TemporaryDirectory() as folder:
-            error = ""
-            try:
-                farandole.run(_worker, (module, self.names, folder), np=np, **options)
-            except WorkerFailedError as failure:
-                error = str(failure)
-            said = [_read(_said_by(folder, rank)) for rank in range(np)]
-        return Outcomes(said, error)
+    def each(self) -> pytest.MarkDecorator:
+        """Make a test of every check, given to it as `check`."""
+        names = [check.__name__.removeprefix("check_") for check in self._checks]
+        return pytest.mark.parametrize("check", self._checks, ids=names)
 
 
-class Outcomes:
-    """What each rank said about each check."""
+class Ranks:
+    """Runs checks on ranks that stay from check to check, initialised."""
 
-    def __init__(self, said: Sequence[dict[str, Any]], error: str) -> None:
-        self._said = said
-        self._error = error
+    def __init__(self, nursery: Nursery, size: int, transport: str = "auto") -> None:
+        self.size = size
+        self._nursery, self._transport = nursery, transport
+        self._world = self._open()
 
-    def values(self, name: str) -> list[Any]:
-        """Return what a check returned on each rank; fail if it failed on any."""
-        __tracebackhide__ = True
-        failures = []
-        for rank, said in enumerate(self._said):
-            if name not in said:
-                failures.append(f"rank {rank} did not finish it.\n{self._error}")
-            elif not said[name]["passed"]:
-                failures.append(f"rank {rank}: {said[name]['value']}")
-        assert not failures, "\n".join(failures)
-        return [said[name]["value"] for said in self._said]
+    def run(self, check: Check) -> list[Any]:
+        """Run a check; return what it gave on each rank."""
+        try:
+            return self._world.run(_call, check, timeout_s=_HANG_S)
+        except Exception:
+            # Whatever it left behind must not spoil the checks after it.
+            self._world.close()
+            self._world = self._open()
+            raise
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._world.close()
+
+    def _open(self) -> FakeWorld:
+        return FakeWorld(self.size, transport=self._transport, nursery=self._nursery)
+
+
+def on(*worlds: tuple[int, str]) -> Any:
+    """Return a fixture: ranks in worlds of these sizes and transports."""
+
+    @pytest.fixture(scope="module", params=worlds, ids=[f"{n}-{how}" for n, how in worlds])
+    def ranks(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[Ranks]:
+        with Ranks(nursery, *request.param) as ranks:
+            yield ranks
+
+    return ranks
 
 
 @contextmanager
@@ -94,37 +95,15 @@ def raises(kind: type[BaseException], *words: str) -> Iterator[None]:
         raise AssertionError(f"no {kind.__name__} was raised")
 
 
-def _worker(module: str, names: Sequence[str], folder: str) -> None:
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    functions = importlib.import_module(module)
-    for number, name in enumerate(names, 1):
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                value, passed = getattr(functions, name)(), True
-        except Exception:
-            value, passed = traceback.format_exc(), False
-        with _said_by(folder, rank).open("a") as file:
-            file.write(json.dumps({"name": name, "passed": passed, "value": value}) + "\n")
-        _meet(folder, size, number, name)
-    faulthandler.cancel_dump_traceback_later()
+def _call(_: Member, check: Check) -> Any:
+    import farandole.torch as hvd
 
-
-def _meet(folder: str, size: int, number: int, name: str) -> None:
-    deadline = time.monotonic() + MEET_S
-    for rank in range(size):
-        path = _said_by(folder, rank)
-        while not path.exists() or path.read_text().count("\n") < number:
-            if time.monotonic() > deadline:
-                sys.exit(f"rank {rank} does not come out of {name}")
-            time.sleep(0.002)
-
-
-def _said_by(folder: str, rank: int) -> Path:
-    return Path(folder, f"rank{rank}.jsonl")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {said["name"]: said for said in map(json.loads, lines)}
+    hvd.init()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return check()
+    except Exception:
+        # Said here, too, in case the other ranks hang because of it.
+        traceback.print_exc(file=sys.stderr)
+        raise

@@ -13,7 +13,7 @@ import farandole.torch as hvd
 from farandole.engine.named import DuplicateNameError
 from farandole.errors import MismatchError, NotInitializedError
 from farandole.torch.collectives import reduction_of
-from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -40,6 +40,7 @@ def equal(actual: Any, expected: torch.Tensor) -> None:
 
 @checks
 def check_before_init() -> None:
+    hvd.shutdown()
     for call in (
         lambda: hvd.allreduce(torch.ones(2)),
         lambda: hvd.allreduce_async(torch.ones(2)),
@@ -557,20 +558,13 @@ def check_handles_left_alone_do_not_break_shutdown() -> None:
     hvd.barrier()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo")],
-    ids=["2-shm", "3-shm", "4-shm", "3-gloo"],
-)
-def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    np, transport = request.param
-    return checks.launch(np, transport=transport)
+ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", checks.names)
-def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
-    outcomes.values(name)
+@checks.each()
+def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
+    ranks.run(check)
 
 
 def test_reductions_by_horovods_arguments() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.errors import CollectiveError, FarandoleError
-from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises
 
 checks = Checks()
 
@@ -41,7 +41,6 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 @checks
 def check_broadcast_parameters_of_a_state_dict() -> None:
-    hvd.init()
     for root in range(hvd.size()):
         model = model_of(hvd.rank())
         hvd.broadcast_parameters(model.state_dict(), root_rank=root)
@@ -235,15 +234,13 @@ def check_unknown_roots_of_objects() -> None:
             hvd.broadcast_optimizer_state(torch.optim.SGD([torch.ones(1)], lr=1), root)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    return checks.launch(request.param)
+ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", checks.names)
-def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
-    outcomes.values(name)
+@checks.each()
+def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
+    ranks.run(check)
 
 
 def test_alone() -> None:

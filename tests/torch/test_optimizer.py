@@ -15,7 +15,7 @@ from torch.optim import lr_scheduler
 
 import farandole.torch as hvd
 from farandole.errors import NotInitializedError, UsageError
-from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import batch, same_everywhere
 
 checks = Checks()
@@ -39,7 +39,6 @@ def wrapped(model: nn.Module, kind: Any = torch.optim.SGD, **options: Any) -> An
 
 @checks
 def check_it_is_an_optimizer_of_the_same_kind() -> None:
-    hvd.init()
     model = linear()
     optimizer = wrapped(model, torch.optim.Adam)
     assert isinstance(optimizer, torch.optim.Adam)
@@ -296,15 +295,13 @@ def check_no_parameters_to_train() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    return checks.launch(request.param)
+ranks = on((2, "shm"), (3, "shm"))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", checks.names)
-def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
-    outcomes.values(name)
+@checks.each()
+def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
+    ranks.run(check)
 
 
 @pytest.fixture

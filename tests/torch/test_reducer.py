@@ -19,7 +19,7 @@ import farandole.torch as hvd
 from farandole.engine.loop import process_loop
 from farandole.errors import MismatchError, UsageError
 from farandole.transport.shm.buckets import SharedBuckets
-from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
     batch,
     close,
@@ -57,7 +57,6 @@ def both_sizes_of_buckets() -> Iterator[None]:
 
 @checks
 def check_plain_steps() -> None:
-    hvd.init()
     for _ in both_sizes_of_buckets():
         model = mlp()
         optimizer = sgd(model)
@@ -842,17 +841,10 @@ def check_an_optimizer_from_before_shutdown() -> None:
         train_step(model, optimizer, squares(step))
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(2, "shm"), (3, "shm"), (2, "gloo")],
-    ids=["2-shm", "3-shm", "2-gloo"],
-)
-def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    np, transport = request.param
-    return checks.launch(np, transport=transport)
+ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", checks.names)
-def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
-    outcomes.values(name)
+@checks.each()
+def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
+    ranks.run(check)

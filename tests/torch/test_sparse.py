@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import farandole.torch as hvd
-from tests.torch.checks import Checks, Outcomes, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import batch, same_everywhere, small_buckets, train_step
 
 checks = Checks()
@@ -65,7 +65,6 @@ def run(use: Any, steps: int = 6, prepare: Any = None, sparse: bool = True) -> W
 
 @checks
 def check_sparse_gradients_stay_sparse() -> None:
-    hvd.init()
     model = run(lambda rank, step: "words more dense")
     for parameter in (model.words.weight, model.more.weight):
         assert parameter.grad.is_sparse
@@ -176,17 +175,10 @@ def check_ops_that_sparse_gradients_do_not_know() -> None:
         optimizer.step()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(2, "shm"), (3, "shm"), (2, "gloo")],
-    ids=["2-shm", "3-shm", "2-gloo"],
-)
-def outcomes(request: pytest.FixtureRequest) -> Outcomes:
-    np, transport = request.param
-    return checks.launch(np, transport=transport)
+ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", checks.names)
-def test_on_all_ranks(outcomes: Outcomes, name: str) -> None:
-    outcomes.values(name)
+@checks.each()
+def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
+    ranks.run(check)
