@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ WINDOW_BYTES = 8 * 1024 * 1024
 
 LOOPBACK = "127.0.0.1"
 _TIMEOUT = timedelta(days=1)
+_BLAME_TIMEOUT_S = 2.0
 
 
 class GlooTransport:
@@ -138,9 +140,12 @@ class GlooTransport:
                 moved = False
             work.wait()
         except RuntimeError as error:
-            raise PeerDiedError(
-                f"Rank {self.rank} lost a peer during an operation: {error}"
-            ) from error
+            # Gloo knows an address; the wire is about to know the rank.
+            deadline = time.monotonic() + _BLAME_TIMEOUT_S
+            while not self._wire.loss and time.monotonic() < deadline:
+                yield False
+            unknown = f"Rank {self.rank} lost a peer during an operation: {error}"
+            raise PeerDiedError(self._wire.loss or unknown) from error
 
     def _all_to_all(
         self,

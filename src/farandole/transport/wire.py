@@ -1,7 +1,8 @@
 """Messages between rank 0 and the others over TCP, each with a keyed digest.
 
 A frame is length, digest, payload. The digest covers the direction, the sender's rank and the
-frame's number, so that a frame cannot be forged, replayed, reordered or sent back.
+frame's number, so that a frame cannot be forged, replayed, reordered or sent back. A payload's
+first byte says whether it is a message, or news of a rank that rank 0 has lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ MOST_BYTES = 64 * 1024 * 1024
 _HEAD = struct.Struct("<I16s")
 _KEY_BYTES = 32
 _HELLO_TIMEOUT_S = 60.0
+# What a caller gets to prove that it is one of ours: a stranger must not keep the ranks out.
+_GREETING_TIMEOUT_S = 2.0
+_MESSAGE, _NEWS = b"m", b"n"
 
 
 class Connection:
@@ -118,6 +122,9 @@ class Wire:
             exchange: a rendezvous of these ranks; it also carries the secret of this wire.
             address: where rank 0 listens.
         """
+        self.loss = ""
+        """Which rank was lost first, as far as this one knows; '' while all are there."""
+        self._missed: set[int] = set()
         hello = b""
         if rank == 0:
             listener = socket.create_server((address, 0), backlog=size)
@@ -141,26 +148,38 @@ class Wire:
     def send(self, message: bytes) -> None:
         """Send to everybody at the other end."""
         for connection in self._connections:
-            connection.send(message)
+            connection.send(_MESSAGE + message)
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Return what has arrived."""
         messages = []
         for connection in self._connections:
             connection.flush()
-            messages += [(connection.peer, message) for message in connection.receive()]
+            for payload in connection.receive():
+                if payload[:1] == _MESSAGE:
+                    messages.append((connection.peer, payload[1:]))
+                else:
+                    self._note_loss(payload[1:].decode())
+        for connection in [c for c in self._connections if c.lost and c.peer not in self._missed]:
+            self._missed.add(connection.peer)
+            self._note_loss(connection.lost)
+            for other in self._connections:
+                other.send(_NEWS + connection.lost.encode())
         return messages
 
     def check_peers(self) -> None:
-        """Raise PeerDiedError if a connection is lost."""
-        for connection in self._connections:
-            if connection.lost:
-                raise PeerDiedError(connection.lost)
+        """Raise PeerDiedError if a rank is lost."""
+        if self.loss:
+            raise PeerDiedError(self.loss)
 
     def close(self) -> None:
         """Hang up."""
         for connection in self._connections:
             connection.close()
+
+    def _note_loss(self, text: str) -> None:
+        # Who is lost later is so because of the first.
+        self.loss = self.loss or text
 
 
 def _accept_all(listener: socket.socket, size: int, key: bytes) -> list[Connection]:
@@ -176,7 +195,7 @@ def _accept_all(listener: socket.socket, size: int, key: bytes) -> list[Connecti
                 f"No control connection from rank {', '.join(missing)} within "
                 f"{_HELLO_TIMEOUT_S:.0f} s."
             ) from None
-        connection = _greet(stream, size, key, deadline)
+        connection = _greet(stream, size, key)
         if connection is None:
             stream.close()
         else:
@@ -184,9 +203,10 @@ def _accept_all(listener: socket.socket, size: int, key: bytes) -> list[Connecti
     return [connections[rank] for rank in range(1, size)]
 
 
-def _greet(stream: socket.socket, size: int, key: bytes, deadline: float) -> Connection | None:
+def _greet(stream: socket.socket, size: int, key: bytes) -> Connection | None:
     """Return the connection if the caller proves to be one of ours."""
-    stream.settimeout(1.0)
+    deadline = time.monotonic() + _GREETING_TIMEOUT_S
+    stream.settimeout(_GREETING_TIMEOUT_S)
     try:
         (peer,) = struct.unpack("<I", stream.recv(4, socket.MSG_WAITALL))
         if not 0 < peer < size:
