@@ -1,0 +1,190 @@
+"""Random interleavings: gradient buckets and named operations, each rank in an order of its own.
+
+Whatever the order and the pauses, nothing hangs and no sum is wrong. A failing round says its seed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farandole.engine.buckets import open_buckets
+from farandole.engine.engine import Engine
+from farandole.engine.handle import Handle
+from farandole.testing import FakeWorld, Member, Nursery
+from farandole.transport.reduction import Reduction
+from tests.engine.ranks import Array, close_engine, open_engine, summing
+
+BUCKETS = [(40_000, "float32"), (1_000, "float32"), (300_000, "float32")]
+SMALL, LARGE = (1, 10, 1000), (9_000, 30_000, 200_000)
+LONGEST_PAUSE_S = 1e-3
+
+WORLDS = [("shm", 2), ("shm", 3), ("shm", 4), ("gloo", 2), ("gloo", 3)]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something that every rank submits in a round, at a time of its own choice."""
+
+    submit: Callable[[], Handle]
+    check: Callable[[Handle], bool]
+    may_wait: bool
+    """Whether a rank may go on to the next round before it waits for this."""
+    what: str
+
+
+def named_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
+    """Named operations; a name's shape changes now and then."""
+    engine: Engine = member.state["engine"]
+    unit = member.size * (member.size + 1) // 2
+    tasks = []
+    # Names of even and odd rounds differ, since a handle may be kept for one more round.
+    for name in common.sample(range(12), common.randint(1, 8)):
+        count = common.choice(SMALL if common.random() < 0.7 else LARGE)
+        dtype = common.choice(["float32", "float32", "int64"])
+        factor = common.randint(1, 100)
+        data = np.full(count, (member.rank + 1) * factor, dtype)
+
+        def submit(name: int = name, data: Array = data) -> Handle:
+            return engine.submit(f"named.{number % 2}.{name}", summing(data))
+
+        def check(_: Handle, data: Array = data, wanted: int = unit * factor) -> bool:
+            return bool((data == wanted).all())
+
+        tasks.append(Task(submit, check, True, f"named {name}, {count} of {dtype}"))
+    return tasks
+
+
+def bucket_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
+    """Every bucket once; now and then a rank objects, and nothing is reduced."""
+    unit = member.size * (member.size + 1) / 2
+    tasks = []
+    for bucket in range(len(BUCKETS)):
+        how = Reduction(op=common.choice(["sum", "average"]))
+        factor = common.randint(1, 100)
+        objector = common.randrange(member.size) if common.random() < 0.1 else None
+
+        def submit(
+            bucket: int = bucket,
+            how: Reduction = how,
+            factor: int = factor,
+            objector: int | None = objector,
+        ) -> Handle:
+            buckets = member.state["buckets"]
+            buckets.arrays[bucket][...] = (member.rank + 1) * factor
+            note = np.full(4, member.rank, np.uint8)
+            flags = 1 if objector == member.rank else 2
+            return buckets.submit(bucket, number + 1, how, flags, note)
+
+        def check(
+            handle: Handle,
+            bucket: int = bucket,
+            how: Reduction = how,
+            factor: int = factor,
+            objector: int | None = objector,
+        ) -> bool:
+            wanted = unit * factor / (member.size if how.op == "average" else 1)
+            if objector is not None:
+                wanted = (member.rank + 1) * factor
+            said = [(1 if objector == r else 2, [r] * 4) for r in range(member.size)]
+            data = member.state["buckets"].arrays[bucket]
+            right = np.allclose(data, wanted, rtol=1e-6, atol=0)
+            # The bucket is this rank's again: writing into it now must not disturb a peer.
+            data[...] = -1
+            return right and [(flags, note.tolist()) for flags, note in handle.result] == said
+
+        tasks.append(Task(submit, check, False, f"bucket {bucket}, {how.op}, objector {objector}"))
+    return tasks
+
+
+# Process groups join in here when there are any: a function that makes their tasks.
+KINDS = (named_tasks, bucket_tasks)
+
+
+def play(member: Member, seed: int, rounds: int) -> list[str]:
+    """Play some rounds; return what went wrong."""
+    engine: Engine = member.state["engine"]
+    own = random.Random(seed * 1000 + member.rank)
+    wrong: list[str] = []
+    kept: list[tuple[Task, Handle, int]] = []
+
+    def finish(task: Task, handle: Handle, number: int) -> None:
+        engine.wait(handle)
+        if not task.check(handle):
+            wrong.append(f"rank {member.rank}, seed {seed}, round {number}: {task.what}")
+
+    for number in range(rounds):
+        # What is common must be drawn alike on every rank.
+        common = random.Random(f"{seed}.{number}")
+        tasks = [task for kind in KINDS for task in kind(member, common, number)]
+        own.shuffle(tasks)
+        waiting = kept
+        kept = []
+        for task in tasks:
+            pause(own)
+            handle = task.submit()
+            if own.random() < 0.2:
+                handle.poll()
+            if task.may_wait and own.random() < 0.3:
+                kept.append((task, handle, number))
+            else:
+                waiting.append((task, handle, number))
+        own.shuffle(waiting)
+        for entry in waiting:
+            pause(own)
+            finish(*entry)
+        if common.random() < 0.1:
+            answers = engine.exchange(bytes([member.rank]) * common.randint(0, 3000))
+            if [set(answer) - {rank} for rank, answer in enumerate(answers)] != [
+                set()
+            ] * member.size:
+                wrong.append(f"rank {member.rank}, seed {seed}, round {number}: exchange")
+    for entry in kept:
+        finish(*entry)
+    return wrong
+
+
+def pause(own: random.Random) -> None:
+    if own.random() < 0.3:
+        time.sleep(own.random() * LONGEST_PAUSE_S)
+
+
+def set_up(member: Member, transport: str) -> None:
+    open_engine(member, transport)
+    engine = member.state["engine"]
+    member.state["buckets"] = open_buckets(engine, "test", BUCKETS, note_bytes=4)
+
+
+def tear_down(member: Member) -> None:
+    member.state.pop("buckets").close()
+    close_engine(member)
+
+
+def played(
+    nursery: Nursery, transport: str, size: int, seed: int, rounds: int, timeout_s: float
+) -> list[Any]:
+    with FakeWorld(size, nursery=nursery) as world:
+        world.run(set_up, transport)
+        wrong = world.run(play, seed, rounds, timeout_s=timeout_s)
+        world.run(tear_down)
+    return [line for lines in wrong for line in lines]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("transport", "size"), WORLDS)
+def test_random_interleavings(nursery: Nursery, transport: str, size: int) -> None:
+    assert played(nursery, transport, size, seed=size, rounds=20, timeout_s=60) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("transport", "size"), WORLDS)
+def test_a_thousand_random_interleavings(nursery: Nursery, transport: str, size: int) -> None:
+    seed = time.time_ns() % 1_000_000
+    assert played(nursery, transport, size, seed, rounds=1000, timeout_s=1100) == [], seed
