@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 Shapes = Sequence[tuple[int, str]]
 
+# Flags of a bucket; an odd sum of them keeps it from being reduced.
+REPLAN = 1
+"""This rank has gradients that the plan has no place for."""
+FULL = 2
+"""All gradients of the bucket are there: nobody needs to read the note."""
+
 
 class BucketSet(Protocol):
     """The buckets of one plan."""

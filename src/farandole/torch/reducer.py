@@ -18,24 +18,20 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 
-from farandole.engine.buckets import BucketSet, open_buckets
+from farandole.engine.buckets import REPLAN, BucketSet
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.operations import Allreduce
 from farandole.engine.overlap import OverlapTrial
-from farandole.engine.plan import Gradient, Plan, make_plan
+from farandole.engine.plan import Gradient, make_plan
 from farandole.engine.signature import Signature
 from farandole.errors import MismatchError
 from farandole.torch import sparse
-from farandole.torch.tensors import TYPE_NAMES, buffer_of, view_of
+from farandole.torch.layout import Layout
+from farandole.torch.tensors import TYPE_NAMES, buffer_of
 from farandole.transport.reduction import Reduction
-
-# Flags of a bucket's ready word; an odd word keeps the bucket from being reduced.
-_REPLAN = 1
-_FULL = 2
 
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
 # lock, so that they are closed later, when somebody makes new ones.
@@ -68,7 +64,7 @@ class GradientReducer:
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
         self._passes = passes
-        self._layout: _Layout | None = None
+        self._layout: Layout | None = None
         self._plans = 0
         self._order: list[int] = []
         self._fired = [0] * len(parameters)
@@ -108,7 +104,7 @@ class GradientReducer:
         else:
             self._hook_all()
             surprises = self._surprises(layout)
-            flags = _REPLAN if surprises else 0
+            flags = REPLAN if surprises else 0
             layout.submit_rest(self._parameters, flags, set(surprises))
             left_out = layout.finish(self._parameters, self._engine)
             # Somebody else's was dense.
@@ -197,7 +193,7 @@ class GradientReducer:
             "up several backward passes set backward_passes_per_step."
         )
 
-    def _surprises(self, layout: _Layout) -> list[int]:
+    def _surprises(self, layout: Layout) -> list[int]:
         """Return the parameters whose gradients the plan does not suit.
 
         That are those without a place, and those that have one because nobody knew better and
@@ -300,137 +296,9 @@ class GradientReducer:
         self._layout = None
         if gradients:
             name = f"{self._prefix}.{self._plans}"
-            self._layout = _Layout(
+            self._layout = Layout(
                 self._engine, name, make_plan(gradients), self._parameters, self._how
             )
-
-
-class _Layout:
-    """One plan with its memory, and where the current step stands in it."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        name: str,
-        plan: Plan,
-        parameters: Sequence[torch.nn.Parameter],
-        how: Reduction,
-    ) -> None:
-        self.plan = plan
-        self._how = how
-        note_bytes = max(-(-len(members) // 8) for members in plan.members)
-        self._note_bytes = note_bytes
-        device = parameters[next(iter(plan.places))].device
-        self.buckets: BucketSet = open_buckets(
-            engine, name, plan.shapes, note_bytes, device=device.type
-        )
-        flats = [
-            view_of(array, dtype)
-            for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
-        ]
-        self._views = {
-            index: _view_like(flats[place.bucket], place.offset, parameters[index])
-            for index, place in plan.places.items()
-        }
-        self._step = 1
-        self._handles: list[Handle | None] = [None] * len(plan.members)
-        self._arrived: list[set[int]] = [set() for _ in plan.members]
-        self._last = len(plan.members) - 1
-
-    def take(self, index: int, parameter: torch.Tensor) -> bool:
-        """Put a gradient into its bucket; return whether that filled and submitted it."""
-        place = self.plan.places.get(index)
-        gradient = parameter.grad
-        if place is None or gradient is None or gradient.is_sparse:
-            return False
-        view = self._views[index]
-        if gradient is not view:
-            _write(view, gradient)
-            parameter.grad = view
-        arrived = self._arrived[place.bucket]
-        arrived.add(index)
-        if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
-            return False
-        self._submit(place.bucket, _FULL)
-        return True
-
-    def forget(self) -> bool:
-        """Begin this step anew, unless a bucket is on its way; return whether that was done."""
-        if any(handle is not None for handle in self._handles):
-            return False
-        for arrived in self._arrived:
-            arrived.clear()
-        return True
-
-    def submitted(self, index: int) -> bool:
-        """Say whether a parameter's bucket is on its way."""
-        place = self.plan.places.get(index)
-        return place is not None and self._handles[place.bucket] is not None
-
-    def submit_rest(
-        self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
-    ) -> None:
-        """Submit the buckets that were not full; missing gradients count as zero.
-
-        Those of `sparse` take part, but do not count as present: unless a peer has a dense one
-        they stay as they are.
-        """
-        for bucket, handle in enumerate(self._handles):
-            if handle is not None:
-                continue
-            arrived = self._arrived[bucket]
-            arrived.clear()
-            for index in self.plan.members[bucket]:
-                gradient, view = parameters[index].grad, self._views[index]
-                if gradient is None:
-                    view.zero_()
-                    continue
-                if gradient is not view:
-                    _write(view, gradient)
-                if index not in sparse:
-                    parameters[index].grad = view
-                    arrived.add(index)
-            full = _FULL if len(arrived) == len(self.plan.members[bucket]) else 0
-            self._submit(bucket, full | (flags if bucket == self._last else 0))
-
-    def finish(
-        self, parameters: Sequence[torch.nn.Parameter], engine: Engine
-    ) -> tuple[int, ...] | None:
-        """Wait for all buckets and point gradients at the results.
-
-        Returns:
-            None, or the members of the last bucket if a rank wants another plan: these were not
-            reduced.
-        """
-        left_out = None
-        for bucket, handle in enumerate(self._handles):
-            assert handle is not None
-            answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
-            if any(flags & _REPLAN for flags, _ in answers):
-                left_out = self.plan.members[bucket]
-            elif all(flags & _FULL for flags, _ in answers):
-                for index in self.plan.members[bucket]:
-                    parameters[index].grad = self._views[index]
-            else:
-                present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
-                for position, index in enumerate(self.plan.members[bucket]):
-                    if present[position]:
-                        parameters[index].grad = self._views[index]
-        self._step += 1
-        self._handles = [None] * len(self._handles)
-        for arrived in self._arrived:
-            arrived.clear()
-        return left_out
-
-    def _submit(self, bucket: int, flags: int) -> None:
-        members = self.plan.members[bucket]
-        bits = np.zeros(self._note_bytes * 8, np.uint8)
-        if not flags & _FULL:
-            bits[[i for i, index in enumerate(members) if index in self._arrived[bucket]]] = 1
-        else:
-            bits[: len(members)] = 1
-        note = np.packbits(bits)
-        self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
 
 
 def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -441,21 +309,6 @@ def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
     if gradient.requires_grad:
         gradient = gradient.detach()
     return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
-
-
-def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:
-    # A gradient has a history of its own after backward(create_graph=True).
-    if gradient.requires_grad:
-        gradient = gradient.detach()
-    view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
-
-
-def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return a stretch of a bucket, shaped and laid out in memory like its parameter."""
-    stretch = flat[offset : offset + parameter.numel()]
-    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
-        return stretch.as_strided(parameter.shape, parameter.stride())
-    return stretch.view(parameter.shape)
 
 
 def _inside_checkpoint() -> bool:

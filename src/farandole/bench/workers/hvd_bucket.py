@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import farandole.torch as hvd
-from farandole.engine.buckets import open_buckets
+from farandole.engine.buckets import FULL, open_buckets
 from farandole.engine.context import current
 from farandole.transport.reduction import SUM
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from farandole.bench.workers import harness
 else:
     import harness
-
-_FULL = 2
-"""The reducer's flag of a bucket in which every gradient is present."""
 
 
 def bucket_worker(given: dict[str, Any]) -> None:
@@ -34,7 +31,7 @@ def bucket_worker(given: dict[str, Any]) -> None:
         steps = count(1)
 
         def allreduce(buckets: Any = buckets, steps: Any = steps) -> None:
-            engine.wait(buckets.submit(0, next(steps), SUM, _FULL, note))
+            engine.wait(buckets.submit(0, next(steps), SUM, FULL, note))
 
         array = buckets.arrays[0]
         series[name] = harness.time_allreduces(

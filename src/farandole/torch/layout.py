@@ -1,0 +1,159 @@
+"""Where each gradient lies in the buckets, and how far the current step has filled them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
+from farandole.engine.engine import Engine
+from farandole.engine.handle import Handle
+from farandole.engine.plan import Plan
+from farandole.torch.tensors import view_of
+from farandole.transport.reduction import Reduction
+
+
+class Layout:
+    """One plan with its memory, and where the current step stands in it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        plan: Plan,
+        parameters: Sequence[torch.nn.Parameter],
+        how: Reduction,
+    ) -> None:
+        self.plan = plan
+        self._how = how
+        note_bytes = max(-(-len(members) // 8) for members in plan.members)
+        self._note_bytes = note_bytes
+        device = parameters[next(iter(plan.places))].device
+        self.buckets: BucketSet = open_buckets(
+            engine, name, plan.shapes, note_bytes, device=device.type
+        )
+        flats = [
+            view_of(array, dtype)
+            for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
+        ]
+        self._views = {
+            index: _view_like(flats[place.bucket], place.offset, parameters[index])
+            for index, place in plan.places.items()
+        }
+        self._step = 1
+        self._handles: list[Handle | None] = [None] * len(plan.members)
+        self._arrived: list[set[int]] = [set() for _ in plan.members]
+        self._last = len(plan.members) - 1
+
+    def take(self, index: int, parameter: torch.Tensor) -> bool:
+        """Put a gradient into its bucket; return whether that filled and submitted it."""
+        place = self.plan.places.get(index)
+        gradient = parameter.grad
+        if place is None or gradient is None or gradient.is_sparse:
+            return False
+        view = self._views[index]
+        if gradient is not view:
+            _write(view, gradient)
+            parameter.grad = view
+        arrived = self._arrived[place.bucket]
+        arrived.add(index)
+        if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
+            return False
+        self._submit(place.bucket, FULL)
+        return True
+
+    def forget(self) -> bool:
+        """Begin this step anew, unless a bucket is on its way; return whether that was done."""
+        if any(handle is not None for handle in self._handles):
+            return False
+        for arrived in self._arrived:
+            arrived.clear()
+        return True
+
+    def submitted(self, index: int) -> bool:
+        """Say whether a parameter's bucket is on its way."""
+        place = self.plan.places.get(index)
+        return place is not None and self._handles[place.bucket] is not None
+
+    def submit_rest(
+        self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
+    ) -> None:
+        """Submit the buckets that were not full; missing gradients count as zero.
+
+        Those of `sparse` take part, but do not count as present: unless a peer has a dense one
+        they stay as they are.
+        """
+        for bucket, handle in enumerate(self._handles):
+            if handle is not None:
+                continue
+            arrived = self._arrived[bucket]
+            arrived.clear()
+            for index in self.plan.members[bucket]:
+                gradient, view = parameters[index].grad, self._views[index]
+                if gradient is None:
+                    view.zero_()
+                    continue
+                if gradient is not view:
+                    _write(view, gradient)
+                if index not in sparse:
+                    parameters[index].grad = view
+                    arrived.add(index)
+            full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
+            self._submit(bucket, full | (flags if bucket == self._last else 0))
+
+    def finish(
+        self, parameters: Sequence[torch.nn.Parameter], engine: Engine
+    ) -> tuple[int, ...] | None:
+        """Wait for all buckets and point gradients at the results.
+
+        Returns:
+            None, or the members of the last bucket if a rank wants another plan: these were not
+            reduced.
+        """
+        left_out = None
+        for bucket, handle in enumerate(self._handles):
+            assert handle is not None
+            answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
+            if any(flags & REPLAN for flags, _ in answers):
+                left_out = self.plan.members[bucket]
+            elif all(flags & FULL for flags, _ in answers):
+                for index in self.plan.members[bucket]:
+                    parameters[index].grad = self._views[index]
+            else:
+                present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
+                for position, index in enumerate(self.plan.members[bucket]):
+                    if present[position]:
+                        parameters[index].grad = self._views[index]
+        self._step += 1
+        self._handles = [None] * len(self._handles)
+        for arrived in self._arrived:
+            arrived.clear()
+        return left_out
+
+    def _submit(self, bucket: int, flags: int) -> None:
+        members = self.plan.members[bucket]
+        bits = np.zeros(self._note_bytes * 8, np.uint8)
+        if not flags & FULL:
+            bits[[i for i, index in enumerate(members) if index in self._arrived[bucket]]] = 1
+        else:
+            bits[: len(members)] = 1
+        note = np.packbits(bits)
+        self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
+
+
+def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:
+    # A gradient has a history of its own after backward(create_graph=True).
+    if gradient.requires_grad:
+        gradient = gradient.detach()
+    view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+
+
+def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a stretch of a bucket, shaped and laid out in memory like its parameter."""
+    stretch = flat[offset : offset + parameter.numel()]
+    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+        return stretch.as_strided(parameter.shape, parameter.stride())
+    return stretch.view(parameter.shape)
