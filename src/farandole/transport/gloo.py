@@ -28,6 +28,9 @@ WINDOW_BYTES = 8 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
 _TIMEOUT = timedelta(days=1)
 _BLAME_TIMEOUT_S = 2.0
+# A peer that has done its part may hang up while its last bytes are still on their way here; if
+# they are not, Gloo says so itself.
+_GRACE_S = 1.0
 
 
 class GlooTransport:
@@ -63,6 +66,7 @@ class GlooTransport:
         options._timeout = _TIMEOUT
         options._threads = 1
         self._group = gloo(self._store, rank, size, options)
+        self._missed_at = 0.0
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Everybody gets its share of all inputs, folds it, and passes the result on."""
@@ -122,8 +126,11 @@ class GlooTransport:
             yield from self._run(self._all_to_all, target.data, source.data, receives, sends)
 
     def check_peers(self) -> None:
-        """Raise PeerDiedError if a control connection is lost."""
-        self._wire.check_peers()
+        """Raise PeerDiedError if a peer is lost, and not only done before this rank."""
+        if self._wire.loss:
+            self._missed_at = self._missed_at or time.monotonic()
+            if time.monotonic() - self._missed_at > _GRACE_S:
+                self._wire.check_peers()
 
     def close(self) -> None:
         """Hang up."""
