@@ -1,0 +1,132 @@
+"""init() and shutdown(), again and again, leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import farandole.torch as hvd
+from farandole.engine import context
+from farandole.errors import NotInitializedError
+from farandole.testing import FakeWorld, Member, Nursery
+
+
+def test_nothing_works_before_init() -> None:
+    assert not hvd.is_initialized()
+    with pytest.raises(NotInitializedError, match=r"hvd\.init\(\)"):
+        hvd.rank()
+    hvd.shutdown()
+
+
+def test_one_worker_by_itself() -> None:
+    hvd.init()
+    hvd.init()
+    try:
+        assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (0, 1, 0, 1)
+        assert (hvd.cross_rank(), hvd.cross_size()) == (0, 1)
+    finally:
+        hvd.shutdown()
+    assert not hvd.is_initialized()
+
+
+def train_a_little(member: Member) -> None:
+    """Everything that opens something: operations, the progress thread, gradient buckets."""
+    import torch
+
+    hvd.init()
+    assert (hvd.rank(), hvd.size()) == (member.rank, member.size)
+    for _ in range(2):
+        assert hvd.allreduce(torch.ones(3), op=hvd.Sum, name="x").tolist() == [member.size] * 3
+    handle = hvd.allreduce_async(torch.ones(3), name="y")
+    hvd.synchronize(handle)
+    model = torch.nn.Linear(100, 10)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        model(torch.ones(2, 100)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    hvd.shutdown()
+
+
+def open_and_forget(member: Member) -> None:
+    """One rank leaves operations behind; the next round counts unnamed ones alike all the same."""
+    import torch
+
+    hvd.init()
+    if member.rank == 0:
+        hvd.allreduce_async(torch.ones(3))
+        hvd.allreduce_async(torch.ones(100_000), name="forgotten")
+    member.exchange(b"")
+    hvd.shutdown()
+    hvd.init()
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [member.size] * 3
+    hvd.shutdown()
+
+
+def belongings() -> dict[str, int]:
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - no paths are needed
+        "threads": len(os.listdir("/proc/self/task")),  # noqa: PTH208
+        "python threads": threading.active_count(),
+        "mappings": sum("memfd:farandole" in line for line in maps),
+    }
+
+
+def rounds(member: Member, count: int, one: Callable[[Member], None]) -> Any:
+    # The first ones open what stays: the board, gloo's static tables, torch's pools.
+    for _ in range(3):
+        one(member)
+    before = belongings()
+    for _ in range(count):
+        one(member)
+    return before, belongings()
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("transport", "count"), [("shm", 100), ("gloo", 30)])
+def test_rounds_of_init_and_shutdown_leak_nothing(
+    nursery: Nursery, transport: str, count: int
+) -> None:
+    with FakeWorld(2, transport=transport, nursery=nursery) as world:
+        for before, after in world.run(rounds, count, train_a_little, timeout_s=100):
+            assert after == before
+
+
+@pytest.mark.ranks
+def test_forgotten_operations_do_not_disturb_the_next_round(nursery: Nursery) -> None:
+    with FakeWorld(2, nursery=nursery) as world:
+        for before, after in world.run(rounds, 5, open_and_forget):
+            assert after == before
+
+
+@pytest.mark.ranks
+def test_a_forked_child_does_not_act_for_its_parent(nursery: Nursery) -> None:
+    def fork(member: Member) -> Any:
+        import torch
+
+        hvd.init()
+        hvd.allreduce(torch.ones(1), name="x")
+        pid = os.fork()
+        if pid == 0:
+            hvd.shutdown()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return hvd.allreduce(torch.ones(1), name="x", op=hvd.Sum).item()
+
+    with FakeWorld(2, nursery=nursery) as world:
+        assert world.run(fork) == [2.0, 2.0]
+
+
+def test_the_context_is_gone_after_shutdown() -> None:
+    hvd.init()
+    hvd.shutdown()
+    with pytest.raises(NotInitializedError):
+        context.current()
