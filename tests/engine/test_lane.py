@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import pytest
+
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
+from farandole.errors import CollectiveError
 
 
 def operation(log: list[str], name: str, waits: int) -> Generator[bool, None, str]:
@@ -82,3 +85,17 @@ def test_giving_up_fails_everything() -> None:
     assert [handle.error for handle in handles] == [error, error]
     assert closed == [True, True]
     assert not free.busy
+
+
+def test_an_interrupted_operation_does_not_look_done() -> None:
+    def interrupted() -> Generator[bool, None, Any]:
+        yield False
+        raise KeyboardInterrupt
+
+    ordered, handle = lane(in_order=True), Handle()
+    ordered.start(interrupted(), handle)
+    ordered.advance()
+    with pytest.raises(KeyboardInterrupt):
+        ordered.advance()
+    ordered.advance()
+    assert isinstance(handle.error, CollectiveError)

@@ -122,3 +122,24 @@ def test_the_error_of_an_operation_is_raised_where_it_is_waited_for() -> None:
     handle.fail(ValueError("x"))
     with pytest.raises(ValueError, match="x"):
         loop.result(handle)
+
+
+def test_who_polls_hears_of_a_dead_peer() -> None:
+    loop, never = Loop(), Counting(-1, dead)
+    loop.add(never)
+
+    def polled() -> bool:
+        try:
+            return loop.poll(never.handle)
+        except PeerDiedError:
+            return True
+
+    eventually(polled)
+    assert not never.handle.done
+
+
+def test_polling_helps_on() -> None:
+    loop, lane = Loop(), Counting(3)
+    loop.add(lane)
+    assert not loop.poll(lane.handle)
+    eventually(lambda: loop.poll(lane.handle))

@@ -66,6 +66,10 @@ class Engine:
         """Wait for a submitted operation; return its result or raise its error."""
         return self.loop.result(handle)
 
+    def poll(self, handle: Handle) -> bool:
+        """Say whether an operation is done; False at least once."""
+        return self.loop.poll(handle)
+
     def unique_name(self, prefix: str, key: str) -> str:
         """Return a short name for `key`, another one each time; ranks that ask alike get alike."""
         digest = hashlib.blake2b(key.encode(), digest_size=6).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from farandole.engine.handle import Handle
+from farandole.errors import CollectiveError
 
 Running = Generator[bool, None, Any]
 
@@ -67,4 +68,9 @@ class Lane:
         except Exception as error:
             for handle in handles:
                 handle.fail(error)
+        except BaseException:
+            # Ctrl-C ends the generator, which must not look as if it had done its work.
+            for handle in handles:
+                handle.fail(CollectiveError("This operation was interrupted on this rank."))
+            raise
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +22,8 @@ _TICK_S = 0.0005
 _IDLE_TICKS = 200
 # Looks at what is waited for, before anything else is: a peer in step is some microseconds away.
 _EARLY_LOOKS = 20
+# How often somebody who polls looks for dead peers.
+_PEER_CHECK_S = 0.1
 
 
 class Advancing(Protocol):
@@ -47,6 +50,7 @@ class Loop:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._peers_checked_s = time.monotonic()
         self.crowded = crowded
 
     def add(self, lane: Advancing) -> None:
@@ -85,6 +89,20 @@ class Loop:
                 backoff.reset()
             elif backoff.pause():
                 self._check_peers(done)
+
+    def poll(self, handle: Handle) -> bool:
+        """Say whether an operation is done, helping it on; False the first time.
+
+        Who polls until it is done would never hear of a peer that died, were it not looked for.
+        """
+        if handle.poll():
+            return True
+        self.advance()
+        now_s = time.monotonic()
+        if now_s - self._peers_checked_s > _PEER_CHECK_S:
+            self._peers_checked_s = now_s
+            self._check_peers(handle.check)
+        return False
 
     def result(self, handle: Handle) -> object:
         """Wait for an operation; return its result or raise its error."""

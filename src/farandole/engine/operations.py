@@ -129,17 +129,6 @@ class Reducescatter:
         return transport.reducescatter(self._source, self._target, self._counts, self._how)
 
 
-class Barrier:
-    """Wait until everybody is here: the agreement alone does that."""
-
-    signature = Signature("barrier", "uint8", ())
-    extra = None
-
-    def steps(self, transport: Transport, extras: list[Any]) -> Steps:
-        """Move nothing."""
-        yield from ()
-
-
 def fused_allreduce(operations: Sequence[Allreduce], transport: Transport) -> Steps:
     """Run several small all-reduces of one type and reduction as one."""
     import numpy as np

@@ -12,7 +12,6 @@ from farandole.engine.operations import (
     Allgather,
     Allreduce,
     Alltoall,
-    Barrier,
     Broadcast,
     Operation,
     Reducescatter,
@@ -198,7 +197,9 @@ def alltoall_async(
 
 def barrier() -> None:
     """Wait until every rank is here."""
-    _blocking("barrier", None, Barrier())
+    # An all-reduce of one byte is one, and after the first time it takes no message.
+    token = torch.zeros(1, dtype=torch.uint8)
+    _blocking("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0))
 
 
 def reduction_of(
@@ -214,7 +215,7 @@ def reduction_of(
         raise UsageError(
             f"op={op!r} is not a reduction here. Use hvd.Average, Sum, Min, Max or Product."
         )
-    return Reduction(op=_OPS[op], prescale=prescale, postscale=postscale)
+    return Reduction(op=_OPS[op], prescale=float(prescale), postscale=float(postscale))
 
 
 def check_root(root: int) -> None:

@@ -59,7 +59,7 @@ class HandleTable:
     def poll(self, number: int) -> bool:
         """Say whether an operation is done; False at least once."""
         entry = self._open.get(number)
-        return entry is None or entry.handle.poll()
+        return entry is None or self._current_engine().poll(entry.handle)
 
     def synchronize(self, number: int) -> Any:
         """Wait for an operation; return its result or raise its error."""

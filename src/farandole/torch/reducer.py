@@ -251,7 +251,8 @@ class GradientReducer:
             "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
         }
         everyone = [
-            json.loads(answer) for answer in self._engine.exchange(json.dumps(said).encode())
+            json.loads(answer)
+            for answer in self._engine.exchange(json.dumps(said).encode(), f"{self._prefix}.plan")
         ]
         for rank, answer in enumerate(everyone):
             if answer["parameters"] != everyone[0]["parameters"]:

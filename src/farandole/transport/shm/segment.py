@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ class Segment:
     def create(cls, nbytes: int) -> Segment:
         """Make a segment whose memory is really there: running out is an error now, not a signal
         at the first touch."""
+        available = _available_bytes()
+        if nbytes > available:
+            # The kernel would promise it, and then end some process to keep that promise.
+            raise SegmentError(
+                f"No shared memory: {nbytes / 1e6:.1f} MB were asked for, and "
+                f"{available / 1e6:.1f} MB are free."
+            )
         fd = -1
         try:
             fd = os.memfd_create("farandole", os.MFD_CLOEXEC)
@@ -87,3 +95,14 @@ def _close(fd: int) -> None:
 def round_up(nbytes: int, unit: int = LINE_BYTES) -> int:
     """Return the next multiple of `unit`."""
     return -(-nbytes // unit) * unit
+
+
+def _available_bytes() -> float:
+    try:
+        with Path("/proc/meminfo").open() as facts:
+            for line in facts:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return float("inf")
