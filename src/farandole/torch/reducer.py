@@ -63,6 +63,8 @@ class GradientReducer:
         self._engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
+        # By number and not by names: models that differ must meet there to find it out.
+        self._meeting = engine.unique_name("optimizer", "")
         self._passes = passes
         self._layout: Layout | None = None
         self._plans = 0
@@ -252,7 +254,7 @@ class GradientReducer:
         }
         everyone = [
             json.loads(answer)
-            for answer in self._engine.exchange(json.dumps(said).encode(), f"{self._prefix}.plan")
+            for answer in self._engine.exchange(json.dumps(said).encode(), self._meeting)
         ]
         for rank, answer in enumerate(everyone):
             if answer["parameters"] != everyone[0]["parameters"]:
