@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 import warnings
 import weakref
@@ -719,6 +720,23 @@ def check_gradients_with_a_history_of_their_own() -> None:
             with optimizer.skip_synchronize():
                 optimizer.step()
         same_everywhere(model)
+
+
+@checks
+def check_overlap_with_backward() -> None:
+    for setting in ("on", "off", "auto"):
+        hvd.shutdown()
+        os.environ["FARANDOLE_OVERLAP"] = setting
+        try:
+            hvd.init()
+        finally:
+            del os.environ["FARANDOLE_OVERLAP"]
+        with small_buckets():
+            model = mlp()
+            optimizer = sgd(model)
+            # Long enough for "auto" to try both and to decide.
+            for step in range(30):
+                train_step(model, optimizer, squares(step))
 
 
 @checks
