@@ -18,8 +18,6 @@ from farandole.transport.waiting import Backoff, sharpen_sleep
 # How often the thread looks while nobody waits: often enough for peers, seldom enough for the
 # training thread, from which each look takes the interpreter for some 10 us.
 _TICK_S = 0.0005
-# A wait that takes longer than a tick is somebody's job already; so is one just submitted.
-_IDLE_TICKS = 200
 # Looks at what is waited for, before anything else is: a peer in step is some microseconds away.
 _EARLY_LOOKS = 20
 # How often somebody who polls looks for dead peers.
@@ -127,15 +125,15 @@ class Loop:
         while not self._stopping:
             self._wanted.wait()
             self._wanted.clear()
-            ticks = 0
-            while ticks < _IDLE_TICKS and not self._stopping:
+            # Parked again at once: on a virtual machine every wake-up takes tens of microseconds
+            # from the training thread.
+            while any(lane.busy for lane in self._lanes) and not self._stopping:
                 idle.wait(_TICK_S)
                 try:
                     self.advance()
                 except FarandoleError:
                     # Whoever waits next meets it too, and can say so.
                     break
-                ticks = 0 if any(lane.busy for lane in self._lanes) else ticks + 1
 
     def _advance_all(self) -> bool:
         moved = False

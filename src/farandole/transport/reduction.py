@@ -70,7 +70,7 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
 
     Args:
         sources: one flat array per rank, all of one length, in the storage type of `dtype`.
-        targets: one or two arrays of that length; each may be one of the sources.
+        targets: arrays of that length; each may be one of the sources.
         dtype: the element type, a key of STORAGE.
         how: the reduction.
     """

@@ -12,7 +12,7 @@ import sys
 import time
 
 SPINS = 60
-YIELDS = 60
+YIELDS = 300
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 500e-6
 

@@ -1,11 +1,13 @@
 """Gradient buckets in shared memory: written where they are reduced, nothing is copied in.
 
-Rank r folds the r-th chunk of everybody's bucket into its own, then everybody copies the other
-chunks from those who folded them. Words per bucket and rank carry the step's number:
+Rank r folds the r-th chunk of everybody's bucket and writes the result into everybody's, while it
+is still in its cache. Words per bucket and rank carry the step's number:
 
-    ready    my gradients are in the bucket (with flags; the note says more),
-    reduced  my chunk holds the result,
-    read     I have copied what I need: the owner may write again (clip, unscale, the next step).
+    ready    my gradients are in the bucket (with flags; the note says more): peers may write to it,
+    reduced  I have written my chunk into all buckets.
+
+When all have reduced, nobody touches my bucket any more before I say ready again: it may be
+clipped, unscaled or filled by the next step.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from farandole.transport.shm.segment import LINE_BYTES, round_up
 REGION = "buckets"
 
 _FLAG_BITS = 8
-_WORDS = ("ready", "reduced", "read")
+_WORDS = ("ready", "reduced")
 
 
 class SharedBuckets:
@@ -61,7 +63,7 @@ class SharedBuckets:
             for r in ranks
         ]
         self.arrays: list[Array] = self._data[rank]
-        self._ready, self._reduced, self._read = (
+        self._ready, self._reduced = (
             [
                 [
                     fabric.words(r, REGION, (kind * len(shapes) + k) * LINE_BYTES, 1)
@@ -95,21 +97,13 @@ class SharedBuckets:
         yield from _until(self._ready, peers, bucket, step << _FLAG_BITS)
         said = [self._ready[r][bucket][0] & ((1 << _FLAG_BITS) - 1) for r in range(self._size)]
         answers = [(said[r], self._notes[r][bucket].copy()) for r in range(self._size)]
-        odd = any(value & 1 for value in said)
-        if not odd:
+        if not any(value & 1 for value in said):
             low, high = self._chunk(bucket, rank)
             if low < high:
-                mine = self.arrays[bucket][low:high]
-                parts = [data[bucket][low:high] for data in self._data]
-                fold(parts, [mine], self._shapes[bucket][1], how)
+                chunks = [data[bucket][low:high] for data in self._data]
+                fold(chunks, chunks, self._shapes[bucket][1], how)
         self._reduced[rank][bucket][0] = step
-        for peer in peers:
-            yield from _until(self._reduced, [peer], bucket, step)
-            low, high = self._chunk(bucket, peer)
-            if low < high and not odd:
-                self.arrays[bucket][low:high] = self._data[peer][bucket][low:high]
-        self._read[rank][bucket][0] = step
-        yield from _until(self._read, peers, bucket, step)
+        yield from _until(self._reduced, peers, bucket, step)
         return answers
 
     def check_peers(self) -> None:

@@ -19,8 +19,10 @@ from farandole.transport.reduction import Array, Reduction, fold
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.segment import LINE_BYTES
 
+# The three stages of an all-reduce work on three windows at once; the fourth gives slack.
 SLOTS = 4
-SLOT_BYTES = 256 * 1024
+# Measured with 44.7 MB and 2 ranks on 2 cores: 256 KB 17 ms, 512 KB 11 ms, 1 MB 10 ms, 2 MB 16 ms.
+SLOT_BYTES = 1024 * 1024
 REGION = "slots"
 
 _HEADER_BYTES = 3 * LINE_BYTES
