@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import traceback
 import warnings
@@ -17,7 +18,7 @@ from farandole.testing import FakeWorld, Member, Nursery
 Check = Callable[[], Any]
 
 # A check that hangs ends its world after this, with the stacks of all ranks.
-_HANG_S = 60.0
+_HANG_S = 100.0
 
 
 class Checks:
@@ -98,8 +99,9 @@ def raises(kind: type[BaseException], *words: str) -> Iterator[None]:
 def _call(_: Member, check: Check) -> Any:
     import farandole.torch as hvd
 
-    hvd.init()
+    faulthandler.dump_traceback_later(_HANG_S / 2)
     try:
+        hvd.init()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return check()
@@ -107,3 +109,5 @@ def _call(_: Member, check: Check) -> Any:
         # Said here, too, in case the other ranks hang because of it.
         traceback.print_exc(file=sys.stderr)
         raise
+    finally:
+        faulthandler.cancel_dump_traceback_later()
