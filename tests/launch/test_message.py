@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from farandole.launch.message import failure_lines, notes, start_line
@@ -64,3 +66,9 @@ def test_settings_that_are_not_followed_are_named() -> None:
     assert notes({}) == notes({"MASTER_ADDR": "localhost"}) == []
     (line,) = notes({"MASTER_ADDR": "10.0.0.1"})
     assert "MASTER_ADDR=10.0.0.1 is not used" in line
+
+
+def test_a_python_without_farandole_is_explained() -> None:
+    verdict = Verdict(kind="failed", exit_code=1, rank=0, code=1)
+    lines = failure_lines(verdict, last_lines=["ModuleNotFoundError: No module named 'farandole'"])
+    assert sys.executable in lines[-1]

@@ -68,6 +68,11 @@ def failure_lines(
     if shown:
         lines.append(f"farandole: the last lines of rank {verdict.rank}:")
         lines += [f"    {line}" for line in shown]
+    if any("No module named 'farandole'" in line for line in shown):
+        lines.append(
+            "farandole: the Python that this command found has no farandole; the one that has is "
+            f"{sys.executable}. Activate its environment, or give the script without `python`."
+        )
     return lines
 
 
