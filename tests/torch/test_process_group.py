@@ -19,6 +19,7 @@ def _train(backend: str) -> dict[str, Any]:
     from torch.nn.parallel import DistributedDataParallel
 
     import farandole.torch  # noqa: F401 (makes the backend known)
+    from farandole.transport.gloo import let_gloo_settle
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -48,6 +49,7 @@ def _train(backend: str) -> dict[str, Any]:
         for _ in range(2 + rank):
             model(torch.ones(4, 12), True).sum().backward()
     weights["join"] = "done"
+    let_gloo_settle()
     dist.destroy_process_group()
     return weights
 

@@ -97,9 +97,12 @@ def _time_ddp(hvd: Any, device: str) -> float:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    from farandole.transport.gloo import let_gloo_settle
+
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     model = DistributedDataParallel(_model(device, torch.float32))
     step_ms = _median_step_ms(model, torch.optim.SGD(model.parameters(), 0.01), device)
+    let_gloo_settle()
     dist.destroy_process_group()
     return step_ms
 

@@ -123,14 +123,14 @@ def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = No
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """Return all ranks' tensors one behind the other; first dimensions may differ."""
-    operation, result = _allgather(tensor)
+    operation, result = allgather_operation(tensor)
     _blocking("allgather", name, operation)
     return result()
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None) -> int:
     """Begin an allgather."""
-    operation, result = _allgather(tensor)
+    operation, result = allgather_operation(tensor)
     return _async("allgather", name, operation, result)
 
 
@@ -225,34 +225,20 @@ def check_root(root: int) -> None:
         raise UsageError(f"root_rank={root} is not a rank: there are {size}, from 0 to {size - 1}.")
 
 
-def _allreduce(
-    source: torch.Tensor,
-    target: torch.Tensor,
-    average: bool | None,
-    op: int | None,
-    prescale: float,
-    postscale: float,
-) -> Allreduce:
-    how = reduction_of(average, op, prescale, postscale)
+def allreduce_operation(source: torch.Tensor, target: torch.Tensor, how: Reduction) -> Allreduce:
+    """Describe an all-reduce from one tensor into another, or in place."""
     buffer = buffer_of(source)
     _check_arithmetic(buffer, how)
     signature = Signature.reducing(
         "allreduce", buffer.dtype, tuple(source.shape), how, device_of(source)
     )
-    into = buffer if source is target else buffer_of(target)
-    return Allreduce(signature, buffer, into, how)
+    return Allreduce(signature, buffer, buffer if source is target else buffer_of(target), how)
 
 
-def _broadcast(source: torch.Tensor, target: torch.Tensor, root: int) -> Broadcast:
-    check_root(root)
-    buffer = buffer_of(source)
-    signature = Signature(
-        "broadcast", buffer.dtype, tuple(source.shape), root=root, device=device_of(source)
-    )
-    return Broadcast(signature, buffer, buffer if source is target else buffer_of(target))
-
-
-def _allgather(tensor: torch.Tensor) -> tuple[Allgather, Callable[[], torch.Tensor]]:
+def allgather_operation(
+    tensor: torch.Tensor,
+) -> tuple[Allgather, Callable[[], torch.Tensor]]:
+    """Describe an all-gather; the second value returns its result once it is done."""
     _check_rows(tensor, "allgather")
     made: list[torch.Tensor] = []
 
@@ -263,6 +249,26 @@ def _allgather(tensor: torch.Tensor) -> tuple[Allgather, Callable[[], torch.Tens
     buffer = buffer_of(tensor)
     signature = Signature("allgather", buffer.dtype, tuple(tensor.shape), device=device_of(tensor))
     return Allgather(signature, buffer, allocate), lambda: made[0]
+
+
+def _allreduce(
+    source: torch.Tensor,
+    target: torch.Tensor,
+    average: bool | None,
+    op: int | None,
+    prescale: float,
+    postscale: float,
+) -> Allreduce:
+    return allreduce_operation(source, target, reduction_of(average, op, prescale, postscale))
+
+
+def _broadcast(source: torch.Tensor, target: torch.Tensor, root: int) -> Broadcast:
+    check_root(root)
+    buffer = buffer_of(source)
+    signature = Signature(
+        "broadcast", buffer.dtype, tuple(source.shape), root=root, device=device_of(source)
+    )
+    return Broadcast(signature, buffer, buffer if source is target else buffer_of(target))
 
 
 def _reducescatter(

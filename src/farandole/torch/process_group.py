@@ -21,7 +21,7 @@ from farandole.engine.lane import Lane
 from farandole.engine.loop import Loop, process_loop
 from farandole.errors import UsageError
 from farandole.torch.tensors import TYPE_NAMES, buffer_of
-from farandole.transport.gloo import LOOPBACK
+from farandole.transport.gloo import LOOPBACK, let_gloo_settle
 from farandole.transport.protocol import Buffer, Steps
 from farandole.transport.reduction import Reduction
 from farandole.transport.shm import slots
@@ -112,6 +112,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
             self._open = False
             self._loop.remove(self._lane)
             self._fabric.close()
+            let_gloo_settle()
             self._gloo.shutdown()
 
     def abort(self) -> None:

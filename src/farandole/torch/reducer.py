@@ -23,14 +23,13 @@ import torch
 from farandole.engine.buckets import REPLAN, BucketSet
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
-from farandole.engine.operations import Allreduce
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
-from farandole.engine.signature import Signature
 from farandole.errors import MismatchError
 from farandole.torch import sparse
+from farandole.torch.collectives import allreduce_operation
 from farandole.torch.layout import Layout
-from farandole.torch.tensors import TYPE_NAMES, buffer_of
+from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
 
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
@@ -264,10 +263,7 @@ class GradientReducer:
         return everyone
 
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
-        buffer = buffer_of(gradient)
-        shape, device = tuple(gradient.shape), gradient.device.type
-        signature = Signature.reducing("allreduce", buffer.dtype, shape, self._how, device)
-        operation = Allreduce(signature, buffer, buffer, self._how)
+        operation = allreduce_operation(gradient, gradient, self._how)
         return self._engine.submit(f"{self._prefix}.{self._names[index]}", operation)
 
     def _reduce_sparse(self, indices: Sequence[int]) -> None:

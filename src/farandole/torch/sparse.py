@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from farandole.engine.engine import Engine
-from farandole.engine.operations import Allgather
-from farandole.engine.signature import Signature
 from farandole.errors import UsageError
-from farandole.torch.tensors import buffer_of
-from farandole.transport.protocol import Buffer
+from farandole.torch.collectives import allgather_operation
 from farandole.transport.reduction import Reduction
 
 
@@ -46,13 +41,6 @@ def reduce_gradient(
 
 
 def _gather(engine: Engine, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    made: list[torch.Tensor] = []
-
-    def allocate(rows: Sequence[int]) -> Buffer:
-        made.append(tensor.new_empty((sum(rows), *tensor.shape[1:])))
-        return buffer_of(made[0])
-
-    buffer = buffer_of(tensor.detach())
-    signature = Signature("allgather", buffer.dtype, tuple(tensor.shape), device=tensor.device.type)
-    engine.run(name, Allgather(signature, buffer, allocate))
-    return made[0]
+    operation, result = allgather_operation(tensor)
+    engine.run(name, operation)
+    return result()

@@ -26,6 +26,7 @@ WINDOW_BYTES = 8 * 1024 * 1024
 """Bytes moved at a time: bounds the memory taken besides the tensors themselves."""
 
 LOOPBACK = "127.0.0.1"
+_SETTLE_MS = 50
 _TIMEOUT = timedelta(days=1)
 _BLAME_TIMEOUT_S = 2.0
 # A peer that has done its part may hang up while its last bytes are still on their way here; if
@@ -134,6 +135,7 @@ class GlooTransport:
 
     def close(self) -> None:
         """Hang up."""
+        let_gloo_settle()
         with contextlib.suppress(RuntimeError):
             self._group.shutdown()
         self._wire.close()
@@ -175,6 +177,16 @@ class GlooTransport:
         options.rootRank = root
         options.rootTensor = 0
         return self._group.broadcast([_bytes(data)], options)
+
+
+def let_gloo_settle() -> None:
+    """Give Gloo's threads time to let go of their last operations.
+
+    They need the interpreter for that (seen in torch 2.13 after DDP's backward), and the destructor
+    of a process group waits for them without letting go of it: a deadlock, unless they are done.
+    """
+    for _ in range(_SETTLE_MS):
+        time.sleep(0.001)
 
 
 def open_store(rank: int, size: int, exchange: Exchange, address: str) -> Any:
