@@ -78,9 +78,12 @@ class Loop:
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Advance everything until `done()`."""
-        for _ in range(1 if self.crowded else _EARLY_LOOKS):
+        for _ in range(_EARLY_LOOKS):
             if done():
                 return
+            if self.crowded:
+                # The peer that is waited for may need this very core.
+                os.sched_yield()
         backoff = Backoff(crowded=self.crowded)
         while not done():
             if self.advance():
