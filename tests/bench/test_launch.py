@@ -153,7 +153,7 @@ def test_memory_of_the_largest_rank_with_libraries_apart() -> None:
 def test_a_launch_inherits_no_world_and_no_python_path() -> None:
     around = {
         "PATH": "/bin",
-        "PYTHONPATH": "/work/src",
+        "PYTHONPATH": "/elsewhere/src",
         "FARANDOLE_RANK": "1",
         "FARANDOLE_TRANSPORT": "gloo",
         "OMPI_COMM_WORLD_RANK": "1",

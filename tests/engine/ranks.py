@@ -29,11 +29,11 @@ def open_transport(member: Member, name: str) -> Transport:
     return GlooTransport(member.rank, member.size, member.exchange)
 
 
-def open_engine(member: Member, name: str) -> None:
-    """Put an engine of its own loop into the rank's state."""
+def open_engine(member: Member, name: str, loop: Loop | None = None) -> None:
+    """Put an engine into the rank's state, on a loop of its own unless one is given."""
     warnings.simplefilter("error")
-    crowded = member.size > len(os.sched_getaffinity(0))
-    loop = Loop(crowded=crowded)
+    loop = loop or Loop()
+    loop.crowded = member.size > len(os.sched_getaffinity(0))
     member.state["engine"] = Engine(open_transport(member, name), loop, member.exchange)
 
 

@@ -1,4 +1,4 @@
-"""Random interleavings: gradient buckets and named operations, each rank in an order of its own.
+"""Random interleavings of buckets, named operations and process groups, in each rank's own order.
 
 Whatever the order and the pauses, nothing hangs and no sum is wrong. A failing round says its seed.
 """
@@ -6,9 +6,11 @@ Whatever the order and the pauses, nothing hangs and no sum is wrong. A failing 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from farandole.engine.buckets import open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
+from farandole.engine.loop import process_loop
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.reduction import Reduction
 from tests.engine.ranks import Array, close_engine, open_engine, summing
@@ -103,8 +106,30 @@ def bucket_tasks(member: Member, common: random.Random, number: int) -> list[Tas
     return tasks
 
 
-# Process groups join in here when there are any: a function that makes their tasks.
-KINDS = (named_tasks, bucket_tasks)
+def group_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
+    """Some all-reduces in each of two process groups, whose own order is the same on every rank."""
+    import torch
+
+    unit = member.size * (member.size + 1) / 2
+    tasks = []
+    for which, group in enumerate(member.state["groups"]):
+        counts = [common.choice(SMALL + LARGE) for _ in range(common.randint(1, 3))]
+        factor = common.randint(1, 100)
+        tensors = [torch.full((count,), float((member.rank + 1) * factor)) for count in counts]
+
+        def submit(group: Any = group, tensors: list[Any] = tensors) -> Handle:
+            works = [group.allreduce([tensor]) for tensor in tensors]
+            handle: Handle = works[-1]._handle
+            return handle
+
+        def check(_: Handle, tensors: list[Any] = tensors, wanted: float = unit * factor) -> bool:
+            return all(bool((tensor == wanted).all()) for tensor in tensors)
+
+        tasks.append(Task(submit, check, True, f"group {which}, {counts}"))
+    return tasks
+
+
+KINDS = (named_tasks, bucket_tasks, group_tasks)
 
 
 def play(member: Member, seed: int, rounds: int) -> list[str]:
@@ -155,13 +180,29 @@ def pause(own: random.Random) -> None:
         time.sleep(own.random() * LONGEST_PAUSE_S)
 
 
-def set_up(member: Member, transport: str) -> None:
-    open_engine(member, transport)
+def set_up(member: Member, transport: str, folder: str) -> None:
+    from torch.distributed import FileStore
+
+    from farandole.torch.process_group import ProcessGroup
+
+    # The process's loop, as under hvd.init(): who waits for a group drives the engine, too.
+    open_engine(member, transport, process_loop())
     engine = member.state["engine"]
     member.state["buckets"] = open_buckets(engine, "test", BUCKETS, note_bytes=4)
+    member.state["groups"] = [
+        ProcessGroup(
+            FileStore(f"{folder}/{which}", member.size),
+            member.rank,
+            member.size,
+            timedelta(seconds=60),
+        )
+        for which in range(2)
+    ]
 
 
 def tear_down(member: Member) -> None:
+    for group in member.state.pop("groups"):
+        group.shutdown()
     member.state.pop("buckets").close()
     close_engine(member)
 
@@ -169,8 +210,8 @@ def tear_down(member: Member) -> None:
 def played(
     nursery: Nursery, transport: str, size: int, seed: int, rounds: int, timeout_s: float
 ) -> list[Any]:
-    with FakeWorld(size, nursery=nursery) as world:
-        world.run(set_up, transport)
+    with tempfile.TemporaryDirectory() as folder, FakeWorld(size, nursery=nursery) as world:
+        world.run(set_up, transport, folder)
         wrong = world.run(play, seed, rounds, timeout_s=timeout_s)
         world.run(tear_down)
     return [line for lines in wrong for line in lines]
