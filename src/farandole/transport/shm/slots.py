@@ -22,7 +22,7 @@ from farandole.transport.shm.segment import LINE_BYTES
 # The three stages of an all-reduce work on three windows at once; the fourth gives slack.
 SLOTS = 4
 # A sweep by hand on a noisy machine (44.7 MB, 2 ranks on 2 cores, two medians each): 256 KB 17 and
-# 24 ms, 512 KB 10 and 13, 1 MB 9 and 11. Whether 512 KB is worse than 1 MB cannot be told from that.
+# 24 ms, 512 KB 10 and 13, 1 MB 9 and 11: it cannot tell 512 KB from 1 MB.
 SLOT_BYTES = 1024 * 1024
 REGION = "slots"
 
