@@ -22,12 +22,14 @@ def test_a_failure_counts_as_done() -> None:
 
 def test_a_probe_completes_it() -> None:
     answers = iter([False, True])
-    handle = Handle(lambda: next(answers))
+    handle = Handle()
+    handle.complete_by(lambda: next(answers))
     assert [handle.check(), handle.check()] == [False, True]
 
 
 def test_a_delegated_handle_is_not_probed() -> None:
-    handle = Handle(lambda: True)
+    handle = Handle()
+    handle.complete_by(lambda: True)
     handle.delegate()
     assert not handle.check()
 
@@ -39,7 +41,8 @@ def test_a_finished_handle_lets_go_of_its_operation() -> None:
 
     operation = Operation()
     gone = weakref.ref(operation)
-    handle = Handle(operation.probe)
+    handle = Handle()
+    handle.complete_by(operation.probe)
     del operation
     assert gone() is not None
     handle.finish()

@@ -11,17 +11,17 @@ class Handle:
 
     __slots__ = ("_polled", "_probe", "done", "error", "result")
 
-    def __init__(self, probe: Callable[[], bool] | None = None) -> None:
-        """Begin unfinished.
-
-        Args:
-            probe: for operations that nobody else completes: tries to, and says whether it could.
-        """
+    def __init__(self) -> None:
+        """Begin unfinished."""
         self.done = False
         self.error: Exception | None = None
         self.result: Any = None
-        self._probe = probe
+        self._probe: Callable[[], bool] | None = None
         self._polled = False
+
+    def complete_by(self, probe: Callable[[], bool]) -> None:
+        """Name what completes this if nobody else does: it tries, and says whether it could."""
+        self._probe = probe
 
     def finish(self, result: Any = None) -> None:
         """Mark as done."""

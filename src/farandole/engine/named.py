@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -19,10 +20,9 @@ from farandole.engine.lane import Lane
 from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
 from farandole.engine.signature import Signature, mismatch
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
-from farandole.transport.protocol import Buffer, Steps, Transport
+from farandole.transport.protocol import Steps, Transport
 from farandole.transport.reduction import fold
-from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard
-from farandole.transport.shm.segment import round_up
+from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place
 
 
 class DuplicateNameError(FarandoleError, ValueError):
@@ -35,7 +35,7 @@ class _Ticketed:
 
     number: int
     turn: int = 0
-    variants: dict[Signature, Ticket] = field(default_factory=dict)
+    variants: dict[Signature, Place] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class _Pending:
     name: str
     operation: Operation
     handle: Handle
-    ticket: Ticket | None = None
+    place: Place | None = None
     """Its place on the eager board; None when it goes through the coordinator."""
     turn: int = 0
 
@@ -88,24 +88,20 @@ class NamedLane:
         Needs no lock: no other thread touches an operation before it is pending.
         """
         known = self._ticketed.get(name)
-        if known is None or (ticket := known.variants.get(operation.signature)) is None:
+        if known is None or (place := known.variants.get(operation.signature)) is None:
             return None
-        self._refuse_duplicate(name)
-        assert isinstance(operation, Allreduce | Broadcast)
-        assert self._board is not None
-        known.turn += 1
-        pending = _Pending(name, operation, Handle(), ticket, known.turn)
-        pending.handle = Handle(lambda: self._complete_eagerly(pending))
-        source = operation.source.data
-        if operation.signature.root in (-1, self._transport.rank):
-            slot = self._board.slot(ticket.offset, round_up(max(source.nbytes, 1)), known.turn)
-            slot[: source.nbytes].view(source.dtype)[...] = source
+        if name in self._pending:
+            self._refuse_duplicate(name)
+        known.turn = turn = known.turn + 1
+        handle = Handle()
+        pending = _Pending(name, operation, handle, place, turn)
+        handle.complete_by(partial(self._complete_eagerly, pending))
         self._pending[name] = pending
-        self._board.submit(ticket.ticket, known.turn, ticket.variant)
-        if SLOW in self._board.variants(ticket.ticket, known.turn):
+        sends = operation.signature.root in (-1, self._transport.rank)
+        if place.submit(turn, operation.source.data if sends else None):  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
-        return pending.handle
+        return handle
 
     def submit(self, name: str, operation: Operation) -> Handle:
         """Submit through the coordinator; call with the loop's lock held."""
@@ -165,7 +161,7 @@ class NamedLane:
         for pending, ticket in zip(pendings, decision.tickets, strict=True):
             if ticket is not None:
                 known = self._ticketed.setdefault(pending.name, _Ticketed(ticket.ticket))
-                known.variants[pending.operation.signature] = ticket
+                known.variants[pending.operation.signature] = self._place(pending, ticket)
         try:
             steps = self._steps([pending.operation for pending in pendings], decision)
         except Exception as error:
@@ -187,20 +183,23 @@ class NamedLane:
 
     def _complete_eagerly(self, pending: _Pending) -> bool:
         """Finish an operation of the eager board if every rank has submitted it."""
-        ticket, operation, board = pending.ticket, pending.operation, self._board
-        if ticket is None:
+        place = pending.place
+        if place is None:
             # The progress thread has just sent it to the coordinator.
             return False
-        assert board is not None
-        complete = board.complete(ticket.ticket, pending.turn, ticket.variant)
+        complete = place.complete(pending.turn)
         if complete:
-            assert isinstance(operation, Allreduce | Broadcast)
-            self._take_results(operation, ticket, pending.turn, board)
+            slots = place.slots[pending.turn & 1]
+            operation = pending.operation
+            if isinstance(operation, Allreduce):
+                fold(slots, [operation.target.data], operation.target.dtype, operation.how)
+            elif isinstance(operation, Broadcast):
+                np.copyto(operation.target.data, slots[operation.signature.root])
             del self._pending[pending.name]
             pending.handle.finish()
             return True
         if complete is None:
-            variants = board.variants(ticket.ticket, pending.turn)
+            variants = place.variants(pending.turn)
             if SLOW not in variants:
                 del self._pending[pending.name]
                 signatures = self._signatures(pending.name)
@@ -209,35 +208,27 @@ class NamedLane:
                 return True
         return False
 
+    def _place(self, pending: _Pending, ticket: Ticket) -> Place:
+        assert self._board is not None
+        operation = pending.operation
+        assert isinstance(operation, Allreduce | Broadcast)
+        source = operation.source.data
+        return self._board.place(*ticket, source.nbytes, source.dtype)
+
     def _signatures(self, name: str) -> dict[int, Signature]:
         variants = self._ticketed[name].variants
-        return {ticket.variant: signature for signature, ticket in variants.items()}
-
-    @staticmethod
-    def _take_results(
-        operation: Allreduce | Broadcast, ticket: Ticket, turn: int, board: EagerBoard
-    ) -> None:
-        target: Buffer = operation.target
-        nbytes = target.nbytes
-        slots = [
-            slot[:nbytes].view(target.data.dtype)
-            for slot in board.slots(ticket.offset, round_up(max(nbytes, 1)), turn)
-        ]
-        if isinstance(operation, Broadcast):
-            np.copyto(target.data, slots[operation.signature.root])
-        else:
-            fold(slots, [target.data], target.dtype, operation.how)
+        return {place.variant: signature for signature, place in variants.items()}
 
     def _follow_detours(self) -> None:
         """Send to the coordinator what a peer has sent there instead of to the eager board."""
         for pending in list(self._pending.values()):
-            ticket = pending.ticket
-            if ticket is None or self._board is None:
+            place = pending.place
+            if place is None or self._board is None:
                 continue
-            if SLOW in self._board.variants(ticket.ticket, pending.turn):
-                pending.ticket = None
+            if SLOW in place.variants(pending.turn):
+                pending.place = None
                 pending.handle.delegate()
-                self._board.detour(ticket.ticket, pending.turn)
+                self._board.detour(place.ticket, pending.turn)
                 self._tell_coordinator(pending)
 
     def _refuse_duplicate(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -202,6 +203,7 @@ def barrier() -> None:
     _blocking("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0))
 
 
+@lru_cache(maxsize=256)
 def reduction_of(
     average: bool | None, op: int | None, prescale: float = 1.0, postscale: float = 1.0
 ) -> Reduction:
@@ -230,7 +232,7 @@ def allreduce_operation(source: torch.Tensor, target: torch.Tensor, how: Reducti
     buffer = buffer_of(source)
     _check_arithmetic(buffer, how)
     signature = Signature.reducing(
-        "allreduce", buffer.dtype, tuple(source.shape), how, device_of(source)
+        "allreduce", buffer.dtype, tuple(source.shape), how, device_of(buffer)
     )
     return Allreduce(signature, buffer, buffer if source is target else buffer_of(target), how)
 
@@ -247,7 +249,7 @@ def allgather_operation(
         return buffer_of(made[0])
 
     buffer = buffer_of(tensor)
-    signature = Signature("allgather", buffer.dtype, tuple(tensor.shape), device=device_of(tensor))
+    signature = Signature("allgather", buffer.dtype, tuple(tensor.shape), device=device_of(buffer))
     return Allgather(signature, buffer, allocate), lambda: made[0]
 
 
@@ -266,7 +268,7 @@ def _broadcast(source: torch.Tensor, target: torch.Tensor, root: int) -> Broadca
     check_root(root)
     buffer = buffer_of(source)
     signature = Signature(
-        "broadcast", buffer.dtype, tuple(source.shape), root=root, device=device_of(source)
+        "broadcast", buffer.dtype, tuple(source.shape), root=root, device=device_of(buffer)
     )
     return Broadcast(signature, buffer, buffer if source is target else buffer_of(target))
 
@@ -283,7 +285,7 @@ def _reducescatter(
     buffer = buffer_of(tensor)
     _check_arithmetic(buffer, how)
     signature = Signature.reducing(
-        "reducescatter", buffer.dtype, tuple(tensor.shape), how, device_of(tensor)
+        "reducescatter", buffer.dtype, tuple(tensor.shape), how, device_of(buffer)
     )
     return Reducescatter(signature, buffer, buffer_of(result), rows, how), result
 
@@ -301,7 +303,7 @@ def _alltoall(
         return buffer_of(made[0])
 
     buffer = buffer_of(tensor)
-    signature = Signature("alltoall", buffer.dtype, tuple(tensor.shape), device=device_of(tensor))
+    signature = Signature("alltoall", buffer.dtype, tuple(tensor.shape), device=device_of(buffer))
     operation = Alltoall(signature, buffer, _splits(tensor.shape[0], splits), allocate)
     return operation, lambda: (made[0], torch.tensor(received, dtype=torch.int32))
 

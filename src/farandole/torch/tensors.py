@@ -24,6 +24,7 @@ TYPE_NAMES = {
 }
 _TYPES = {name: dtype for dtype, name in TYPE_NAMES.items()}
 _HALF = (torch.float16, torch.bfloat16)
+_PLAIN_NAMES = {np.dtype(name): name for name in _TYPES if _TYPES[name] not in _HALF}
 
 
 def buffer_of(tensor: torch.Tensor) -> Buffer:
@@ -32,14 +33,21 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
     Raises:
         UsageError: a ValueError that says what about the tensor cannot be used.
     """
+    try:
+        # Torch answers for most tensors in one call, and refuses all that need a closer look.
+        array = tensor.numpy()
+        if array.flags.c_contiguous and (plain_name := _PLAIN_NAMES.get(array.dtype)):
+            return Buffer(array.reshape(-1), plain_name)
+    except (AttributeError, RuntimeError, TypeError):
+        pass
     check(tensor)
-    flat = tensor.detach().reshape(-1)
+    plain = tensor.detach()
     name = TYPE_NAMES[tensor.dtype]
     if tensor.is_cuda:
-        return Buffer(flat, name)
+        return Buffer(plain.reshape(-1), name)
     if tensor.dtype in _HALF:
-        return Buffer(flat.view(torch.int16).numpy().view(np.uint16), name)
-    return Buffer(flat.numpy(), name)
+        return Buffer(plain.view(torch.int16).numpy().view(np.uint16).reshape(-1), name)
+    return Buffer(plain.numpy().reshape(-1), name)
 
 
 def view_of(array: object, dtype: str) -> torch.Tensor:
@@ -52,9 +60,9 @@ def view_of(array: object, dtype: str) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def device_of(tensor: torch.Tensor) -> str:
-    """Return the kind of memory a tensor lies in, as signatures have it."""
-    return tensor.device.type
+def device_of(buffer: Buffer) -> str:
+    """Return the kind of memory a buffer lies in, as signatures have it."""
+    return "cpu" if isinstance(buffer.data, np.ndarray) else str(buffer.data.device.type)
 
 
 def check(tensor: torch.Tensor) -> None:

@@ -77,19 +77,26 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
     # Infinities and overflow are for the user's loss scaler to see; a warning, or an error made of
     # it, would come up on one rank alone and leave its peers waiting.
     with np.errstate(all="ignore"):
+        if len(sources[0]) <= BLOCK_ELEMENTS:
+            _fold_block(sources, targets, dtype, how)
+            return
         for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
             block = slice(start, start + BLOCK_ELEMENTS)
-            parts = [source[block] for source in sources]
-            first = targets[0][block]
-            if dtype in HALF_TYPES:
-                _fold_half(parts, first, dtype, how)
-            else:
-                _fold_block(parts, first, how)
-            for other in targets[1:]:
-                other[block] = first
+            _fold_block([each[block] for each in sources], [t[block] for t in targets], dtype, how)
 
 
-def _fold_block(parts: list[Array], out: Array, how: Reduction) -> None:
+def _fold_block(
+    parts: Sequence[Array], targets: Sequence[Array], dtype: str, how: Reduction
+) -> None:
+    if dtype in HALF_TYPES:
+        _fold_half(parts, targets[0], dtype, how)
+    else:
+        _fold_full(parts, targets[0], how)
+    for other in targets[1:]:
+        other[...] = targets[0]
+
+
+def _fold_full(parts: Sequence[Array], out: Array, how: Reduction) -> None:
     if how.prescale != 1.0:
         parts = [_scaled(part, how.prescale) for part in parts]
     combine = _UFUNC[how.op]
@@ -140,10 +147,10 @@ def _real(values: Array) -> Array:
     return values.view(values.real.dtype) if values.dtype.kind == "c" else values
 
 
-def _fold_half(parts: list[Array], out: Array, dtype: str, how: Reduction) -> None:
+def _fold_half(parts: Sequence[Array], out: Array, dtype: str, how: Reduction) -> None:
     import torch
 
     half = torch.float16 if dtype == "float16" else torch.bfloat16
     wide = [torch.from_numpy(part).view(half).float().numpy() for part in parts]
-    _fold_block(wide, wide[0], how)
+    _fold_full(wide, wide[0], how)
     torch.from_numpy(out).view(half).copy_(torch.from_numpy(wide[0]))

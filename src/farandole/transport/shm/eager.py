@@ -11,11 +11,13 @@ a mismatch that every rank sees for itself; variant SLOW sends that turn through
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from farandole.transport.reduction import Array
 from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES
+from farandole.transport.shm.segment import LINE_BYTES, round_up
 
 TICKETS = 4096
 DATA_BYTES = 4 * 1024 * 1024
@@ -41,49 +43,88 @@ class EagerBoard:
         self._words = [fabric.words(r, REGION, _HEADER_BYTES, 2 * TICKETS) for r in ranks]
         data = _HEADER_BYTES + _WORDS_BYTES
         self._data = [fabric.bytes(r, REGION, data, DATA_BYTES) for r in ranks]
-        self._mine = self._words[fabric.rank]
         self._peers = fabric.peers
         self._rank = fabric.rank
 
-    def submit(self, ticket: int, turn: int, variant: int) -> None:
-        """Say that my data of this turn is in its slot."""
-        self._mine[2 * ticket + (turn & 1)] = turn << _VARIANT_BITS | variant
+    def place(
+        self, ticket: int, variant: int, offset: int, nbytes: int, dtype: np.dtype[Any]
+    ) -> Place:
+        """Return where operations of this ticket and variant meet."""
+        stride = round_up(max(nbytes, 1))
+        starts = (offset, offset + stride)
+        slots = [[data[at : at + nbytes].view(dtype) for data in self._data] for at in starts]
+        return Place(self._words, self._rank, self._peers, ticket, variant, slots)
 
     def detour(self, ticket: int, turn: int) -> None:
         """Say that this turn goes through the coordinator, for everybody."""
-        self.submit(ticket, turn, SLOW)
+        self._words[self._rank][2 * ticket + (turn & 1)] = turn << _VARIANT_BITS | SLOW
         self._detours[self._rank][0] += 1
 
     def detours(self) -> int:
         """Return a number that grows when a peer takes a detour."""
         return sum(self._detours[peer][0] for peer in self._peers)
 
-    def complete(self, ticket: int, turn: int, variant: int) -> bool | None:
+
+class Place:
+    """The words and slots of one operation, every view of them made once.
+
+    Where ranks share cores a call's latency is the sum of what all of them compute, so that each
+    microsecond here counts as many times.
+    """
+
+    __slots__ = (
+        "_all_words",
+        "_my_slots",
+        "_my_words",
+        "_peer_words",
+        "slots",
+        "ticket",
+        "variant",
+    )
+
+    def __init__(
+        self,
+        words: list[memoryview],
+        rank: int,
+        peers: list[int],
+        ticket: int,
+        variant: int,
+        slots: list[list[Array]],
+    ) -> None:
+        pairs = [each[2 * ticket : 2 * ticket + 2] for each in words]
+        self._all_words = pairs
+        self._my_words = pairs[rank]
+        self._peer_words = [pairs[peer] for peer in peers]
+        self._my_slots = [slots[0][rank], slots[1][rank]]
+        self.slots = slots
+        """Every rank's slot in rank order, for even and for odd turns."""
+        self.ticket = ticket
+        self.variant = variant
+
+    def submit(self, turn: int, data: Array | None) -> bool:
+        """Put my data, if any, into my slot and say so; return whether a peer took a detour."""
+        parity = turn & 1
+        if data is not None:
+            self._my_slots[parity][...] = data
+        self._my_words[parity] = turn << _VARIANT_BITS | self.variant
+        slow = turn << _VARIANT_BITS | SLOW
+        return any(words[parity] == slow for words in self._peer_words)
+
+    def complete(self, turn: int) -> bool | None:
         """Return True when all ranks have submitted this turn, False when one has not, and None
         when all have but not all the same."""
-        at = 2 * ticket + (turn & 1)
-        wanted = turn << _VARIANT_BITS | variant
+        parity = turn & 1
+        wanted = turn << _VARIANT_BITS | self.variant
         agreed = True
-        for peer in self._peers:
-            word = self._words[peer][at]
+        for words in self._peer_words:
+            word = words[parity]
             if word != wanted:
                 if word >> _VARIANT_BITS < turn:
                     return False
                 agreed = False
         return True if agreed else None
 
-    def variants(self, ticket: int, turn: int) -> list[int | None]:
+    def variants(self, turn: int) -> list[int | None]:
         """Return what each rank submitted in this turn; None for a rank that has not yet."""
-        at = 2 * ticket + (turn & 1)
-        words = [words[at] for words in self._words]
+        words = [words[turn & 1] for words in self._all_words]
         return [w & MOST_VARIANTS if w >> _VARIANT_BITS == turn else None for w in words]
-
-    def slots(self, offset: int, nbytes: int, turn: int) -> Iterator[Array]:
-        """Return every rank's slot of this turn, in rank order."""
-        start = offset + (turn & 1) * nbytes
-        return (data[start : start + nbytes] for data in self._data)
-
-    def slot(self, offset: int, nbytes: int, turn: int) -> Array:
-        """Return my slot of this turn."""
-        start = offset + (turn & 1) * nbytes
-        return self._data[self._rank][start : start + nbytes]
