@@ -1,0 +1,210 @@
+"""What a study knows, as plain records: cells, launches, ranks, steps, metrics.
+
+The store reads and writes them (docs/study-folder.md has the files), the model computes from them,
+and nothing here does either. A figure that was not measured is None or NaN, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA = 1
+
+Floats = npt.NDArray[np.float64]
+
+Purpose = Literal["speed", "epoch", "accuracy", "imported"]
+"""Why a launch was made: for step times, for the fixed times around one whole epoch, for the
+metrics at the script's end, or not by us at all."""
+
+Outcome = Literal["ok", "stopped", "failed", "out_of_memory", "timeout", "interrupted"]
+"""`ok`: ran to its end. `stopped`: the study knew enough and ended it at an agreed step."""
+
+BYTE_KINDS = ("gradients", "buffers", "parameters", "objects", "other", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One combination of factors; what is compared with other cells."""
+
+    workers: int
+    threads: int | None = None
+    """Per worker; None in an imported table that does not say."""
+    batch: int | None = None
+    """Per worker; None when the command has no {batch} and the recorder saw none."""
+    transport: str = "auto"
+    hosts: int = 1
+    device: str = "cpu"
+    params: tuple[tuple[str, str], ...] = ()
+    """Further factors (`-L name=...`, recipes), in the order in which they were given."""
+    today: bool = False
+    """One process with all cores: what the user has without Farandole. Not part of any curve."""
+
+    @property
+    def global_batch(self) -> int | None:
+        """Samples per step over all workers."""
+        return None if self.batch is None else self.batch * self.workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """One rank's optimizer steps, one column per figure, all of one length.
+
+    Times of the day are on the host's monotonic clock, which all ranks of one host share.
+    """
+
+    end_s: Floats
+    """When the step ended."""
+    data_s: Floats
+    """Waiting for the next batch."""
+    optimizer_s: Floats
+    """The update itself."""
+    communication_s: Floats
+    """While any gradient was on its way, exposed or not."""
+    exposed_s: Floats
+    """What of it training waited for, the wait for slower ranks included."""
+    ready_s: Floats
+    """When this rank's last gradients were ready to go."""
+    done_s: Floats
+    """When the last gradients had arrived."""
+    samples: Floats
+    """Samples that this rank trained on."""
+
+    def __len__(self) -> int:
+        return len(self.end_s)
+
+    @property
+    def duration_s(self) -> Floats:
+        """From the end of the step before to the end of this one; NaN for the first."""
+        return np.diff(self.end_s, prepend=np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One value that a script reported: `farandole.record`, a pattern, TensorBoard, Keras."""
+
+    name: str
+    value: float
+    step: int | None = None
+    epoch: float | None = None
+    time_s: float | None = None
+    """Seconds since the launch began."""
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """What a rank used, over time."""
+
+    time_s: Floats
+    """Seconds since the launch began, at the end of each interval."""
+    cpu: Floats
+    """CPU time over wall time; 1.0 is one core."""
+    memory_bytes: Floats
+    gpu: Floats
+    """Share of time that the GPU was busy; NaN without one."""
+    gpu_energy_j: Floats
+    """Energy since the start; NaN where it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What one worker of a launch recorded."""
+
+    rank: int
+    host: str
+    framework: str
+    """What was hooked: farandole.torch, ddp, process_group, torch (an optimizer alone), ..."""
+    device: str
+    steps: Steps
+    begin_s: float
+    """Monotonic time at which the worker's interpreter started."""
+    end_s: float | None
+    """Monotonic time of its end; None when it was killed."""
+    bytes_sent: Mapping[str, int]
+    """Payload by kind (BYTE_KINDS), before the transport multiplies it by 2(N-1)/N."""
+    gradient_bytes_per_step: int | None
+    parameters: int | None
+    """Trainable parameters that optimizers hold."""
+    peak_memory_bytes: int | None
+    peak_gpu_bytes: int | None
+    weights: str | None
+    """Fingerprint of all parameters after the last step; equal on all ranks if they trained
+    together."""
+    sample_hashes: tuple[str, ...]
+    """One per sample of the first batches, so that ranks which saw the same ones are found."""
+    batch_seen: int | None
+    """Samples of the first training batch."""
+    epochs: tuple[tuple[float, float], ...]
+    """Begin and end of each pass over the training data, monotonic."""
+    dataset_size: int | None
+    utilisation: Utilisation
+    metrics: tuple[Metric, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be measured, and why, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch of one cell."""
+
+    id: str
+    cell: Cell
+    repeat: int
+    seed: int | None
+    purpose: Purpose
+    outcome: Outcome
+    reason: str = ""
+    """Why it failed, in one sentence; empty when it did not."""
+    last_output: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    """As started, secrets masked."""
+    started: str = ""
+    """ISO 8601, UTC."""
+    begin_s: float | None = None
+    """Monotonic time at which the workers were started."""
+    wall_s: float | None = None
+    foreign_share: float | None = None
+    """What other programs took of all cores meanwhile."""
+    steal_share: float | None = None
+    busy: bool = False
+    """Whether others disturbed it so much that its times do not count."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Read from output or imported: throughput (samples/s), step_s, epoch_s, job_s, ..."""
+    metrics: tuple[Metric, ...] = ()
+    """Of the launch as a whole: from patterns and TensorBoard files."""
+    ranks: tuple[Rank, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A short calibration of what connects the workers."""
+
+    memcpy_bytes_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
+    """Point to point, one way."""
+    latency_s: float | None = None
+    allreduce: tuple[tuple[int, int, float], ...] = ()
+    """(workers, bytes, seconds), the median of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """Everything that a study folder holds."""
+
+    path: str
+    label: str
+    command: tuple[str, ...]
+    """As the user gave it, with its placeholders."""
+    spec: Mapping[str, Any]
+    """What was asked for: see docs/study-folder.md."""
+    machine: Mapping[str, Any]
+    created: str
+    launches: tuple[Launch, ...]
+    link: Link = field(default_factory=Link)
+    complete: bool = True
+    """Whether every planned launch has been made."""
