@@ -1,0 +1,1 @@
+"""What a study computes: pure arithmetic on records, no input or output, no engine."""
