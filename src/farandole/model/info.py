@@ -7,7 +7,7 @@ second, shares between 0 and 1. An Estimate without `low` and `high` comes from 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from farandole.model.statistics import Estimate
@@ -472,6 +472,12 @@ class ScalingInfo:
     """Of the equivalence tests: speed (relative), and the main metric's (absolute)."""
     machine: Mapping[str, object]
     complete: bool
+    command: tuple[str, ...] = ()
+    """As the user gave it, with its placeholders."""
+    spec: Mapping[str, object] = field(default_factory=dict)
+    """What was asked for: see docs/study-folder.md."""
+    created: str = ""
+    """ISO 8601, UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
