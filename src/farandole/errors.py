@@ -51,5 +51,9 @@ class PickleRefusedError(FarandoleError, TypeError):
     """An object that is not plain data would need pickle, and pickle is off for this job."""
 
 
+class StoreError(FarandoleError, RuntimeError):
+    """A study's folder cannot be written to; what was written before is intact."""
+
+
 class ObjectFormatError(FarandoleError, ValueError):
     """Bytes from a peer are not an object in our format: damaged, cut short or hostile."""

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from farandole.study.frames import Frames
 
 SCHEMA = 1
 
@@ -112,6 +116,16 @@ class Utilisation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A file that looks like a checkpoint, opened by a worker."""
+
+    path: str
+    write: bool = False
+    modified_unix_s: float | None = None
+    """When it had last been written to, at the moment of opening it for reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """What one worker of a launch recorded."""
 
@@ -146,6 +160,10 @@ class Rank:
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...] = ()
     """What could not be measured, and why, in sentences."""
+    stopped: bool = False
+    """Whether it ended because the study knew enough."""
+    opened: tuple[Opened, ...] = ()
+    """Files that look like checkpoints, in the order in which they were opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,3 +226,21 @@ class Study:
     link: Link = field(default_factory=Link)
     complete: bool = True
     """Whether every planned launch has been made."""
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Study:
+        """Read a study's folder; the same as `farandole.study.read.read_study`."""
+        from farandole.study.read import read_study
+
+        return read_study(path)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the distinct cells, in the order of their first launches."""
+        return tuple(dict.fromkeys(launch.cell for launch in self.launches))
+
+    def to_pandas(self) -> Frames:
+        """Return cells, launches, steps and metrics as DataFrames; needs pandas."""
+        from farandole.study.frames import to_pandas
+
+        return to_pandas(self)

@@ -1,0 +1,105 @@
+"""A study as rows of plain values, for whoever iterates, writes CSV or has pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from farandole.study.records import Cell, Launch, Metric, Rank, Study
+
+Row = dict[str, Any]
+
+STEP_COLUMNS = (
+    "end_s",
+    "duration_s",
+    "data_s",
+    "optimizer_s",
+    "communication_s",
+    "exposed_s",
+    "ready_s",
+    "done_s",
+    "samples",
+)
+
+
+def cell_rows(study: Study) -> Iterator[Row]:
+    """Yield each cell with how many launches it has, and how many of them succeeded."""
+    for index, cell in enumerate(study.cells):
+        launches = [launch for launch in study.launches if launch.cell == cell]
+        good = sum(launch.outcome in ("ok", "stopped") for launch in launches)
+        yield {"cell": index, **_cell(cell), "launches": len(launches), "succeeded": good}
+
+
+def launch_rows(study: Study) -> Iterator[Row]:
+    """Yield each launch with its cell's factors and its figures (`figure_epoch_s`, ...)."""
+    index = {cell: number for number, cell in enumerate(study.cells)}
+    for launch in study.launches:
+        yield {
+            "launch": launch.id,
+            "cell": index[launch.cell],
+            **_cell(launch.cell),
+            "repeat": launch.repeat,
+            "seed": launch.seed,
+            "purpose": launch.purpose,
+            "outcome": launch.outcome,
+            "reason": launch.reason,
+            "started": launch.started,
+            "wall_s": launch.wall_s,
+            "foreign_share": launch.foreign_share,
+            "steal_share": launch.steal_share,
+            "busy": launch.busy,
+            "steps": max((len(rank.steps) for rank in launch.ranks), default=0),
+            **{f"figure_{name}": value for name, value in launch.figures.items()},
+        }
+
+
+def step_rows(study: Study) -> Iterator[Row]:
+    """Yield every step of every rank; a figure that was not measured is NaN."""
+    for launch, rank in ranks(study):
+        columns = [getattr(rank.steps, name).tolist() for name in STEP_COLUMNS]
+        for step, values in enumerate(zip(*columns, strict=True)):
+            head = {"launch": launch.id, "rank": rank.rank, "step": step}
+            yield head | dict(zip(STEP_COLUMNS, values, strict=True))
+
+
+def metric_rows(study: Study) -> Iterator[Row]:
+    """Yield every value that was reported, by launches as a whole and by their ranks."""
+    for launch in study.launches:
+        for metric in all_metrics(launch):
+            yield {
+                "launch": launch.id,
+                "name": metric.name,
+                "value": metric.value,
+                "step": metric.step,
+                "epoch": metric.epoch,
+                "time_s": metric.time_s,
+                "rank": metric.rank,
+            }
+
+
+def ranks(study: Study) -> Iterator[tuple[Launch, Rank]]:
+    """Yield every rank with its launch."""
+    for launch in study.launches:
+        for rank in launch.ranks:
+            yield launch, rank
+
+
+def all_metrics(launch: Launch) -> Iterator[Metric]:
+    """Yield the metrics of a launch, then those of its ranks."""
+    yield from launch.metrics
+    for rank in launch.ranks:
+        yield from rank.metrics
+
+
+def _cell(cell: Cell) -> Row:
+    return {
+        "workers": cell.workers,
+        "threads": cell.threads,
+        "batch": cell.batch,
+        "global_batch": cell.global_batch,
+        "transport": cell.transport,
+        "hosts": cell.hosts,
+        "device": cell.device,
+        "today": cell.today,
+        **{f"param_{name}": value for name, value in cell.params},
+    }
