@@ -1,0 +1,105 @@
+"""Agreeing on the last step: a small file that all workers of one host have in memory.
+
+Each word has one writer. Rank 0 decides; with gradients averaged in every step no rank is more than
+one step ahead of it, so that all see its word in time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+
+from farandole.recorder.stop import Progress, StopRule
+
+# A word per cache line.
+_WORDS_PER_LINE = 8
+_LINE_BYTES = 64
+# How long the last step of a slow rank may take before the others leave without it.
+_PATIENCE_S = 10.0
+_GONE = 2**62
+
+
+class Control:
+    """The file: a word of rank 0's with the last step, then one of each rank with its step."""
+
+    def __init__(self, path: str, *, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Growing to the size that it has already changes nothing.
+            os.ftruncate(descriptor, _LINE_BYTES * (size + 1))
+            self._memory = mmap.mmap(descriptor, _LINE_BYTES * (size + 1))
+        finally:
+            os.close(descriptor)
+        self._words = memoryview(self._memory).cast("q")
+
+    @property
+    def last_step(self) -> int:
+        """The step after which all end; 0 while there is none."""
+        return self._words[0]
+
+    def end_after(self, step: int) -> None:
+        """Let this be the last step (rank 0)."""
+        self._words[0] = step
+
+    def publish(self, step: int) -> None:
+        """Tell the others how far this rank is."""
+        self._words[_WORDS_PER_LINE * (1 + self._rank)] = step
+
+    def steps(self) -> list[int]:
+        """Return how far each rank is that has not left."""
+        words = [self._words[_WORDS_PER_LINE * (1 + rank)] for rank in range(self._size)]
+        return [word for word in words if word != _GONE]
+
+    def close(self) -> None:
+        """Let go of the memory; nobody needs to wait for this rank any more."""
+        self.publish(_GONE)
+        self._words.release()
+        self._memory.close()
+
+
+class Stopper:
+    """Ends this rank at the step that all agree on."""
+
+    def __init__(
+        self,
+        rule: StopRule,
+        control: Control,
+        *,
+        rank: int,
+        size: int,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._control, self._leads = control, rank == 0
+        # A number of steps is the same on every rank, and needs no agreement.
+        self._alone = rule.steps is not None or size == 1
+        self._progress = Progress(rule)
+        self._sleep, self._clock = sleep, clock
+
+    def step(self, number: int, end_s: float, epochs: int) -> bool:
+        """Take note of the end of a step; return whether it was this rank's last."""
+        control = self._control
+        control.publish(number)
+        if self._alone:
+            return self._progress.step(end_s, epochs)
+        last = control.last_step
+        if not last and self._leads and self._progress.step(end_s, epochs):
+            last = max(control.steps()) + 2
+            control.end_after(last)
+        return 0 < last <= number
+
+    def wait_for_others(self, number: int) -> None:
+        """Stay until the others have ended this step too: some may still need what we sent."""
+        deadline_s = self._clock() + _PATIENCE_S
+        # A rank at 0 does not train, and will not be heard of.
+        while any(0 < step < number for step in self._control.steps()):
+            if self._clock() > deadline_s:
+                return
+            self._sleep(0.001)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._control.close()

@@ -1,0 +1,420 @@
+"""The recorder of one worker: told of events as they happen, it writes blocks of lines.
+
+Hot paths only add to lists and numbers. About once a second, and at the end, what has come together
+goes to `rank-N.jsonl` by one call. Times are of `time.monotonic`, one clock for all workers of a
+host: what one of them waited for another is found when the files are read.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import FarandoleError
+from farandole.recorder import ending
+from farandole.recorder.lines import line, steps_line
+from farandole.recorder.settings import Settings, read_settings
+from farandole.recorder.step import Later, OpenStep
+from farandole.recorder.writer import Writer
+
+if TYPE_CHECKING:
+    from farandole.recorder.control import Stopper
+
+SCHEMA = 1
+BYTE_KINDS = ("gradients", "buffers", "parameters", "objects", "other", "control")
+_BLOCK_S = 1.0
+
+Source = Callable[[], "Mapping[str, Any] | None"]
+
+
+class Recorder:
+    """What one worker tells; made by `current()`, or by hand in tests."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        rank: int,
+        size: int,
+        host: str,
+        stopper: Stopper | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create the rank's file.
+
+        Raises:
+            FileExistsError: another process records this rank already.
+            OSError: the folder cannot be written to.
+        """
+        self.rank, self.size = rank, size
+        self.steps = 0
+        """Steps that have ended."""
+        self.epochs = 0
+        """Passes over the training data that have ended."""
+        self.stopped = False
+        """Whether the study has ended this launch."""
+        self.timeline = settings.timeline
+        """Whether `event` keeps anything."""
+        self.begin_s = _interpreter_began_s()
+        self._clock, self._stopper = clock, stopper
+        stem = os.path.join(settings.folder, f"rank-{rank}")  # noqa: PTH118 (imports on use)
+        self._writer = Writer(f"{stem}.jsonl", exclusive=True)
+        self._events_writer = Writer(f"{stem}.events.jsonl") if settings.timeline else None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._lines: list[str] = []
+        self._events: list[str] = []
+        self._rows: list[list[Any]] = []
+        self._metrics: list[tuple[dict[str, Any], Later]] = []
+        self._sources: list[Source] = []
+        self._endings: list[Source] = []
+        self._known: dict[str, Any] = {}
+        self._notes: set[str] = set()
+        self._bytes = dict.fromkeys(BYTE_KINDS, 0)
+        self._step = OpenStep(alone=size == 1)
+        self._said_late: bool | None = None
+        self._lines.append(
+            line(
+                "begin",
+                schema=SCHEMA,
+                rank=rank,
+                size=size,
+                host=host,
+                pid=os.getpid(),
+                begin_s=self.begin_s,
+                begin_unix_s=time.time() - (clock() - self.begin_s),
+            )
+        )
+        self._due_s = clock() + _BLOCK_S
+        self.flush()
+
+    def data_waited(self, begin_s: float, end_s: float, samples: int | None) -> None:
+        """Tell of a batch: how long training waited for it, and how many samples it has."""
+        self._step.data_waited(end_s - begin_s, samples)
+        if self.timeline:
+            self.event("data", "wait for a batch", begin_s, end_s)
+
+    def samples(self, count: float) -> None:
+        """Say how many samples a step has; counts more than what a loader was seen to give.
+
+        Scripts say so before the step ends or right after it: the first call tells which.
+        """
+        if self._said_late is None:
+            self._said_late = self.steps > 0
+        if not self._said_late:
+            self._step.say_samples(count)
+        elif self._rows:
+            self._rows[-1][-1] = float(count)
+
+    def sent(self, kind: str, nbytes: int) -> None:
+        """Count payload that went to other workers; `kind` is one of BYTE_KINDS."""
+        if self.size > 1:
+            with self._lock:
+                self._bytes[kind] += nbytes
+
+    def gradients(self, *, ready_s: float, done_s: float, began_s: float, exposed_s: float) -> None:
+        """Tell of gradients on their way: of a step, of a bucket or of a group.
+
+        Args:
+            ready_s: when this rank's were ready to go.
+            done_s: when the results were there.
+            began_s: when the first of them went.
+            exposed_s: how long training waited for them.
+        """
+        self._step.gradients(ready_s, done_s, began_s, exposed_s)
+        if self.timeline:
+            self.event("communication", "gradients", began_s, done_s)
+
+    def optimizer(self, begin_s: float, end_s: float) -> None:
+        """Tell of an update."""
+        self._step.optimizer(end_s - begin_s)
+        if self.timeline:
+            self.event("optimizer", "update", begin_s, end_s)
+
+    def optimizer_later(self, seconds: Later) -> None:
+        """Tell of an update whose time a device will know."""
+        self._step.optimizer_later(seconds)
+
+    def step(self, end: Later | None = None) -> None:
+        """Tell that a step has ended.
+
+        Args:
+            end: when it ends on its device, if that is later than now.
+
+        Raises:
+            StopLaunch: it was the last one, by the study's rule.
+        """
+        if self.stopped:
+            raise ending.StopLaunch
+        now_s = self._clock()
+        self._rows.append(self._step.end(end or now_s))
+        self.steps += 1
+        if self._stopper is not None and self._stopper.step(self.steps, now_s, self.epochs):
+            self._stop()
+        if now_s >= self._due_s:
+            self.flush()
+
+    def epoch(self, begin_s: float, end_s: float) -> None:
+        """Tell of a pass over the training data."""
+        self.epochs += 1
+        self._lines.append(line("epoch", begin_s=begin_s, end_s=end_s))
+        if self.timeline:
+            self.event("epochs", f"epoch {self.epochs}", begin_s, end_s)
+
+    def metric(
+        self, name: str, value: float, *, step: int | None = None, epoch: float | None = None
+    ) -> None:
+        """Keep a figure that the script reports."""
+        self._lines.append(self._metric_line(self._point(name, step, epoch), value))
+        self._flush_if_due()
+
+    def metric_later(
+        self, name: str, value: Later, *, step: int | None = None, epoch: float | None = None
+    ) -> None:
+        """Keep a figure that a device will know: it is asked for when a block is written."""
+        self._metrics.append((self._point(name, step, epoch), value))
+        self._flush_if_due()
+
+    def setup(self, **fields: Any) -> None:
+        """Tell what is the same in all steps; what is told later wins."""
+        changed = {n: v for n, v in fields.items() if n not in self._known or self._known[n] != v}
+        if changed:
+            self._known |= changed
+            self._lines.append(line("setup", **changed))
+
+    def assume(self, **fields: Any) -> None:
+        """Tell what is the same in all steps, unless somebody who knows better has told."""
+        self.setup(**{name: value for name, value in fields.items() if name not in self._known})
+
+    def note(self, text: str) -> None:
+        """Say what could not be measured, and why; once."""
+        if text not in self._notes:
+            self._notes.add(text)
+            self._lines.append(line("note", text=text))
+
+    def event(self, track: str, name: str, begin_s: float, end_s: float) -> None:
+        """Keep an event for the timeline, if one was asked for."""
+        if self.timeline:
+            self._events.append(
+                line("event", track=track, name=name, begin_s=begin_s, end_s=end_s)
+            )
+
+    def add_source(self, source: Source) -> None:
+        """Ask for one more line, `kind` included, whenever a block is written."""
+        self._sources.append(source)
+
+    def add_ending(self, source: Source) -> None:
+        """Ask for fields of the last line."""
+        self._endings.append(source)
+
+    def flush(self, *, final: bool = False) -> None:
+        """Write what has come together."""
+        for source in self._sources:
+            more = source()
+            if more:
+                self._lines.append(line(**more))
+        with self._lock:
+            self._due_s = self._clock() + _BLOCK_S
+            lines, self._lines = self._lines, []
+            # A script that names its samples after the step may still do so for the last one.
+            held = 1 if self._said_late and not final else 0
+            rows = self._settled(len(self._rows) - held, final=final)
+            if rows:
+                lines.append(steps_line(rows))
+            lines += self._settled_metrics(final=final)
+            self._writer.write(lines)
+            if self._events_writer is not None:
+                events, self._events = self._events, []
+                self._events_writer.write(events)
+
+    def close(self) -> None:
+        """Write the rest and the last line; what is told afterwards is dropped."""
+        if self._closed:
+            return
+        self._closed = True
+        from resource import RUSAGE_SELF, getrusage
+
+        # Linux counts in kB, macOS in bytes.
+        unit = 1 if sys.platform == "darwin" else 1024
+        fields: dict[str, Any] = {
+            "end_s": self._clock(),
+            "bytes_sent": dict(self._bytes),
+            "peak_memory_bytes": getrusage(RUSAGE_SELF).ru_maxrss * unit,
+            "peak_gpu_bytes": None,
+            "weights": None,
+            "stopped": self.stopped,
+        }
+        if self.steps and self._step.data_s is None:
+            self.note("Waiting for data was not measured: no DataLoader was seen.")
+        for source in self._endings:
+            fields |= source() or {}
+        self.flush(final=True)
+        self._writer.write([line("end", **fields)])
+        self.abandon()
+        if self._stopper is not None:
+            self._stopper.close()
+            self._stopper = None
+
+    def abandon(self) -> None:
+        """Let go of the files without another word, as a forked child must."""
+        self._closed = True
+        self._writer.close()
+        if self._events_writer is not None:
+            self._events_writer.close()
+
+    def _stop(self) -> None:
+        assert self._stopper is not None
+        self.stopped = True
+        self._stopper.wait_for_others(self.steps)
+        self.close()
+        ending.end()
+        raise ending.StopLaunch
+
+    def _flush_if_due(self) -> None:
+        if self._clock() >= self._due_s:
+            self.flush()
+
+    def _point(self, name: str, step: int | None, epoch: float | None) -> dict[str, Any]:
+        return {
+            "name": name,
+            "step": self.steps if step is None else step,
+            "epoch": epoch,
+            "time_s": round(self._clock() - self.begin_s, 6),
+        }
+
+    @staticmethod
+    def _metric_line(point: dict[str, Any], value: float) -> str:
+        return line("metric", **point, value=float(value))
+
+    def _settled(self, count: int, *, final: bool) -> list[list[float | None]]:
+        """Take the first rows whose figures are all known."""
+        ready: list[list[float | None]] = []
+        for row in self._rows[:count]:
+            for at, value in enumerate(row):
+                if callable(value):
+                    row[at] = value()
+                    if row[at] is None and not final:
+                        row[at] = value
+                        break
+            else:
+                ready.append(row)
+                continue
+            break
+        del self._rows[: len(ready)]
+        return [row for row in ready if row[0] is not None]
+
+    def _settled_metrics(self, *, final: bool) -> list[str]:
+        lines, waiting = [], []
+        for point, later in self._metrics:
+            value = later()
+            if value is not None:
+                lines.append(self._metric_line(point, value))
+            elif not final:
+                waiting.append((point, later))
+        self._metrics = waiting
+        return lines
+
+
+_recorder: Recorder | None = None
+_asked = False
+_when_opened: list[Callable[[Recorder], None]] = []
+
+
+def current() -> Recorder | None:
+    """Return this worker's recorder, opened on the first call; None when nothing is recorded.
+
+    Call it when the process trains, and not before: a launcher such as torchrun, or a helper that
+    a worker has started, sees the same variables.
+    """
+    return _recorder if _asked else _open()
+
+
+def when_opened(action: Callable[[Recorder], None]) -> None:
+    """Call this with the recorder as soon as there is one."""
+    if _recorder is not None:
+        action(_recorder)
+    else:
+        _when_opened.append(action)
+
+
+def forget() -> None:
+    """Close, and look at the environment again on the next call (tests)."""
+    global _recorder, _asked
+    recorder, _recorder, _asked = _recorder, None, False
+    _when_opened.clear()
+    if recorder is not None:
+        recorder.close()
+        atexit.unregister(recorder.close)
+
+
+def _open() -> Recorder | None:
+    global _recorder, _asked
+    _asked = True
+    settings = read_settings(os.environ)
+    if settings is None:
+        return None
+    try:
+        _recorder = _make(settings)
+    except FileExistsError:
+        _say("another process records this rank already, so that this one is not recorded.")
+    except (OSError, FarandoleError) as error:
+        _say(f"nothing is recorded: {error}")
+    if _recorder is not None:
+        atexit.register(_recorder.close)
+        while _when_opened:
+            _when_opened.pop(0)(_recorder)
+    return _recorder
+
+
+def _make(settings: Settings) -> Recorder:
+    from farandole.world.environment import read_world
+
+    world = read_world(os.environ)
+    rank, size = world.rank, world.size
+    if world.source == "single":
+        # torch.multiprocessing.spawn and its like name ranks by arguments, not by variables.
+        distributed: Any = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            rank, size = distributed.get_rank(), distributed.get_world_size()
+    stopper = None
+    if settings.stop is not None:
+        from farandole.recorder.control import Control, Stopper
+        from farandole.recorder.stop import StopRule
+
+        rule = StopRule.from_json(settings.stop)
+        path = os.path.join(settings.folder, "control")  # noqa: PTH118
+        stopper = Stopper(rule, Control(path, rank=rank, size=size), rank=rank, size=size)
+    return Recorder(settings, rank=rank, size=size, host=world.hostname, stopper=stopper)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"farandole: {text}\n")
+
+
+def _interpreter_began_s() -> float:
+    """Return when this process started, on the monotonic clock."""
+    try:
+        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return ticks / os.sysconf("SC_CLK_TCK") - asleep_s
+    except (OSError, ValueError, AttributeError):
+        return time.monotonic()
+
+
+def _in_forked_child() -> None:
+    """A forked helper, such as a DataLoader's process, does not speak for its worker."""
+    global _recorder
+    if _recorder is not None:
+        _recorder.abandon()
+        atexit.unregister(_recorder.close)
+        _recorder = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
