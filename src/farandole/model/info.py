@@ -21,6 +21,8 @@ Bound = Literal[
 
 Scaling = Literal["strong", "weak"]
 
+VoidKind = Literal["not_averaged", "weights_differ", "same_samples"]
+
 Severity = Literal["void", "warn", "note", "good"]
 
 
@@ -420,7 +422,7 @@ class Verdict:
 class Void:
     """A reason why workers did not train together."""
 
-    kind: Literal["not_averaged", "weights_differ", "same_samples"]
+    kind: VoidKind
     cell: Cell
     label: str
     launches: tuple[str, ...]

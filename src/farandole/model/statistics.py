@@ -1,4 +1,4 @@
-"""The arithmetic of a benchmark: the launch is the unit, logs are what is averaged.
+"""The arithmetic of measurements: the launch is the unit, logs are what is averaged.
 
 Steps within one launch share its memory layout and its neighbours, so they never enter a test:
 each launch gives one number, and intervals come from the spread between launches.
@@ -10,8 +10,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
+from typing import Literal
 
 CONFIDENCE = 0.95
+SPEED_MARGIN = 0.03
+"""Speeds that differ by less are the same for a reader: `--precision` is 3 %, too."""
+ACCURACY_MARGIN = 0.01
+"""One point; rates in percent use 1.0."""
+LEAST_LAUNCHES = 5
+"""Below, equality is not claimed: with 3 a side the t quantile is 4.3, and next to nothing is
+equivalent."""
+LEAST_SEEDS = 3
+
+Relation = Literal["higher", "lower", "same", "cannot_tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,35 +51,42 @@ def launch_value(samples: Sequence[float]) -> float:
     return math.exp(median(math.log(sample) for sample in samples))
 
 
+def geometric_mean(launches: Sequence[float]) -> Estimate:
+    """Return the mean over launches in log space, with its t interval.
+
+    A ratio of two of these is what `ratio` gives, so that a table's rows divide.
+    """
+    logs = mean([math.log(value) for value in launches])
+    return _exponential(logs)
+
+
 def summarize(launches: Sequence[float]) -> Estimate:
     """Return the median over launches, with a t interval of the mean log.
 
     Args:
         launches: one positive value per launch.
     """
-    logs = [math.log(value) for value in launches]
-    if len(logs) < 2:
-        return Estimate(value=median(launches), low=None, high=None)
-    half_width = _t_quantile(len(logs) - 1) * math.sqrt(variance(logs) / len(logs))
-    centre = fmean(logs)
-    return Estimate(
-        value=median(launches),
-        low=math.exp(centre - half_width),
-        high=math.exp(centre + half_width),
-    )
+    centre = geometric_mean(launches)
+    return Estimate(value=median(launches), low=centre.low, high=centre.high)
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """Return the mean with its t interval, for figures such as accuracies."""
+    if len(values) < 2:
+        return Estimate(value=values[0], low=None, high=None)
+    half_width = t_quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
+    centre = fmean(values)
+    return Estimate(value=centre, low=centre - half_width, high=centre + half_width)
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     """Return numerator / denominator of two sets of launches, by Welch's t on logs."""
-    logs = welch([math.log(v) for v in numerator], [math.log(v) for v in denominator])
-    return Estimate(
-        value=math.exp(logs.value),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
-    )
+    return _exponential(welch([math.log(v) for v in numerator], [math.log(v) for v in denominator]))
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> Estimate:
+def welch(
+    first: Sequence[float], second: Sequence[float], *, confidence: float = CONFIDENCE
+) -> Estimate:
     """Return mean(first) - mean(second) with Welch's interval for unequal variances."""
     difference = fmean(first) - fmean(second)
     if len(first) < 2 or len(second) < 2:
@@ -80,11 +98,83 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Estimate:
         return Estimate(value=difference, low=difference, high=difference)
     # Welch and Satterthwaite: the degrees of freedom of the sum of the two parts.
     freedom = total**2 / (first_part**2 / (len(first) - 1) + second_part**2 / (len(second) - 1))
-    half_width = _t_quantile(freedom) * math.sqrt(total)
+    half_width = t_quantile(freedom, confidence) * math.sqrt(total)
     return Estimate(value=difference, low=difference - half_width, high=difference + half_width)
 
 
-def _t_quantile(degrees_of_freedom: float) -> float:
-    from scipy.stats import t
+def equivalent(first: Sequence[float], second: Sequence[float], margin: float) -> bool:
+    """Tell whether two one-sided t tests at 5 % both put the difference within the margin.
 
-    return float(t.ppf(0.5 + CONFIDENCE / 2, degrees_of_freedom))
+    That is so exactly when the 90 % interval of the difference lies within -margin and margin.
+    """
+    found = welch(first, second, confidence=2 * CONFIDENCE - 1)
+    if found.low is None or found.high is None:
+        return False
+    return -margin < found.low and found.high < margin
+
+
+def relation(
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    margin: float,
+    least: int = LEAST_LAUNCHES,
+) -> Relation:
+    """Compare two sets of launches: same within the margin, clearly higher or lower, or neither.
+
+    Args:
+        first: one value per launch; logs of them when the margin is relative.
+        second: what to compare with.
+        margin: differences within it do not matter.
+        least: launches on each side without which "same" is not claimed.
+    """
+    if min(len(first), len(second)) >= least and equivalent(first, second, margin):
+        return "same"
+    found = welch(first, second)
+    if found.low is not None and found.low > 0:
+        return "higher"
+    if found.high is not None and found.high < 0:
+        return "lower"
+    return "cannot_tell"
+
+
+def speed_relation(
+    first: Sequence[float], second: Sequence[float], *, margin: float = SPEED_MARGIN
+) -> Relation:
+    """Compare two sets of throughputs (or times) by their logs; the margin is relative."""
+    return relation(
+        [math.log(value) for value in first],
+        [math.log(value) for value in second],
+        margin=math.log1p(margin),
+    )
+
+
+def outliers(values: Sequence[float], limit: float = 3.5) -> tuple[bool, ...]:
+    """Flag values whose modified z score exceeds the limit; they are kept all the same.
+
+    Args:
+        values: one per launch; fewer than 4 cannot tell an outlier from the rest.
+        limit: Iglewicz and Hoaglin (1993) recommend 3.5.
+    """
+    if len(values) < 4:
+        return (False,) * len(values)
+    centre = median(values)
+    spread = median(abs(value - centre) for value in values)
+    # 0.6745 turns a median absolute deviation into a standard deviation of a normal.
+    return tuple(spread > 0 and 0.6745 * abs(v - centre) / spread > limit for v in values)
+
+
+def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Return how many standard errors a two-sided t interval reaches to either side."""
+    # scipy.special: importing scipy.stats takes a second.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
+def _exponential(logs: Estimate) -> Estimate:
+    return Estimate(
+        value=math.exp(logs.value),
+        low=None if logs.low is None else math.exp(logs.low),
+        high=None if logs.high is None else math.exp(logs.high),
+    )

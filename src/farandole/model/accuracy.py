@@ -1,0 +1,259 @@
+"""Metrics by workers, over seeds: curves, ends, differences, epochs and time to get there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from farandole.errors import UsageError
+from farandole.model.info import AccuracyVerdict, JobTime, MetricCurve, MetricPoint, MetricRow
+from farandole.model.measured import Measured
+from farandole.model.series import Series, higher_is_better, main_metric, series_of
+from farandole.model.stability import (
+    WINDOW,
+    Reached,
+    kaplan_meier_median,
+    plateau,
+    reach,
+)
+from farandole.model.statistics import (
+    ACCURACY_MARGIN,
+    LEAST_SEEDS,
+    SPEED_MARGIN,
+    mean,
+    relation,
+    welch,
+)
+from farandole.study.records import Cell
+
+Seeds = dict[str, list[Series]]
+_POINTS = 300
+"""Of a metric curve: a value per step is thinned to so many."""
+
+
+def collect_metrics(cells: Sequence[Measured]) -> dict[Cell, Seeds]:
+    """Return each cell's series by metric, one per launch that was made for accuracy.
+
+    Launches that were ended early say nothing of where training ends.
+    """
+    found: dict[Cell, Seeds] = {}
+    for cell in cells:
+        seeds: Seeds = {}
+        for launch in cell.launches:
+            if launch.outcome == "ok" and launch.purpose in ("accuracy", "imported"):
+                for name, series in series_of(launch).items():
+                    seeds.setdefault(name, []).append(series)
+        if seeds:
+            found[cell.cell] = seeds
+    return found
+
+
+def choose_metric(metrics: Mapping[Cell, Seeds], target: tuple[str, float] | None) -> str | None:
+    """Return the target's metric, or the one that stands for accuracy.
+
+    Raises:
+        UsageError: when metrics were recorded, but not the target's.
+    """
+    names = {name for seeds in metrics.values() for name in seeds}
+    if target is None:
+        return main_metric(names)
+    if names and target[0] not in names:
+        raise UsageError(
+            f"You asked for {target[0]}={target[1]:g}, but this study recorded "
+            f"{', '.join(sorted(names))}. Choose one of these."
+        )
+    return target[0]
+
+
+def margin_of(name: str, values: Sequence[float]) -> float:
+    """Return the difference that does not matter: 1 point of a rate, 3 % of anything else."""
+    finite = [abs(value) for value in values if math.isfinite(value)]
+    largest = max(finite, default=1.0)
+    if higher_is_better(name):
+        # Rates come as 0.98 or as 98.
+        return ACCURACY_MARGIN if largest <= 1.0 else 100 * ACCURACY_MARGIN
+    return SPEED_MARGIN * median(finite) if finite else SPEED_MARGIN
+
+
+def metric_curves(cells: Sequence[Measured], metrics: Mapping[Cell, Seeds]) -> list[MetricCurve]:
+    """Return every metric by epoch, its mean and interval over seeds."""
+    curves = []
+    for cell in cells:
+        for name, seeds in sorted(metrics.get(cell.cell, {}).items()):
+            by_epoch: dict[float, list[tuple[float, float | None]]] = {}
+            for series in seeds:
+                for epoch, value, time_s in _thinned(series):
+                    if math.isfinite(value):
+                        by_epoch.setdefault(epoch, []).append((value, time_s))
+            points = tuple(_point(epoch, by_epoch[epoch]) for epoch in sorted(by_epoch))
+            if points:
+                curves.append(
+                    MetricCurve(cell=cell.cell, label=cell.label, metric=name, points=points)
+                )
+    return curves
+
+
+def metric_rows(
+    cells: Sequence[Measured],
+    metrics: Mapping[Cell, Seeds],
+    target: tuple[str, float] | None,
+) -> list[MetricRow]:
+    """Return every metric at the end of training, compared with the fewest workers."""
+    rows = []
+    for cell in cells:
+        for name, seeds in sorted(metrics.get(cell.cell, {}).items()):
+            base = baseline(cell, cells, metrics, name)
+            reference = [] if base is None else finals(metrics[base.cell][name])
+            goal = target[1] if target and target[0] == name else None
+            rows.append(_row(cell, name, seeds, reference, base is None, goal))
+    return rows
+
+
+def baseline(
+    found: Measured, cells: Sequence[Measured], metrics: Mapping[Cell, Seeds], name: str
+) -> Measured | None:
+    """Return the cell with fewer workers to compare with; None when this one has the fewest.
+
+    The same parameters and device are a must; the same batch per worker is preferred to the same
+    global batch, and that to any other.
+    """
+    candidates = [
+        other
+        for other in cells
+        if name in metrics.get(other.cell, {})
+        and other.cell.workers < found.cell.workers
+        and other.cell.params == found.cell.params
+        and other.cell.device == found.cell.device
+    ]
+    if not candidates:
+        return None
+    return min(
+        candidates,
+        key=lambda other: (
+            other.cell.workers,
+            other.batch != found.batch,
+            other.global_batch != found.global_batch,
+        ),
+    )
+
+
+def finals(seeds: Sequence[Series]) -> list[float]:
+    """Return the finite values at the end, one per seed."""
+    return [series.final for series in seeds if math.isfinite(series.final)]
+
+
+def compare_finals(
+    values: Sequence[float],
+    reference: Sequence[float],
+    diverged: int,
+    *,
+    higher: bool,
+    margin: float,
+) -> AccuracyVerdict:
+    """Judge the ends of training: same within the margin, clearly better or worse, or neither."""
+    if diverged and reference:
+        return "worse"
+    if not values or not reference:
+        return "inconclusive"
+    found = relation(values, reference, margin=margin, least=LEAST_SEEDS)
+    if found == "same":
+        return "same"
+    if found == "cannot_tell":
+        return "inconclusive"
+    return "better" if (found == "higher") is higher else "worse"
+
+
+def _row(
+    cell: Measured,
+    name: str,
+    seeds: Sequence[Series],
+    reference: Sequence[float],
+    is_base: bool,
+    goal: float | None,
+) -> MetricRow:
+    values = finals(seeds)
+    diverged = len(seeds) - len(values)
+    higher = higher_is_better(name) is not False
+    margin = margin_of(name, [*values, *reference])
+    stable = [_stable(series, higher) for series in seeds]
+    stated = [
+        float(launch.figures["stable_epoch"])
+        for launch in cell.launches
+        if "stable_epoch" in launch.figures
+    ]
+    target = [reach(series, goal, higher=higher) for series in seeds] if goal is not None else []
+    return MetricRow(
+        cell=cell.cell,
+        label=cell.label,
+        metric=name,
+        higher_is_better=higher,
+        final=mean(values) if values else None,
+        seeds=len(seeds),
+        diverged=diverged,
+        difference=welch(values, reference) if values and reference else None,
+        margin=margin,
+        verdict=None
+        if is_base
+        else compare_finals(values, reference, diverged, higher=higher, margin=margin),
+        stable_epoch=median(stated) if stated else kaplan_meier_median(stable),
+        stable_s=_median_time(stable),
+        censored=0 if stated else sum(one.epoch is None for one in stable),
+        target=goal,
+        target_epoch=kaplan_meier_median(target) if target else None,
+        target_s=_median_time(target),
+        target_reached=sum(one.epoch is not None for one in target),
+    )
+
+
+def _stable(series: Series, higher: bool) -> Reached:
+    finite = [value for value in series.values if math.isfinite(value)]
+    if len(finite) < 2 * WINDOW or series.by_step:
+        # Too short to have a plateau, or a value per step, which is no evaluation.
+        return Reached(epoch=None, time_s=None, censored_at=series.epochs[-1])
+    return reach(series, plateau(finite, higher=higher), higher=higher)
+
+
+def _median_time(reached: Sequence[Reached]) -> float | None:
+    """Return the Kaplan-Meier median of the times; None where a time is not known."""
+    if any(one.epoch is not None and one.time_s is None for one in reached):
+        return None
+    longest = max((one.time_s for one in reached if one.time_s is not None), default=0.0)
+    return kaplan_meier_median(
+        [
+            Reached(epoch=one.time_s, time_s=None, censored_at=longest + 1.0)
+            if one.epoch is not None
+            else Reached(epoch=None, time_s=None, censored_at=longest + 1.0)
+            for one in reached
+        ]
+    )
+
+
+def _point(epoch: float, values: Sequence[tuple[float, float | None]]) -> MetricPoint:
+    times = [time_s for _, time_s in values if time_s is not None]
+    return MetricPoint(
+        epoch=epoch,
+        value=mean([value for value, _ in values]),
+        time_s=sum(times) / len(times) if times else None,
+        seeds=len(values),
+    )
+
+
+def _thinned(series: Series) -> list[tuple[float, float, float | None]]:
+    points = list(zip(series.epochs, series.values, series.times_s, strict=True))
+    stride = math.ceil(len(points) / _POINTS)
+    return points[::stride] if stride > 1 else points
+
+
+def with_times(row: MetricRow, job: JobTime | None) -> MetricRow:
+    """Fill in times that were not recorded: epochs x time of an epoch, without the fixed time."""
+    if job is None or job.epoch_s is None:
+        return row
+    epoch_s = job.epoch_s.value
+    stable, target = row.stable_s, row.target_s
+    if stable is None and row.stable_epoch is not None:
+        stable = row.stable_epoch * epoch_s
+    if target is None and row.target_epoch is not None:
+        target = row.target_epoch * epoch_s
+    return replace(row, stable_s=stable, target_s=target)

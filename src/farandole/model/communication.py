@@ -1,0 +1,178 @@
+"""Communication per cell: measured, derived as the labs did, and against the link's peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from farandole.model.curves import group_of
+from farandole.model.info import Communication, LinkPoint, StepSplit
+from farandole.model.measured import Measured
+from farandole.model.pace import Pace, dataset_size, positive
+from farandole.study.records import Launch, Link
+
+BYTES_PER_PARAMETER = 4
+"""float32, which the labs and almost every data-parallel job send."""
+
+
+def derived_communication_s(many_s: float, one_s: float, workers: int) -> float:
+    """Return T(N) - T(1)/N, the labs' figure, for times of the same amount of work."""
+    return many_s - one_s / workers
+
+
+def bus_bandwidth(payload_bytes: float, seconds: float, workers: int) -> float:
+    """Return 2(N-1)/N x bytes / seconds, what a ring all-reduce moves per link and second.
+
+    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009; nccl-tests' busbw.
+    """
+    return 2 * (workers - 1) / workers * payload_bytes / seconds
+
+
+def steps_per_epoch(samples: int, batch: int, workers: int) -> float:
+    """Return samples / global batch, not rounded: the labs' formulas use it so."""
+    return samples / (batch * workers)
+
+
+def communicate(
+    found: Measured,
+    cells: Sequence[Measured],
+    split: StepSplit | None,
+    link: Link,
+    spec: Mapping[str, object],
+) -> Communication | None:
+    """Return what is known of a cell's communication; None for one worker."""
+    workers = found.cell.workers
+    if workers < 2 or found.cell.today:
+        return None
+    gradient_bytes = _gradient_bytes(found, spec)
+    measured = _measured_s(found)
+    derived_step, derived_epoch, steps = _derived(found, cells, spec)
+    bus = derived_bus = None
+    if gradient_bytes and measured:
+        bus = bus_bandwidth(gradient_bytes, measured, workers)
+    if gradient_bytes and steps and derived_epoch is not None and derived_epoch > 0:
+        derived_bus = bus_bandwidth(gradient_bytes * steps, derived_epoch, workers)
+    elif gradient_bytes and derived_step is not None and derived_step > 0:
+        derived_bus = bus_bandwidth(gradient_bytes, derived_step, workers)
+    totals, per_step = _bytes_by_kind(found.ended_well)
+    peak = link.peak_bytes_per_s
+    if (
+        all(figure is None for figure in (gradient_bytes, measured, derived_step, derived_epoch))
+        and not totals
+    ):
+        return None
+    return Communication(
+        cell=found.cell,
+        label=found.label,
+        gradient_bytes=gradient_bytes,
+        measured_s=measured,
+        exposed_s=split.exposed_s if split else None,
+        derived_s=derived_step,
+        derived_epoch_s=derived_epoch,
+        bus_bytes_per_s=bus,
+        derived_bus_bytes_per_s=derived_bus,
+        peak_bytes_per_s=peak,
+        utilisation=bus / peak if bus and peak else None,
+        bytes_by_kind=per_step,
+        total_bytes_by_kind=totals,
+    )
+
+
+def calibration(link: Link) -> tuple[LinkPoint, ...]:
+    """Return the all-reduce sweep as bus bandwidths."""
+    points = []
+    for workers, size, seconds in link.allreduce:
+        if seconds > 0 and workers > 1:
+            bus = bus_bandwidth(size, seconds, workers)
+            peak = link.peak_bytes_per_s
+            share = bus / peak if peak else None
+            points.append(
+                LinkPoint(
+                    workers=workers,
+                    bytes=size,
+                    seconds=seconds,
+                    bus_bytes_per_s=bus,
+                    utilisation=share,
+                )
+            )
+    return tuple(sorted(points, key=lambda point: (point.workers, point.bytes)))
+
+
+def one_worker(
+    found: Measured, cells: Sequence[Measured], *, same_global_batch: bool
+) -> Measured | None:
+    """Return the cell of one worker to compare with, at the same batch per worker or globally."""
+    batch = found.global_batch if same_global_batch else found.batch
+    for other in cells:
+        same = group_of(other.cell) == group_of(found.cell) and not other.cell.today
+        if same and other.cell.workers == 1 and other.batch == batch:
+            return other
+    return None
+
+
+def _derived(
+    found: Measured, cells: Sequence[Measured], spec: Mapping[str, object]
+) -> tuple[float | None, float | None, float | None]:
+    """Return communication per step and per epoch, and steps per epoch."""
+    workers = found.cell.workers
+    samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
+    steps = steps_per_epoch(samples, found.batch, workers) if samples and found.batch else None
+    weak = one_worker(found, cells, same_global_batch=False)
+    strong = one_worker(found, cells, same_global_batch=True) if found.batch else None
+    per_step = per_epoch = None
+    if weak and weak.step_s and found.step_s:
+        per_step = found.step_s.value - weak.step_s.value
+    elif strong and strong.step_s and found.step_s:
+        per_step = derived_communication_s(found.step_s.value, strong.step_s.value, workers)
+    many, one = found.throughput("epochs/s"), weak.throughput("epochs/s") if weak else None
+    if many and one:
+        per_epoch = derived_communication_s(1 / many.value, 1 / one.value, workers)
+        if per_step is None and steps:
+            per_step = per_epoch / steps
+    elif per_step is not None and steps:
+        per_epoch = per_step * steps
+    return per_step, per_epoch, steps
+
+
+def _gradient_bytes(found: Measured, spec: Mapping[str, object]) -> int | None:
+    for launch in found.ended_well:
+        sizes = [rank.gradient_bytes_per_step for rank in launch.ranks]
+        known = [size for size in sizes if size]
+        if known:
+            return max(known)
+        stated = positive(launch.figures.get("gradient_bytes"))
+        parameters = positive(launch.figures.get("parameters")) or positive(spec.get("parameters"))
+        counted = [rank.parameters for rank in launch.ranks if rank.parameters]
+        if stated:
+            return int(stated)
+        if parameters or counted:
+            return BYTES_PER_PARAMETER * int(parameters or max(counted))
+    return None
+
+
+def _measured_s(found: Measured) -> float | None:
+    """Return the transfer per step, as seen by the rank that waited least for the others."""
+    times = [seconds for pace in found.paces if (seconds := _transfer_s(pace)) is not None]
+    return float(np.mean(times)) if times else None
+
+
+def _transfer_s(pace: Pace) -> float | None:
+    if not len(pace.typical):
+        return None
+    columns = [rank.steps.communication_s[pace.typical] for rank in pace.launch.ranks]
+    least = np.min(columns, axis=0)
+    least = least[np.isfinite(least) & (least > 0)]
+    return float(np.median(least)) if len(least) else None
+
+
+def _bytes_by_kind(launches: Sequence[Launch]) -> tuple[dict[str, int], dict[str, float]]:
+    for launch in launches:
+        totals: dict[str, int] = {}
+        for rank in launch.ranks:
+            for kind, size in rank.bytes_sent.items():
+                totals[kind] = totals.get(kind, 0) + size
+        steps = max((len(rank.steps) for rank in launch.ranks), default=0)
+        if totals and steps:
+            return totals, {kind: size / steps for kind, size in totals.items()}
+    return {}, {}

@@ -1,0 +1,77 @@
+"""Processes x threads: the best way to share a host's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.model.curves import gain
+from farandole.model.info import SplitPoint, SplitTable
+from farandole.model.measured import Measured, common_unit, count, factor_words
+from farandole.study.records import Cell
+
+Setting = tuple[str, str, tuple[tuple[str, str], ...], int | None]
+
+
+def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
+    """Return one table per global batch (and other factors) with several numbers of threads."""
+    rows: dict[Setting, list[Measured]] = {}
+    for found in cells:
+        if found.cell.threads is not None and found.paces and found.cell.hosts == 1:
+            rows.setdefault(_setting(found), []).append(found)
+    tables = []
+    for row in rows.values():
+        planned = {found.cell.threads for found in row if not found.cell.today}
+        if len(planned) > 1:
+            tables.append(_table(row, [found.cell for other in rows.values() for found in other]))
+    return tuple(tables)
+
+
+def _setting(found: Measured) -> Setting:
+    cell = found.cell
+    return (cell.transport, cell.device, cell.params, found.global_batch)
+
+
+def _table(row: Sequence[Measured], cells: Sequence[Cell]) -> SplitTable:
+    unit = common_unit(row)
+    known = [found for found in row if found.rates(unit)]
+    varying = {n for n in ("device", "transport") if len({getattr(c, n) for c in cells}) > 1}
+    names = {name for cell in cells for name, _ in cell.params}
+    varying |= {n for n in names if len({dict(cell.params).get(n) for cell in cells}) > 1}
+    words = factor_words(row[0].cell, varying)
+    batch = row[0].global_batch
+    label = ", ".join([*words, *([] if batch is None else [f"global batch {batch}"])])
+    points = []
+    for found in known:
+        throughput = found.throughput(unit)
+        if throughput is not None and found.cell.threads is not None:
+            points.append(
+                SplitPoint(
+                    cell=found.cell,
+                    workers=found.cell.workers,
+                    threads=found.cell.threads,
+                    throughput=throughput,
+                    today=found.cell.today,
+                )
+            )
+    best = gain(known)
+    return SplitTable(
+        group=", ".join(words),
+        label=label,
+        unit=unit,
+        points=tuple(sorted(points, key=lambda point: (point.workers, point.threads))),
+        best=(best.cell.workers, best.cell.threads or 1) if best else None,
+        sentence=_sentence(best, points, unit),
+    )
+
+
+def _sentence(best: Measured | None, points: Sequence[SplitPoint], unit: str) -> str:
+    if best is None or best.cell.threads is None:
+        return "No split was measured to the end."
+    chosen = next(point for point in points if point.cell == best.cell)
+    worst = min(points, key=lambda point: point.throughput.value)
+    return (
+        f"{count(chosen.workers, 'process')} x "
+        f"{count(chosen.threads, 'thread')} is best: {chosen.throughput.value:.4g} {unit}, "
+        f"{chosen.throughput.value / worst.throughput.value:.2f} times {worst.workers} x "
+        f"{worst.threads}."
+    )

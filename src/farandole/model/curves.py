@@ -1,0 +1,212 @@
+"""Strong and weak scaling curves: one per combination of all other factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from farandole.model.info import Curve, CurvePoint, Scaling
+from farandole.model.laws import fit_amdahl, fit_gustafson
+from farandole.model.measured import Measured, common_unit, count, factor_words
+from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation
+from farandole.study.records import Cell
+
+Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
+
+
+def group_of(cell: Cell) -> Group:
+    """Return what a curve holds fixed besides the batch. Hosts grow with workers, so not they."""
+    return (cell.threads, cell.transport, cell.device, cell.params)
+
+
+def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
+    """Name each group by the factors in which groups differ; "" when there is one."""
+    found = {group_of(cell): cell for cell in cells if not cell.today}
+    members = list(found.values())
+    varying = {name for name in ("device", "transport") if _differs(members, name)}
+    names = {name for cell in members for name, _ in cell.params}
+    varying |= {n for n in names if len({dict(cell.params).get(n) for cell in members}) > 1}
+    several_threads = _differs(members, "threads")
+    labels = {}
+    for group, cell in found.items():
+        words = factor_words(cell, varying)
+        if several_threads and cell.threads is not None:
+            words.append(count(cell.threads, "thread"))
+        labels[group] = ", ".join(words)
+    return labels
+
+
+def draw_curves(
+    cells: Sequence[Measured], void: Collection[Cell] = (), prefer: Scaling | None = None
+) -> tuple[Curve, ...]:
+    """Return every strong and weak curve of at least two worker counts, the main one first.
+
+    A study of one worker count has one curve of one point.
+
+    Args:
+        cells: of a study, sorted.
+        void: cells whose workers did not train together; they have no speedup.
+        prefer: the kind of scaling that was asked for.
+    """
+    groups: dict[Group, list[Measured]] = {}
+    for cell in cells:
+        if not cell.cell.today and any(found.rates for found in cell.paces):
+            groups.setdefault(group_of(cell.cell), []).append(cell)
+    labels = group_labels(cell.cell for cell in cells)
+    curves: list[Curve] = []
+    for group, members in groups.items():
+        weak = _by_key(members, lambda found: found.batch)
+        strong = _by_key(members, lambda found: found.global_batch)
+        # Without any batch it cannot be strong scaling that was controlled for.
+        strong.pop(None, None)
+        many = len(weak) > 1
+        for batch, row in weak.items():
+            curves.append(_curve("weak", labels[group], batch, row, void, many))
+        many = len(strong) > 1
+        for batch, row in strong.items():
+            curves.append(_curve("strong", labels[group], batch, row, void, many))
+    several = [curve for curve in curves if len(curve.points) > 1]
+    ordered = sorted(several or curves[:1], key=lambda curve: _rank(curve, prefer))
+    return tuple(replace(curve, main=index == 0) for index, curve in enumerate(ordered))
+
+
+def gain(cells: Sequence[Measured], margin: float = SPEED_MARGIN) -> Measured | None:
+    """Return the fewest workers that nobody clearly beats: the count to use.
+
+    From the smallest count upwards, more workers are taken when they are faster by more than the
+    margin, and clearly so wherever launches have been repeated.
+    """
+    unit = common_unit(cells)
+    best: Measured | None = None
+    for cell in sorted(cells, key=lambda found: found.cell.workers):
+        rates = cell.rates(unit)
+        if not rates:
+            continue
+        if best is None:
+            best = cell
+            continue
+        found = ratio(rates, best.rates(unit))
+        clear = found.low is None or speed_relation(rates, best.rates(unit)) == "higher"
+        if found.value > 1 + margin and clear:
+            best = cell
+    return best
+
+
+def _by_key(
+    members: Sequence[Measured], key: Callable[[Measured], int | None]
+) -> dict[int | None, list[Measured]]:
+    rows: dict[int | None, list[Measured]] = {}
+    for member in members:
+        row = rows.setdefault(key(member), [])
+        # One point per worker count: the one on the fewest hosts; members come sorted by workers.
+        same = next((i for i, o in enumerate(row) if o.cell.workers == member.cell.workers), None)
+        if same is None:
+            row.append(member)
+        elif member.cell.hosts < row[same].cell.hosts:
+            row[same] = member
+    return rows
+
+
+def _curve(
+    scaling: Scaling,
+    group: str,
+    batch: int | None,
+    row: Sequence[Measured],
+    void: Collection[Cell],
+    many: bool,
+) -> Curve:
+    unit = common_unit(row)
+    row = [found for found in row if found.rates(unit)]
+    base = row[0]
+    points = tuple(_point(found, base, unit, found.cell in void) for found in row)
+    good = [point for point in points if point.valid and point.speedup is not None]
+    # Laws speak of multiples of the baseline, which is one worker where it was measured.
+    multiples = [point.workers / base.cell.workers for point in good]
+    speedups = [point.speedup for point in good if point.speedup is not None]
+    best = gain([found for found in row if found.cell not in void])
+    kind = "batch" if scaling == "weak" else "global batch"
+    words = [group] if group else []
+    if batch is not None and (many or scaling == "strong"):
+        words.append(f"{kind} {batch}")
+    curve = Curve(
+        scaling=scaling,
+        group=group,
+        label=", ".join(words) or f"{scaling} scaling",
+        batch=batch,
+        unit=unit,
+        baseline_workers=base.cell.workers,
+        points=points,
+        amdahl=fit_amdahl(multiples, speedups),
+        gustafson=fit_gustafson(multiples, speedups),
+        best_workers=best.cell.workers if best else None,
+        sentence="",
+    )
+    return replace(curve, sentence=_sentence(curve))
+
+
+def _point(found: Measured, base: Measured, unit: str, is_void: bool) -> CurvePoint:
+    throughput = found.throughput(unit)
+    reference = base.throughput(unit)
+    assert throughput is not None
+    assert reference is not None
+    ideal = found.cell.workers / base.cell.workers
+    speedup = efficiency = None
+    if not is_void:
+        one = Estimate(value=1.0, low=1.0, high=1.0)
+        speedup = one if found is base else ratio(found.rates(unit), base.rates(unit))
+        efficiency = scaled(speedup, 1 / ideal)
+    return CurvePoint(
+        cell=found.cell,
+        workers=found.cell.workers,
+        batch=found.batch,
+        global_batch=found.global_batch,
+        throughput=throughput,
+        speedup=speedup,
+        efficiency=efficiency,
+        ideal_throughput=reference.value * ideal,
+        ideal_speedup=ideal,
+        step_s=found.step_s,
+        launches=len(found.rates(unit)),
+        valid=not is_void,
+        why="the workers did not train together" if is_void else "",
+    )
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """Multiply a value and its interval by a positive number."""
+    return Estimate(
+        value=estimate.value * factor,
+        low=None if estimate.low is None else estimate.low * factor,
+        high=None if estimate.high is None else estimate.high * factor,
+    )
+
+
+def _sentence(curve: Curve) -> str:
+    if len(curve.points) < 2:
+        return f"Only {count(curve.baseline_workers, 'worker')} measured: there is no curve yet."
+    last = curve.points[-1]
+    law = curve.amdahl if curve.scaling == "strong" else curve.gustafson
+    if last.speedup is None or last.efficiency is None:
+        return f"{count(last.workers, 'worker').capitalize()}: {last.why}."
+    first = (
+        f"{count(last.workers, 'worker')} reach {last.speedup.value:.2f}x of "
+        f"{last.ideal_speedup:g}x, an efficiency of {last.efficiency.value:.0%}."
+    )
+    if curve.baseline_workers != 1:
+        base = count(curve.baseline_workers, "worker")
+        first += f" (Relative to {base}, the fewest that were measured.)"
+    return f"{first} {law.sentence}" if law else first
+
+
+def _rank(curve: Curve, prefer: Scaling | None) -> tuple[bool, int, bool, int, float]:
+    return (
+        prefer is not None and curve.scaling != prefer,
+        -len(curve.points),
+        curve.scaling != "weak",
+        -sum(point.launches for point in curve.points),
+        -curve.points[-1].throughput.value,
+    )
+
+
+def _differs(cells: Sequence[Cell], name: str) -> bool:
+    return len({getattr(cell, name) for cell in cells}) > 1

@@ -1,0 +1,209 @@
+"""Launches sorted into cells, each with what of its speed counts and why the rest does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farandole.model.info import LaunchRow
+from farandole.model.pace import UNITS, Pace, pace, positive
+from farandole.model.statistics import Estimate, geometric_mean, outliers
+from farandole.study.records import Cell, Launch, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One cell with its launches."""
+
+    cell: Cell
+    label: str
+    launches: tuple[Launch, ...]
+    paces: tuple[Pace, ...]
+    """Of the launches whose speed counts."""
+    batch: int | None
+    """Per worker: planned, or else seen."""
+    failed: str
+    """Why no launch ended well; empty when one did."""
+    void_for_speed: str
+
+    @property
+    def global_batch(self) -> int | None:
+        """Samples per step over all workers."""
+        return None if self.batch is None else self.batch * self.cell.workers
+
+    @property
+    def ended_well(self) -> tuple[Launch, ...]:
+        """The launches that ran to their end or to an agreed step."""
+        return tuple(launch for launch in self.launches if launch.outcome in ("ok", "stopped"))
+
+    @property
+    def unit(self) -> str:
+        """The best unit that all its launches know; "" without any figure."""
+        return common_unit([self])
+
+    def rates(self, unit: str) -> list[float]:
+        """Return one throughput per launch that counts."""
+        return [pace.rates[unit] for pace in self.paces if unit in pace.rates]
+
+    def throughput(self, unit: str) -> Estimate | None:
+        """Return the geometric mean over launches."""
+        rates = self.rates(unit)
+        return geometric_mean(rates) if rates else None
+
+    @property
+    def step_s(self) -> Estimate | None:
+        """Time of a step, over launches."""
+        times = [pace.step_s for pace in self.paces if pace.step_s is not None]
+        return geometric_mean(times) if times else None
+
+
+def common_unit(cells: Sequence[Measured]) -> str:
+    """Return the best unit that most of these cells know; "" when they share none."""
+    known = [sum(bool(cell.rates(unit)) for cell in cells if cell.paces) for unit in UNITS]
+    most = max(known, default=0)
+    return UNITS[known.index(most)] if most else ""
+
+
+def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
+    """Sort a study's launches into cells and list every launch, kept or not."""
+    by_cell: dict[Cell, list[Launch]] = {}
+    for launch in study.launches:
+        by_cell.setdefault(launch.cell, []).append(launch)
+    labels = label_cells(by_cell)
+    cells, rows = [], []
+    for cell, launches in by_cell.items():
+        found, listed = _measure_cell(cell, labels[cell], launches, study.machine)
+        cells.append(found)
+        rows += listed
+    cells.sort(key=lambda found: (found.cell.workers, found.batch or 0))
+    order = {launch.id: index for index, launch in enumerate(study.launches)}
+    return tuple(cells), tuple(sorted(rows, key=lambda row: order[row.id]))
+
+
+def _measure_cell(
+    cell: Cell, label: str, launches: Sequence[Launch], machine: Mapping[str, object]
+) -> tuple[Measured, list[LaunchRow]]:
+    for_speed = any(_ended_well(one) and one.purpose in ("speed", "epoch") for one in launches)
+    void = more_ranks_than_cores(launches[0], machine)
+    paces = {launch.id: pace(launch) for launch in launches if _ended_well(launch)}
+    reasons = {
+        launch.id: _why_left_out(launch, paces.get(launch.id), void, for_speed)
+        for launch in launches
+    }
+    kept = [paces[launch.id] for launch in launches if not reasons[launch.id]]
+    figures = [found.step_s or next(iter(found.rates.values())) for found in kept]
+    flagged = {found.launch.id for found, flag in zip(kept, outliers(figures), strict=True) if flag}
+    rows = [
+        _row(launch, label, paces.get(launch.id), reasons[launch.id], launch.id in flagged)
+        for launch in launches
+    ]
+    batches = [found.batch for found in paces.values() if found.batch is not None]
+    measured = Measured(
+        cell=cell,
+        label=label,
+        launches=tuple(launches),
+        paces=tuple(kept),
+        batch=cell.batch if cell.batch is not None else (batches[0] if batches else None),
+        failed="" if paces else _failure(launches),
+        void_for_speed=void,
+    )
+    return measured, rows
+
+
+def _ended_well(launch: Launch) -> bool:
+    return launch.outcome in ("ok", "stopped")
+
+
+def _failure(launches: Sequence[Launch]) -> str:
+    last = launches[-1]
+    return last.reason or last.outcome.replace("_", " ")
+
+
+def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool) -> str:
+    if found is None:
+        what = launch.outcome.replace("_", " ")
+        return f"{what}: {launch.reason}" if launch.reason else what
+    if launch.busy:
+        share = positive(launch.foreign_share)
+        took = "" if share is None else f": other programs took {share:.0%} of the cores"
+        return f"the machine was busy{took}"
+    if void:
+        return void
+    if launch.purpose == "accuracy" and for_speed:
+        return "made for accuracy"
+    if not found.rates:
+        return "recorded neither a step nor a figure"
+    return ""
+
+
+def more_ranks_than_cores(launch: Launch, machine: Mapping[str, object]) -> str:
+    """Say so when workers share cores, which voids a launch for speed; else ""."""
+    cores = positive(machine.get("cores")) or positive(machine.get("physical_cores"))
+    if launch.purpose == "imported" or cores is None or launch.cell.device != "cpu":
+        return ""
+    ranks = math.ceil(launch.cell.workers / max(launch.cell.hosts, 1))
+    if ranks <= cores:
+        return ""
+    return f"more ranks than cores ({ranks} on {cores:.0f}): valid for accuracy, void for speed"
+
+
+def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool) -> LaunchRow:
+    unit = next((unit for unit in UNITS if found and unit in found.rates), "")
+    return LaunchRow(
+        id=launch.id,
+        cell=launch.cell,
+        label=label,
+        purpose=launch.purpose,
+        outcome=launch.outcome,
+        repeat=launch.repeat,
+        seed=launch.seed,
+        kept=not why,
+        why=why,
+        outlier=outlier,
+        steps=found.steps if found else 0,
+        warmup_steps=found.warmup if found else 0,
+        step_s=found.step_s if found else None,
+        throughput=found.rates[unit] if found and unit else None,
+        unit=unit,
+        wall_s=launch.wall_s,
+        started=launch.started,
+    )
+
+
+def label_cells(cells: Iterable[Cell]) -> dict[Cell, str]:
+    """Name each cell by its workers and by the factors in which cells differ."""
+    cells = list(cells)
+    names = sorted({name for cell in cells for name, _ in cell.params})
+    varying = {
+        factor
+        for factor in ("batch", "threads", "hosts", "device", "transport")
+        if len({getattr(cell, factor) for cell in cells if not cell.today}) > 1
+    }
+    varying |= {name for name in names if len({dict(cell.params).get(name) for cell in cells}) > 1}
+    return {cell: _label(cell, varying) for cell in cells}
+
+
+def _label(cell: Cell, varying: set[str]) -> str:
+    parts = [count(cell.workers, "worker")]
+    if cell.today:
+        parts = ["today: 1 process, all cores"]
+    if "batch" in varying and cell.batch is not None:
+        parts.append(f"batch {cell.batch}")
+    if "threads" in varying and cell.threads is not None and not cell.today:
+        parts.append(count(cell.threads, "thread"))
+    if "hosts" in varying:
+        parts.append(count(cell.hosts, "host"))
+    return ", ".join([*parts, *factor_words(cell, varying)])
+
+
+def factor_words(cell: Cell, varying: set[str]) -> list[str]:
+    """Return the factors beside workers, batch, threads and hosts, as far as they vary."""
+    words = [str(getattr(cell, name)) for name in ("device", "transport") if name in varying]
+    return words + [f"{name}={value}" for name, value in cell.params if name in varying]
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 worker", "2 workers", "4 processes"."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"

@@ -1,0 +1,151 @@
+"""What a scaling curve says: where it leaves linear, more than linear, noise, no gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.model.info import Curve, CurvePoint, Verdict
+from farandole.model.measured import count
+from farandole.model.statistics import (
+    LEAST_LAUNCHES,
+    SPEED_MARGIN,
+    Estimate,
+    ratio,
+    speed_relation,
+)
+
+LINEAR = 0.90
+"""An efficiency below is no longer linear."""
+NOISY = 0.10
+"""Half width of a speedup's interval, relative, above which no number should be quoted."""
+
+
+def interval(estimate: Estimate) -> str:
+    """Return " (1.79 to 1.87)", or "" when there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f" ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def leaves_linear(curve: Curve) -> Verdict | None:
+    """Fire at the first worker count whose efficiency is below 0.9, clearly where it can be."""
+    before: CurvePoint | None = None
+    for point in curve.points:
+        if point.efficiency is None or point.workers == curve.baseline_workers:
+            before = point
+            continue
+        highest = point.efficiency.value if point.efficiency.high is None else point.efficiency.high
+        if highest < LINEAR:
+            reached = (
+                ""
+                if before is None or before.efficiency is None
+                else (f", after {before.efficiency.value:.0%} at {before.workers}")
+            )
+            return Verdict(
+                kind="leaves_linear",
+                severity="note",
+                sentence=(
+                    f"The curve leaves linear at {count(point.workers, 'worker')}: efficiency "
+                    f"{point.efficiency.value:.2f}{interval(point.efficiency)}{reached} "
+                    f"({curve.label})."
+                ),
+                action=(
+                    f"Up to {before.workers if before else curve.baseline_workers} the money is "
+                    f"well spent; beyond that you pay for waiting."
+                ),
+                evidence={
+                    "workers": float(point.workers),
+                    "efficiency": point.efficiency.value,
+                },
+                labels=(curve.label,),
+            )
+        before = point
+    return None
+
+
+def more_than_linear(curve: Curve) -> Verdict | None:
+    """Fire when a speedup is above the ideal by more than the margin, clearly where it can be."""
+    for point in reversed(curve.points):
+        if point.speedup is None or point.workers == curve.baseline_workers:
+            continue
+        lowest = point.speedup.value if point.speedup.low is None else point.speedup.low
+        if lowest > point.ideal_speedup and point.speedup.value > point.ideal_speedup * (
+            1 + SPEED_MARGIN / 10
+        ):
+            small = point.speedup.value <= point.ideal_speedup * (1 + SPEED_MARGIN)
+            return Verdict(
+                kind="more_than_linear",
+                severity="note" if small else "warn",
+                sentence=(
+                    f"More than linear: {point.speedup.value:.2f}x{interval(point.speedup)} on "
+                    f"{point.ideal_speedup:g} times the workers ({curve.label})."
+                ),
+                action=(
+                    "Do not quote it before it is explained: a slow or cold baseline, another "
+                    "batch, another device, or a model that fits a cache only when shared. "
+                    f"Measure {count(curve.baseline_workers, 'worker')} again with --repeats 5."
+                ),
+                evidence={"speedup": point.speedup.value, "ideal": point.ideal_speedup},
+                labels=(curve.label,),
+            )
+    return None
+
+
+def no_gain(
+    few: Sequence[float], many: Sequence[float], few_label: str, many_label: str
+) -> Verdict | None:
+    """Fire when two speeds are the same by an equivalence test."""
+    if speed_relation(many, few) != "same":
+        return None
+    found = ratio(many, few)
+    return Verdict(
+        kind="no_significant_difference",
+        severity="note",
+        sentence=(
+            f"No difference in speed between {few_label} and {many_label}: "
+            f"{found.value:.3f}x{interval(found)}, the same within {SPEED_MARGIN:.0%}."
+        ),
+        action=f"Take {few_label}.",
+        evidence={"ratio": found.value, "margin": SPEED_MARGIN},
+        labels=(few_label, many_label),
+    )
+
+
+def too_noisy(curve: Curve) -> Verdict | None:
+    """Fire when a speedup's interval is so wide that the number should not be quoted."""
+    for point in curve.points:
+        found = point.speedup
+        if found is None or found.low is None or found.high is None:
+            continue
+        half_width = (found.high - found.low) / 2 / found.value
+        undecided = found.low < 1 < found.high and half_width > SPEED_MARGIN
+        if half_width > NOISY or undecided:
+            more = max(LEAST_LAUNCHES, 2 * point.launches)
+            return Verdict(
+                kind="too_noisy",
+                severity="warn",
+                sentence=(
+                    f"Too noisy to tell: the speedup of {count(point.workers, 'worker')} lies "
+                    f"between {found.low:.2f} and {found.high:.2f} after {point.launches} launches "
+                    f"({curve.label})."
+                ),
+                action=f"Run it again with --repeats {more} on a quieter machine.",
+                evidence={"half width": half_width, "launches": float(point.launches)},
+                labels=(curve.label,),
+            )
+    return None
+
+
+def single_launches(curve: Curve) -> Verdict | None:
+    """Fire when no point was repeated, so that nothing has an interval."""
+    others = [point for point in curve.points if point.workers != curve.baseline_workers]
+    if not others or any(point.speedup and point.speedup.low is not None for point in others):
+        return None
+    return Verdict(
+        kind="no_intervals",
+        severity="note",
+        sentence=f"One launch each: figures without intervals ({curve.label}).",
+        action="Run it again with --repeats 5 for intervals.",
+        evidence={"launches": float(max(point.launches for point in curve.points))},
+        labels=(curve.label,),
+    )

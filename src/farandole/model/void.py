@@ -1,0 +1,142 @@
+"""Why a speedup may not be printed: the workers did not train together.
+
+SCALING's checks 1 (gradients never averaged), 2 (different initial weights), 6 (data not sharded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from farandole.model.info import Void, VoidKind
+from farandole.model.measured import Measured, count
+from farandole.study.records import Launch, Rank
+
+_SAME = 0.5
+"""Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
+_ELSEWHERE = ("buffers", "parameters", "objects", "other")
+
+WRAP = (
+    "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))"
+)
+BROADCAST = (
+    "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) before "
+    "the first step, and step the optimizer on every rank"
+)
+SHARD = (
+    "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
+    "rank=hvd.rank()), and set_epoch(epoch) before every epoch"
+)
+
+
+def find_voids(found: Measured) -> list[Void]:
+    """Return what is wrong with a cell's launches, at most one reason of each kind."""
+    by_kind: dict[VoidKind, list[Launch]] = {}
+    workers = found.cell.workers
+    if workers < 2:
+        return []
+    for launch in found.ended_well:
+        kind = void_of(launch)
+        if kind:
+            by_kind.setdefault(kind, []).append(launch)
+    return [_void(kind, found, launches) for kind, launches in by_kind.items()]
+
+
+def void_of(launch: Launch) -> VoidKind | None:
+    """Return the first reason why this launch's workers did not train together, or None."""
+    ranks = [rank for rank in launch.ranks if len(rank.steps)]
+    if launch.cell.workers < 2 or len(ranks) < 2:
+        return None
+    if _nothing_averaged(ranks):
+        return "not_averaged"
+    if _weights_differ(ranks):
+        return "weights_differ"
+    if _same_samples(ranks):
+        return "same_samples"
+    return None
+
+
+def overlap(first: Rank, second: Rank) -> float | None:
+    """Return the share of the samples of one rank that the other saw, too; None if unknown."""
+    ours, theirs = set(first.sample_hashes), set(second.sample_hashes)
+    if not ours or not theirs:
+        return None
+    return len(ours & theirs) / min(len(ours), len(theirs))
+
+
+def repeats_one_batch(rank: Rank) -> bool:
+    """Tell whether every step trained on the same samples, as synthetic benchmarks do."""
+    hashes = rank.sample_hashes
+    return len(hashes) > 1 and 2 * len(set(hashes)) <= len(hashes)
+
+
+def _nothing_averaged(ranks: Sequence[Rank]) -> bool:
+    if any("gradients" not in rank.bytes_sent for rank in ranks):
+        return False
+    if any(rank.bytes_sent["gradients"] > 0 for rank in ranks):
+        return False
+    # A script may average by hand, through calls whose payload we cannot tell from others: then
+    # bytes did move, and workers that saw different samples ended with the same weights.
+    moved = any(rank.bytes_sent.get(kind, 0) > 0 for rank in ranks for kind in _ELSEWHERE)
+    known = all(rank.weights is not None for rank in ranks)
+    together = moved and known and not _weights_differ(ranks)
+    seen = any(rank.sample_hashes for rank in ranks)
+    return not (together and seen and not _same_samples(ranks))
+
+
+def _weights_differ(ranks: Sequence[Rank]) -> bool:
+    return len({rank.weights for rank in ranks if rank.weights is not None}) > 1
+
+
+def _same_samples(ranks: Sequence[Rank]) -> bool:
+    if any(repeats_one_batch(rank) for rank in ranks):
+        return False
+    shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
+    if any(share is None or share <= _SAME for share in shares):
+        return False
+    if len({rank.sample_hashes for rank in ranks}) == 1:
+        return True
+    # Of a data set smaller than what was looked at, disjoint shards meet in the second epoch.
+    looked_at = sum(len(set(rank.sample_hashes)) for rank in ranks)
+    size = next((rank.dataset_size for rank in ranks if rank.dataset_size), None)
+    return size is None or looked_at <= size
+
+
+def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
+    workers = count(found.cell.workers, "worker")
+    ranks = launches[0].ranks
+    evidence: Mapping[str, float | str]
+    if kind == "not_averaged":
+        sentence = (
+            f"Your {workers} trained {found.cell.workers} separate models: nothing was averaged."
+        )
+        steps = max(len(rank.steps) for rank in ranks)
+        evidence = {"gradient bytes": 0, "steps": steps, **_fingerprints(ranks)}
+        mend = WRAP
+    elif kind == "weights_differ":
+        sentence = (
+            f"Your {workers} ended with different weights, although gradients were averaged: they "
+            f"trained {found.cell.workers} different models."
+        )
+        evidence = _fingerprints(ranks)
+        mend = BROADCAST
+    else:
+        sentence = (
+            f"Your {workers} all trained on the same samples: the work was repeated, not shared."
+        )
+        shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
+        evidence = {"overlap of samples": min(share for share in shares if share is not None)}
+        mend = SHARD
+    return Void(
+        kind=kind,
+        cell=found.cell,
+        label=found.label,
+        launches=tuple(launch.id for launch in launches),
+        sentence=sentence,
+        mend=f"{mend}.",
+        evidence=evidence,
+    )
+
+
+def _fingerprints(ranks: Sequence[Rank]) -> dict[str, float | str]:
+    return {f"weights of rank {rank.rank}": rank.weights or "not known" for rank in ranks[:4]}
