@@ -11,17 +11,25 @@ from farandole.version import __version__
 
 if TYPE_CHECKING:
     from farandole.launch.function import run
+    from farandole.recorder.param import param
+    from farandole.recorder.record import record
 
-__all__ = ["__version__", "run"]
+__all__ = ["__version__", "param", "record", "run"]
 
-_LAZY = {"run": "farandole.launch.function"}
+_LAZY = {
+    "param": "farandole.recorder.param",
+    "record": "farandole.recorder.record",
+    "run": "farandole.launch.function",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         from importlib import import_module
 
-        return getattr(import_module(_LAZY[name]), name)
+        # Kept: a script may report in every step.
+        found = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return found
     raise AttributeError(f"module 'farandole' has no attribute {name!r}")
 
 

@@ -11,6 +11,7 @@ from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.signature import Signature
 from farandole.errors import CollectiveError
+from farandole.recorder.ending import refuse_if_ended
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import STORAGE, Array, Reduction
 
@@ -68,6 +69,7 @@ class _InSharedMemory:
 
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
+        refuse_if_ended()
         handle = Handle()
         with self._loop.exclusive():
             self._lane.start(self._buckets.allreduce(bucket, step, how, flags, note), handle)

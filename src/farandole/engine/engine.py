@@ -12,6 +12,7 @@ from farandole.engine.loop import Loop
 from farandole.engine.named import NamedLane
 from farandole.engine.operations import Allgather, Operation
 from farandole.engine.signature import Signature
+from farandole.recorder.ending import refuse_if_ended
 from farandole.transport.protocol import Buffer, Exchange, Transport
 
 
@@ -127,6 +128,7 @@ class Engine:
         return self._on_device
 
     def _submit(self, name: str, operation: Operation) -> Handle:
+        refuse_if_ended()
         handle = self._named.eager(name, operation)
         if handle is None:
             with self.loop.exclusive():

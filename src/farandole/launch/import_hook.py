@@ -52,7 +52,7 @@ class _Watcher:
 
         def exec_module(module: ModuleType) -> None:
             # The loader is as it was before the module's own code sees it.
-            del loader.exec_module
+            loader.__dict__.pop("exec_module", None)
             execute(module)
             self._arrived(fullname)
 

@@ -19,7 +19,8 @@ from farandole.errors import FarandoleError
 from farandole.recorder import ending
 from farandole.recorder.lines import line, steps_line
 from farandole.recorder.settings import Settings, read_settings
-from farandole.recorder.step import Later, OpenStep
+from farandole.recorder.start import interpreter_began_s
+from farandole.recorder.step import Later, OpenStep, take_settled
 from farandole.recorder.writer import Writer
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Recorder:
         """Whether the study has ended this launch."""
         self.timeline = settings.timeline
         """Whether `event` keeps anything."""
-        self.begin_s = _interpreter_began_s()
+        self.begin_s = interpreter_began_s()
         self._clock, self._stopper = clock, stopper
         stem = os.path.join(settings.folder, f"rank-{rank}")  # noqa: PTH118 (imports on use)
         self._writer = Writer(f"{stem}.jsonl", exclusive=True)
@@ -191,6 +192,10 @@ class Recorder:
         """Tell what is the same in all steps, unless somebody who knows better has told."""
         self.setup(**{name: value for name, value in fields.items() if name not in self._known})
 
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Write a line of any kind."""
+        self._lines.append(line(kind, **fields))
+
     def note(self, text: str) -> None:
         """Say what could not be measured, and why; once."""
         if text not in self._notes:
@@ -200,9 +205,7 @@ class Recorder:
     def event(self, track: str, name: str, begin_s: float, end_s: float) -> None:
         """Keep an event for the timeline, if one was asked for."""
         if self.timeline:
-            self._events.append(
-                line("event", track=track, name=name, begin_s=begin_s, end_s=end_s)
-            )
+            self._events.append(line("event", track=track, name=name, begin_s=begin_s, end_s=end_s))
 
     def add_source(self, source: Source) -> None:
         """Ask for one more line, `kind` included, whenever a block is written."""
@@ -223,7 +226,7 @@ class Recorder:
             lines, self._lines = self._lines, []
             # A script that names its samples after the step may still do so for the last one.
             held = 1 if self._said_late and not final else 0
-            rows = self._settled(len(self._rows) - held, final=final)
+            rows = take_settled(self._rows, len(self._rows) - held, final=final)
             if rows:
                 lines.append(steps_line(rows))
             lines += self._settled_metrics(final=final)
@@ -252,7 +255,11 @@ class Recorder:
         if self.steps and self._step.data_s is None:
             self.note("Waiting for data was not measured: no DataLoader was seen.")
         for source in self._endings:
-            fields |= source() or {}
+            try:
+                fields |= source() or {}
+            except Exception as error:
+                # The rest of the recording is worth more than what one part had to add.
+                self.note(f"The end was not recorded in full: {type(error).__name__}: {error}")
         self.flush(final=True)
         self._writer.write([line("end", **fields)])
         self.abandon()
@@ -290,23 +297,6 @@ class Recorder:
     @staticmethod
     def _metric_line(point: dict[str, Any], value: float) -> str:
         return line("metric", **point, value=float(value))
-
-    def _settled(self, count: int, *, final: bool) -> list[list[float | None]]:
-        """Take the first rows whose figures are all known."""
-        ready: list[list[float | None]] = []
-        for row in self._rows[:count]:
-            for at, value in enumerate(row):
-                if callable(value):
-                    row[at] = value()
-                    if row[at] is None and not final:
-                        row[at] = value
-                        break
-            else:
-                ready.append(row)
-                continue
-            break
-        del self._rows[: len(ready)]
-        return [row for row in ready if row[0] is not None]
 
     def _settled_metrics(self, *, final: bool) -> list[str]:
         lines, waiting = [], []
@@ -394,17 +384,6 @@ def _make(settings: Settings) -> Recorder:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"farandole: {text}\n")
-
-
-def _interpreter_began_s() -> float:
-    """Return when this process started, on the monotonic clock."""
-    try:
-        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        return ticks / os.sysconf("SC_CLK_TCK") - asleep_s
-    except (OSError, ValueError, AttributeError):
-        return time.monotonic()
 
 
 def _in_forked_child() -> None:

@@ -91,3 +91,22 @@ class OpenStep:
             self._optimizer_s = 0.0
         self._said_samples = None
         return row
+
+
+def take_settled(rows: list[list[Any]], count: int, *, final: bool) -> list[list[float | None]]:
+    """Take away the first of `count` rows, as far as devices know their figures by now.
+
+    In the end, what a device does not know yet is not measured; a row without its end is dropped.
+    """
+    settled: list[list[float | None]] = []
+    for row in rows[:count]:
+        for at, value in enumerate(row):
+            if callable(value):
+                figure = value()
+                if figure is not None or final:
+                    row[at] = figure
+        if any(map(callable, row)):
+            break
+        settled.append(row)
+    del rows[: len(settled)]
+    return [row for row in settled if row[0] is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,10 +20,11 @@ from farandole.engine.operations import (
 )
 from farandole.engine.signature import Signature
 from farandole.errors import UsageError
+from farandole.recorder.recorder import current
 from farandole.torch.handles import table
 from farandole.torch.tensors import buffer_of, check, device_of
 from farandole.transport.protocol import Buffer
-from farandole.transport.reduction import Reduction
+from farandole.transport.reduction import STORAGE, Reduction
 
 # Horovod's numbers; programs store and compare them.
 Average, Sum, Adasum, Min, Max, Product = range(6)
@@ -119,7 +121,13 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) ->
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> int:
     """Begin a broadcast in place."""
-    return _async("broadcast", name, _broadcast(tensor, tensor, root_rank), lambda: tensor)
+    return broadcast_kind_async_(tensor, root_rank, name, "other")
+
+
+def broadcast_kind_async_(tensor: torch.Tensor, root_rank: int, name: str | None, kind: str) -> int:
+    """Begin a broadcast in place of something that is recorded as bytes of this kind."""
+    operation = _broadcast(tensor, tensor, root_rank)
+    return _async("broadcast", name, operation, lambda: tensor, kind)
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
@@ -200,7 +208,7 @@ def barrier() -> None:
     """Wait until every rank is here."""
     # An all-reduce of one byte is one, and after the first time it takes no message.
     token = torch.zeros(1, dtype=torch.uint8)
-    _blocking("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0))
+    _blocking("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0), "control")
 
 
 @lru_cache(maxsize=256)
@@ -328,22 +336,37 @@ def _splits(rows: int, splits: torch.Tensor | Sequence[int] | None) -> list[int]
     return counts
 
 
-def _blocking(kind: str, name: str | None, operation: Operation) -> None:
+def _blocking(kind: str, name: str | None, operation: Operation, payload: str = "other") -> None:
     full, unnamed = table.name(kind, name)
+    _record(operation, payload)
     try:
         context.current().engine.run(full, operation)
     finally:
         table.free(unnamed)
 
 
-def _async(kind: str, name: str | None, operation: Operation, result: Callable[[], Any]) -> int:
+def _async(
+    kind: str,
+    name: str | None,
+    operation: Operation,
+    result: Callable[[], Any],
+    payload: str = "other",
+) -> int:
     full, unnamed = table.name(kind, name)
+    _record(operation, payload)
     try:
         handle = context.current().engine.submit(full, operation)
     except Exception:
         table.free(unnamed)
         raise
     return table.add(handle, result, unnamed)
+
+
+def _record(operation: Operation, payload: str) -> None:
+    recorder = current()
+    if recorder is not None:
+        signature = operation.signature
+        recorder.sent(payload, math.prod(signature.shape) * STORAGE[signature.dtype].itemsize)
 
 
 def _compress(

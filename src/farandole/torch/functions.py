@@ -9,9 +9,12 @@ import torch
 
 from farandole.engine import context, objects
 from farandole.errors import CollectiveError, UsageError
-from farandole.torch.collectives import broadcast_async_, check_root
+from farandole.recorder.recorder import current
+from farandole.torch.collectives import broadcast_kind_async_, check_root
 from farandole.torch.handles import synchronize
 
+# A state_dict does not say which of its tensors are trained; batch norm's are known by name.
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 # Stands in the place of an object that could not be sent; no encoded object begins with it.
 _REFUSED = b"\x00"
 
@@ -39,7 +42,9 @@ def broadcast_parameters(
         if isinstance(tensor, torch.Tensor):
             tensor = tensor.detach()
             whole = tensor.contiguous()
-            sent.append((tensor, whole, broadcast_async_(whole, root_rank, f"parameter.{name}")))
+            kind = "buffers" if name.endswith(_BUFFERS) else "parameters"
+            handle = broadcast_kind_async_(whole, root_rank, f"parameter.{name}", kind)
+            sent.append((tensor, whole, handle))
     for tensor, whole, handle in sent:
         synchronize(handle)
         if whole is not tensor and whole.data_ptr() != tensor.data_ptr():
@@ -100,6 +105,10 @@ def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
         except Exception as reason:
             message, error = _REFUSED + str(reason).encode(), reason
     answers = now.engine.exchange(message, name=name)
+    recorder = current()
+    if recorder is not None:
+        # Who only receives counts what the root has sent.
+        recorder.sent("objects", len(message) if send else sum(map(len, answers)))
     if error is not None:
         raise error
     return answers

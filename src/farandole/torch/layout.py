@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,10 @@ class Layout:
         self._handles: list[Handle | None] = [None] * len(plan.members)
         self._arrived: list[set[int]] = [set() for _ in plan.members]
         self._last = len(plan.members) - 1
+        self.submitted_s = [0.0] * len(plan.members)
+        """When each bucket went, in the current step or the one that has just ended."""
+        self.nbytes = sum(array.nbytes for array in self.buckets.arrays)
+        """Size of all buckets."""
 
     def take(self, index: int, parameter: torch.Tensor) -> bool:
         """Put a gradient into its bucket; return whether that filled and submitted it."""
@@ -141,6 +146,7 @@ class Layout:
         else:
             bits[: len(members)] = 1
         note = np.packbits(bits)
+        self.submitted_s[bucket] = time.monotonic()
         self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
 
 

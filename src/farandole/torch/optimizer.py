@@ -12,6 +12,7 @@ import torch
 from farandole.engine import context
 from farandole.engine.overlap import OverlapTrial
 from farandole.errors import UsageError
+from farandole.recorder.ending import StopLaunch, ended
 from farandole.torch.collectives import Average, reduction_of
 from farandole.torch.reducer import GradientReducer
 
@@ -44,6 +45,9 @@ class _Distributed(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Finish averaging: from here on `p.grad` is the same on every rank."""
         hvd = self._hvd
+        if ended():
+            # The script caught the first one, and went on.
+            raise StopLaunch
         if hvd.reducer is not None:
             if hvd.context is not context.current():
                 raise UsageError(

@@ -26,6 +26,7 @@ from farandole.engine.handle import Handle
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
 from farandole.errors import MismatchError
+from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import allreduce_operation
 from farandole.torch.layout import Layout
@@ -35,6 +36,7 @@ from farandole.transport.reduction import Reduction
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
 # lock, so that they are closed later, when somebody makes new ones.
 _dropped: deque[BucketSet] = deque()
+_bytes_per_step: weakref.WeakKeyDictionary[GradientReducer, int] = weakref.WeakKeyDictionary()
 
 
 class GradientReducer:
@@ -67,6 +69,7 @@ class GradientReducer:
         self._passes = passes
         self._layout: Layout | None = None
         self._plans = 0
+        self._nbytes = 0
         self._order: list[int] = []
         self._fired = [0] * len(parameters)
         self._expected = [passes] * len(parameters)
@@ -99,6 +102,27 @@ class GradientReducer:
 
     def synchronize(self) -> None:
         """Reduce what is left, wait for all, and leave the results in `p.grad`."""
+        recorder = current()
+        if recorder is None:
+            self._synchronize()
+            return
+        layout, entered_s = self._layout, time.monotonic()
+        self._nbytes = 0 if layout is None else layout.nbytes
+        self._synchronize()
+        done_s = time.monotonic()
+        submitted_s = [entered_s] if layout is None else layout.submitted_s
+        recorder.gradients(
+            ready_s=max(submitted_s),
+            done_s=done_s,
+            began_s=min(submitted_s),
+            exposed_s=done_s - entered_s,
+        )
+        recorder.sent("gradients", self._nbytes)
+        if layout is not self._layout:
+            _bytes_per_step[self] = self._layout.nbytes if self._layout is not None else 0
+            recorder.setup(gradient_bytes_per_step=sum(_bytes_per_step.values()))
+
+    def _synchronize(self) -> None:
         layout = self._layout
         if layout is None:
             self._reduce_by_name(range(len(self._parameters)))
@@ -121,7 +145,7 @@ class GradientReducer:
         self._fired = [0] * len(self._parameters)
         if self._overlap.step(time.monotonic()):
             figures = json.dumps(self._overlap.figures()).encode()
-            everyone = self._engine.exchange(figures, f"{self._prefix}.overlap")
+            everyone = self._meet(figures, f"{self._prefix}.overlap")
             self._overlap.decide([json.loads(answer) for answer in everyone])
 
     def forget(self) -> None:
@@ -252,8 +276,7 @@ class GradientReducer:
             "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
         }
         everyone = [
-            json.loads(answer)
-            for answer in self._engine.exchange(json.dumps(said).encode(), self._meeting)
+            json.loads(answer) for answer in self._meet(json.dumps(said).encode(), self._meeting)
         ]
         for rank, answer in enumerate(everyone):
             if answer["parameters"] != everyone[0]["parameters"]:
@@ -262,13 +285,21 @@ class GradientReducer:
                 )
         return everyone
 
+    def _meet(self, said: bytes, name: str) -> list[bytes]:
+        recorder = current()
+        if recorder is not None:
+            recorder.sent("control", len(said))
+        return self._engine.exchange(said, name)
+
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
+        self._nbytes += gradient.nbytes
         operation = allreduce_operation(gradient, gradient, self._how)
         return self._engine.submit(f"{self._prefix}.{self._names[index]}", operation)
 
     def _reduce_sparse(self, indices: Sequence[int]) -> None:
         for index in indices:
             name = f"{self._prefix}.{self._names[index]}"
+            self._nbytes += sparse.nbytes(self._parameters[index].grad)
             sparse.reduce_gradient(self._engine, name, self._parameters[index], self._how)
 
     def _lay_out(self, everyone: list[dict[str, Any]]) -> None:

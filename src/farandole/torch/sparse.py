@@ -40,6 +40,13 @@ def reduce_gradient(
     parameter.grad = total.coalesce()
 
 
+def nbytes(gradient: torch.Tensor | None) -> int:
+    """Return the size of a sparse gradient's entries and of their places."""
+    if gradient is None or not gradient.is_sparse:
+        return 0
+    return int(gradient._indices().nbytes + gradient._values().nbytes)
+
+
 def _gather(engine: Engine, name: str, tensor: torch.Tensor) -> torch.Tensor:
     operation, result = allgather_operation(tensor)
     engine.run(name, operation)

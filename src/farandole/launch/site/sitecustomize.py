@@ -27,7 +27,7 @@ def _next_sitecustomize() -> None:
         sys.path[:] = path + added
 
 
-if os.environ.get("FARANDOLE_RANK"):
+if os.environ.get("FARANDOLE_RANK") or os.environ.get("FARANDOLE_RECORD_DIR"):
     try:
         from farandole.launch import startup
     except ImportError:

@@ -1,0 +1,123 @@
+"""What DataLoaders give to training: waits, samples, passes.
+
+Batches fetched with gradients disabled are validation. A pass in which no update was made is not
+training either, whatever its mode: what it gave is dropped at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.sampling import (
+    BATCHES,
+    MOST_SAMPLES,
+    arrays_of,
+    count_samples,
+    hash_samples,
+)
+
+_PASS = "_farandole_pass"
+
+
+class _Pass:
+    """One pass over a loader, and what it gave since the last step."""
+
+    def __init__(self, begin_s: float, dataset: Any) -> None:
+        self.begin_s = begin_s
+        self.trained = False
+        self.waits: list[tuple[float, float, int | None]] = []
+        self.hashes: list[list[str]] = []
+        try:
+            self.dataset_size: int | None = len(dataset)
+        except TypeError:
+            self.dataset_size = None
+
+
+class Loaders:
+    """Follows the loaders of one worker."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pass] = []
+        self._hashes: list[str] = []
+        self._batches_to_hash = BATCHES
+        self._first = True
+
+    def fetched(self, iterator: Any, batch: Any, begin_s: float, end_s: float) -> None:
+        """Take note of a batch."""
+        one = iterator.__dict__.get(_PASS)
+        if one is None:
+            one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator._dataset)
+        if one not in self._pending:
+            self._pending.append(one)
+        arrays = arrays_of(batch)
+        batch_size = getattr(iterator._index_sampler, "batch_size", None)
+        samples = count_samples(batch, arrays, batch_size)
+        one.waits.append((begin_s, end_s, samples))
+        if self._batches_to_hash and samples:
+            one.hashes.append(hash_samples(arrays, samples))
+
+    def ended(self, iterator: Any, end_s: float, recorder: Recorder) -> None:
+        """Take note of the end of a pass."""
+        one = iterator.__dict__.pop(_PASS, None)
+        if one is None:
+            return
+        if one.trained:
+            recorder.epoch(one.begin_s, end_s)
+        elif one in self._pending:
+            self._pending.remove(one)
+
+    def settle(self, recorder: Recorder) -> None:
+        """Count what was fetched for the step that now ends."""
+        for one in self._pending:
+            if self._first:
+                self._first = False
+                recorder.setup(dataset_size=one.dataset_size, batch_seen=one.waits[0][2])
+                recorder.add_ending(self._tell_hashes(recorder))
+            for begin_s, end_s, samples in one.waits:
+                recorder.data_waited(begin_s, end_s, samples)
+            if self._batches_to_hash:
+                self._keep_hashes(one, recorder)
+            one.waits.clear()
+            one.trained = True
+        self._pending.clear()
+
+    def _keep_hashes(self, one: _Pass, recorder: Recorder) -> None:
+        for hashes in one.hashes[: self._batches_to_hash]:
+            self._hashes += hashes[: MOST_SAMPLES - len(self._hashes)]
+            self._batches_to_hash -= 1
+        one.hashes.clear()
+        if not self._batches_to_hash:
+            recorder.setup(sample_hashes=self._hashes)
+
+    def _tell_hashes(self, recorder: Recorder) -> Any:
+        def tell() -> None:
+            if self._hashes:
+                recorder.setup(sample_hashes=self._hashes)
+
+        return tell
+
+
+def install(dataloader: Any, loaders: Loaders) -> None:
+    """Follow all DataLoaders of this module, torch.utils.data.dataloader."""
+    import torch
+
+    base: Any = dataloader._BaseDataLoaderIter
+    fetch = base.__next__
+    clock = time.monotonic
+
+    def __next__(self: Any) -> Any:  # noqa: N807 (it takes that method's place)
+        recorder = current() if torch.is_grad_enabled() else None
+        if recorder is None:
+            return fetch(self)
+        begin_s = clock()
+        try:
+            batch = fetch(self)
+        except StopIteration:
+            loaders.ended(self, clock(), recorder)
+            raise
+        loaders.fetched(self, batch, begin_s, clock())
+        return batch
+
+    base.__next__ = __next__
