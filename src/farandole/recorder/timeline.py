@@ -1,0 +1,255 @@
+"""One timeline of all ranks, for ui.perfetto.dev or chrome://tracing.
+
+What each rank recorded becomes a process with a track each for data, compute, communication, the
+part of it that training waited for, and the optimizer; CPU, memory and metrics are counters. Where
+a rank kept events (FARANDOLE_TIMELINE=1), they are drawn; where it did not, its steps tell enough.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farandole.errors import UsageError
+
+Line = Mapping[str, Any]
+
+TRACKS = ("step", "data", "compute", "communication", "exposed wait", "optimizer")
+"""The order in which a rank's tracks are shown; others follow by name."""
+_MICROSECONDS = 1e6
+# Perfetto takes process and thread 0 for the kernel's idle task.
+_FIRST_PID = 1
+_TIDS_PER_PID = 1000
+_COUNTERS = {"cpu": ("CPU (cores)", 1.0), "memory_bytes": ("memory (MB)", 1e6)}
+
+Slice = tuple[str, str, float, float]
+"""Track, name, begin and end; monotonic seconds."""
+
+
+def write(folder: Path, target: Path) -> int:
+    """Merge what the ranks of a launch left in a folder into one trace file.
+
+    Returns:
+        How many ranks are in it.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    ranks = read(folder)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(trace(ranks), file, separators=(",", ":"), allow_nan=False)
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise UsageError(
+            f"The timeline cannot be written to {target}: {error.strerror}. Name a file in a "
+            "folder that exists and can be written to."
+        ) from error
+    return len(ranks)
+
+
+def read(folder: Path) -> dict[int, list[Line]]:
+    """Read the lines of rank-N.jsonl and rank-N.events.jsonl, by rank."""
+    ranks: dict[int, list[Line]] = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        number = path.name.removeprefix("rank-").partition(".")[0]
+        if number.isdecimal():
+            ranks.setdefault(int(number), []).extend(_lines(path))
+    return ranks
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        for text in file:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue  # torn: the worker was killed in the middle of it
+            if isinstance(line, dict):
+                yield line
+
+
+def trace(ranks: Mapping[int, Sequence[Line]]) -> dict[str, Any]:
+    """Make the trace: an object in the Trace Event Format."""
+    clocks = _clocks(ranks)
+    events: list[dict[str, Any]] = []
+    for rank in sorted(ranks):
+        if rank in clocks:
+            events += _rank_events(rank, ranks[rank], clocks[rank])
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+class _Clock:
+    """From a host's monotonic seconds to the trace's microseconds."""
+
+    def __init__(self, begin_s: float, offset_s: float, zero_unix_s: float) -> None:
+        self.begin_s = begin_s
+        self._shift_s = offset_s - zero_unix_s
+
+    def __call__(self, time_s: float) -> float:
+        return round((time_s + self._shift_s) * _MICROSECONDS, 3)
+
+
+def _clocks(ranks: Mapping[int, Sequence[Line]]) -> dict[int, _Clock]:
+    """Bring all ranks to one clock that begins with the first of them.
+
+    Ranks of one host share its monotonic clock exactly; hosts are only as close to each other as
+    their clocks of the day.
+    """
+    begins = {}
+    for rank in sorted(ranks):
+        begin = next((line for line in ranks[rank] if line.get("kind") == "begin"), None)
+        if begin is not None:
+            begins[rank] = begin
+    offsets: dict[str, float] = {}
+    for begin in begins.values():
+        offsets.setdefault(str(begin["host"]), begin["begin_unix_s"] - begin["begin_s"])
+    unix_s = {r: offsets[str(b["host"])] + b["begin_s"] for r, b in begins.items()}
+    zero_unix_s = min(unix_s.values(), default=0.0)
+    return {
+        rank: _Clock(begin["begin_s"], offsets[str(begin["host"])], zero_unix_s)
+        for rank, begin in begins.items()
+    }
+
+
+def _rank_events(rank: int, lines: Sequence[Line], clock: _Clock) -> list[dict[str, Any]]:
+    begin = next(line for line in lines if line.get("kind") == "begin")
+    pid = _FIRST_PID + rank
+    tracks: dict[str, list[Slice]] = {}
+    for found in _from_events(lines):
+        tracks.setdefault(found[0], []).append(found)
+    kept = set(tracks)
+    for found in (*_from_steps(lines, clock.begin_s), *_from_epochs(lines)):
+        # What was seen happening counts more than what its sums tell.
+        if found[0] not in kept:
+            tracks.setdefault(found[0], []).append(found)
+    events = [
+        _about(pid, 0, "process_name", name=f"rank {rank} ({begin['host']})"),
+        _about(pid, 0, "process_sort_index", sort_index=rank),
+    ]
+    for index, track in enumerate(sorted(tracks, key=_order)):
+        tid = pid * _TIDS_PER_PID + index
+        events.append(_about(pid, tid, "thread_name", name=track))
+        events.append(_about(pid, tid, "thread_sort_index", sort_index=index))
+        for _, name, begin_s, end_s in _apart(tracks[track]):
+            start, stop = clock(begin_s), clock(end_s)
+            events.append(
+                {
+                    "ph": "X",
+                    "name": name,
+                    "cat": track,
+                    "pid": pid,
+                    "tid": tid,
+                    "ts": start,
+                    "dur": round(stop - start, 3),
+                }
+            )
+    for name, time_s, value in _counters(lines):
+        events.append(
+            {
+                "ph": "C",
+                "name": name,
+                "pid": pid,
+                "tid": pid * _TIDS_PER_PID,
+                "ts": clock(clock.begin_s + time_s),
+                "args": {"value": value},
+            }
+        )
+    return events
+
+
+def _about(pid: int, tid: int, kind: str, **arguments: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments}
+
+
+def _order(track: str) -> tuple[int, str]:
+    return (TRACKS.index(track) if track in TRACKS else len(TRACKS), track)
+
+
+def _apart(slices: Iterable[Slice]) -> Iterator[Slice]:
+    """Order a track's slices; shorten those that would overlap, which viewers cannot draw."""
+    reached_s = -math.inf
+    for track, name, begin_s, end_s in sorted(slices, key=lambda s: (s[2], s[3])):
+        begin_s = max(begin_s, reached_s)
+        if end_s > begin_s:
+            yield track, name, begin_s, end_s
+            reached_s = end_s
+
+
+def _from_events(lines: Sequence[Line]) -> Iterator[Slice]:
+    for line in lines:
+        if line.get("kind") == "event":
+            yield str(line["track"]), str(line["name"]), line["begin_s"], line["end_s"]
+
+
+def _from_epochs(lines: Sequence[Line]) -> Iterator[Slice]:
+    passes = [line for line in lines if line.get("kind") == "epoch"]
+    for number, line in enumerate(passes):
+        yield "epochs", f"epoch {number + 1}", line["begin_s"], line["end_s"]
+
+
+def _from_steps(lines: Sequence[Line], begin_s: float) -> Iterator[Slice]:
+    """Draw steps from their sums: data first, the optimizer last, computing between them."""
+    number, before_s = 0, math.nan
+    for line in lines:
+        if line.get("kind") != "steps":
+            continue
+        columns = line["columns"]
+        for index, end_s in enumerate(columns["end_s"]):
+            step = {
+                name: math.nan if values[index] is None else float(values[index])
+                for name, values in columns.items()
+            }
+            start_s = before_s
+            if math.isnan(start_s):
+                # The first step began somewhere in the script's beginning: its data wait does not
+                # tell where, its gradients do.
+                start_s = _least(step["done_s"] - step["communication_s"], end_s)
+            yield from _of_step(number, step, max(start_s, begin_s), float(end_s))
+            number, before_s = number + 1, float(end_s)
+
+
+def _of_step(
+    number: int, step: Mapping[str, float], start_s: float, end_s: float
+) -> Iterator[Slice]:
+    def known(name: str) -> float:
+        value = step.get(name, math.nan)
+        return 0.0 if math.isnan(value) else value
+
+    label = f"step {number}"
+    yield "step", label, start_s, end_s
+    data_s = start_s + known("data_s")
+    optimizer_s = end_s - known("optimizer_s")
+    yield "data", "wait for data", start_s, data_s
+    yield "optimizer", "update", optimizer_s, end_s
+    done_s = step.get("done_s", math.nan)
+    done_s = optimizer_s if math.isnan(done_s) else done_s
+    yield "communication", "gradients", done_s - known("communication_s"), done_s
+    waited_s = done_s - known("exposed_s")
+    yield "exposed wait", "wait for gradients", waited_s, done_s
+    yield "compute", label, data_s, min(waited_s, optimizer_s)
+
+
+def _least(one: float, other: float) -> float:
+    return other if math.isnan(one) else min(one, other)
+
+
+def _counters(lines: Sequence[Line]) -> Iterator[tuple[str, float, float]]:
+    for line in lines:
+        if line.get("kind") == "use":
+            columns = line["columns"]
+            for column, (name, unit) in _COUNTERS.items():
+                for time_s, value in zip(columns["time_s"], columns[column], strict=False):
+                    if value is not None:
+                        yield name, time_s, value / unit
+        elif line.get("kind") == "metric" and line.get("time_s") is not None:
+            value = line["value"]
+            # NaN and infinities stand there as strings; a trace has no place for them.
+            if isinstance(value, int | float):
+                yield str(line["name"]), line["time_s"], value
