@@ -10,6 +10,7 @@ from statistics import median
 from farandole.errors import UsageError
 from farandole.model.info import AccuracyVerdict, JobTime, MetricCurve, MetricPoint, MetricRow
 from farandole.model.measured import Measured
+from farandole.model.pace import stated
 from farandole.model.series import Series, higher_is_better, main_metric, series_of
 from farandole.model.stability import (
     WINDOW,
@@ -178,11 +179,7 @@ def _row(
     higher = higher_is_better(name) is not False
     margin = margin_of(name, [*values, *reference])
     stable = [_stable(series, higher) for series in seeds]
-    stated = [
-        float(launch.figures["stable_epoch"])
-        for launch in cell.launches
-        if "stable_epoch" in launch.figures
-    ]
+    told = [epoch for one in cell.launches if (epoch := stated(one, "stable_epoch")) is not None]
     target = [reach(series, goal, higher=higher) for series in seeds] if goal is not None else []
     return MetricRow(
         cell=cell.cell,
@@ -197,9 +194,9 @@ def _row(
         verdict=None
         if is_base
         else compare_finals(values, reference, diverged, higher=higher, margin=margin),
-        stable_epoch=median(stated) if stated else kaplan_meier_median(stable),
+        stable_epoch=median(told) if told else kaplan_meier_median(stable),
         stable_s=_median_time(stable),
-        censored=0 if stated else sum(one.epoch is None for one in stable),
+        censored=0 if told else sum(one.epoch is None for one in stable),
         target=goal,
         target_epoch=kaplan_meier_median(target) if target else None,
         target_s=_median_time(target),

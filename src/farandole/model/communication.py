@@ -9,7 +9,7 @@ import numpy as np
 from farandole.model.curves import group_of
 from farandole.model.info import Communication, LinkPoint, StepSplit
 from farandole.model.measured import Measured
-from farandole.model.pace import Pace, dataset_size, positive
+from farandole.model.pace import Pace, dataset_size, positive, stated
 from farandole.study.records import Launch, Link
 
 BYTES_PER_PARAMETER = 4
@@ -141,11 +141,11 @@ def _gradient_bytes(found: Measured, spec: Mapping[str, object]) -> int | None:
         known = [size for size in sizes if size]
         if known:
             return max(known)
-        stated = positive(launch.figures.get("gradient_bytes"))
-        parameters = positive(launch.figures.get("parameters")) or positive(spec.get("parameters"))
+        size = stated(launch, "gradient_bytes")
+        parameters = stated(launch, "parameters") or positive(spec.get("parameters"))
         counted = [rank.parameters for rank in launch.ranks if rank.parameters]
-        if stated:
-            return int(stated)
+        if size:
+            return int(size)
         if parameters or counted:
             return BYTES_PER_PARAMETER * int(parameters or max(counted))
     return None

@@ -33,8 +33,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     """
     if found.cell.today:
         return None
-    # A launch that was ended early says nothing of a job's length, and a busy one misleads.
-    whole = [one for one in found.launches if one.outcome == "ok" and not one.busy]
+    whole = [one for one in found.launches if _is_whole(one)]
     if found.void_for_speed:
         whole = []
     jobs = [job for one in whole if (job := _job(one, spec)) is not None]
@@ -81,6 +80,12 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
 def training_steps(epochs: float, samples: int, batch: int, workers: int = 1) -> float:
     """Return epochs x samples / global batch: 40 epochs of 60,000 at 128 are 18,750 steps."""
     return epochs * steps_per_epoch(samples, batch, workers)
+
+
+def _is_whole(launch: Launch) -> bool:
+    """Tell whether a launch's length means something: undisturbed, and a job or a whole epoch."""
+    whole = launch.outcome == "ok" or (launch.purpose == "epoch" and launch.outcome == "stopped")
+    return whole and not launch.busy
 
 
 def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:

@@ -139,13 +139,22 @@ def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool
 
 def more_ranks_than_cores(launch: Launch, machine: Mapping[str, object]) -> str:
     """Say so when workers share cores, which voids a launch for speed; else ""."""
-    cores = positive(machine.get("cores")) or positive(machine.get("physical_cores"))
+    cores = usable_cores(machine)
     if launch.purpose == "imported" or cores is None or launch.cell.device != "cpu":
         return ""
     ranks = math.ceil(launch.cell.workers / max(launch.cell.hosts, 1))
     if ranks <= cores:
         return ""
     return f"more ranks than cores ({ranks} on {cores:.0f}): valid for accuracy, void for speed"
+
+
+def usable_cores(machine: Mapping[str, object]) -> float | None:
+    """Return how many cores the workers of a host could keep busy; None when not told."""
+    cores = positive(machine.get("cores")) or positive(machine.get("physical_cores"))
+    quota = positive(machine.get("quota"))
+    if cores is None or quota is None:
+        return cores
+    return min(cores, max(1.0, float(round(quota))))
 
 
 def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool) -> LaunchRow:

@@ -13,6 +13,11 @@ from farandole.model.statistics import launch_value
 from farandole.model.warmup import warmup_steps
 from farandole.study.records import Floats, Launch
 
+STATED = (
+    *("dataset_size", "parameters", "gradient_bytes", "stable_epoch"),
+    *("gpu_utilisation", "cpu_utilisation"),
+)
+"""Figures that an imported table may state; it keeps columns it does not know among the metrics."""
 UNITS = ("samples/s", "batches/s", "epochs/s", "jobs/s")
 """What a throughput may be in, best first. A batch is one worker's."""
 
@@ -85,8 +90,17 @@ def dataset_size(launch: Launch, spec: Mapping[str, object]) -> int | None:
     for rank in launch.ranks:
         if rank.dataset_size:
             return rank.dataset_size
-    found = positive(launch.figures.get("dataset_size")) or positive(spec.get("dataset_size"))
+    found = stated(launch, "dataset_size") or positive(spec.get("dataset_size"))
     return None if found is None else int(found)
+
+
+def stated(launch: Launch, name: str) -> float | None:
+    """Return a positive figure that came with an imported table."""
+    found = positive(launch.figures.get(name))
+    if found is None and launch.purpose == "imported":
+        values = [metric.value for metric in launch.metrics if metric.name == name]
+        found = positive(values[-1]) if values else None
+    return found
 
 
 def positive(value: object) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from farandole.model.pace import STATED
 from farandole.study.records import Launch, Metric
 
 _HIGHER = ("acc", "auc", "f1", "score", "precision", "recall", "iou", "map", "bleu", "r2", "top")
@@ -47,7 +48,8 @@ def series_of(launch: Launch) -> dict[str, Series]:
     by_name: dict[str, list[Metric]] = {}
     ranks: Iterable[Metric] = (metric for rank in launch.ranks for metric in rank.metrics)
     for metric in (*launch.metrics, *ranks):
-        by_name.setdefault(metric.name, []).append(metric)
+        if metric.name not in STATED:
+            by_name.setdefault(metric.name, []).append(metric)
     found = {name: _series(metrics) for name, metrics in by_name.items()}
     for name, value in launch.figures.items():
         if name not in found and higher_is_better(name) is not None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from farandole.model.info import UtilisationRow, UtilisationSeries
 from farandole.model.measured import Measured
+from farandole.model.pace import stated
 from farandole.study.records import Floats, Launch, Rank
 
 _POINTS = 200
@@ -15,7 +16,6 @@ _POINTS = 200
 def utilise(found: Measured) -> UtilisationRow | None:
     """Return a cell's mean utilisation while it trained; None when nothing was sampled."""
     launches = found.ended_well
-    stated = [launch.figures for launch in launches]
     ranks = sorted({rank.rank for launch in launches for rank in launch.ranks})
     by_rank = []
     for number in ranks:
@@ -32,9 +32,9 @@ def utilise(found: Measured) -> UtilisationRow | None:
     cores = _mean([cpu for _, cpu, _, _ in by_rank if cpu is not None])
     gpu = _mean([share for _, _, share, _ in by_rank if share is not None])
     if gpu is None:
-        gpu = _mean([float(f["gpu_utilisation"]) for f in stated if "gpu_utilisation" in f])
+        gpu = _mean([stated(launch, "gpu_utilisation") for launch in launches])
     if cores is None:
-        cores = _mean([float(f["cpu_utilisation"]) for f in stated if "cpu_utilisation" in f])
+        cores = _mean([stated(launch, "cpu_utilisation") for launch in launches])
         threads = 1
     memory = _largest([memory for *_, memory in by_rank])
     if cores is None and gpu is None and memory is None:

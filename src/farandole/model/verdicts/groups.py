@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from farandole.model.info import Verdict
 from farandole.model.statistics import SPEED_MARGIN, Estimate
@@ -34,7 +35,7 @@ def faster_device_gains_nothing(
         (device for device in speeds if device_rank(device) is not None),
         key=lambda device: device_rank(device) or 0,
     )
-    for slow, fast in zip(ranked, ranked[1:], strict=False):
+    for slow, fast in pairwise(ranked):
         if device_rank(slow) == device_rank(fast):
             continue
         found = speeds[fast].value / speeds[slow].value

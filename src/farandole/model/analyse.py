@@ -1,0 +1,198 @@
+"""Everything that a study says, computed from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from farandole.model.accuracy import (
+    choose_metric,
+    collect_metrics,
+    metric_curves,
+    metric_rows,
+    with_times,
+)
+from farandole.model.answer import give_answer
+from farandole.model.batches import sweep_batches
+from farandole.model.communication import calibration, communicate
+from farandole.model.cores import split_cores
+from farandole.model.cost import price
+from farandole.model.curves import draw_curves
+from farandole.model.findings import Findings, find_verdicts
+from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Today
+from farandole.model.jobs import time_job
+from farandole.model.measured import Measured, measure, usable_cores
+from farandole.model.split import split_step
+from farandole.model.statistics import SPEED_MARGIN, ratio
+from farandole.model.utilisation import utilisation_series, utilise
+from farandole.model.verdicts.curve import interval
+from farandole.model.void import find_voids, repeats_one_batch
+from farandole.study.records import Cell, Study
+
+
+def analyse(
+    study: Study,
+    *,
+    price_per_worker_hour: float | None = None,
+    target: tuple[str, float] | None = None,
+) -> ScalingInfo:
+    """Compute everything that a study says.
+
+    Args:
+        study: its records; figures without steps (an imported table) will do.
+        price_per_worker_hour: what one worker costs in an hour; without it nothing is priced.
+        target: a metric and the value to reach.
+
+    Raises:
+        UsageError: when the price is not above 0, or the target's metric was not recorded.
+    """
+    cells, launches = measure(study)
+    spec = study.spec
+    metrics = collect_metrics(cells)
+    metric = choose_metric(metrics, target)
+    voids = tuple(void for cell in cells for void in find_voids(cell))
+    void_cells = frozenset(void.cell for void in voids)
+    prefer = spec.get("scaling")
+    curves = draw_curves(cells, void_cells, prefer if prefer in ("strong", "weak") else None)
+    splits = {c.cell: split for c in cells if (split := split_step(c)) is not None}
+    communication = {
+        c.cell: found
+        for c in cells
+        if (found := communicate(c, cells, splits.get(c.cell), study.link, spec)) is not None
+    }
+    utilisation = {c.cell: row for c in cells if (row := utilise(c)) is not None}
+    jobs = {c.cell: job for c in cells if (job := time_job(c, spec)) is not None}
+    rows = tuple(with_times(row, jobs.get(row.cell)) for row in metric_rows(cells, metrics, target))
+    by_epoch = tuple(metric_curves(cells, metrics))
+    main_rows = {row.cell: row for row in rows if row.metric == metric}
+    costs: dict[Cell, Cost] = {}
+    if price_per_worker_hour is not None:
+        for c in cells:
+            cost = price(c, jobs.get(c.cell), main_rows.get(c.cell), price_per_worker_hour)
+            if cost is not None:
+                costs[c.cell] = cost
+    verdicts = find_verdicts(
+        Findings(
+            cells=cells,
+            curves=curves,
+            splits=splits,
+            communication=communication,
+            utilisation=utilisation,
+            jobs=jobs,
+            metric_curves=by_epoch,
+            metrics=rows,
+            main_metric=metric,
+            cores=usable_cores(study.machine),
+            spec=spec,
+            void=void_cells,
+        )
+    )
+    answer = give_answer(
+        cells=cells,
+        curves=curves,
+        splits=splits,
+        jobs=jobs,
+        metrics=rows,
+        main_metric=metric,
+        voids=voids,
+        verdicts=verdicts,
+        costs=costs,
+    )
+    main_row = next((row for row in rows if row.metric == metric), None)
+    return ScalingInfo(
+        label=study.label,
+        answer=answer,
+        curves=curves,
+        today=_today(cells, curves, answer.workers),
+        splits=tuple(splits.values()),
+        communication=tuple(communication.values()),
+        link=calibration(study.link),
+        utilisation=tuple(utilisation.values()),
+        utilisation_series=tuple(line for c in cells for line in utilisation_series(c)),
+        batch_sweeps=sweep_batches(cells, utilisation),
+        split_tables=split_cores(cells),
+        job_times=tuple(jobs.values()),
+        metric_curves=by_epoch,
+        metrics=rows,
+        main_metric=metric,
+        costs=tuple(costs.values()),
+        cells=tuple(_cell_row(c, jobs) for c in cells),
+        launches=launches,
+        verdicts=verdicts,
+        voids=voids,
+        notes=_notes(cells, study),
+        margins={"speed": SPEED_MARGIN}
+        | ({metric: main_row.margin} if metric and main_row else {}),
+        machine=study.machine,
+        complete=study.complete,
+        command=study.command,
+        spec=spec,
+        created=study.created,
+    )
+
+
+def _cell_row(found: Measured, jobs: Mapping[Cell, JobTime]) -> CellRow:
+    ranks = [rank for launch in found.ended_well for rank in launch.ranks]
+    unit = found.unit
+    job = jobs.get(found.cell)
+    return CellRow(
+        cell=found.cell,
+        label=found.label,
+        launches=len(found.paces),
+        attempts=len(found.launches),
+        step_s=found.step_s,
+        throughput=found.throughput(unit) if unit else None,
+        unit=unit,
+        failed=found.failed,
+        void_for_speed=found.void_for_speed,
+        gradient_bytes=max((r.gradient_bytes_per_step or 0 for r in ranks), default=0) or None,
+        parameters=max((rank.parameters or 0 for rank in ranks), default=0) or None,
+        steps_per_epoch=job.steps_per_epoch if job else None,
+    )
+
+
+def _today(cells: Sequence[Measured], curves: Sequence[Curve], workers: int | None) -> Today | None:
+    """Compare the answer with one process that has all cores."""
+    today = next((found for found in cells if found.cell.today and found.paces), None)
+    if today is None or not curves:
+        return None
+    point = next((point for point in curves[0].points if point.workers == workers), None)
+    unit = curves[0].unit
+    throughput = today.throughput(unit)
+    if throughput is None:
+        return None
+    gain = None
+    sentence = f"Today, with one process and all cores: {throughput.value:.4g} {unit}."
+    if point is not None and point.valid:
+        chosen = next(found for found in cells if found.cell == point.cell)
+        gain = ratio(chosen.rates(unit), today.rates(unit))
+        sentence += f" The answer is {gain.value:.2f}x that{interval(gain)}."
+    return Today(cell=today.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence)
+
+
+def _notes(cells: Sequence[Measured], study: Study) -> tuple[str, ...]:
+    """Say what could not be measured or was left out."""
+    notes: dict[str, None] = {}
+    for found in cells:
+        for launch in found.launches:
+            steps = {len(rank.steps) for rank in launch.ranks}
+            if len(steps) > 1:
+                notes[
+                    f"{launch.id}: ranks recorded between {min(steps)} and {max(steps)} steps; "
+                    f"those that all have were used."
+                ] = None
+            for rank in launch.ranks:
+                notes |= dict.fromkeys(rank.notes)
+            if launch.cell.workers > 1 and any(repeats_one_batch(r) for r in launch.ranks):
+                notes[
+                    "Every step trains on the same batch, as synthetic benchmarks do: whether "
+                    "workers had different samples cannot be told, and accuracy means nothing."
+                ] = None
+        if found.void_for_speed:
+            notes[f"{found.label}: {found.void_for_speed}."] = None
+        if len({rank.host for one in found.launches for rank in one.ranks}) > 1:
+            notes[
+                "Across hosts, waiting for the slowest worker and the transfer are not told apart."
+            ] = None
+    if not study.complete:
+        notes["Not every planned launch has been made: farandole study --resume DIR."] = None
+    return tuple(notes)

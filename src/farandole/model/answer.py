@@ -1,0 +1,286 @@
+"""The answer: one sentence that is true, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from farandole.model.info import (
+    AccuracyVerdict,
+    Answer,
+    Bound,
+    Cost,
+    Curve,
+    CurvePoint,
+    JobTime,
+    MetricRow,
+    StepSplit,
+    Verdict,
+    Void,
+)
+from farandole.model.measured import Measured, count
+from farandole.model.verdicts.curve import interval
+from farandole.model.verdicts.step import limited_by, share
+from farandole.study.records import Cell
+
+_BOUND_WORDS: Mapping[Bound, str] = {
+    "compute": "bound by compute",
+    "communication": "bound by communication",
+    "input": "bound by input",
+    "straggler": "held up by one worker",
+    "fixed_cost": "fixed cost dominates",
+    "oversubscription": "too few cores for so many threads",
+    "unknown": "what limits it was not measured",
+}
+_ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
+    "same": "same accuracy",
+    "worse": "worse accuracy",
+    "better": "better accuracy",
+    "inconclusive": "accuracy inconclusive",
+    "not_measured": "accuracy not measured (--measure both)",
+}
+
+
+def give_answer(
+    *,
+    cells: Sequence[Measured],
+    curves: Sequence[Curve],
+    splits: Mapping[Cell, StepSplit],
+    jobs: Mapping[Cell, JobTime],
+    metrics: Sequence[MetricRow],
+    main_metric: str | None,
+    voids: Sequence[Void],
+    verdicts: Sequence[Verdict],
+    costs: Mapping[Cell, Cost],
+) -> Answer:
+    """Put the answer together from what was computed."""
+    accuracy_rows = [row for row in metrics if row.metric == main_metric]
+    main = curves[0] if curves else None
+    relevant = [void for void in voids if _concerns(void, main)]
+    if relevant:
+        return _void_answer(relevant)
+    if main is None:
+        return _empty_answer(cells, accuracy_rows)
+    point = _chosen(main)
+    base = main.points[0]
+    accuracy = judge_accuracy(point, base, accuracy_rows)
+    split = splits.get(point.cell)
+    fired = _fired(verdicts, point, cells)
+    bound = limited_by(split, fired)
+    single = len(main.points) == 1
+    speedup = None if single else point.speedup
+    bounds = None
+    if speedup is not None and speedup.low is not None and speedup.high is not None:
+        bounds = (speedup.low, speedup.high)
+    headline = _headline(main, point, base, accuracy, bound, split)
+    return Answer(
+        workers=point.workers,
+        baseline_workers=main.baseline_workers,
+        speedup=speedup.value if speedup else None,
+        interval=bounds if point is not base else None,
+        efficiency=point.efficiency.value if point.efficiency and not single else None,
+        accuracy=accuracy,
+        limited_by=bound,
+        void=None,
+        next=_next(main, point, accuracy, bound, verdicts),
+        headline=headline,
+        sentences=tuple(_sentences(main, point, curves, costs)),
+    )
+
+
+def judge_accuracy(
+    point: CurvePoint, base: CurvePoint, rows: Sequence[MetricRow]
+) -> AccuracyVerdict:
+    """Return the verdict on the metric at a point of a curve."""
+    same = [row for row in rows if _alike(row.cell, point.cell)]
+    exact = [row for row in same if row.cell == point.cell] or same
+    if not exact:
+        return "not_measured"
+    if point.workers == base.workers:
+        return "same"
+    verdict = exact[0].verdict
+    # With metrics of this count alone there is nothing to compare with.
+    return "inconclusive" if verdict is None else verdict
+
+
+def _alike(cell: Cell, other: Cell) -> bool:
+    """Tell whether accuracy measured in one cell holds for the other: speed may differ."""
+    return (
+        cell.workers == other.workers
+        and cell.params == other.params
+        and (cell.batch is None or other.batch is None or cell.batch == other.batch)
+    )
+
+
+def _concerns(void: Void, main: Curve | None) -> bool:
+    return main is None or any(point.cell == void.cell for point in main.points)
+
+
+def _chosen(curve: Curve) -> CurvePoint:
+    good = [point for point in curve.points if point.valid]
+    for point in good:
+        if point.workers == curve.best_workers:
+            return point
+    return good[0] if good else curve.points[0]
+
+
+def _fired(
+    verdicts: Sequence[Verdict], point: CurvePoint, cells: Sequence[Measured]
+) -> dict[str, Verdict]:
+    label = next(cell.label for cell in cells if cell.cell == point.cell)
+    return {
+        verdict.kind: verdict
+        for verdict in verdicts
+        if label in verdict.labels or verdict.kind == "fixed_cost"
+    }
+
+
+def _void_answer(voids: Sequence[Void]) -> Answer:
+    first = min(voids, key=lambda void: void.cell.workers)
+    return Answer(
+        workers=None,
+        baseline_workers=None,
+        speedup=None,
+        interval=None,
+        efficiency=None,
+        accuracy="not_measured",
+        limited_by="unknown",
+        void=first.sentence,
+        next=first.mend,
+        headline=f"{first.sentence} {first.mend}",
+        sentences=("No speedup is shown: it would compare jobs that did not train one model.",),
+    )
+
+
+def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer:
+    reasons = [cell.failed or cell.void_for_speed for cell in cells]
+    first = next((reason for reason in reasons if reason), "")
+    busy = any(launch.busy for cell in cells for launch in cell.launches)
+    if not cells:
+        headline, following = "This study has no launches yet.", "Run it: farandole study ..."
+    elif busy and not first:
+        headline = "No launch counts for speed: the machine was busy with other programs."
+        following = "Run it again on a quiet machine: farandole study --resume DIR."
+    elif rows and not any(cell.failed for cell in cells):
+        headline = "Accuracy was measured, but no launch counts for speed" + (
+            f" ({first})." if first else "."
+        )
+        following = "Run it with --measure both."
+    else:
+        why = f" ({first})" if first else ""
+        headline = f"No launch counts: {len(cells)} cells, none with a figure{why}."
+        following = "Look at output.txt of the first launch, mend it, and run with --resume DIR."
+    return Answer(
+        workers=None,
+        baseline_workers=None,
+        speedup=None,
+        interval=None,
+        efficiency=None,
+        accuracy="inconclusive" if rows else "not_measured",
+        limited_by="unknown",
+        void=None,
+        next=following,
+        headline=headline,
+    )
+
+
+def _headline(
+    curve: Curve,
+    point: CurvePoint,
+    base: CurvePoint,
+    accuracy: AccuracyVerdict,
+    bound: Bound,
+    split: StepSplit | None,
+) -> str:
+    group = f"{curve.group}: " if curve.group else ""
+    if len(curve.points) == 1:
+        return (
+            f"{group}{count(base.workers, 'worker')}: {base.throughput.value:.4g} {curve.unit}; "
+            f"only one worker count was measured, so there is no speedup yet."
+        )
+    against = "" if base.workers == 1 else f" than {count(base.workers, 'worker')}"
+    if point is base:
+        rest = [other for other in curve.points if other.speedup and other is not base]
+        best = max(rest, key=lambda other: other.speedup.value if other.speedup else 0.0)
+        assert best.speedup is not None
+        return (
+            f"{group}More workers do not pay: "
+            f"{count(best.workers, 'worker')} reach "
+            f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
+            f"{count(base.workers, 'worker')}; {_limit(bound, split)}."
+        )
+    assert point.speedup is not None
+    once = "" if point.speedup.low is not None else ", one launch each, no interval"
+    return (
+        f"{group}{count(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
+        f"{interval(point.speedup)}{once}, {_ACCURACY_WORDS[accuracy]}; {_limit(bound, split)}."
+    )
+
+
+def _limit(bound: Bound, split: StepSplit | None) -> str:
+    if split is not None and split.exposed_s is not None and split.cell.workers > 1:
+        taken = f"communication takes {share(split.exposed_s, split):.0%}"
+        if bound in ("communication", "compute"):
+            return taken
+        if bound == "input":
+            return f"waiting for data takes {share(split.data_s, split):.0%}"
+        if bound == "straggler":
+            return f"waiting for the slowest worker takes {share(split.waiting_s, split):.0%}"
+    return _BOUND_WORDS[bound]
+
+
+def _next(
+    curve: Curve,
+    point: CurvePoint,
+    accuracy: AccuracyVerdict,
+    bound: Bound,
+    verdicts: Sequence[Verdict],
+) -> str:
+    if len(curve.points) == 1:
+        more = 2 * point.workers
+        return f"Measure more workers: farandole study -np {point.workers},{more} ..."
+    noisy = [verdict for verdict in verdicts if verdict.kind in ("too_noisy", "no_intervals")]
+    about_speed = [verdict for verdict in noisy if curve.label in verdict.labels]
+    if about_speed:
+        return about_speed[0].action
+    for kind, limit in (
+        ("communication_bound", "communication"),
+        ("input_bound", "input"),
+        ("straggler", "straggler"),
+        ("fixed_cost", "fixed_cost"),
+        ("oversubscription", "oversubscription"),
+    ):
+        action = next((v.action for v in verdicts if v.kind == kind and bound == limit), None)
+        if action is not None:
+            return action
+    if accuracy == "not_measured":
+        return "Measure accuracy, too: --measure both."
+    if accuracy == "inconclusive":
+        return "Measure accuracy with more seeds: --measure both --seeds 5."
+    more = 4 * curve.points[-1].workers
+    return f"See what more would do: farandole project DIR -np {more // 2},{more}."
+
+
+def _sentences(
+    main: Curve, point: CurvePoint, curves: Sequence[Curve], costs: Mapping[Cell, Cost]
+) -> list[str]:
+    sentences = [main.sentence]
+    if main.baseline_workers != 1:
+        base = count(main.baseline_workers, "worker")
+        sentences.append(f"Relative to {base}, the fewest that were measured: there is no 1.")
+    for curve in curves[1:]:
+        last = _chosen(curve)
+        if last.speedup is not None and len(curve.points) > 1:
+            sentences.append(
+                f"{curve.label} ({curve.scaling}): {count(last.workers, 'worker')} "
+                f"{last.speedup.value:.2f}x{interval(last.speedup)}."
+            )
+    cost = costs.get(point.cell)
+    if cost is not None:
+        known = (("job", cost.job), ("target", cost.to_target), ("epoch", cost.per_epoch))
+        words = [f"{name} {value:.4g}" for name, value in known if value is not None]
+        if words:
+            sentences.append(
+                f"At {cost.price_per_worker_hour:g} per worker and hour, "
+                f"{count(point.workers, 'worker')}: {', '.join(words)}."
+            )
+    return sentences

@@ -1,0 +1,223 @@
+"""All verdicts of a study: every rule, on every cell, curve and metric that it speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from farandole.model.curves import group_of
+from farandole.model.info import (
+    Communication,
+    Curve,
+    JobTime,
+    MetricCurve,
+    MetricRow,
+    StepSplit,
+    UtilisationRow,
+    Verdict,
+)
+from farandole.model.measured import Measured, common_unit, count
+from farandole.model.pace import dataset_size
+from farandole.model.series import held_out, training_partner
+from farandole.model.statistics import Estimate
+from farandole.model.verdicts import curve as on_curve
+from farandole.model.verdicts import groups as on_groups
+from farandole.model.verdicts import job as on_job
+from farandole.model.verdicts import step as on_step
+from farandole.model.verdicts import training as on_training
+from farandole.study.records import Cell
+
+_ORDER = {"void": 0, "warn": 1, "note": 2, "good": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What rules look at."""
+
+    cells: Sequence[Measured]
+    curves: Sequence[Curve]
+    splits: Mapping[Cell, StepSplit]
+    communication: Mapping[Cell, Communication]
+    utilisation: Mapping[Cell, UtilisationRow]
+    jobs: Mapping[Cell, JobTime]
+    metric_curves: Sequence[MetricCurve]
+    metrics: Sequence[MetricRow]
+    main_metric: str | None
+    cores: float | None
+    spec: Mapping[str, object]
+    void: frozenset[Cell] = frozenset()
+
+
+def find_verdicts(found: Findings) -> tuple[Verdict, ...]:
+    """Return every verdict, warnings first, each sentence once.
+
+    Cells whose workers did not train together are left out of everything about speed.
+    """
+    verdicts = [
+        *_of_steps(found),
+        *_of_curves(found),
+        *_of_jobs(found),
+        *_of_metrics(found),
+        *_of_groups(found),
+        *_of_failures(found),
+    ]
+    unique = {verdict.sentence: verdict for verdict in verdicts if verdict is not None}
+    return tuple(sorted(unique.values(), key=lambda verdict: _ORDER[verdict.severity]))
+
+
+def step_verdicts(split: StepSplit, communication: Communication | None) -> list[Verdict | None]:
+    """Apply the rules on one cell's step."""
+    return [
+        on_step.communication_bound(split, communication),
+        on_step.input_bound(split),
+        on_step.straggler(split),
+        on_step.compute_bound(split),
+    ]
+
+
+def _of_steps(found: Findings) -> list[Verdict | None]:
+    verdicts: list[Verdict | None] = []
+    # One worker count per group tells it: the largest, where waiting is worst.
+    largest: dict[object, Measured] = {}
+    for cell in found.cells:
+        if cell.cell in found.splits and not cell.cell.today and cell.cell not in found.void:
+            largest[(group_of(cell.cell), cell.batch)] = cell
+    for cell in largest.values():
+        split = found.splits[cell.cell]
+        verdicts += step_verdicts(split, found.communication.get(cell.cell))
+        one = next(
+            (
+                found.splits[other.cell]
+                for other in found.cells
+                if other.cell in found.splits
+                and not other.cell.today
+                and group_of(other.cell) == group_of(cell.cell)
+                and other.batch == cell.batch
+                and other.cell.workers < cell.cell.workers
+            ),
+            None,
+        )
+        if one is not None:
+            verdicts.append(on_step.contention(one, split))
+    for cell in found.cells:
+        imported = all(launch.purpose == "imported" for launch in cell.launches)
+        if not imported and not cell.cell.today:
+            verdicts.append(on_step.oversubscription(cell.cell, cell.label, found.cores))
+    return verdicts
+
+
+def _of_curves(found: Findings) -> list[Verdict | None]:
+    verdicts: list[Verdict | None] = []
+    by_cell = {cell.cell: cell for cell in found.cells}
+    for curve in found.curves:
+        verdicts += [
+            on_curve.leaves_linear(curve),
+            on_curve.more_than_linear(curve),
+            on_curve.too_noisy(curve),
+            on_curve.single_launches(curve),
+        ]
+        good = [by_cell[point.cell] for point in curve.points if point.valid]
+        for few, many in pairwise(good):
+            verdicts.append(
+                on_curve.no_gain(
+                    few.rates(curve.unit), many.rates(curve.unit), few.label, many.label
+                )
+            )
+    return verdicts
+
+
+def _of_jobs(found: Findings) -> list[Verdict | None]:
+    verdicts: list[Verdict | None] = []
+    flat: dict[object, list[JobTime]] = {}
+    for cell in found.cells:
+        job = found.jobs.get(cell.cell)
+        if job is not None and cell.cell not in found.void:
+            verdicts += [on_job.fixed_cost(job), on_job.contradicting_times(job)]
+            key = (cell.cell.params, cell.cell.transport, cell.batch)
+            flat.setdefault(key, []).append(job)
+        used = found.utilisation.get(cell.cell)
+        if used is not None:
+            verdicts += [on_job.uneven_utilisation(used), on_job.uneven_memory(used)]
+        sizes = [size for one in cell.launches if (size := dataset_size(one, found.spec))]
+        if sizes and not cell.cell.today:
+            verdicts.append(
+                on_job.data_too_small(sizes[0], cell.global_batch, cell.cell.workers, cell.label)
+            )
+    verdicts += [on_job.flat_jobs(jobs) for jobs in flat.values()]
+    return verdicts
+
+
+def _of_metrics(found: Findings) -> list[Verdict | None]:
+    verdicts: list[Verdict | None] = []
+    names = {row.metric for row in found.metrics}
+    rows = {(row.cell, row.metric): row for row in found.metrics}
+    curves = {(curve.cell, curve.metric): curve for curve in found.metric_curves}
+    for row in found.metrics:
+        curve = curves.get((row.cell, row.metric))
+        verdicts.append(on_training.diverged(row))
+        if row.metric == found.main_metric:
+            verdicts.append(on_training.changed(row))
+            if curve is not None:
+                verdicts.append(
+                    on_training.instability(curve, higher=row.higher_is_better, margin=row.margin)
+                )
+        if held_out(row.metric):
+            partner = training_partner(row.metric, names)
+            training = rows.get((row.cell, partner)) if partner else None
+            if training is not None:
+                verdicts.append(on_training.overfitting(row, training, curve))
+    main = [row for row in found.metrics if row.metric == found.main_metric]
+    verdicts.append(on_training.soonest(main))
+    return verdicts
+
+
+def _of_groups(found: Findings) -> list[Verdict | None]:
+    verdicts: list[Verdict | None] = []
+    counted = [
+        cell
+        for cell in found.cells
+        if cell.paces and not cell.cell.today and cell.cell not in found.void
+    ]
+    unit = common_unit(counted)
+    by_device: dict[object, dict[str, Estimate]] = {}
+    words: dict[object, str] = {}
+    for cell in counted:
+        key = (cell.cell.workers, cell.batch, cell.cell.params)
+        speed = cell.throughput(unit)
+        if speed is not None:
+            by_device.setdefault(key, {})[cell.cell.device] = speed
+            params = [f"{name}={value}" for name, value in cell.cell.params]
+            words[key] = ", ".join([count(cell.cell.workers, "worker"), *params])
+    for key, speeds in by_device.items():
+        verdicts.append(on_groups.faster_device_gains_nothing(speeds, words[key], unit))
+    for factor in dict.fromkeys(name for cell in counted for name, _ in cell.cell.params):
+        settings: dict[str, dict[str, Estimate]] = {}
+        for cell in counted:
+            params = dict(cell.cell.params)
+            speed = cell.throughput(unit)
+            value = params.pop(factor, None)
+            if value is None or speed is None:
+                continue
+            setting = [cell.cell.device, count(cell.cell.workers, "worker")]
+            setting += [] if cell.batch is None else [f"batch {cell.batch}"]
+            setting += [f"{name}={other}" for name, other in params.items()]
+            settings.setdefault(", ".join(setting), {})[value] = speed
+        if any(len(found) > 1 for found in settings.values()):
+            verdicts.append(on_groups.order_reverses(settings, factor, unit))
+    return verdicts
+
+
+def _of_failures(found: Findings) -> list[Verdict | None]:
+    return [
+        Verdict(
+            kind="cell_failed",
+            severity="warn",
+            sentence=f"{cell.label}: no launch ended well ({cell.failed}).",
+            action="Its last output is in the launch's output.txt.",
+            evidence={"launches": float(len(cell.launches)), "reason": cell.failed},
+            labels=(cell.label,),
+        )
+        for cell in found.cells
+        if cell.failed
+    ]
