@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -38,16 +37,29 @@ class _Ticketed:
     variants: dict[Signature, Place] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A submitted operation that has not ended."""
+class _Pending(Handle):
+    """A submitted operation that has not ended, and what its submitter holds."""
 
-    name: str
-    operation: Operation
-    handle: Handle
-    place: Place | None = None
-    """Its place on the eager board; None when it goes through the coordinator."""
-    turn: int = 0
+    __slots__ = ("_lane", "name", "operation", "place", "turn")
+
+    def __init__(
+        self,
+        lane: NamedLane,
+        name: str,
+        operation: Operation,
+        place: Place | None = None,
+        turn: int = 0,
+    ) -> None:
+        """Begin; `place` is its place on the eager board, None when the coordinator has it."""
+        # Handle's own __init__ written out: a call less for every operation.
+        self.done = self._polled = False
+        self.error = self.result = None
+        self._lane, self.name, self.operation = lane, name, operation
+        self.place, self.turn = place, turn
+
+    def check(self) -> bool:
+        """Return whether it is done; on the eager board whoever asks completes it."""
+        return self.done or self._lane.complete(self)
 
 
 class NamedLane:
@@ -93,26 +105,23 @@ class NamedLane:
         if name in self._pending:
             self._refuse_duplicate(name)
         known.turn = turn = known.turn + 1
-        handle = Handle()
-        pending = _Pending(name, operation, handle, place, turn)
-        handle.complete_by(partial(self._complete_eagerly, pending))
-        self._pending[name] = pending
+        self._pending[name] = pending = _Pending(self, name, operation, place, turn)
         sends = operation.signature.root in (-1, self._transport.rank)
         if place.submit(turn, operation.source.data if sends else None):  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
-        return handle
+        return pending
 
     def submit(self, name: str, operation: Operation) -> Handle:
         """Submit through the coordinator; call with the loop's lock held."""
         self._refuse_duplicate(name)
-        pending = _Pending(name, operation, Handle())
+        pending = _Pending(self, name, operation)
         self._pending[name] = pending
         if (known := self._ticketed.get(name)) is not None and self._board is not None:
             known.turn += 1
             self._board.detour(known.number, known.turn)
         self._tell_coordinator(pending)
-        return pending.handle
+        return pending
 
     def advance(self) -> bool:
         """Handle messages, follow detours, decide (rank 0), run."""
@@ -143,7 +152,7 @@ class NamedLane:
         )
         self._running.fail(error)
         while self._pending:
-            self._pending.popitem()[1].handle.fail(error)
+            self._pending.popitem()[1].fail(error)
 
     def _tell_coordinator(self, pending: _Pending) -> None:
         signature, extra = pending.operation.signature, pending.operation.extra
@@ -156,7 +165,7 @@ class NamedLane:
         pendings = [self._pending.pop(name) for name in decision.names]
         if decision.error:
             for pending in pendings:
-                pending.handle.fail(MismatchError(decision.error))
+                pending.fail(MismatchError(decision.error))
             return
         for pending, ticket in zip(pendings, decision.tickets, strict=True):
             if ticket is not None:
@@ -167,9 +176,9 @@ class NamedLane:
         except Exception as error:
             # Such as no memory for the result: for its submitter, not for whoever drives the loop.
             for pending in pendings:
-                pending.handle.fail(error)
+                pending.fail(error)
             return
-        self._running.start(steps, *(pending.handle for pending in pendings))
+        self._running.start(steps, *pendings)
 
     def _steps(self, operations: list[Operation], decision: Decision) -> Steps:
         if len(operations) == 1:
@@ -181,11 +190,11 @@ class NamedLane:
             self._transport,
         )
 
-    def _complete_eagerly(self, pending: _Pending) -> bool:
+    def complete(self, pending: _Pending) -> bool:
         """Finish an operation of the eager board if every rank has submitted it."""
         place = pending.place
         if place is None:
-            # The progress thread has just sent it to the coordinator.
+            # It goes through the coordinator, where the progress loop ends it.
             return False
         complete = place.complete(pending.turn)
         if complete:
@@ -196,7 +205,7 @@ class NamedLane:
             elif isinstance(operation, Broadcast):
                 np.copyto(operation.target.data, slots[operation.signature.root])
             del self._pending[pending.name]
-            pending.handle.finish()
+            pending.finish()
             return True
         if complete is None:
             variants = place.variants(pending.turn)
@@ -204,7 +213,7 @@ class NamedLane:
                 del self._pending[pending.name]
                 signatures = self._signatures(pending.name)
                 said = [signatures[variant] for variant in variants if variant is not None]
-                pending.handle.fail(MismatchError(mismatch(pending.name, said)))
+                pending.fail(MismatchError(mismatch(pending.name, said)))
                 return True
         return False
 
@@ -227,13 +236,12 @@ class NamedLane:
                 continue
             if SLOW in place.variants(pending.turn):
                 pending.place = None
-                pending.handle.delegate()
                 self._board.detour(place.ticket, pending.turn)
                 self._tell_coordinator(pending)
 
     def _refuse_duplicate(self, name: str) -> None:
         earlier = self._pending.get(name)
-        if earlier is None or earlier.handle.check():
+        if earlier is None or earlier.check():
             return
         raise DuplicateNameError(
             f"{earlier.operation.signature.kind} {name!r} was submitted again while it is still "

@@ -28,6 +28,8 @@ from farandole.transport.reduction import STORAGE, Reduction
 
 # Horovod's numbers; programs store and compare them.
 Average, Sum, Adasum, Min, Max, Product = range(6)
+_SPECIAL = frozenset({"bool", "complex64", "complex128"})
+"""Types on which not every reduction can be done."""
 _OPS = {Average: "average", Sum: "sum", Min: "min", Max: "max", Product: "product"}
 
 
@@ -238,9 +240,17 @@ def check_root(root: int) -> None:
 def allreduce_operation(source: torch.Tensor, target: torch.Tensor, how: Reduction) -> Allreduce:
     """Describe an all-reduce from one tensor into another, or in place."""
     buffer = buffer_of(source)
-    _check_arithmetic(buffer, how)
-    signature = Signature.reducing(
-        "allreduce", buffer.dtype, tuple(source.shape), how, device_of(buffer)
+    if buffer.dtype in _SPECIAL:
+        _check_arithmetic(buffer, how)
+    signature = Signature(
+        "allreduce",
+        buffer.dtype,
+        tuple(source.shape),
+        how.op,
+        how.prescale,
+        how.postscale,
+        -1,
+        device_of(buffer),
     )
     return Allreduce(signature, buffer, buffer if source is target else buffer_of(target), how)
 
@@ -291,7 +301,8 @@ def _reducescatter(
     rows = [each + (r < more) for r in range(size)]
     result = tensor.new_empty((rows[rank], *tensor.shape[1:]))
     buffer = buffer_of(tensor)
-    _check_arithmetic(buffer, how)
+    if buffer.dtype in _SPECIAL:
+        _check_arithmetic(buffer, how)
     signature = Signature.reducing(
         "reducescatter", buffer.dtype, tuple(tensor.shape), how, device_of(buffer)
     )

@@ -8,7 +8,6 @@ rank which waits in one operation still advances the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from farandole.transport.reduction import Reduction
@@ -19,13 +18,22 @@ Exchange = Callable[[bytes], list[bytes]]
 """Give my bytes, get everybody's in rank order (one round of a rendezvous)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """A tensor as transports see it: flat, contiguous, its type by name."""
 
-    data: Any
-    """On the host a flat NumPy array in the storage type of `dtype`; on a GPU a flat tensor."""
-    dtype: str
+    # Not a frozen dataclass: one is made for every operation, and that would take twice as long.
+    __slots__ = ("data", "dtype")
+
+    def __init__(self, data: Any, dtype: str) -> None:
+        """Describe a tensor.
+
+        Args:
+            data: on the host a flat NumPy array in the storage type of `dtype`; on a GPU a flat
+                tensor.
+            dtype: a key of reduction.STORAGE.
+        """
+        self.data = data
+        self.dtype = dtype
 
     def __len__(self) -> int:
         return len(self.data)

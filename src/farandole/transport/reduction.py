@@ -8,6 +8,7 @@ loops are single-threaded, and torch splits work only above 32,768 elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +75,34 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
         dtype: the element type, a key of STORAGE.
         how: the reduction.
     """
-    # Infinities and overflow are for the user's loss scaler to see; a warning, or an error made of
-    # it, would come up on one rank alone and leave its peers waiting.
-    with np.errstate(all="ignore"):
-        if len(sources[0]) <= BLOCK_ELEMENTS:
-            _fold_block(sources, targets, dtype, how)
-            return
-        for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
-            block = slice(start, start + BLOCK_ELEMENTS)
-            _fold_block([each[block] for each in sources], [t[block] for t in targets], dtype, how)
+    _QUIET.copy().run(_fold_blocks, sources, targets, dtype, how)
+
+
+def _quiet_context() -> Context:
+    """Return a context in which NumPy does not warn.
+
+    Infinities and overflow are for the user's loss scaler to see; a warning, or an error made of
+    it, would come up on one rank alone and leave its peers waiting. Entering a copy of a context
+    costs a tenth of `np.errstate`, which was a fifth of a small all-reduce.
+    """
+    quiet = copy_context()
+    quiet.run(np.seterr, all="ignore")
+    return quiet
+
+
+_QUIET = _quiet_context()
+
+
+def _fold_blocks(
+    sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Reduction
+) -> None:
+    count = len(sources[0])
+    if count <= BLOCK_ELEMENTS:
+        _fold_block(sources, targets, dtype, how)
+        return
+    for start in range(0, count, BLOCK_ELEMENTS):
+        block = slice(start, start + BLOCK_ELEMENTS)
+        _fold_block([each[block] for each in sources], [t[block] for t in targets], dtype, how)
 
 
 def _fold_block(
