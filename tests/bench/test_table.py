@@ -6,8 +6,8 @@ import pytest
 
 from farandole.bench.judge import Entry, Judgement, Row, Verdict
 from farandole.bench.plan import Claim, Quantity, RowPlan
-from farandole.bench.statistics import Estimate
 from farandole.bench.table import cells, header, notes, plain_lines, ratio_text, time_text, title
+from farandole.model.statistics import Estimate
 
 _CLAIM = Claim(
     text="3 x gloo's speed",

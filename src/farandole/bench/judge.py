@@ -8,7 +8,7 @@ from enum import Enum
 
 from farandole.bench.launch import LaunchRecord
 from farandole.bench.plan import Claim, Group, Quantity, RowPlan
-from farandole.bench.statistics import Estimate, ratio, summarize, welch
+from farandole.model.statistics import Estimate, ratio, summarize, welch
 
 
 class Verdict(Enum):

@@ -8,7 +8,7 @@ from typing import Any
 from farandole.bench.judge import Entry, Judgement, Row
 from farandole.bench.launch import LaunchRecord
 from farandole.bench.machine import Machine
-from farandole.bench.statistics import CONFIDENCE, Estimate
+from farandole.model.statistics import CONFIDENCE, Estimate
 
 SCHEMA = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farandole.bench.judge import Entry, Judgement, Row, Verdict
 from farandole.bench.plan import Quantity, RowPlan
-from farandole.bench.statistics import Estimate
+from farandole.model.statistics import Estimate
 
 
 def title(row: Row) -> str:
