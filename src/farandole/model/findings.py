@@ -187,10 +187,10 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
         speed = cell.throughput(unit)
         if speed is not None:
             by_device.setdefault(key, {})[cell.cell.device] = speed
-            params = [f"{name}={value}" for name, value in cell.cell.params]
-            words[key] = ", ".join([count(cell.cell.workers, "worker"), *params])
-    for key, speeds in by_device.items():
-        verdicts.append(on_groups.faster_device_gains_nothing(speeds, words[key], unit))
+            others = [f"{name}={value}" for name, value in cell.cell.params]
+            words[key] = ", ".join([count(cell.cell.workers, "worker"), *others])
+    for setting, speeds in by_device.items():
+        verdicts.append(on_groups.faster_device_gains_nothing(speeds, words[setting], unit))
     for factor in dict.fromkeys(name for cell in counted for name, _ in cell.cell.params):
         settings: dict[str, dict[str, Estimate]] = {}
         for cell in counted:
@@ -199,10 +199,10 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
             value = params.pop(factor, None)
             if value is None or speed is None:
                 continue
-            setting = [cell.cell.device, count(cell.cell.workers, "worker")]
-            setting += [] if cell.batch is None else [f"batch {cell.batch}"]
-            setting += [f"{name}={other}" for name, other in params.items()]
-            settings.setdefault(", ".join(setting), {})[value] = speed
+            where = [cell.cell.device, count(cell.cell.workers, "worker")]
+            where += [] if cell.batch is None else [f"batch {cell.batch}"]
+            where += [f"{name}={other}" for name, other in params.items()]
+            settings.setdefault(", ".join(where), {})[value] = speed
         if any(len(found) > 1 for found in settings.values()):
             verdicts.append(on_groups.order_reverses(settings, factor, unit))
     return verdicts

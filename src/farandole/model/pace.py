@@ -74,7 +74,8 @@ def slowest_durations(launch: Launch) -> Floats:
     if not durations or len(durations) < len(launch.ranks):
         return np.empty(0)
     shortest = min(len(column) for column in durations)
-    return np.max([column[:shortest] for column in durations], axis=0)
+    slowest: Floats = np.max([column[:shortest] for column in durations], axis=0)
+    return slowest
 
 
 def planned_or_seen_batch(launch: Launch) -> int | None:

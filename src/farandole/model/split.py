@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from farandole.model.info import StepSplit
 from farandole.model.measured import Measured
@@ -87,7 +88,7 @@ def split_step(found: Measured) -> StepSplit | None:
     )
 
 
-def waiting_for_slowest(launch: Launch, steps: Sequence[int] | Floats) -> Floats | None:
+def waiting_for_slowest(launch: Launch, steps: npt.NDArray[np.intp]) -> Floats | None:
     """Return ranks x steps: how long each rank waited for the last one to be ready.
 
     The ranks' `ready_s` are on one clock only within a host, so None across hosts. Waiting is part
@@ -95,9 +96,8 @@ def waiting_for_slowest(launch: Launch, steps: Sequence[int] | Floats) -> Floats
     """
     if len(launch.ranks) < 2 or len({rank.host for rank in launch.ranks}) > 1:
         return None
-    index = np.asarray(steps, dtype=np.intp)
-    ready = np.stack([rank.steps.ready_s[index] for rank in launch.ranks])
-    exposed = np.stack([rank.steps.exposed_s[index] for rank in launch.ranks])
+    ready = np.stack([rank.steps.ready_s[steps] for rank in launch.ranks])
+    exposed = np.stack([rank.steps.exposed_s[steps] for rank in launch.ranks])
     waiting: Floats = np.minimum(ready.max(axis=0) - ready, np.maximum(exposed, 0.0))
     return waiting
 

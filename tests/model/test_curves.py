@@ -1,0 +1,145 @@
+"""Strong and weak scaling curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from farandole.model.curves import draw_curves, gain
+from farandole.model.info import Curve
+from farandole.model.measured import measure
+from farandole.study.records import Cell, Launch
+from tests.model.build import make_study, noisy, repeated, table_launch, timed_launch
+
+
+def curves_of(launches: list[Launch], **options: object) -> tuple[Curve, ...]:
+    return draw_curves(measure(make_study(launches))[0], **options)  # type: ignore[arg-type]
+
+
+def test_weak_scaling_of_three_counts() -> None:
+    launches = [
+        timed_launch(Cell(workers=n, batch=32), t) for n, t in ((1, 0.1), (2, 0.11), (4, 0.16))
+    ]
+    (curve,) = curves_of(launches)
+    assert (curve.scaling, curve.batch, curve.unit) == ("weak", 32, "samples/s")
+    assert [point.throughput.value for point in curve.points] == pytest.approx(
+        [320, 64 / 0.11, 800]
+    )
+    speedups = [point.speedup.value for point in curve.points if point.speedup]
+    assert speedups == pytest.approx([1.0, 2 * 0.1 / 0.11, 2.5])
+    efficiencies = [point.efficiency.value for point in curve.points if point.efficiency]
+    assert efficiencies == pytest.approx([1.0, 0.1 / 0.11, 0.625])
+    assert [point.ideal_throughput for point in curve.points] == pytest.approx([320, 640, 1280])
+    assert curve.best_workers == 4
+    assert curve.main
+
+
+def test_one_grid_serves_both_kinds_and_no_cell_is_lost() -> None:
+    launches = [
+        timed_launch(Cell(workers=n, batch=batch), 0.1) for n in (1, 2) for batch in (16, 32)
+    ]
+    found = {(curve.scaling, curve.batch): curve for curve in curves_of(launches)}
+    assert set(found) == {("weak", 16), ("weak", 32), ("strong", 32)}
+    strong = found["strong", 32].points
+    assert [(point.workers, point.batch) for point in strong] == [(1, 32), (2, 16)]
+
+
+@pytest.mark.parametrize("asked", ["strong", "weak"])
+def test_the_main_curve_is_of_the_kind_that_was_asked_for(asked: str) -> None:
+    launches = [timed_launch(Cell(workers=n, batch=b), 0.1) for n in (1, 2) for b in (16, 32)]
+    assert curves_of(launches, prefer=asked)[0].scaling == asked
+
+
+def test_groups_have_their_own_curves() -> None:
+    launches = [
+        timed_launch(Cell(workers=n, batch=8, params=(("model", model),)), 0.1)
+        for model in ("a", "b")
+        for n in (1, 2)
+    ]
+    assert [curve.label for curve in curves_of(launches)] == ["model=a", "model=b"]
+
+
+def test_intervals_come_from_launches() -> None:
+    rng = np.random.default_rng(3)
+    one, two = Cell(workers=1, batch=8), Cell(workers=2, batch=8)
+    launches = repeated(one, noisy(rng, 0.1, 0.01, 5)) + repeated(two, noisy(rng, 0.11, 0.01, 5))
+    (curve,) = curves_of(launches)
+    speedup = curve.points[1].speedup
+    assert speedup is not None
+    assert speedup.low is not None
+    assert speedup.high is not None
+    assert speedup.low < speedup.value < speedup.high
+    assert speedup.value == pytest.approx(
+        curve.points[1].throughput.value / curve.points[0].throughput.value
+    )
+    base = curve.points[0].speedup
+    assert base is not None
+    assert (base.low, base.high) == (1.0, 1.0)
+
+
+def test_without_one_worker_the_smallest_count_is_the_baseline_and_said() -> None:
+    launches = [timed_launch(Cell(workers=n, batch=8), 0.1) for n in (2, 4)]
+    (curve,) = curves_of(launches)
+    assert curve.baseline_workers == 2
+    assert curve.points[1].ideal_speedup == 2.0
+    assert "Relative to 2 workers" in curve.sentence
+
+
+def test_one_cell_is_one_point() -> None:
+    (curve,) = curves_of([timed_launch(Cell(workers=2, batch=8), 0.1)])
+    assert len(curve.points) == 1
+    assert curve.amdahl is None
+    assert "there is no curve yet" in curve.sentence
+
+
+def test_void_cells_have_no_speedup() -> None:
+    launches = [timed_launch(Cell(workers=n, batch=8), 0.1) for n in (1, 2, 4)]
+    (curve,) = curves_of(launches, void=[Cell(workers=4, batch=8)])
+    assert curve.points[2].speedup is None
+    assert curve.points[2].efficiency is None
+    assert not curve.points[2].valid
+    assert curve.best_workers == 2
+
+
+def test_today_is_on_no_curve() -> None:
+    launches = [timed_launch(Cell(workers=n, batch=8, threads=1), 0.1) for n in (1, 2)]
+    launches.append(timed_launch(Cell(workers=1, batch=8, threads=8, today=True), 0.05))
+    (curve,) = curves_of(launches)
+    assert not any(point.cell.today for point in curve.points)
+
+
+def test_fewer_hosts_win_at_equal_workers() -> None:
+    launches = [
+        timed_launch(Cell(workers=1, batch=8), 0.1),
+        timed_launch(Cell(workers=2, batch=8, hosts=2), 0.2),
+        timed_launch(Cell(workers=2, batch=8, hosts=1), 0.1),
+    ]
+    (curve,) = curves_of(launches)
+    assert [(point.workers, point.cell.hosts) for point in curve.points] == [(1, 1), (2, 1)]
+
+
+def test_times_of_jobs_are_enough_for_a_curve() -> None:
+    launches = [table_launch(Cell(workers=n), job_s=t) for n, t in ((1, 100.0), (4, 40.0))]
+    (curve,) = curves_of(launches)
+    assert curve.unit == "jobs/s"
+    assert curve.points[1].speedup is not None
+    assert curve.points[1].speedup.value == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        # Step times at 1, 2, 4 workers, batch per worker fixed.
+        ({1: [0.1], 2: [0.1], 4: [0.1]}, 4),
+        ({1: [0.1], 2: [0.25], 4: [0.5]}, 1),
+        ({1: [0.1], 2: [0.1], 4: [0.199]}, 2),
+        # Faster by 10 % on average, but launches scatter more than that.
+        ({1: [0.1, 0.1, 0.1], 2: [0.14, 0.18, 0.23]}, 1),
+        ({1: [0.1, 0.101, 0.099], 2: [0.15, 0.151, 0.149]}, 2),
+    ],
+)
+def test_the_count_to_use(times: dict[int, list[float]], expected: int) -> None:
+    launches = [one for n, ts in times.items() for one in repeated(Cell(workers=n, batch=8), ts)]
+    best = gain(measure(make_study(launches))[0])
+    assert best is not None
+    assert best.cell.workers == expected
