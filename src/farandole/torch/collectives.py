@@ -22,6 +22,7 @@ from farandole.engine.signature import Signature
 from farandole.errors import UsageError
 from farandole.recorder.recorder import current
 from farandole.torch.handles import table
+from farandole.torch.remembered import Remembered
 from farandole.torch.tensors import buffer_of, check, device_of
 from farandole.transport.protocol import Buffer
 from farandole.transport.reduction import STORAGE, Reduction
@@ -84,7 +85,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """Combine a tensor over all ranks in place, and return it."""
-    operation = _allreduce(tensor, tensor, average, op, prescale_factor, postscale_factor)
+    operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
     _blocking("allreduce", name, operation)
     return tensor
 
@@ -98,7 +99,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin an allreduce in place; leave the tensor alone until it is synchronised."""
-    operation = _allreduce(tensor, tensor, average, op, prescale_factor, postscale_factor)
+    operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
     return _async("allreduce", name, operation, lambda: tensor)
 
 
@@ -280,6 +281,15 @@ def _allreduce(
     postscale: float,
 ) -> Allreduce:
     return allreduce_operation(source, target, reduction_of(average, op, prescale, postscale))
+
+
+_remembered = Remembered()
+
+
+def _allreduce_in_place(tensor: torch.Tensor, *arguments: Any) -> Allreduce:
+    return _remembered.find(tensor, arguments) or _remembered.keep(
+        tensor, arguments, _allreduce(tensor, tensor, *arguments)
+    )
 
 
 def _broadcast(source: torch.Tensor, target: torch.Tensor, root: int) -> Broadcast:

@@ -1,0 +1,55 @@
+"""Operations on small tensors that come again: described once, and found by the tensor.
+
+Describing an all-reduce of 4 KB takes several calls into torch. Where ranks share cores each meets
+cold caches, and together they were a third of the whole call.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from farandole.engine.operations import Allreduce
+from farandole.torch.tensors import buffer_of
+from farandole.transport.shm.eager import LARGEST_BYTES
+
+_MOST = 1024
+"""Each keeps some kilobytes; a program that loops over more tensors than this gains little."""
+
+
+class Remembered:
+    """In-place all-reduces by tensor; an entry goes with its tensor."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[torch.Tensor], Any, Allreduce]] = {}
+
+    def find(self, tensor: torch.Tensor, arguments: tuple[Any, ...]) -> Allreduce | None:
+        """Return what was made for this tensor and these arguments, if it still fits.
+
+        A tensor can be given other memory or another shape in place (`x.data = y`, `resize_`,
+        `t_`); its type and its device it keeps for life.
+        """
+        entry = self._entries.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
+            return None
+        _, made_for, operation = entry
+        if made_for != (tensor.data_ptr(), tensor.shape, arguments) or not tensor.is_contiguous():
+            return None
+        return operation
+
+    def keep(
+        self, tensor: torch.Tensor, arguments: tuple[Any, ...], operation: Allreduce
+    ) -> Allreduce:
+        """Remember an operation for the next time if it is small; return it."""
+        small = 0 < operation.source.nbytes <= LARGEST_BYTES and not tensor.is_cuda
+        if small and (len(self._entries) < _MOST or id(tensor) in self._entries):
+            key = id(tensor)
+            # An array of the tensor itself would keep it alive, and the entry with it.
+            buffer = buffer_of(tensor.detach())
+            operation = Allreduce(operation.signature, buffer, buffer, operation.how)
+            forget = weakref.ref(tensor, lambda _: self._entries.pop(key, None))
+            made_for = (tensor.data_ptr(), tensor.shape, arguments)
+            self._entries[key] = (forget, made_for, operation)
+        return operation
