@@ -1,0 +1,66 @@
+"""Files are whole or not there, also on a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import StoreError
+from farandole.study.atomic import write_json, write_text
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the kernel refuse larger files, as a full disk would; Python ignores SIGXFSZ."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "one")
+    write_text(tmp_path / "a", "two", durable=False)
+    assert (tmp_path / "a").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "one")
+    with files_of_at_most(4096), pytest.raises(StoreError, match="a cannot be written: File too"):
+        write_text(tmp_path / "a", "x" * 100_000)
+    assert (tmp_path / "a").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StoreError) as caught:
+        write_text(tmp_path / "a", "x")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a'} cannot be written: the disk is full. All that was written before is "
+        "kept. Free some space, then go on with --resume."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_strict_and_keeps_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"name": "\udcff"})
+    assert (tmp_path / "a").read_bytes() == b'{\n "name": "\\udcff"\n}\n'
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(tmp_path / "b", {"x": float("nan")})
+    assert not (tmp_path / "b").exists()

@@ -1,0 +1,69 @@
+"""A study as rows: every launch, step and metric once, under names that join."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from farandole.study.read import read_study
+from farandole.study.records import Cell, Metric, Study
+from farandole.study.rows import cell_rows, launch_rows, metric_rows, step_rows
+from tests.study.folders import BEGIN, add_launch, make_launch, make_study
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Two cells, three launches; the second of the first cell has two ranks."""
+    make_study(tmp_path)
+    one = Cell(workers=1, batch=64, params=(("lr", "0.1"),))
+    two = Cell(workers=2, batch=32)
+    add_launch(tmp_path, make_launch(one, id="a", figures={"epoch_s": 2.0}))
+    steps = {"kind": "steps", "columns": {"end_s": [1.0, 3.0], "samples": [64, 64]}}
+    metric = {"kind": "metric", "name": "loss", "value": 0.5, "step": 2}
+    add_launch(
+        tmp_path,
+        make_launch(one, id="b", repeat=1, metrics=(Metric(name="acc", value=0.9),)),
+        [BEGIN, steps],
+        [BEGIN | {"rank": 1}, steps, metric],
+    )
+    add_launch(tmp_path, make_launch(two, id="c", outcome="failed"))
+    return read_study(tmp_path)
+
+
+def test_cells_count_their_launches(study: Study) -> None:
+    rows = list(cell_rows(study))
+    assert [(r["cell"], r["workers"], r["launches"], r["succeeded"]) for r in rows] == [
+        (0, 1, 2, 2),
+        (1, 2, 1, 0),
+    ]
+    assert rows[0]["param_lr"] == "0.1"
+    assert rows[1]["global_batch"] == 64
+
+
+def test_launches_name_their_cell_and_figures(study: Study) -> None:
+    rows = list(launch_rows(study))
+    assert [(row["launch"], row["cell"], row["steps"]) for row in rows] == [
+        ("a", 0, 0),
+        ("b", 0, 2),
+        ("c", 1, 0),
+    ]
+    assert rows[0]["figure_epoch_s"] == 2.0
+
+
+def test_steps_of_all_ranks(study: Study) -> None:
+    rows = list(step_rows(study))
+    assert [(r["launch"], r["rank"], r["step"], r["end_s"]) for r in rows] == [
+        ("b", 0, 0, 1.0),
+        ("b", 0, 1, 3.0),
+        ("b", 1, 0, 1.0),
+        ("b", 1, 1, 3.0),
+    ]
+    assert rows[1]["duration_s"] == 2.0
+    assert math.isnan(rows[1]["data_s"])
+
+
+def test_metrics_of_launches_and_ranks(study: Study) -> None:
+    rows = [(row["launch"], row["name"], row["value"], row["rank"]) for row in metric_rows(study)]
+    assert rows == [("b", "acc", 0.9, None), ("b", "loss", 0.5, 1)]
