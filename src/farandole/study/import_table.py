@@ -1,0 +1,313 @@
+"""Figures measured elsewhere, from a CSV table into a study's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from farandole.errors import UsageError
+from farandole.study import folder
+from farandole.study.atomic import cannot_write
+from farandole.study.columns import Column, understand
+from farandole.study.numerals import (
+    Decimal,
+    UnreadableError,
+    decimal_mark,
+    is_missing,
+    is_number,
+    parse_clock,
+    parse_number,
+    whole,
+)
+from farandole.study.records import Cell, Launch, Metric, Outcome, Study
+from farandole.study.spreadsheet import Row, Sheet, parse_sheet
+from farandole.study.write import check_new, create_study, mark_complete, write_launch
+
+_ENDS: dict[str, Outcome] = {
+    "oom": "out_of_memory",
+    "out of memory": "out_of_memory",
+    "failed": "failed",
+    "crashed": "failed",
+    "error": "failed",
+    "timeout": "timeout",
+    "timed out": "timeout",
+}
+_NEEDED = "Add a column `workers` (or `hosts`) with how many took part in each row."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What was read from a table."""
+
+    launches: tuple[Launch, ...]
+    columns: dict[str, str]
+    """Each column of the file, and what it was taken for."""
+    notes: tuple[str, ...]
+    """What a user should know of how it was read, in sentences."""
+
+
+def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[Study, Imported]:
+    """Make a study of a table; nothing is written unless all of it can be read.
+
+    Raises:
+        UsageError: The table cannot be read or used, or `out` is taken.
+        StoreError: The folder cannot be written to.
+    """
+    try:
+        content = table.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{table} cannot be read ({error.strerror}).") from error
+    check_new(out)
+    imported = read_table(content, name=str(table))
+    study = create_study(
+        out,
+        label=label or table.stem,
+        command=(),
+        spec={
+            "imported": {
+                "file": table.name,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "columns": imported.columns,
+                "notes": list(imported.notes),
+            }
+        },
+        # Not this one: where the figures come from, nobody has told.
+        machine={},
+    )
+    for launch in imported.launches:
+        place = folder.launch_folder(out, launch.id)
+        try:
+            place.mkdir()
+        except OSError as error:
+            raise cannot_write(place, error) from error
+        write_launch(place, launch, durable=False)
+    return mark_complete(study), imported
+
+
+def read_table(content: bytes, *, name: str) -> Imported:
+    """Return the launches that a table tells of.
+
+    Raises:
+        UsageError: Something in it is not clear; the message says where.
+    """
+    sheet = parse_sheet(content, name=name)
+    reader = _Reader(sheet, name)
+    return reader.imported()
+
+
+class _Reader:
+    """One table on its way to launches."""
+
+    def __init__(self, sheet: Sheet, name: str) -> None:
+        self._sheet = sheet
+        self._name = name
+        self._notes: list[str] = []
+        self._mark = self._decimal_mark()
+        self._columns = self._understood()
+
+    def imported(self) -> Imported:
+        launches: list[Launch] = []
+        repeats: Counter[tuple[Cell, int | None]] = Counter()
+        for row in self._sheet.rows:
+            made = self._launch(row)
+            if made is None:
+                self._notes.append(f"Line {row.line} has no figures and was left out.")
+                continue
+            key = (made.cell, made.seed)
+            name = folder.launch_id(len(launches) + 1, made.cell, repeats[key])
+            launches.append(replace(made, id=name, repeat=repeats[key]))
+            repeats[key] += 1
+        if not launches:
+            raise UsageError(f"{self._name} has no figures: no times, throughput or metrics.")
+        return Imported(
+            launches=tuple(launches),
+            columns={column.given: _meaning(column) for column in self._columns},
+            notes=tuple(dict.fromkeys(self._notes)),
+        )
+
+    def _decimal_mark(self) -> Decimal:
+        texts = [value for row in self._sheet.rows for value in row.values]
+        try:
+            return decimal_mark(texts, separator=self._sheet.separator)
+        except UnreadableError as error:
+            raise UsageError(f"{self._name}: {error}.") from error
+
+    def _understood(self) -> tuple[Column, ...]:
+        columns: list[Column] = []
+        for index, given in enumerate(self._sheet.columns):
+            values = [value for value in self._sheet.column(index) if not is_missing(value)]
+            if not given:
+                self._unnamed(index, values)
+                continue
+            column = self._judged(understand(index, given), values)
+            twin = next((other for other in columns if other.name == column.name), None)
+            if twin is not None:
+                raise UsageError(
+                    f"{self._name}: columns {twin.given!r} and {given!r} are both "
+                    f"{column.name}. Keep one of them, or give them different names."
+                )
+            columns.append(column)
+        if not {"workers", "hosts"} & {column.name for column in columns}:
+            found = ", ".join(column.given for column in columns)
+            raise UsageError(
+                f"{self._name} does not say how many workers (it has {found}). {_NEEDED}"
+            )
+        return tuple(columns)
+
+    def _unnamed(self, index: int, values: list[str]) -> None:
+        """Pass over a column without a name if it is empty or only numbers the rows."""
+        if values in ([], [str(number) for number in range(len(self._sheet.rows))]):
+            return
+        raise UsageError(f"{self._name}: column {index + 1} has no name. Name it or remove it.")
+
+    def _judged(self, column: Column, values: list[str]) -> Column:
+        """Settle what a column's name alone leaves open, by its values."""
+        values = [value for value in values if value.lower() not in _ENDS]
+        numbers = [is_number(value, self._mark) for value in values]
+        if column.role == "repeat":
+            if all(numbers):
+                self._notes.append(f"Column {column.given!r} was taken for the number of a repeat.")
+                return column
+            return replace(column, role="text")
+        if column.role != "other":
+            return column
+        if not any(numbers):
+            if values:
+                self._notes.append(f"Column {column.given!r} has text and became a factor.")
+            return replace(column, role="text")
+        if not all(numbers):
+            odd = values[numbers.index(False)]
+            raise UsageError(
+                f"{self._name}: column {column.given!r} has numbers and {odd!r}. Leave that "
+                "value empty, or make the whole column text."
+            )
+        self._notes.append(f"Column {column.given!r} is not known and became a metric.")
+        return column
+
+    def _launch(self, row: Row) -> Launch | None:
+        """Return what a row tells, not yet named; None when it has no figure."""
+        counts: dict[str, int] = {}
+        texts: dict[str, str] = {}
+        figures: dict[str, float] = {}
+        metrics: list[tuple[str, float]] = []
+        outcome: Outcome = "ok"
+        for column in self._columns:
+            value = row.values[column.index]
+            if is_missing(value):
+                continue
+            if column.role == "text":
+                texts[column.name] = value
+            elif value.lower() in _ENDS:
+                outcome = _ENDS[value.lower()]
+            elif column.role == "count":
+                counts[column.name] = self._count(row, column, value)
+            elif column.role in ("time", "rate"):
+                figures |= self._figure(row, column, value)
+            elif column.role == "other":
+                metrics.append((column.name, parse_number(value, self._mark)))
+        if not figures and not metrics and outcome == "ok":
+            return None
+        if "epochs" in counts:
+            figures["epochs"] = counts["epochs"]
+        return Launch(
+            id="",
+            cell=self._cell(row, counts, texts),
+            repeat=0,
+            seed=counts.get("seed"),
+            purpose="imported",
+            outcome=outcome,
+            reason="" if outcome == "ok" else "As the imported table says.",
+            wall_s=figures.get("job_s"),
+            figures=figures,
+            metrics=tuple(
+                Metric(name=name, value=value, epoch=counts.get("epochs"))
+                for name, value in metrics
+            ),
+        )
+
+    def _cell(self, row: Row, counts: dict[str, int], texts: dict[str, str]) -> Cell:
+        workers, hosts = counts.get("workers"), counts.get("hosts")
+        if workers is None:
+            if hosts is None:
+                raise self._wrong(row, f"neither workers nor hosts is given. {_NEEDED}")
+            self._notes.append(
+                "No workers are given for some rows: each host counts as one worker."
+            )
+            workers = hosts
+        if hosts is not None and hosts > workers:
+            raise self._wrong(row, f"{hosts} hosts for {workers} workers: one would have none.")
+        factors = {
+            name: text for name, text in texts.items() if name not in ("device", "transport")
+        }
+        return Cell(
+            workers=workers,
+            threads=counts.get("threads"),
+            batch=self._batch(row, workers, counts),
+            transport=texts.get("transport", "unknown"),
+            hosts=hosts or 1,
+            device=texts.get("device", "unknown"),
+            params=tuple(factors.items()),
+        )
+
+    def _batch(self, row: Row, workers: int, counts: dict[str, int]) -> int | None:
+        batch, shared = counts.get("batch"), counts.get("global_batch")
+        if shared is None:
+            return batch
+        if shared % workers:
+            raise self._wrong(row, f"{workers} workers do not divide a global batch of {shared}.")
+        if batch is not None and batch * workers != shared:
+            raise self._wrong(
+                row,
+                f"batch {batch} on {workers} workers is a global batch of {batch * workers}, not "
+                f"{shared}. Give one of the two; batch is per worker.",
+            )
+        return shared // workers
+
+    def _count(self, row: Row, column: Column, value: str) -> int:
+        try:
+            found = whole(parse_number(value, self._mark))
+        except UnreadableError:
+            found = None
+        least = 0 if column.name == "seed" else 1
+        if found is None or found < least or value.endswith("%"):
+            kind = "a whole number" if least == 0 else "a whole number of at least 1"
+            raise self._wrong(row, f"column {column.given!r} is {value!r}, but must be {kind}.")
+        return found
+
+    def _figure(self, row: Row, column: Column, value: str) -> dict[str, float]:
+        try:
+            seconds = parse_clock(value) if column.role == "time" else None
+            if seconds is None:
+                if column.scale is None:
+                    stem = column.name.removesuffix("_s")
+                    raise self._wrong(
+                        row,
+                        f"column {column.given!r} has no unit for {value!r}. Call it {stem}_s, "
+                        f"{stem}_ms, {stem}_min or {stem}_h, or write h:mm:ss.",
+                    )
+                seconds = parse_number(value, self._mark) * column.scale
+            elif column.scale == 3600.0 and value.count(":") == 1:
+                raise self._wrong(row, f"column {column.given!r}: write {value!r} as h:mm:ss.")
+        except UnreadableError as error:
+            raise self._wrong(
+                row, f"column {column.given!r} has {value!r}, which is no number."
+            ) from error
+        if math.isnan(seconds):
+            return {}
+        if not (0 < seconds < math.inf) or value.endswith("%"):
+            raise self._wrong(row, f"column {column.given!r} is {value!r}, but must be above 0.")
+        return {column.name: seconds}
+
+    def _wrong(self, row: Row, what: str) -> UsageError:
+        return UsageError(f"{self._name}, line {row.line}: {what}")
+
+
+def _meaning(column: Column) -> str:
+    if column.role == "other":
+        return f"metric {column.name}"
+    if column.role == "text" and column.name not in ("device", "transport"):
+        return f"factor {column.name}"
+    return column.name

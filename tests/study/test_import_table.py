@@ -1,0 +1,236 @@
+"""The labs' own tables, and tables that are wrong in every way that comes to mind."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.study.import_table import import_table, read_table
+from farandole.study.read import read_study
+from farandole.study.records import Launch, Metric
+
+FRUITS = """\
+run,workers,device,job time,epoch (s),epochs,stable_epochs,train_acc,val_acc
+fruits,1,T4,11:02,20,10,,,
+fruits,2,T4,5:19,11,10,,,0.9563
+fruits,4,T4,3:25,5,10,,,0.9219
+caltech,2,T4,1:38:30,209,30,15,0.8610,0.6888
+caltech,4,T4,43:14,81,30,19,0.8678,0.6760
+caltech,4,V100,41:42,80,30,20,0.8713,0.6861
+caltech,8,V100,23:07,44,30,25,0.8636,0.6719
+"""
+FACES = """\
+model;hosts;device;scaling;throughput (images/s)
+InceptionV3;1;CPU;weak;19,4
+InceptionV3;8;CPU;weak;136,51
+ResNet50;1;CPU;weak;22,84
+ResNet50;8;CPU;weak;156,33
+VGG16;1;CPU;weak;8,82
+VGG16;8;CPU;weak;66,25
+InceptionV3;8;GPU;weak;312,17
+ResNet50;8;GPU;weak;508,88
+VGG16;8;GPU;weak;671,09
+"""
+MNIST = """\
+workers,hosts,batch,epochs,job_s,accuracy,steps
+1,1,128,40,456.14687,0.9827,
+2,1,128,40,379.69139,0.9862,
+4,1,128,40,203.63445,0.9903,
+6,2,128,40,152.0235,0.9906,"3,120"
+1,1,128,21,,0.9854,
+2,1,128,21,,0.9922,
+4,1,128,21,,0.992,
+"""
+DRIVING = """\
+workers,device,batch,epochs,job_min,loss
+2,GPU,32,10,8,0.019
+4,T4,32,10,7.5,0.046
+4,DGX,32,10,8,0.047
+8,DGX,32,10,8.5,0.8
+"""
+CIFAR10 = """\
+workers,device,batch,epoch_s
+1,K80,32,46.355837
+1,K80,128,18.280495
+1,K80,512,5.201220
+1,K80,2048,out of memory
+1,K80,32,62.661095
+2,K80,32,44.222406
+4,K80,32,28.341740
+4,K80,512,3.616366
+"""
+
+
+def launches(text: str) -> tuple[Launch, ...]:
+    return read_table(text.encode(), name="t.csv").launches
+
+
+def test_fruits_and_caltech() -> None:
+    found = launches(FRUITS)
+    assert [launch.figures["job_s"] for launch in found] == [662, 319, 205, 5910, 2594, 2502, 1387]
+    assert [launch.figures["epoch_s"] for launch in found] == [20, 11, 5, 209, 81, 80, 44]
+    assert [launch.cell.params for launch in found] == 3 * [(("run", "fruits"),)] + 4 * [
+        (("run", "caltech"),)
+    ]
+    assert [launch.cell.device for launch in found[-3:]] == ["T4", "V100", "V100"]
+    assert found[0].metrics == ()
+    assert Metric(name="val_acc", value=0.6719, epoch=30) in found[-1].metrics
+    assert Metric(name="stable_epochs", value=25.0, epoch=30) in found[-1].metrics
+
+
+def test_faces_with_semicolons_and_decimal_commas() -> None:
+    imported = read_table(FACES.encode("utf-8-sig"), name="t.csv")
+    assert [launch.figures["throughput"] for launch in imported.launches] == [
+        19.4, 136.51, 22.84, 156.33, 8.82, 66.25, 312.17, 508.88, 671.09,
+    ]  # fmt: skip
+    assert [launch.cell.workers for launch in imported.launches[:2]] == [1, 8]
+    assert [launch.cell.hosts for launch in imported.launches[:2]] == [1, 8]
+    assert imported.launches[0].cell.params == (("model", "InceptionV3"), ("scaling", "weak"))
+    assert "each host counts as one worker" in " ".join(imported.notes)
+
+
+def test_mnist_with_thousands_and_two_hosts() -> None:
+    found = launches(MNIST)
+    assert [launch.wall_s for launch in found[:4]] == [456.14687, 379.69139, 203.63445, 152.0235]
+    assert (found[3].cell.workers, found[3].cell.hosts) == (6, 2)
+    assert Metric(name="steps", value=3120.0, epoch=40) in found[3].metrics
+    assert found[4].figures == {"epochs": 21}
+    assert (found[4].cell, found[4].repeat) == (found[0].cell, 1)
+
+
+def test_driving_in_minutes() -> None:
+    found = launches(DRIVING)
+    assert [launch.figures["job_s"] for launch in found] == [480, 450, 480, 510]
+    assert [launch.metrics[0].value for launch in found] == [0.019, 0.046, 0.047, 0.8]
+
+
+def test_cifar10_with_a_cell_that_did_not_fit_and_a_repeat() -> None:
+    found = launches(CIFAR10)
+    assert [launch.outcome for launch in found[2:5]] == ["ok", "out_of_memory", "ok"]
+    assert found[3].figures == {}
+    assert (found[4].cell, found[4].repeat) == (found[0].cell, 1)
+    assert [launch.id for launch in found[:2]] == ["0001-w1-b32-r0", "0002-w1-b128-r0"]
+    assert found[4].id == "0005-w1-b32-r1"
+    # The golden figure of issue and lab: 62.661095/44.222406.
+    ratio = found[4].figures["epoch_s"] / found[5].figures["epoch_s"]
+    assert round(ratio, 5) == 1.41695
+
+
+@pytest.mark.parametrize("text", [FRUITS, FACES, MNIST, DRIVING, CIFAR10])
+def test_a_lab_becomes_a_study(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lab table.csv").write_text(text)
+    study, imported = import_table(tmp_path / "lab table.csv", tmp_path / "out")
+    found = read_study(tmp_path / "out")
+    assert found.launches == imported.launches
+    assert {launch.purpose for launch in found.launches} == {"imported"}
+    assert (found.label, found.complete, found.machine) == ("lab table", True, {})
+    assert found.spec["imported"]["file"] == "lab table.csv"
+    assert found.created == study.created
+
+
+def test_a_label_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CIFAR10)
+    import_table(tmp_path / "t.csv", tmp_path / "out", label="K80s")
+    assert read_study(tmp_path / "out").label == "K80s"
+
+
+def test_a_table_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("workers,epoch_s\n1,2\n0,1\n")
+    with pytest.raises(UsageError):
+        import_table(tmp_path / "t.csv", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_places_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.csv cannot be read \(No such file"):
+        import_table(tmp_path / "none.csv", tmp_path / "out")
+    (tmp_path / "t.csv").write_text(CIFAR10)
+    with pytest.raises(UsageError, match="is not empty"):
+        import_table(tmp_path / "t.csv", tmp_path)
+
+
+def test_what_was_made_of_columns_is_said() -> None:
+    imported = read_table(
+        b"workers,run,colour,wattage,epoch_s\n1,1,red,20,3\n1,2,red,21,3\n", name="t.csv"
+    )
+    assert imported.columns == {
+        "workers": "workers",
+        "run": "run",
+        "colour": "factor colour",
+        "wattage": "metric wattage",
+        "epoch_s": "epoch_s",
+    }
+    assert imported.notes == (
+        "Column 'run' was taken for the number of a repeat.",
+        "Column 'colour' has text and became a factor.",
+        "Column 'wattage' is not known and became a metric.",
+    )
+    assert [launch.repeat for launch in imported.launches] == [0, 1]
+
+
+def test_a_loss_that_is_not_a_number_is_a_result() -> None:
+    (launch,) = launches("workers,loss\n2,nan\n")
+    assert math.isnan(launch.metrics[0].value)
+
+
+def test_a_global_batch_is_shared_out() -> None:
+    found = launches("workers,global_batch,throughput\n1,128,5\n4,128,9\n")
+    assert [launch.cell.batch for launch in found] == [128, 32]
+
+
+def test_seeds_are_no_repeats() -> None:
+    found = launches("workers,seed,acc\n1,0,0.5\n1,1,0.6\n1,0,0.5\n")
+    assert [(launch.seed, launch.repeat) for launch in found] == [(0, 0), (1, 0), (0, 1)]
+
+
+def test_a_row_without_figures_is_left_out_and_said() -> None:
+    imported = read_table(b"workers,epoch_s\n1,2\n2,\n", name="t.csv")
+    assert len(imported.launches) == 1
+    assert imported.notes == ("Line 3 has no figures and was left out.",)
+
+
+def test_what_pandas_numbers_the_rows_with_is_passed_over() -> None:
+    assert len(launches(",workers,epoch_s\n0,1,2\n1,2,1\n")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.csv is empty"),
+        ("workers,epoch_s\n", "a header and no rows"),
+        ("batch,epoch_s\n1,2\n", "does not say how many workers (it has batch, epoch_s)"),
+        ("workers,hosts,epoch_s\n1,1,2\n,,2\n", "line 3: neither workers nor hosts is given"),
+        ("workers,epoch_s\n0,2\n", "line 2: column 'workers' is '0', but must be a whole number"),
+        ("workers,epoch_s\n-1,2\n", "column 'workers' is '-1'"),
+        ("workers,epoch_s\n1.5,2\n", "column 'workers' is '1.5'"),
+        ("workers,epoch_s\ntwo,2\n", "column 'workers' is 'two'"),
+        ("workers,epoch_s\n4 T4,2\n", "column 'workers' is '4 T4'"),
+        ("workers,batch,epoch_s\n1,0,2\n", "column 'batch' is '0'"),
+        ("workers,hosts,epoch_s\n2,4,2\n", "4 hosts for 2 workers"),
+        ("workers,epoch_s\n1,0\n", "column 'epoch_s' is '0', but must be above 0"),
+        ("workers,epoch_s\n1,-3\n", "column 'epoch_s' is '-3', but must be above 0"),
+        ("workers,epoch_s\n1,inf\n", "column 'epoch_s' is 'inf', but must be above 0"),
+        ("workers,epoch_s\n1,soon\n", "column 'epoch_s' has 'soon', which is no number"),
+        ("workers,job_s\n1,1:75\n", "column 'job_s' has '1:75', which is no number"),
+        ("workers,job time\n1,75\n", "column 'job time' has no unit for '75'. Call it job_s"),
+        ("workers,job_h\n1,1:30\n", "column 'job_h': write '1:30' as h:mm:ss"),
+        ("workers,epoch_ns\n1,2\n", "Column 'epoch_ns': 'ns' is no unit"),
+        ("workers,workers,epoch_s\n1,1,2\n", "columns 'workers' and 'workers' are both workers"),
+        ("workers,epoch_s,epoch_min\n1,2,3\n", "'epoch_s' and 'epoch_min' are both epoch_s"),
+        ("workers,,epoch_s\n1,7,2\n", "column 2 has no name"),
+        ("workers,acc\n1,0.5\n2,good\n", "column 'acc' has numbers and 'good'"),
+        ("workers,global_batch,epoch_s\n3,128,2\n", "3 workers do not divide a global batch"),
+        ("workers,batch,global_batch,epoch_s\n2,32,32,2\n", "is a global batch of 64, not 32"),
+        ("workers,model\n1,a\n", "has no figures"),
+        ("workers;epoch_s\n1;1,234\n", "'1,234' may have decimals or thousands"),
+        ("workers,epoch_s\n1,1,234\n", "3 values for 2 columns"),
+    ],
+)
+def test_what_is_not_clear_is_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_table(text.encode(), name="t.csv")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
