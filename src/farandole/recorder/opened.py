@@ -1,0 +1,141 @@
+"""Tell which checkpoints this worker opens, so that launches which feed each other are found.
+
+An audit hook sees every file that Python opens, and cannot be removed again: it is short, and does
+nothing for all but a few paths.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Emit = Callable[[dict[str, Any]], None]
+"""Takes the fields of one `opened` line."""
+
+STUDY_BEGAN = "FARANDOLE_STUDY_BEGAN"
+"""Variable: when the study began, in seconds since 1970."""
+
+MOST_PATHS = 1000
+"""Data may come in files that look like checkpoints; nobody needs all of their names."""
+
+SUFFIXES = (
+    ".pt", ".pth", ".ckpt", ".h5", ".hdf5", ".keras", ".safetensors", ".npz", ".pkl", ".pickle",
+    ".joblib", ".index", ".bin",
+)  # fmt: skip
+# Of any program's files those are checkpoints only where the name says so.
+_VAGUE = (".index", ".bin")
+_FOLDER = re.compile(r"(?:^|/)(?:checkpoint|ckpt)[^/]*/")
+_NAMED = re.compile(r"(?:^|/)[^/]*(?:checkpoint|ckpt|weights|model)[^/]*$")
+# Prepared data are meant to be shared between launches.
+_DATA = {"data", "dataset", "datasets", "processed", "raw", "cache", ".cache", "caches"}
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+def is_checkpoint(path: str) -> bool:
+    """Tell whether a path looks like a checkpoint, and not like data, a cache or a package."""
+    name = path.replace(os.sep, "/").lower()
+    if "/site-packages/" in name or "/dist-packages/" in name:
+        return False
+    if _FOLDER.search(name):
+        return True
+    if not name.endswith(SUFFIXES):
+        return False
+    if name.endswith(_VAGUE) and not _NAMED.search(name):
+        return False
+    # Only the nearest folders: a cluster's disks may be mounted at /data.
+    return not _DATA.intersection(name.split("/")[-3:-1])
+
+
+def follow(when_opened: Callable[[Callable[[Any], None]], None]) -> None:
+    """Watch this process from now on, and tell its recorder as soon as there is one.
+
+    Args:
+        when_opened: Calls what it is given with the recorder, once it is open: a checkpoint is
+            read before the first step, and the recorder opens with it.
+    """
+    watch = install(since_unix_s=float(os.environ.get(STUDY_BEGAN) or 0.0))
+    when_opened(lambda recorder: watch.connect(lambda fields: recorder.tell("opened", **fields)))
+
+
+def install(*, since_unix_s: float = 0.0) -> Watch:
+    """Take note of each checkpoint that this process reads or writes from now on.
+
+    Args:
+        since_unix_s: Files that are older than this are not told when read: the study began
+            later, so that none of its launches can have written them.
+    """
+    watch = Watch(since_unix_s)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            watch.opened(arguments)
+        elif event == "os.rename":
+            watch.renamed(arguments)
+
+    sys.addaudithook(hook)
+    return watch
+
+
+class Watch:
+    """Tells of each path once, and keeps what it has to tell until somebody listens.
+
+    Only in this process, not in those that it forks.
+    """
+
+    def __init__(self, since_unix_s: float) -> None:
+        self._emit: Emit | None = None
+        self._kept: list[dict[str, Any]] = []
+        self._since_unix_s = since_unix_s
+        self._told: set[tuple[str, bool]] = set()
+        self._pid = os.getpid()
+        self._inside = False
+
+    def connect(self, emit: Emit) -> None:
+        """Tell from now on by `emit`, beginning with what was kept."""
+        kept, self._kept, self._emit = self._kept, [], emit
+        for fields in kept:
+            emit(fields)
+
+    def opened(self, arguments: tuple[Any, ...]) -> None:
+        """Take the arguments of an audit event `open`."""
+        path, mode, flags = arguments
+        if isinstance(path, str | os.PathLike | bytes):
+            writes = bool(flags & _WRITING) if mode is None else _writes(str(mode))
+            self._tell(path, writes)
+
+    def renamed(self, arguments: tuple[Any, ...]) -> None:
+        """Take the arguments of an audit event `os.rename`."""
+        # Careful scripts write under a temporary name: what they wrote is where it ends.
+        self._tell(arguments[1], True)
+
+    def _tell(self, path: Any, write: bool) -> None:
+        # `emit` may open its own file; and whatever fails here must not fail the user's open().
+        if self._inside:
+            return
+        self._inside = True
+        try:
+            name = os.fsdecode(path)
+            if not is_checkpoint(name) or os.getpid() != self._pid:
+                return
+            name = os.path.realpath(name)
+            if (name, write) in self._told or len(self._told) >= MOST_PATHS:
+                return
+            fields: dict[str, Any] = {"path": name, "write": write}
+            if not write:
+                modified_unix_s = os.stat(name).st_mtime  # noqa: PTH116  a hook is kept cheap
+                if modified_unix_s < self._since_unix_s:
+                    return
+                fields["modified_unix_s"] = modified_unix_s
+            self._told.add((name, write))
+            (self._emit or self._kept.append)(fields)
+        except Exception:
+            pass
+        finally:
+            self._inside = False
+
+
+def _writes(mode: str) -> bool:
+    return any(letter in mode for letter in "wax+")

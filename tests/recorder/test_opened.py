@@ -1,0 +1,139 @@
+"""Checkpoints that a worker opens are told once; everything else costs nothing and says nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from farandole.recorder.opened import is_checkpoint
+from tests.conftest import clean_environ
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "model.pt",
+        "/w/runs/best.pth",
+        "/w/LAST.CKPT",
+        "/w/model.h5",
+        "/w/model.keras",
+        "/w/model.safetensors",
+        "/w/state.npz",
+        "/w/state.pkl",
+        "/w/checkpoints/epoch-3/anything",
+        "/w/checkpoint-500/optimizer.bin",
+        "/w/ckpt/1.index",
+        "/w/out/pytorch_model.bin",
+        "/data/me/project/best.pt",
+        "/w/data/checkpoints/best.pt",
+    ],
+)
+def test_checkpoints(path: str) -> None:
+    assert is_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "train.py",
+        "/w/events.out.tfevents.1",
+        "/w/data/MNIST/train.pt",
+        "/w/processed/data.pt",
+        "/venv/lib/python3.11/site-packages/x/model.pkl",
+        "/home/me/.cache/torch/model.pth",
+        "/w/images.bin",
+        "/w/apt",
+        "/w/checkpoint.py",
+    ],
+)
+def test_what_is_no_checkpoint(path: str) -> None:
+    assert not is_checkpoint(path)
+
+
+_WATCH = """
+import json, os, sys
+from farandole.recorder.opened import install
+told = open("told.jsonl", "w")
+def emit(fields):
+    told.write(json.dumps(fields) + chr(10))
+    told.flush()
+watch = install(since_unix_s=float(sys.argv[1]))
+if "--late" not in sys.argv:
+    watch.connect(emit)
+exec(sys.argv[2])
+if "--late" in sys.argv:
+    watch.connect(emit)
+"""
+
+
+def told(folder: Path, script: str, *late: str, since_unix_s: float = 0.0) -> list[dict[str, Any]]:
+    """Run a script with the hook, which cannot be removed, in a process of its own."""
+    subprocess.run(
+        [sys.executable, "-c", _WATCH, str(since_unix_s), script, *late],
+        cwd=folder,
+        env=clean_environ(),
+        check=True,
+        timeout=60,
+    )
+    return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
+
+
+def test_reading_is_told_once_with_the_files_age(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_text("x")
+    os.utime(tmp_path / "a.pt", (1000, 1000))
+    (tmp_path / "notes.txt").write_text("x")
+    script = "[open(n).close() for n in ('a.pt', 'a.pt', os.path.abspath('a.pt'), 'notes.txt')]"
+    assert told(tmp_path, script) == [
+        {"path": str(tmp_path.resolve() / "a.pt"), "write": False, "modified_unix_s": 1000.0}
+    ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "open('a.pt', 'wb').close()",
+        "open('a.pt', 'x').close()",
+        "open(b'a.pt', 'ab').close()",
+        "os.close(os.open('a.pt', os.O_WRONLY | os.O_CREAT))",
+        "open('a.tmp', 'w').close(); os.replace('a.tmp', 'a.pt')",
+        "import pathlib; pathlib.Path('a.pt').write_text('x')",
+    ],
+)
+def test_writing_is_told(tmp_path: Path, script: str) -> None:
+    assert told(tmp_path, script) == [{"path": str(tmp_path.resolve() / "a.pt"), "write": True}]
+
+
+def test_what_came_before_the_recorder_is_kept_for_it(tmp_path: Path) -> None:
+    found = told(tmp_path, "open('a.pt', 'w').close()", "--late")
+    assert [Path(entry["path"]).name for entry in found] == ["a.pt"]
+
+
+def test_files_from_before_the_study_are_not_told(tmp_path: Path) -> None:
+    for name, modified in (("old.pt", 1000), ("new.pt", 3000)):
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, (modified, modified))
+    script = "open('old.pt').close(); open('new.pt').close()"
+    found = told(tmp_path, script, since_unix_s=2000.0)
+    assert [Path(entry["path"]).name for entry in found] == ["new.pt"]
+
+
+def test_a_file_that_is_not_there_fails_as_ever(tmp_path: Path) -> None:
+    script = """
+try:
+    open('none.pt')
+except FileNotFoundError:
+    open('seen.pt', 'w').close()
+"""
+    assert [Path(entry["path"]).name for entry in told(tmp_path, script)] == ["seen.pt"]
+
+
+def test_forked_helpers_do_not_write_into_the_workers_file(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_text("x")
+    script = "pid = os.fork(); open('a.pt').close() if not pid else os.waitpid(pid, 0); os._exit(0)"
+    assert told(tmp_path, script) == []
