@@ -1,0 +1,141 @@
+"""`farandole report`: draw and tabulate what studies hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.model.info import Comparison, ScalingInfo
+
+_SEVERAL = "farandole-report"
+
+_EPILOG = """\
+examples:
+  farandole report DIR
+  farandole report laptop/ cluster/ --out both --figures png,pdf --tables csv,tex
+  farandole report DIR --price 2.5 --target val_accuracy=0.98
+  farandole report DIR --json | jq .answer
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `report` to the command line's parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        help="make the report of a study again, or of several side by side",
+        description="Write report.html, report.md, figures/ and tables/ for studies.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a study")
+    parser.add_argument(
+        "--figures", metavar="LIST", default="png", help="png, svg, pdf, or none (default png)"
+    )
+    parser.add_argument(
+        "--tables", metavar="LIST", default="csv,md", help="csv, md, tex, or none (default csv,md)"
+    )
+    parser.add_argument(
+        "--anonymous",
+        action="store_true",
+        help="leave out names of hosts, users, paths and commits",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object (docs/report.md), and write files only with --out",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help=f"where to write (default: the study's folder; ./{_SEVERAL} for several)",
+    )
+    parser.add_argument("--price", metavar="P", help="of one worker and hour, in any currency")
+    parser.add_argument("--target", metavar="METRIC=VALUE", help="a value to reach, and when")
+    parser.set_defaults(func=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Write the report of one study or of several; return 0."""
+    figures = endings(args.figures, flag="--figures", known=("png", "svg", "pdf"))
+    tables = endings(args.tables, flag="--tables", known=("csv", "md", "tex"))
+    price = None if args.price is None else _price(args.price)
+    target = None if args.target is None else _target(args.target)
+    found = load(args.folders, price=price, target=target)
+    from farandole.report.anonymous import anonymous
+    from farandole.report.document import to_json
+    from farandole.report.terminal import terminal_lines
+
+    if args.anonymous:
+        found = anonymous(found)
+    page = None
+    if args.out is not None or not args.json:
+        from farandole.report.folder import write
+
+        several = len(args.folders) > 1
+        place = args.out or (_SEVERAL if several else args.folders[0])
+        page = write(found, place, figures=figures, tables=tables)
+    if args.json:
+        print(json.dumps(to_json(found), indent=1, allow_nan=False))
+    else:
+        print("\n".join(terminal_lines(found, page)))
+    return 0
+
+
+def load(
+    folders: Sequence[str | Path],
+    *,
+    price: float | None = None,
+    target: tuple[str, float] | None = None,
+) -> ScalingInfo | Comparison:
+    """Read studies and compute what they say, side by side if there are several."""
+    from farandole.study.read import read_study
+
+    studies = [read_study(folder) for folder in folders]
+    if len(studies) == 1:
+        from farandole.model.analyse import analyse
+
+        return analyse(studies[0], price_per_worker_hour=price, target=target)
+    from farandole.model.compare import compare
+
+    return compare(studies, price_per_worker_hour=price, target=target)
+
+
+def endings(text: str, *, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the endings of a list like "png,svg"; "none" for none."""
+    given = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    if given == ("none",):
+        return ()
+    unknown = [part for part in given if part not in known]
+    if unknown or not given:
+        shown = unknown[0] if unknown else repr(text)
+        raise UsageError(f"{flag} {shown} is not known. Choose from {', '.join(known)}, or none.")
+    return given
+
+
+def _price(text: str) -> float:
+    value = _finite(text)
+    if value is None or value <= 0:
+        raise UsageError(f"--price {text} is not a number above 0. Give what a worker-hour costs.")
+    return value
+
+
+def _target(text: str) -> tuple[str, float]:
+    name, equals, given = text.rpartition("=")
+    value = _finite(given)
+    if not equals or not name.strip() or value is None:
+        raise UsageError(f"--target {text} is not METRIC=VALUE, as in val_accuracy=0.98.")
+    return name.strip(), value
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value - value == 0 else None

@@ -1,0 +1,26 @@
+"""What a study says, drawn and tabulated: nothing here computes.
+
+`write(found, folder)` leaves the page, the Markdown, figures and tables; `terminal_lines(found)`
+is what a terminal shows; `to_json(found)` has all of it for programs. They are imported on use:
+drawing needs Altair, and a training worker must not wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farandole.report.document import to_json
+    from farandole.report.folder import write
+    from farandole.report.terminal import terminal_lines
+
+__all__ = ["terminal_lines", "to_json", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = {"terminal_lines": "terminal", "to_json": "document", "write": "folder"}[name]
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,114 @@
+"""A study without whose it is: no host, user, path, address or commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from string import ascii_uppercase
+from typing import Any, TypeVar
+
+from farandole.model.info import Comparison, ScalingInfo
+from farandole.report.series import studies
+
+T = TypeVar("T")
+
+# What a reader may know of a machine; everything else could name its owner.
+_KEPT = (
+    "cpu",
+    "physical_cores",
+    "cores",
+    "memory_bytes",
+    "gpus",
+    "system",
+    "versions",
+    "architecture",
+    "quota",
+)
+_PATH = re.compile(r"(?<![\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\])+([^\s/\\'\":,;]*)")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_HOME = re.compile(r"[/\\](?:home|Users)[/\\]([^\s/\\'\":,;]+)")
+
+
+def anonymous(found: ScalingInfo | Comparison) -> ScalingInfo | Comparison:
+    """Return the same figures without names of hosts, users, paths and commits."""
+    if isinstance(found, ScalingInfo):
+        return _info(found, "study")
+    names = [f"study {ascii_uppercase[index % 26]}" for index in range(len(found.infos))]
+    labelled = studies(found)
+    infos = tuple(_info(info, name) for info, name in zip(labelled, names, strict=True))
+    secrets = {secret for info in labelled for secret in _secrets(info)}
+    renamed = {info.label: name for info, name in zip(labelled, names, strict=True)}
+    scrubbed = _scrubbed(replace(found, infos=()), _Scrub(secrets, renamed))
+    return replace(scrubbed, infos=infos)
+
+
+def _info(info: ScalingInfo, name: str) -> ScalingInfo:
+    machine = {key: info.machine[key] for key in _KEPT if key in info.machine}
+    spec = {key: value for key, value in info.spec.items() if key not in ("folder", "environ")}
+    bare = replace(info, machine=machine, spec=spec, created="")
+    return replace(_scrubbed(bare, _Scrub(_secrets(info), {info.label: name})), label=name)
+
+
+def _secrets(info: ScalingInfo) -> set[str]:
+    """Return names that must not be seen: hosts, and users in paths of homes."""
+    host = info.machine.get("host")
+    found = {host, host.split(".")[0]} if isinstance(host, str) and host else set()
+    texts = [*info.command, *_texts(info.spec), *_texts(info.machine)]
+    for text in texts:
+        found |= set(_HOME.findall(text))
+    # A host called "a" would make holes in every word.
+    return {name for name in found if len(name) > 2}
+
+
+class _Scrub:
+    """Takes names out of a text."""
+
+    def __init__(self, secrets: set[str], renamed: Mapping[str, str]) -> None:
+        self._words = [
+            (re.compile(rf"(?<!\w){re.escape(old)}(?!\w)"), new)
+            for old, new in [
+                *((label, name) for label, name in renamed.items() if label),
+                *((secret, "host") for secret in sorted(secrets, key=len, reverse=True)),
+            ]
+        ]
+
+    def __call__(self, text: str) -> str:
+        text = _EMAIL.sub("name@example.org", text)
+        text = _PATH.sub(lambda match: match[1] or "folder", text)
+        for pattern, word in self._words:
+            text = pattern.sub(lambda _match, word=word: word, text)
+        return text
+
+
+def _scrubbed(value: T, scrub: _Scrub) -> T:
+    """Return a record with every string in it scrubbed."""
+    return _walk(value, scrub)  # type: ignore[no-any-return]
+
+
+def _walk(value: Any, scrub: _Scrub) -> Any:
+    if isinstance(value, str):
+        return scrub(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            item.name: _walk(getattr(value, item.name), scrub) for item in dataclasses.fields(value)
+        }
+        return replace(value, **changes)
+    if isinstance(value, Mapping):
+        return {scrub(str(key)): _walk(part, scrub) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_walk(part, scrub) for part in value)
+    if isinstance(value, list):
+        return [_walk(part, scrub) for part in value]
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for part in value.values() for text in _texts(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _texts(part)]
+    return []

@@ -1,0 +1,1 @@
+"""One module per kind of figure; each makes a Figure from infos, or says what is missing."""

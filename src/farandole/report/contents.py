@@ -1,0 +1,105 @@
+"""What a report contains, in its order, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from farandole.model.info import Comparison, ScalingInfo
+from farandole.report import tables
+from farandole.report.charts import accuracy, bars, link, scaling, sweep, use
+from farandole.report.figure import Figure, Missing
+from farandole.report.series import studies
+from farandole.report.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Figures that answer one question."""
+
+    title: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Everything that the page, the Markdown and the files show."""
+
+    infos: tuple[ScalingInfo, ...]
+    comparison: Comparison | None
+    paste: Figure | None
+    """figures/scaling, the one to paste into a report."""
+    sections: tuple[Section, ...]
+    missing: tuple[Missing, ...]
+    cells: Table
+    left_out: Table | None
+    side_by_side: tuple[Table, ...]
+    """Of several studies."""
+    costs: Table | None
+    files: tuple[Table, ...]
+    """Long ones that only stand in files."""
+
+    def figures(self) -> Iterator[Figure]:
+        """Return all figures of the page."""
+        for section in self.sections:
+            yield from section.figures
+
+    def tables(self) -> Iterator[Table]:
+        """Return all tables, each name once."""
+        seen: set[str] = set()
+        everything = [
+            *([self.paste.table] if self.paste else []),
+            *(figure.table for figure in self.figures()),
+            self.cells,
+            *([self.left_out] if self.left_out else []),
+            *self.side_by_side,
+            *([self.costs] if self.costs else []),
+            *self.files,
+        ]
+        for table in everything:
+            if table.name not in seen:
+                seen.add(table.name)
+                yield table
+
+
+def contents(found: ScalingInfo | Comparison) -> Contents:
+    """Return what a report on one study, or on several side by side, contains."""
+    comparison = found if isinstance(found, Comparison) else None
+    infos = studies(found)
+    planned: list[tuple[str, list[Figure | Missing]]] = [
+        ("Speed", [scaling.throughput(infos), scaling.speedup(infos), scaling.efficiency(infos)]),
+        ("Where the time goes", [bars.step_split(infos), bars.job_times(infos)]),
+        ("Communication", [link.bandwidth(infos), bars.bytes_by_kind(infos)]),
+        ("Use of the machine", [use.utilisation(infos), link.calibration(infos)]),
+        ("Batches and splits", [sweep.batch_sweep(infos), sweep.split_heatmap(infos)]),
+        (
+            "Accuracy",
+            [
+                accuracy.by_epoch(infos),
+                accuracy.by_time(infos),
+                accuracy.final(infos),
+                accuracy.stability(infos),
+                *accuracy.others_by_epoch(infos),
+            ],
+        ),
+    ]
+    sections = [
+        Section(title=title, figures=tuple(one for one in parts if isinstance(one, Figure)))
+        for title, parts in planned
+    ]
+    paste = scaling.scaling(infos)
+    sides: list[Table | None] = []
+    if comparison is not None:
+        sides = [tables.comparison_rows(comparison), tables.comparison_ratios(comparison)]
+    return Contents(
+        infos=infos,
+        comparison=comparison,
+        paste=paste if isinstance(paste, Figure) else None,
+        sections=tuple(section for section in sections if section.figures),
+        missing=tuple(one for _, parts in planned for one in parts if isinstance(one, Missing)),
+        cells=tables.cells(infos),
+        left_out=tables.left_out(infos),
+        side_by_side=tuple(table for table in sides if table is not None),
+        costs=tables.costs(infos),
+        files=(tables.launches(infos), accuracy.metric_table(infos), use.over_time(infos)),
+    )

@@ -1,0 +1,108 @@
+"""The report as Markdown, with the figures beside it, for a repository or a wiki."""
+
+from __future__ import annotations
+
+from farandole.model.info import ScalingInfo, Verdict
+from farandole.report import method, reproduce
+from farandole.report.contents import Contents
+from farandole.report.escape import code_block, markdown
+from farandole.report.figure import Figure
+from farandole.report.table import Table, to_markdown
+from farandole.version import __version__
+
+_MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
+_MOST_ROWS = 60
+
+
+def document(contents: Contents, *, picture: str | None) -> str:
+    """Return the whole of report.md.
+
+    Args:
+        contents: What to show.
+        picture: Ending of the pictures in figures/ to show; None when there are none.
+    """
+    blocks = [*_answers(contents), *_verdicts(contents)]
+    for table in contents.side_by_side:
+        blocks += [f"## {markdown(table.title)}", to_markdown(table, limit=_MOST_ROWS)]
+    if contents.paste is not None:
+        blocks += ["## To paste into a report", *_picture(contents.paste, picture)]
+        blocks += [markdown(method.caption(contents.infos))]
+    for section in contents.sections:
+        blocks.append(f"## {section.title}")
+        for figure in section.figures:
+            blocks += [f"### {markdown(figure.title)}", *_picture(figure, picture)]
+            blocks += [markdown(figure.caption), to_markdown(figure.table, limit=_MOST_ROWS)]
+    if contents.costs is not None:
+        blocks += ["## Cost", to_markdown(contents.costs, limit=_MOST_ROWS)]
+    blocks += _missing(contents)
+    blocks += ["## Method", *_each(contents, [[_method(info)] for info in contents.infos])]
+    blocks += ["## Machine", *_each(contents, [_machine(info) for info in contents.infos])]
+    blocks += ["## Every cell", to_markdown(contents.cells, limit=_MOST_ROWS)]
+    blocks += ["## Launches left out", _left_out(contents.left_out)]
+    commands = [["\n".join(code_block(reproduce.commands(info)))] for info in contents.infos]
+    blocks += ["## Commands that reproduce it", *_each(contents, commands)]
+    blocks.append(f"Made by Farandole {__version__}.")
+    return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
+
+
+def _answers(contents: Contents) -> list[str]:
+    blocks = []
+    for info in contents.infos:
+        state = "" if info.complete else " (not complete)"
+        blocks += [
+            f"# {markdown(info.label)}{state}",
+            f"**{markdown(info.answer.headline)}**",
+            *(markdown(sentence) for sentence in info.answer.sentences),
+            f"Next: {markdown(info.answer.next)}",
+        ]
+    return blocks
+
+
+def _verdicts(contents: Contents) -> list[str]:
+    several = len(contents.infos) > 1
+    lines = [
+        _verdict(verdict, f"{info.label}: " if several else "")
+        for info in contents.infos
+        for verdict in info.verdicts
+    ]
+    if contents.comparison is not None:
+        lines = [_verdict(verdict, "") for verdict in contents.comparison.verdicts] + lines
+    return ["## What it means", "\n".join(lines)] if lines else []
+
+
+def _verdict(verdict: Verdict, study: str) -> str:
+    text = markdown(f"{study}{verdict.sentence} {verdict.action}".rstrip())
+    return f"- **{_MARKS[verdict.severity]}.** {text}"
+
+
+def _picture(figure: Figure, ending: str | None) -> list[str]:
+    return [] if ending is None else [f"![{figure.alt}](figures/{figure.name}.{ending})"]
+
+
+def _missing(contents: Contents) -> list[str]:
+    lines = [f"- {markdown(one.title)}: {markdown(one.hint)}" for one in contents.missing]
+    lines += [f"- {markdown(note)}" for info in contents.infos for note in info.notes]
+    return ["## Not shown", "\n".join(lines)] if lines else []
+
+
+def _method(info: ScalingInfo) -> str:
+    return markdown(method.paragraph(info))
+
+
+def _machine(info: ScalingInfo) -> list[str]:
+    rows = method.machine_rows(info.machine)
+    return ["\n".join(f"- {markdown(key)}: {markdown(value)}" for key, value in rows)]
+
+
+def _left_out(table: Table | None) -> str:
+    return "None: every launch counts." if table is None else to_markdown(table, limit=_MOST_ROWS)
+
+
+def _each(contents: Contents, parts: list[list[str]]) -> list[str]:
+    """Return the studies' parts, each under its label where there are several."""
+    if len(contents.infos) < 2:
+        return parts[0]
+    blocks = []
+    for info, part in zip(contents.infos, parts, strict=True):
+        blocks += [f"### {markdown(info.label)}", *part]
+    return blocks

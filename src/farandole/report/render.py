@@ -1,0 +1,57 @@
+"""Charts as pictures and as scripts, both by vl-convert: no browser, no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+from farandole.report.escape import strict
+from farandole.report.figure import Figure, Spec
+from farandole.report.theme import paper_config
+
+PICTURES = ("png", "svg", "pdf")
+_WIDTH = 440
+# Half a column of a two-column page is 4 cm: few pixels, large letters.
+_PASTE_WIDTH = 250
+_PASTE_FONT = 15
+_PIXELS_PER_INCH = 200
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def picture(figure: Figure, ending: str) -> bytes:
+    """Return a figure as the content of a PNG, SVG or PDF file, dark on white."""
+    import vl_convert
+
+    spec, config = _on_paper(figure)
+    if ending == "png":
+        image: bytes = vl_convert.vegalite_to_png(
+            spec, config=config, scale=1, ppi=_PIXELS_PER_INCH, allowed_base_urls=[]
+        )
+        return image
+    if ending == "svg":
+        drawing: str = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[])
+        return drawing.encode()
+    document: bytes = vl_convert.vegalite_to_pdf(spec, config=config, allowed_base_urls=[])
+    return document
+
+
+@cache
+def bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script for a page."""
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle(_SNIPPET)
+    # Inside a script element only these two could end it or change how it is read; both occur in
+    # strings and regular expressions, where the backslash changes nothing.
+    script = re.sub(r"</(script)", r"<\\/\1", script, flags=re.IGNORECASE)
+    return script.replace("<!--", "<\\!--")
+
+
+def _on_paper(figure: Figure) -> tuple[str, dict[str, Any]]:
+    small = figure.name == "scaling"
+    width = _PASTE_WIDTH if small else _WIDTH
+    spec: Spec = figure.spec if "facet" in figure.spec else {**figure.spec, "width": width}
+    config = paper_config(font_size=_PASTE_FONT if small else 12)
+    return json.dumps(strict(spec), allow_nan=False), config

@@ -1,0 +1,72 @@
+"""The commands that make a study and its report again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farandole.model.info import ScalingInfo
+
+# Flags with one value, and the value that needs no saying.
+_SIMPLE = {
+    "scaling": ("--scaling", "weak"),
+    "measure": ("--measure", "speed"),
+    "repeats": ("--repeats", 3),
+    "seeds": ("--seeds", 3),
+    "precision": ("--precision", 0.03),
+    "steps": ("--steps", None),
+    "epochs": ("--epochs", None),
+    "cwd": ("--cwd", "here"),
+    "throughput": ("--throughput", None),
+}
+
+
+def commands(info: ScalingInfo) -> list[str]:
+    """Return command lines for a shell: the study, then its report."""
+    if not info.command:
+        return ["farandole study import TABLE.csv --out DIR", "farandole report DIR"]
+    argv = ["farandole", "study", *_flags(info.spec), "--out", "DIR", "--", *info.command]
+    return [shlex.join(argv), "farandole report DIR"]
+
+
+def _flags(spec: Mapping[str, Any]) -> list[str]:
+    flags: list[str] = []
+    if workers := _values(spec.get("workers")):
+        flags += ["-np", ",".join(dict.fromkeys(workers))]
+    for key, (flag, usual) in _SIMPLE.items():
+        value = spec.get(key, usual)
+        if value is not None and value != usual:
+            flags += [flag, f"{100 * value:g}%" if key == "precision" else str(value)]
+    batches = _values(spec.get("batches")) + (["max"] if spec.get("find_max") else [])
+    if batches:
+        flags += ["-L", f"batch={','.join(batches)}"]
+    if shared := _values(spec.get("global_batches")):
+        flags += ["-L", f"global_batch={','.join(shared)}"]
+    for name, values in _pairs(spec.get("params")):
+        flags += ["-L", f"{name}={','.join(_values(values))}"]
+    if spec.get("split"):
+        flags += ["--split", "all"]
+    elif threads := _values(spec.get("threads")):
+        flags += ["--threads", ",".join(threads)]
+    transports = _values(spec.get("transports"))
+    if transports and transports != ["auto"]:
+        flags += ["--transport", ",".join(transports)]
+    for name, pattern in _pairs(spec.get("metrics")):
+        flags += ["--metric", f"{name}={pattern}"]
+    if prepare := _values(spec.get("prepare")):
+        flags += ["--prepare", shlex.join(prepare)]
+    return flags
+
+
+def _values(value: Any) -> list[str]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [str(part) for part in value]
+    return [] if value is None else [str(value)]
+
+
+def _pairs(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(str(name), part) for name, part in value.items()]
+    parts = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    return [(str(part[0]), part[1]) for part in parts if len(part) == 2]

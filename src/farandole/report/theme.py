@@ -1,0 +1,103 @@
+"""How charts look: one configuration, with the colours as values or as the page's variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Okabe and Ito's colours for the colour-blind, the light ones darkened for thin lines on white.
+# page.css has the same, and a lighter set for dark screens.
+COLOURS = {
+    "paper": "#ffffff",
+    "ink": "#1c2126",
+    "muted": "#5b6670",
+    "grid": "#e3e7ea",
+    "rule": "#c9d0d6",
+    "c1": "#0072b2",
+    "c2": "#d55e00",
+    "c3": "#009e73",
+    "c4": "#b0568a",
+    "c5": "#3a9bd4",
+    "c6": "#a87500",
+    "c7": "#5b6670",
+    "c8": "#7a4fb5",
+}
+SERIES = tuple(f"c{number}" for number in range(1, 9))
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "stroke", "wedge")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [6, 2, 2, 2])
+_FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+_STATIC_FONT = "DejaVu Sans, Arial, Helvetica, sans-serif"
+
+
+def paper_config(*, font_size: int = 12) -> dict[str, Any]:
+    """Return the configuration for PNG, SVG and PDF: dark on white."""
+    return _config(dict(COLOURS), font=_STATIC_FONT, font_size=font_size)
+
+
+def page_config() -> dict[str, Any]:
+    """Return the configuration for the page, whose style sheet decides on the colours."""
+    return _config({name: f"var(--{name})" for name in COLOURS}, font=_FONT, font_size=12)
+
+
+def _config(colours: dict[str, str], *, font: str, font_size: int) -> dict[str, Any]:
+    ink, muted, grid = colours["ink"], colours["muted"], colours["grid"]
+    series = [colours[name] for name in SERIES]
+    return {
+        "background": None if colours["paper"].startswith("var") else colours["paper"],
+        "font": font,
+        "padding": 6,
+        "view": {"stroke": None, "continuousWidth": 420, "continuousHeight": 260},
+        "axis": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "titleFontWeight": "normal",
+            "labelFontSize": font_size,
+            "titleFontSize": font_size,
+            "titlePadding": 8,
+            "labelLimit": 180,
+            "titleLimit": 420,
+            "gridColor": grid,
+            "domainColor": muted,
+            "tickColor": muted,
+            "tickSize": 4,
+        },
+        "axisX": {"grid": False, "labelAngle": 0},
+        "legend": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "titleFontWeight": "normal",
+            "labelFontSize": font_size,
+            "titleFontSize": font_size,
+            "labelLimit": 220,
+            "symbolStrokeWidth": 2,
+            "symbolSize": 80,
+            "orient": "top",
+            "columns": 3,
+        },
+        "header": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "labelFontSize": font_size,
+            "labelLimit": 220,
+            "titleFontSize": font_size,
+        },
+        "title": {"color": ink, "fontSize": font_size + 1, "anchor": "start", "limit": 420},
+        "text": {"color": ink, "fontSize": font_size},
+        "line": {"strokeWidth": 2},
+        "point": {"filled": True, "size": 55, "opacity": 1},
+        "rule": {"color": muted},
+        "range": {"category": series, "ordinal": series},
+        "style": {
+            "ideal": {"stroke": muted, "strokeDash": [4, 3], "strokeWidth": 1.3},
+            "ideal-label": {"fill": muted, "fontSize": font_size - 1},
+            "interval": {"strokeWidth": 1.6},
+            "cap": {"strokeWidth": 1.6, "thickness": 1.6, "size": 7},
+            "value": {"fill": ink, "fontSize": font_size - 1},
+            "void": {"stroke": muted, "fill": colours["paper"]},
+            "inside": {"fill": colours["paper"], "fontSize": font_size - 1},
+            "first": {"stroke": colours["c1"]},
+            "first-point": {"fill": colours["c1"]},
+            "first-bar": {"fill": colours["c1"]},
+            "best": {"stroke": ink, "strokeWidth": 2.5},
+            "bar": {"stroke": colours["paper"], "strokeWidth": 0.8},
+        },
+    }
