@@ -50,6 +50,7 @@ class Contestant:
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the worker receives as its JSON argument."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """`{scratch}` in a value stands for the launch's own folder."""
     synchronized: bool = False
     """Whether all ranks must end with the same weights."""
     timed: bool = True
@@ -74,6 +75,10 @@ def commands(contestant: Contestant, *, scratch: Path, barrier_fd: int) -> list[
     """
     worker = str(WORKERS / f"{contestant.worker}.py")
     shared = {**contestant.options, "report_dir": str(scratch)}
+    environment = {
+        name: value.replace("{scratch}", str(scratch))
+        for name, value in contestant.environment.items()
+    }
     if contestant.starter is Starter.DIRECT:
         return [
             Command(
@@ -91,14 +96,14 @@ def commands(contestant: Contestant, *, scratch: Path, barrier_fd: int) -> list[
                         }
                     ),
                 ),
-                environment=contestant.environment,
+                environment=environment,
                 inherits_barrier=True,
             )
             for rank in range(contestant.num_ranks)
         ]
     launcher = _launcher(contestant.starter, contestant.num_ranks)
     argv = (*launcher, worker, json.dumps(shared))
-    return [Command(argv=argv, environment=contestant.environment)]
+    return [Command(argv=argv, environment=environment)]
 
 
 def _launcher(starter: Starter, num_ranks: int) -> tuple[str, ...]:

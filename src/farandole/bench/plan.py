@@ -18,6 +18,7 @@ from farandole.bench.roster import (
     hvd,
     peer,
     plain,
+    recording,
     trainers,
 )
 
@@ -327,6 +328,39 @@ def _start(settings: Settings) -> list[Group]:
     return [_group("start", contestants, (row,))]
 
 
+def _recorder(settings: Settings) -> list[Group]:
+    warmup, steps = settings.steps["mlp"]
+    options = {"model": "mlp", "warmup": warmup, "steps": settings.timed(2 * steps)}
+    built = []
+    for count in sorted({1, settings.num_ranks}):
+        recorded, bare = "recorded", "not recorded"
+        contestants = (
+            recording(recorded, options, count, {"FARANDOLE_RECORD_DIR": "{scratch}"}),
+            recording(bare, options, count, {}),
+        )
+        key = f"recorder-{count}"
+        row = RowPlan(
+            key=key,
+            title=f"{_TITLES['mlp']}: one step of {count} worker{'s' if count > 1 else ''}, "
+            "DataLoader and record() included",
+            series="step",
+            contestants=(recorded, bare),
+            baseline=bare,
+            claims=(
+                Claim(
+                    text="1 % slower than without the recorder at most",
+                    quantity=Quantity.TIME_RATIO,
+                    subject=recorded,
+                    against=bare,
+                    to_reach=1.01,
+                    stretch=1.005,
+                ),
+            ),
+        )
+        built.append(_group(key, contestants, (row,)))
+    return built
+
+
 BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
     "allreduce": _allreduce,
     "train": _train,
@@ -334,6 +368,7 @@ BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
     "ranks": _ranks,
     "memory": _memory,
     "start": _start,
+    "recorder": _recorder,
 }
 
 

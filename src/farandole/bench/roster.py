@@ -92,6 +92,22 @@ def plain(
     )
 
 
+def recording(
+    name: str, options: dict[str, Any], num_ranks: int, environment: dict[str, str]
+) -> Contestant:
+    """Return Farandole's own training with a DataLoader, recorded or not by its environment."""
+    return Contestant(
+        name=name,
+        role=Role.SUBJECT if environment else Role.REFERENCE,
+        starter=Starter.FARANDOLE,
+        worker="loader_train",
+        num_ranks=num_ranks,
+        options=options,
+        environment=environment,
+        synchronized=True,
+    )
+
+
 def peer(
     name: str, starter: Starter, worker: str, num_ranks: int, options: dict[str, Any]
 ) -> Contestant:

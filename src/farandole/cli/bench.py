@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from datetime import datetime, timezone
@@ -16,7 +17,7 @@ from farandole.errors import UsageError
 if TYPE_CHECKING:
     from farandole.bench.judge import Row
 
-WHAT = ("allreduce", "train", "overhead", "ranks", "memory", "start", "all")
+WHAT = ("allreduce", "train", "overhead", "ranks", "memory", "start", "recorder", "all")
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 _MODELS = ("mlp", "cnn", "resnet18")
 _LAUNCHES = 5
@@ -72,10 +73,11 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the benchmark that `args` describe; return 1 when a contestant failed."""
     from farandole.bench.judge import judge
-    from farandole.bench.machine import describe_machine
+    from farandole.bench.launch import KEPT
     from farandole.bench.plan import Settings, groups
-    from farandole.bench.result import Result, to_json
+    from farandole.bench.result import PACKAGES, Result, to_json
     from farandole.bench.run import QUICK_QUIET_LIMIT_S, QUIET_LIMIT_S, run_group, wait_for_quiet
+    from farandole.world.machine import describe_machine
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
@@ -89,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
         quick=args.quick,
     )
     wait = partial(wait_for_quiet, QUICK_QUIET_LIMIT_S if args.quick else QUIET_LIMIT_S)
-    machine = describe_machine()
+    machine = describe_machine(PACKAGES)
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows: list[Row] = []
     records = []
@@ -108,6 +110,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         result = Result(
             machine=machine,
+            transport=os.environ.get(KEPT),
             argv=tuple(sys.argv),
             started=started,
             quick=args.quick,

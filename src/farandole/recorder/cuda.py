@@ -22,9 +22,7 @@ class StreamClock:
     @staticmethod
     def mark() -> Any:
         """Mark this place in the stream."""
-        import torch
-
-        event: Any = torch.cuda.Event(enable_timing=True)
+        event = _cuda().Event(enable_timing=True)
         event.record()
         return event
 
@@ -45,13 +43,18 @@ def number_later(tensor: Any) -> Later:
 
     host = torch.empty((), dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor.detach().reshape(()), non_blocking=True)
-    event: Any = torch.cuda.Event()
+    event = _cuda().Event()
     event.record()
     return lambda: float(host) if event.query() else None
 
 
 def peak_bytes() -> int | None:
     """Return the most memory that torch has held on this worker's GPU; None without one."""
+    cuda = _cuda()
+    return int(cuda.max_memory_allocated()) if cuda.is_initialized() else None
+
+
+def _cuda() -> Any:
     import torch
 
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
+    return torch.cuda

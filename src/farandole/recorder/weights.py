@@ -64,6 +64,8 @@ class Weights:
             optimizer = self._alive[key]()
             if optimizer is not None:
                 self._take(optimizer, seen)
+        # Optimizers go with the interpreter, too; that is too late for anything.
+        self._seen.clear()
         if self.changed or not self._digests:
             return None
         whole = hashlib.blake2b(digest_size=16)

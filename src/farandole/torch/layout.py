@@ -50,8 +50,8 @@ class Layout:
         self._last = len(plan.members) - 1
         self.submitted_s = [0.0] * len(plan.members)
         """When each bucket went, in the current step or the one that has just ended."""
-        self.nbytes = sum(array.nbytes for array in self.buckets.arrays)
-        """Size of all buckets."""
+        self.nbytes = sum(view.nbytes for view in self._views.values())
+        """Size of all gradients, without what fills the buckets up."""
 
     def take(self, index: int, parameter: torch.Tensor) -> bool:
         """Put a gradient into its bucket; return whether that filled and submitted it."""

@@ -47,6 +47,8 @@ class _Distributed(torch.optim.Optimizer):
         hvd = self._hvd
         if ended():
             # The script caught the first one, and went on.
+            if hvd.reducer is not None:
+                hvd.reducer.forget()
             raise StopLaunch
         if hvd.reducer is not None:
             if hvd.context is not context.current():

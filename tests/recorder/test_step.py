@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.recorder.lines import COLUMNS
+from farandole.recorder.step import OpenStep, take_settled
+
+
+def ended(step: OpenStep, end_s: float = 0.0) -> dict[str, Any]:
+    return dict(zip(COLUMNS, step.end(end_s), strict=True))
+
+
+def test_what_nobody_tells_is_not_measured() -> None:
+    row = ended(OpenStep(alone=False), 5.0)
+    assert row.pop("end_s") == 5.0
+    assert set(row.values()) == {None}
+
+
+def test_one_worker_communicates_nothing_and_that_is_known() -> None:
+    row = ended(OpenStep(alone=True))
+    assert (row["communication_s"], row["exposed_s"]) == (0.0, 0.0)
+    assert row["ready_s"] is None
+
+
+def test_everything_adds_up() -> None:
+    step = OpenStep(alone=False)
+    step.data_waited(0.5, 32)
+    step.data_waited(0.25, 16)
+    step.optimizer(0.125)
+    step.optimizer(0.125)
+    step.gradients(ready_s=2.0, done_s=3.0, began_s=1.0, exposed_s=0.5)
+    step.gradients(ready_s=2.5, done_s=2.75, began_s=2.5, exposed_s=0.25)
+    row = ended(step, 4.0)
+    assert row == {
+        "end_s": 4.0,
+        "data_s": 0.75,
+        "optimizer_s": 0.25,
+        "communication_s": 2.0,
+        "exposed_s": 0.75,
+        "ready_s": 2.5,
+        "done_s": 3.0,
+        "samples": 48,
+    }
+    # The next step had none of it, which is something else than not measured.
+    row = ended(step, 5.0)
+    assert (row["data_s"], row["samples"], row["optimizer_s"]) == (0.0, 0.0, 0.0)
+    assert (row["communication_s"], row["exposed_s"], row["ready_s"]) == (0.0, 0.0, None)
+
+
+def test_the_script_knows_its_samples_better() -> None:
+    step = OpenStep(alone=True)
+    step.data_waited(0.5, 32)
+    step.say_samples(7)
+    assert ended(step)["samples"] == 7
+    step.data_waited(0.5, 32)
+    assert ended(step)["samples"] == 32
+
+
+def test_rows_wait_for_their_device() -> None:
+    known: list[float | None] = [None, 0.5]
+    rows: list[list[Any]] = [[1.0, 2.0], [lambda: known[0], lambda: known[1]], [3.0, 4.0]]
+    assert take_settled(rows, 3, final=False) == [[1.0, 2.0]]
+    assert take_settled(rows, 2, final=False) == []
+    known[0] = 2.0
+    assert take_settled(rows, 2, final=False) == [[2.0, 0.5], [3.0, 4.0]]
+    rows = [[5.0, lambda: None], [lambda: None, 1.0]]
+    assert take_settled(rows, 2, final=True) == [[5.0, None]]
+    assert rows == []
