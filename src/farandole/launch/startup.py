@@ -15,7 +15,17 @@ _HOOKED = "FARANDOLE_HOOKED"
 
 
 def install() -> None:
-    """Prepare this process as a worker, or as a helper that a worker has started."""
+    """Prepare this process: as a worker of ours, and for the recorder, whoever launched it."""
+    if os.environ.get("FARANDOLE_RANK"):
+        _install_worker()
+    if os.environ.get("FARANDOLE_RECORD_DIR"):
+        from farandole.recorder.install import install as let_the_recorder_in
+
+        let_the_recorder_in()
+
+
+def _install_worker() -> None:
+    """Prepare a worker, or a helper that a worker has started."""
     outermost = os.environ.setdefault(_HOOKED, str(os.getpid())) == str(os.getpid())
     if outermost:
         # A helper's failure is not its worker's, which may well handle it.
