@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 from farandole.version import __version__
 
 if TYPE_CHECKING:
+    from farandole import study
     from farandole.launch.function import run
     from farandole.recorder.param import param
     from farandole.recorder.record import record
+    from farandole.study.records import Study
 
-__all__ = ["__version__", "param", "record", "run"]
+__all__ = ["Study", "__version__", "param", "record", "run", "study"]
 
 _LAZY = {
+    "Study": "farandole.study.records",
     "param": "farandole.recorder.param",
     "record": "farandole.recorder.record",
     "run": "farandole.launch.function",
@@ -24,9 +27,12 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "study":
+        # A package that can be called; importing it puts it here.
+        return import_module("farandole.study")
+    if name in _LAZY:
         # Kept: a script may report in every step.
         found = globals()[name] = getattr(import_module(_LAZY[name]), name)
         return found

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import sys
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.launch.plan import Plan
 
 _EPILOG = """\
 examples:
@@ -18,7 +24,8 @@ examples:
 
 Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
 Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
-FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT.
+FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
+FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE.
 """
 
 
@@ -71,6 +78,24 @@ def add_parser(subparsers: Any) -> None:
         help="seconds after which a worker that is stopped and silent has failed (default 30)",
     )
     _flag(parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines")
+    _flag(
+        parser,
+        "--horovod-alias",
+        metavar="on|off",
+        help="off: `import horovod` finds an installed Horovod (default on: Farandole answers it)",
+    )
+    _flag(
+        parser,
+        "--record",
+        metavar="DIR",
+        help="keep what each worker records (steps, communication, use) as DIR/rank-<rank>.jsonl",
+    )
+    _flag(
+        parser,
+        "--timeline",
+        metavar="FILE",
+        help="write a timeline of all workers to FILE when the run ends, for ui.perfetto.dev",
+    )
     _flag(parser, "-H", "--hosts", metavar="HOSTS", help="localhost only, so far")
     parser.add_argument(
         "-m",
@@ -102,19 +127,23 @@ def main(args: argparse.Namespace) -> int:
         start_timeout=args.start_timeout,
         silence_timeout=args.silence_timeout,
         tag=not args.no_tag,
+        record=args.record,
+        timeline=args.timeline,
         hosts=args.hosts,
+        horovod_alias=args.horovod_alias,
         environ=os.environ,
         cores=read_cores(),
         num_gpus=count_gpus(os.environ),
     )
-    outcome = launch(
-        plan,
-        environ=os.environ,
-        show=show,
-        started=lambda: print(
-            "\n".join([start_line(plan), *notes(os.environ)]), file=sys.stderr, flush=True
-        ),
-    )
+    with _recording(plan) as plan:
+        outcome = launch(
+            plan,
+            environ=os.environ,
+            show=show,
+            started=lambda: print(
+                "\n".join([start_line(plan), *notes(os.environ)]), file=sys.stderr, flush=True
+            ),
+        )
     lines = failure_lines(
         outcome.verdict,
         step=outcome.step,
@@ -124,6 +153,38 @@ def main(args: argparse.Namespace) -> int:
     if lines:
         print("\n".join(lines), file=sys.stderr, flush=True)
     return outcome.verdict.exit_code
+
+
+@contextlib.contextmanager
+def _recording(plan: Plan) -> Iterator[Plan]:
+    """Prepare the folder of the record; write the timeline at the end, however that comes."""
+    if plan.record_dir is not None:
+        try:
+            plan.record_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--record {plan.record_dir}: it cannot be created ({error.strerror})."
+            ) from error
+    if plan.timeline is None:
+        yield plan
+        return
+    import dataclasses
+    import tempfile
+
+    from farandole.recorder import timeline
+
+    with tempfile.TemporaryDirectory(prefix="farandole-record-") as folder:
+        plan = dataclasses.replace(plan, record_dir=plan.record_dir or Path(folder))
+        try:
+            yield plan
+        finally:
+            assert plan.record_dir is not None
+            assert plan.timeline is not None
+            ranks = timeline.write(plan.record_dir, plan.timeline)
+            text = f"timeline of {ranks} workers in {plan.timeline}: open it at ui.perfetto.dev"
+            if not ranks:
+                text = f"no worker recorded anything: the timeline in {plan.timeline} is empty"
+            print(f"farandole: {text}", file=sys.stderr, flush=True)
 
 
 def show(stream: str, line: str) -> None:

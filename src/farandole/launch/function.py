@@ -85,7 +85,7 @@ def run(
     )
     with contextlib.ExitStack() as stack:
         call = stack.enter_context(_anonymous_file())
-        call.write(_encode(fn, tuple(args), dict(kwargs or {})))
+        call.write(encode_call(fn, tuple(args), dict(kwargs or {})))
         call.flush()
         results = [stack.enter_context(_anonymous_file()) for _ in range(plan.num_workers)]
         outcome = launch(
@@ -123,7 +123,8 @@ def run(
     return [_value(rank, answer) for rank, answer in enumerate(answers)]
 
 
-def _encode(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Write a call as the bytes that `farandole.launch.call` reads."""
     import cloudpickle
 
     try:

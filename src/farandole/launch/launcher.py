@@ -28,7 +28,7 @@ from farandole.launch.supervisor import (
     Supervisor,
     Verdict,
 )
-from farandole.launch.variables import Job, worker_environ
+from farandole.launch.variables import Job, launcher_environ, worker_environ
 from farandole.world.board import Board
 
 _CHUNK = 1 << 16
@@ -37,6 +37,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.05
 # How often workers that were told to end are looked at.
 _LAST_LOOKS_S = 0.1
+# How often a caller's watch is asked: often enough to end a worker before it has all the memory.
+_WATCH_S = 0.1
 # What leftover processes of ended workers get to write before the pipes are given up.
 _DRAIN_S = 0.5
 
@@ -59,6 +61,7 @@ def launch(
     show: Show,
     worker_fds: Callable[[int], Mapping[str, int]] | None = None,
     started: Callable[[], None] | None = None,
+    watch: Callable[[Sequence[int]], bool] | None = None,
 ) -> Outcome:
     """Start the workers of a plan and stay until all have ended.
 
@@ -68,6 +71,8 @@ def launch(
         show: Shows one tagged line.
         worker_fds: For a rank, descriptors to hand down, by the variable that tells the number.
         started: Called once all workers have been started.
+        watch: Called ten times a second with the processes of the workers that run; True ends the
+            launch as SIGTERM would.
 
     Raises:
         UsageError: Nothing was started, since something of the plan cannot be had.
@@ -90,13 +95,16 @@ def launch(
             master_port=held.getsockname()[1],
             hostname=platform.node() or "localhost",
         )
-        run = stack.enter_context(contextlib.closing(_Run(plan, board, show)))
+        run = stack.enter_context(contextlib.closing(_Run(plan, board, show, watch)))
         signals = stack.enter_context(_caught_signals())
         for rank in range(plan.num_workers):
             fds = dict(worker_fds(rank)) if worker_fds else {}
             if rank == 0:
                 fds["FARANDOLE_MASTER_FD"] = held.fileno()
-            variables = worker_environ(environ, plan, job, rank)
+            if plan.own_launcher:
+                variables, fds = launcher_environ(environ, plan), {}
+            else:
+                variables = worker_environ(environ, plan, job, rank)
             variables |= {name: str(fd) for name, fd in fds.items()}
             run.start(rank, variables, list(fds.values()), files[rank] if files else {})
         if started is not None:
@@ -107,7 +115,15 @@ def launch(
 class _Run:
     """The started workers of one launch."""
 
-    def __init__(self, plan: Plan, board: Board, show: Show) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        board: Board,
+        show: Show,
+        watch: Callable[[Sequence[int]], bool] | None,
+    ) -> None:
+        self._watch = watch
+        self._next_watch = time.monotonic()
         self._plan = plan
         self._board = board
         self._show_line = show
@@ -140,7 +156,9 @@ class _Run:
             )
         # Its outputs are there before it is, so that closing finds both.
         self._outputs.append(outputs)
-        worker = WorkerProcess(self._plan.argv, rank=rank, environ=environ, pass_fds=fds)
+        worker = WorkerProcess(
+            self._plan.argv, rank=rank, environ=environ, pass_fds=fds, cwd=self._plan.cwd
+        )
         self._workers.append(worker)
         self._board.note_pid(rank, worker.pid)
         for stream in streams:
@@ -193,6 +211,11 @@ class _Run:
         if now >= self._next_look:
             self._next_look = now + self._look_every_s
             self._look(now)
+        if self._watch is not None and now >= self._next_watch and not self._supervisor.ending:
+            self._next_watch = now + _WATCH_S
+            running = [self._workers[rank].pid for rank in self._supervisor.running]
+            if running and self._watch(running):
+                self._interrupt(signal.SIGTERM)
 
     def _read(self, fd: int, pipe: object, output: WorkerOutput) -> None:
         try:
@@ -251,6 +274,8 @@ class _Run:
         patience = max(0.0, self._next_look - time.monotonic())
         if any(self._workers[rank].pidfd is None for rank in self._supervisor.running):
             patience = min(patience, _POLL_S)
+        if self._watch is not None:
+            patience = min(patience, max(0.0, self._next_watch - time.monotonic()))
         return patience
 
     def _end_leftovers(self) -> None:

@@ -41,6 +41,16 @@ class Plan:
     silence_timeout_s: float = DEFAULT_SILENCE_TIMEOUT_S
     tag: bool = True
     """Whether lines are shown with their rank."""
+    record_dir: Path | None = None
+    """Where the workers record what happens."""
+    timeline: Path | None = None
+    """The file for a timeline of all ranks."""
+    cwd: Path | None = None
+    """Where the workers run; None: where the launcher does."""
+    own_launcher: bool = False
+    """Whether the command starts the workers itself (torchrun, mpirun): it gets no rank."""
+    horovod_alias: bool = True
+    """Whether Farandole answers `import horovod.torch`."""
 
 
 def make_plan(
@@ -53,7 +63,10 @@ def make_plan(
     start_timeout: str | float | None = None,
     silence_timeout: str | float | None = None,
     tag: bool = True,
+    record: str | Path | None = None,
+    timeline: str | Path | None = None,
     hosts: str | None = None,
+    horovod_alias: str | None = None,
     environ: Mapping[str, str],
     cores: Cores,
     num_gpus: int = 0,
@@ -61,8 +74,9 @@ def make_plan(
     """Check what was asked for and decide the rest.
 
     A value that is None is taken from its environment variable (FARANDOLE_NP, FARANDOLE_THREADS,
-    FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT),
-    and then from its default.
+    FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
+    FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE), and then from its
+    default.
 
     Raises:
         UsageError: Something cannot be used as given.
@@ -81,6 +95,9 @@ def make_plan(
     chosen = (chosen or "auto").lower()
     if chosen not in TRANSPORTS:
         raise UsageError(f"{name}{chosen}: choose a transport from {', '.join(TRANSPORTS)}.")
+    alias, alias_name = pick(horovod_alias, "FARANDOLE_HOROVOD_ALIAS", "--horovod-alias ")
+    if alias not in (None, "on", "off"):
+        raise UsageError(f"{alias_name}{alias}: choose on or off.")
     folder, _ = pick(output_dir, "FARANDOLE_OUTPUT_DIR", "--output-dir ")
     asked, name = pick(threads, "FARANDOLE_THREADS", "--threads ")
     if asked is not None:
@@ -103,6 +120,9 @@ def make_plan(
             DEFAULT_SILENCE_TIMEOUT_S,
         ),
         tag=tag,
+        horovod_alias=alias != "off",
+        record_dir=_record_dir(*pick(record, "FARANDOLE_RECORD_DIR", "--record ")),
+        timeline=_timeline(*pick(timeline, "FARANDOLE_TIMELINE_FILE", "--timeline ")),
     )
 
 
@@ -185,6 +205,31 @@ def _seconds(text: str | None, name: str, default: float) -> float:
     if not 0 < value < math.inf:
         raise UsageError(f"{name}{text}: give a number of seconds above 0, for example 120.")
     return value
+
+
+def _record_dir(text: str | None, name: str) -> Path | None:
+    if text is None:
+        return None
+    folder = Path(text).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{name}{text}: there is a file of that name. Name a folder.")
+    if any(folder.glob("rank-*.jsonl")):
+        raise UsageError(
+            f"{name}{text}: the record of an earlier run is there. Name another folder, or remove "
+            "that one."
+        )
+    return folder
+
+
+def _timeline(text: str | None, name: str) -> Path | None:
+    if text is None:
+        return None
+    file = Path(text).absolute()
+    if file.is_dir():
+        raise UsageError(f"{name}{text}: that is a folder. Name a file in it: {file / 'run.json'}")
+    if not file.parent.is_dir():
+        raise UsageError(f"{name}{text}: there is no folder {file.parent}. Create it first.")
+    return file
 
 
 def _check_hosts(hosts: str) -> None:

@@ -24,6 +24,7 @@ class WorkerProcess:
         rank: int,
         environ: Mapping[str, str],
         pass_fds: Sequence[int] = (),
+        cwd: Path | None = None,
     ) -> None:
         """Start it. Call from the main thread: a worker ends with the thread that started it."""
         self.rank = rank
@@ -33,6 +34,7 @@ class WorkerProcess:
         try:
             self._popen = subprocess.Popen(
                 argv,
+                cwd=cwd,
                 env={**environ, "FARANDOLE_LIFELINE_FD": str(line)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -35,6 +35,10 @@ def _install_worker() -> None:
     from farandole.launch.loopback import prepare_torch
 
     after_import(("torch", "torch.distributed"), prepare_torch)
+    if os.environ.get("FARANDOLE_HOROVOD_ALIAS") != "off":
+        from farandole.launch import horovod_alias
+
+        horovod_alias.install()
 
 
 def note_failure(error: BaseException, trace: TracebackType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ _OUTER = (
     "HOROVOD_ELASTIC",
     "FARANDOLE_HOOKED",
     "FARANDOLE_MASTER_FD",
+)
+# Who starts the workers itself says all this to them; ours would contradict it.
+_OWN = re.compile(
+    r"(FARANDOLE|HOROVOD)_((LOCAL_|CROSS_)?(RANK|SIZE)|JOB|BOARD|LAUNCHER_PID|HOSTNAME|CONTROLLER)"
+    r"|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_\w+"
 )
 
 
@@ -92,13 +99,43 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         # Lines appear when they are printed, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
+        "FARANDOLE_HOROVOD_ALIAS": "on" if plan.horovod_alias else "off",
     }
-    for name in THREAD_VARIABLES:
-        if plan.override_threads or not environ.get(name):
-            environ[name] = str(plan.threads)
+    _add_common(environ, plan)
+    _set_record(environ, plan)
     for name in _INTERFACES:
         environ.setdefault(name, "lo" if os.uname().sysname == "Linux" else "lo0")
     return environ
+
+
+def launcher_environ(base: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """Build the environment of a command that starts the workers itself."""
+    environ = {name: value for name, value in base.items() if not _OWN.fullmatch(name)}
+    for name in _OUTER:
+        environ.pop(name, None)
+    environ |= {
+        "FARANDOLE_TRANSPORT": plan.transport,
+        "FARANDOLE_THREADS": str(plan.threads),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
+    }
+    _add_common(environ, plan)
+    _set_record(environ, plan)
+    return environ
+
+
+def _set_record(environ: dict[str, str], plan: Plan) -> None:
+    if plan.record_dir is not None:
+        environ["FARANDOLE_RECORD_DIR"] = str(plan.record_dir)
+    if plan.timeline is not None:
+        environ["FARANDOLE_TIMELINE"] = "1"
+
+
+def _add_common(environ: dict[str, str], plan: Plan) -> None:
+    """Add what workers and their launchers alike are told: where to record, how many threads."""
+    for name in THREAD_VARIABLES:
+        if plan.override_threads or not environ.get(name):
+            environ[name] = str(plan.threads)
 
 
 def _join(first: str, rest: str | None) -> str:

@@ -1,0 +1,114 @@
+"""A study's progress: bars on a terminal, sparse lines in a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+from farandole.study.plan import Planned
+from farandole.study.progress import Now, ended_line, planned_words
+from farandole.study.records import Launch
+
+
+def listener(stream: TextIO) -> Lines | Bars:
+    """Return who shows progress on this stream: as bars where it is a terminal."""
+    return Bars() if stream.isatty() else Lines(stream)
+
+
+class Lines:
+    """One line when a launch has ended, nothing in between."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        """Print a sentence."""
+        print(line, file=self._stream, flush=True)
+
+    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+        """Print nothing: a line tells of its end."""
+
+    def now(self, moment: Now) -> None:
+        """Print nothing."""
+
+    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
+        """Print how a launch ended."""
+        self.say(ended_line(launch, number=number, total=total, left_s=left_s))
+
+
+class Bars:
+    """Two bars: the study's, and that of the launch under way with its throughput."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._console = Console(file=sys.stderr, highlight=False)
+        # No thread that draws: the launcher's loop calls twice a second, and a thread would take
+        # its time from the workers.
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._study: Any = None
+        self._launch: Any = None
+        self._seconds = 0.0
+        self._left_s = 0.0
+        self._done = 0
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """Print a sentence above the bars."""
+        self._console.print(line, markup=False)
+
+    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+        """Begin a launch's bar."""
+        if self._study is None:
+            self._study = self._progress.add_task("study", total=total, note="")
+            self._launch = self._progress.add_task("", total=1.0, note="")
+        self._seconds, self._done = max(seconds, 1.0), number - 1
+        self._progress.update(
+            self._study, total=total, completed=number - 1, note=f"launch {number} of {total}"
+        )
+        self._progress.update(
+            self._launch, description=planned_words(one), completed=0.0, note="starting"
+        )
+        self._progress.refresh()
+
+    def now(self, moment: Now) -> None:
+        """Move the bars."""
+        if self._study is None:
+            return
+        # A launch that takes longer than expected nears its end, and does not reach it.
+        share = moment.elapsed_s / self._seconds
+        share = share if share < 0.8 else 1 - 0.2 / (1 + 5 * (share - 0.8))
+        note = f"{moment.elapsed_s:.0f} s"
+        if moment.steps:
+            note += f", {moment.steps} steps"
+        if moment.samples_per_s:
+            note += f", {moment.samples_per_s:,.0f} samples/s"
+        self._progress.update(self._launch, completed=share, note=note)
+        self._progress.update(self._study, completed=self._done + share)
+        self._progress.refresh()
+
+    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
+        """Print how a launch ended, and move on."""
+        self.say(ended_line(launch, number=number, total=total, left_s=left_s))
+        self._progress.update(self._study, total=total, completed=number)
+        self._progress.refresh()

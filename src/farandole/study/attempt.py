@@ -1,0 +1,265 @@
+"""One launch of a study: from a cell to a record, whatever happens in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from farandole.launch.launcher import Outcome as LaunchOutcome
+from farandole.launch.launcher import launch as start
+from farandole.launch.message import failure_lines
+from farandole.launch.plan import Plan, resolve_command
+from farandole.study import folder
+from farandole.study.ask import patterns_of
+from farandole.study.environment import launch_environ, values_of
+from farandole.study.function import Descriptors, Function
+from farandole.study.leftovers import end_leftovers
+from farandole.study.limits import (
+    MemoryGuard,
+    describes_lack_of_memory,
+    free_bytes,
+    kernel_kills,
+    worker_limit,
+)
+from farandole.study.masking import mask
+from farandole.study.patterns import OutputReader
+from farandole.study.plan import Planned
+from farandole.study.progress import Listener, Tail
+from farandole.study.rank_file import read_rank
+from farandole.study.records import Launch, Metric, Outcome, Rank
+from farandole.study.spec import Spec
+from farandole.study.template import fill
+from farandole.study.tensorboard import read_metrics
+from farandole.study.watch import Watch
+from farandole.study.write import now
+from farandole.world.foreign import disturbance, read_cpu
+
+_LAST_LINES = 12
+_PREPARE_LIMIT_S = 600.0
+# An accuracy run is a whole training.
+_ACCURACY_TIMES = 10
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, ended a study; its folder can be gone on with."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+class TimeIsOver(Exception):  # noqa: N818 - no error: --time-limit has done what it is for
+    """The study's time was over within a launch."""
+
+
+class Kept(Protocol):
+    """What keeps the workers' lines."""
+
+    def __call__(self, stream: str, line: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all launches of a study have in common."""
+
+    spec: Spec
+    environ: Mapping[str, str]
+    listener: Listener
+    function: Function | None = None
+    """What the workers call, where a study is of a function."""
+
+
+def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None) -> Launch:
+    """Make a launch in its folder and return its record, ranks included; nothing is written.
+
+    Raises:
+        Interrupted: Somebody ended it.
+        TimeIsOver: The study's time was over.
+        UsageError: The command cannot be started at all.
+    """
+    spec = setting.spec
+    cell_dir = place / folder.WORK
+    values = values_of(one, cell_dir=cell_dir)
+    argv = resolve_command(fill(spec.command, values), path=setting.environ.get("PATH"))
+    environ = launch_environ(setting.environ, spec, one, folder=place, cell_dir=cell_dir)
+    if spec.cwd == "cell":
+        argv, environ = _elsewhere(argv, environ)
+    launch = Launch(
+        id=place.name,
+        cell=one.cell,
+        repeat=one.repeat,
+        seed=one.seed,
+        purpose=one.purpose,
+        outcome="failed",
+        argv=mask(argv),
+        started=now(),
+    )
+    trouble = _prepare(spec, environ, values, place)
+    if trouble is not None:
+        return replace(launch, reason=trouble, last_output=_last_lines(place))
+    return _run(setting, launch, argv, environ, place, left_s)
+
+
+def _run(
+    setting: Setting,
+    launch: Launch,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    place: Path,
+    left_s: float | None,
+) -> Launch:
+    spec, cell = setting.spec, launch.cell
+    own = spec.launcher is not None
+    watch = Watch(
+        timeout_s=spec.timeout_s * (_ACCURACY_TIMES if launch.purpose == "accuracy" else 1),
+        left_s=left_s,
+        guard=MemoryGuard(
+            worker_limit(spec.memory_bytes, workers=cell.workers, free=free_bytes()),
+            caps_requests=not spec.room.gpus,
+            shared_by=cell.workers if own else 1,
+        ),
+        tail=Tail(folder.rank_file(place, 0), workers=cell.workers),
+        show=setting.listener.now,
+    )
+    plan = Plan(
+        argv=tuple(argv),
+        num_workers=1 if own else cell.workers,
+        threads=cell.threads or 1,
+        override_threads=True,
+        transport=cell.transport,
+        tag=not own,
+        cwd=place / folder.WORK if spec.cwd == "cell" else None,
+        own_launcher=own,
+        horovod_alias=spec.horovod_alias,
+    )
+    reader = OutputReader(patterns_of(spec))
+    kills, before, unix_s = kernel_kills(), read_cpu(), time.time()
+    with (
+        _output(place, reader, before.wall_s) as show,
+        _calling(setting.function, cell.workers) as fds,
+    ):
+        ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
+    after = read_cpu()
+    if own:
+        end_leftovers(place)
+    if ended.verdict.kind == "interrupted" and watch.outcome is None:
+        raise Interrupted(ended.verdict.exit_code - 128)
+    if watch.outcome == "interrupted":
+        raise TimeIsOver
+    ranks = _ranks(place)
+    outcome, reason = _judge(ended, watch, ranks, killed=kernel_kills() > kills)
+    taken = disturbance(before, after, num_cores=os.cpu_count() or 1)
+    throughput = reader.throughput()
+    return replace(
+        launch,
+        outcome=outcome,
+        reason=reason,
+        last_output=() if outcome in ("ok", "stopped") else _last_lines(place, ended.last_lines),
+        begin_s=before.wall_s,
+        wall_s=after.wall_s - before.wall_s,
+        foreign_share=taken.foreign_share,
+        steal_share=taken.steal_share,
+        busy=taken.voids,
+        figures={} if throughput is None else {"throughput": throughput},
+        metrics=(*reader.metrics(), *_scalars(place, unix_s)),
+        ranks=ranks,
+    )
+
+
+def _judge(
+    ended: LaunchOutcome, watch: Watch, ranks: Sequence[Rank], *, killed: bool
+) -> tuple[Outcome, str]:
+    """Say how a launch ended, and why if not well."""
+    if watch.outcome is not None:
+        return watch.outcome, watch.reason
+    verdict = ended.verdict
+    if verdict.kind == "done":
+        return ("stopped" if any(rank.stopped for rank in ranks) else "ok"), ""
+    lines = failure_lines(verdict, step=ended.step)
+    reason = lines[0].removeprefix("farandole: ").rstrip(":") if lines else "it failed"
+    text = "\n".join([verdict.failure.text if verdict.failure else "", *ended.last_lines])
+    if describes_lack_of_memory(text) or (killed and verdict.code == -9):
+        return "out_of_memory", reason
+    return "failed", reason
+
+
+def _prepare(
+    spec: Spec, environ: Mapping[str, str], values: Mapping[str, object], place: Path
+) -> str | None:
+    """Run the user's command before a launch; return what went wrong."""
+    if not spec.prepare:
+        return None
+    argv = fill(spec.prepare, values)
+    with (place / folder.OUTPUT_FILE).open("ab") as output:
+        try:
+            code = subprocess.run(
+                argv,
+                env=dict(environ),
+                cwd=place / folder.WORK if spec.cwd == "cell" else None,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_PREPARE_LIMIT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return f"--prepare {argv[0]} did not end within {_PREPARE_LIMIT_S:g} s"
+        except OSError as error:
+            return f"--prepare {argv[0]} cannot be started ({error.strerror})"
+    return f"--prepare {argv[0]} ended with exit code {code}" if code else None
+
+
+@contextlib.contextmanager
+def _output(place: Path, reader: OutputReader, begin_s: float) -> Iterator[Kept]:
+    """Keep the workers' lines, and look into them for figures."""
+    with (place / folder.OUTPUT_FILE).open("a", buffering=1, errors="replace") as file:
+
+        def show(stream: str, line: str) -> None:
+            with contextlib.suppress(OSError):  # a full disk is told of by the records
+                file.write(line)
+            reader.feed(line.rstrip("\n"), rank=None, time_s=time.monotonic() - begin_s)
+
+        yield show
+
+
+@contextlib.contextmanager
+def _calling(function: Function | None, workers: int) -> Iterator[Descriptors | None]:
+    if function is None:
+        yield None
+        return
+    with function.descriptors(workers) as fds:
+        yield fds
+
+
+def _ranks(place: Path) -> tuple[Rank, ...]:
+    found = (read_rank(path) for path in folder.rank_files(place))
+    return tuple(rank for rank in found if rank is not None)
+
+
+def _scalars(place: Path, begin_unix_s: float) -> tuple[Metric, ...]:
+    return read_metrics(place / folder.WORK, begin_unix_s=begin_unix_s)
+
+
+def _last_lines(place: Path, known: Sequence[str] = ()) -> tuple[str, ...]:
+    if known:
+        return tuple(known)
+    with contextlib.suppress(OSError):
+        text = (place / folder.OUTPUT_FILE).read_text(errors="replace")
+        return tuple(text.splitlines()[-_LAST_LINES:])
+    return ()
+
+
+def _elsewhere(
+    argv: tuple[str, ...], environ: dict[str, str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Let a command that is run in its launch's folder find its files and modules all the same."""
+    here = Path.cwd()
+    found = tuple(str(here / part) if part and (here / part).is_file() else part for part in argv)
+    path = os.pathsep.join(part for part in (str(here), environ.get("PYTHONPATH", "")) if part)
+    return found, {**environ, "PYTHONPATH": path}

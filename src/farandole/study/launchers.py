@@ -1,0 +1,127 @@
+"""Commands that bring their own launcher: which one, and where it takes the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from farandole.study.template import names_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """One launcher that a command may begin with."""
+
+    name: str
+    flags: tuple[str, ...]
+    """Spellings of its number of workers; the first is the one to add."""
+    joined: bool
+    """Whether `--flag=value` is its way to write a value; else `--flag value`."""
+
+
+_TORCHRUN = Launcher(name="torchrun", flags=("--nproc-per-node", "--nproc_per_node"), joined=True)
+_ACCELERATE = Launcher(
+    name="accelerate launch", flags=("--num_processes", "--num-processes"), joined=True
+)
+_FARANDOLE = Launcher(
+    name="farandole run",
+    flags=("-np", "-n", "-w", "--workers", "--np", "--num-proc", "--nproc-per-node"),
+    joined=False,
+)
+_MPI = ("-np", "-n", "--np", "--n", "-c")
+_BY_PROGRAM = {
+    "torchrun": _TORCHRUN,
+    "horovodrun": Launcher(name="horovodrun", flags=("-np", "--num-proc"), joined=False),
+    "deepspeed": Launcher(name="deepspeed", flags=("--num_gpus",), joined=False),
+    "srun": Launcher(name="srun", flags=("-n", "--ntasks"), joined=False),
+    **{
+        name: Launcher(name=name, flags=_MPI, joined=False)
+        for name in ("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra")
+    },
+}
+_BY_MODULE = {
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "accelerate.commands.launch": _ACCELERATE,
+    "farandole.cli.main": _FARANDOLE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A launcher in a command, and the command with a place for the number of workers."""
+
+    launcher: Launcher
+    command: tuple[str, ...]
+    note: str
+    """One line that says what is done with it."""
+
+
+def find_launcher(command: Sequence[str]) -> Found | None:
+    """Recognise a command that brings its own launcher; None for a plain one."""
+    place = _after_env(command)
+    launcher, length = _recognise(command[place:])
+    if launcher is None:
+        return None
+    own = place + length
+    if "workers" in names_in(command):
+        filled, how = tuple(command), "{workers} sets its number of workers"
+    else:
+        filled, flag = _with_flag(command, own, launcher)
+        how = f"{flag} is set to each cell's number of workers"
+    note = f"This command brings its own launcher, {launcher.name}, and keeps it: {how}."
+    return Found(launcher=launcher, command=filled, note=note)
+
+
+def _after_env(command: Sequence[str]) -> int:
+    """Skip `env NAME=value ...` in front of the program."""
+    if not command or PurePath(command[0]).name != "env":
+        return 0
+    place = 1
+    while place < len(command) and "=" in command[place] and not command[place].startswith("-"):
+        place += 1
+    return place
+
+
+def _recognise(command: Sequence[str]) -> tuple[Launcher | None, int]:
+    """Return the launcher and how many arguments name it."""
+    if not command:
+        return None, 0
+    program = PurePath(command[0]).name
+    rest = list(command[1:])
+    if program in _BY_PROGRAM:
+        return _BY_PROGRAM[program], 1
+    if program == "accelerate" and rest[:1] == ["launch"]:
+        return _ACCELERATE, 2
+    if program == "farandole" and rest[:1] == ["run"]:
+        return _FARANDOLE, 2
+    if program.startswith("python") or program == "-m":
+        module = command if program == "-m" else rest
+        if list(module[:1]) == ["-m"] and len(module) > 1 and module[1] in _BY_MODULE:
+            launcher = _BY_MODULE[module[1]]
+            length = len(command) - len(module) + 2
+            if launcher is _FARANDOLE:
+                return (launcher, length + 1) if module[2:3] == ["run"] else (None, 0)
+            return launcher, length
+    return None, 0
+
+
+def _with_flag(command: Sequence[str], own: int, launcher: Launcher) -> tuple[tuple[str, ...], str]:
+    """Put {workers} where the launcher takes its number; add its flag where there is none."""
+    argv = list(command)
+    for place in range(own, len(argv)):
+        part = argv[place]
+        if part == "--" or part.endswith(".py"):
+            break  # from here on it is the script's
+        name, equals, _ = part.partition("=")
+        if name not in launcher.flags:
+            continue
+        if equals:
+            argv[place] = f"{name}={{workers}}"
+        elif place + 1 < len(argv):
+            argv[place + 1] = "{workers}"
+        return tuple(argv), name
+    flag = launcher.flags[0]
+    added = [f"{flag}={{workers}}"] if launcher.joined else [flag, "{workers}"]
+    return (*argv[:own], *added, *argv[own:]), flag

@@ -1,0 +1,196 @@
+"""Which launches a study makes, in which order, and how long that takes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from farandole.study.cells import is_void_for_speed
+from farandole.study.records import Cell, Launch, Purpose
+from farandole.study.spec import ENOUGH_S, Spec
+
+# What a launch is guessed to take before one has been made; said to be a guess.
+_GUESS_S: dict[Purpose, float] = {"speed": 20.0, "epoch": 60.0, "accuracy": 300.0, "imported": 0.0}
+_GOOD = ("ok", "stopped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A launch to be made."""
+
+    cell: Cell
+    purpose: Purpose
+    repeat: int
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long launches will take."""
+
+    launches: int
+    seconds: float
+    worker_hours: float
+    guessed: int
+    """How many of them were guessed, for want of a launch like them."""
+
+
+def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
+    """Return all launches in their order: cells take turns, so that a drift meets all of them.
+
+    One whole epoch per number of workers comes after the first round: whatever time is left, there
+    is something of everything.
+    """
+    planned: list[Planned] = []
+    if spec.measure != "accuracy":
+        timed = [cell for cell in cells if not is_void_for_speed(spec, cell)]
+        if all(cell.today for cell in timed):
+            timed = []  # today alone is nothing to compare
+        for repeat in range(spec.repeats):
+            planned += [Planned(cell=cell, purpose="speed", repeat=repeat) for cell in timed]
+            if repeat == 0 and spec.epoch_launches and spec.measure == "speed":
+                planned += [
+                    Planned(cell=cell, purpose="epoch", repeat=0) for cell in _one_per_count(timed)
+                ]
+    if spec.measure != "speed":
+        learning = _distinct_for_accuracy(cells)
+        for seed in range(spec.seeds):
+            planned += [
+                Planned(cell=cell, purpose="accuracy", repeat=seed, seed=seed) for cell in learning
+            ]
+    return planned
+
+
+def pending(spec: Spec, planned: Sequence[Planned], done: Sequence[Launch]) -> list[Planned]:
+    """Return what is still to be made, with second tries of what others disturbed at the end."""
+    made = {_key(spec, launch) for launch in done}
+    hopeless = _hopeless(spec, done)
+    open_ones = [one for one in planned if _key(spec, one) not in made]
+    wanted = {_cell_key(spec, one.cell) for one in planned}
+    for launch in done if spec.retry_busy else ():
+        # One second try each: on a machine that is never quiet a study has to end, too.
+        again = launch.busy and launch.outcome in _GOOD and launch.repeat < spec.repeats
+        if launch.purpose == "speed" and again and _cell_key(spec, launch.cell) in wanted:
+            retry = Planned(cell=launch.cell, purpose="speed", repeat=launch.repeat + spec.repeats)
+            if _key(spec, retry) not in made:
+                open_ones.append(retry)
+    return [one for one in open_ones if (_cell_key(spec, one.cell), one.purpose) not in hopeless]
+
+
+def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
+    """Say which cells are not measured for speed, and why."""
+    counts = sorted({cell.workers for cell in cells if is_void_for_speed(spec, cell)})
+    if not counts:
+        return []
+    have = f"{spec.room.workers} {'GPU' if spec.room.gpus else 'core'}"
+    have += "s" * (spec.room.workers != 1)
+    listed = ", ".join(map(str, counts))
+    then = (
+        "they are left out (--measure accuracy would run them)"
+        if spec.measure == "speed"
+        else "they are run for accuracy only"
+    )
+    return [f"{listed} workers on {have}: void for speed, since they take turns; {then}."]
+
+
+def seconds_of(spec: Spec, one: Planned, done: Sequence[Launch]) -> tuple[float, bool]:
+    """Estimate what a launch takes from the most similar ones, and whether that is a guess."""
+    like = [
+        launch
+        for launch in done
+        if launch.purpose == one.purpose and launch.wall_s is not None and launch.outcome in _GOOD
+    ]
+    key = _cell_key(spec, one.cell)
+    for similar in (
+        [launch for launch in like if _cell_key(spec, launch.cell) == key],
+        [launch for launch in like if launch.cell.workers == one.cell.workers],
+        like,
+    ):
+        if similar:
+            return statistics.median(launch.wall_s or 0.0 for launch in similar), False
+    others = [launch.wall_s for launch in done if launch.wall_s and launch.outcome in _GOOD]
+    if others and one.purpose != "speed":
+        return max(_GUESS_S[one.purpose], *others), True
+    if spec.stop(one.purpose) is not None and others:
+        return min(statistics.median(others), ENOUGH_S + _GUESS_S["speed"]), True
+    return _GUESS_S[one.purpose], True
+
+
+def estimate(spec: Spec, launches: Sequence[Planned], done: Sequence[Launch]) -> Estimate:
+    """Add up what launches will take."""
+    seconds, worker_seconds, guessed = 0.0, 0.0, 0
+    for one in launches:
+        each, is_guess = seconds_of(spec, one, done)
+        seconds += each
+        worker_seconds += each * one.cell.workers
+        guessed += is_guess
+    return Estimate(
+        launches=len(launches),
+        seconds=seconds,
+        worker_hours=worker_seconds / 3600,
+        guessed=guessed,
+    )
+
+
+def fits(
+    spec: Spec, open_ones: Sequence[Planned], done: Sequence[Launch], *, left_s: float
+) -> bool:
+    """Say whether the next launch still belongs into the time that is left.
+
+    Within a round of repeats all cells or none: a cell with more repeats than the others helps
+    nobody. The first round is always begun.
+    """
+    first = open_ones[0]
+    if first.purpose == "speed" and first.repeat == 0:
+        return left_s > 0
+    together = [one for one in open_ones if _round(one) == _round(first)]
+    need = sum(seconds_of(spec, one, done)[0] for one in together)
+    return need <= left_s
+
+
+def _round(one: Planned) -> tuple[str, int]:
+    return (one.purpose, one.repeat)
+
+
+def _one_per_count(cells: Sequence[Cell]) -> list[Cell]:
+    """Choose one cell per number of workers: its first, as the user gave the values."""
+    chosen: dict[int, Cell] = {}
+    for cell in cells:
+        if not cell.today:
+            chosen.setdefault(cell.workers, cell)
+    return list(chosen.values())
+
+
+def _distinct_for_accuracy(cells: Sequence[Cell]) -> list[Cell]:
+    """Choose cells that may end with different models; threads and transports make none."""
+    chosen: dict[Cell, Cell] = {}
+    for cell in cells:
+        if not cell.today:
+            chosen.setdefault(replace(cell, threads=None, transport="auto"), cell)
+    return list(chosen.values())
+
+
+def _hopeless(spec: Spec, done: Sequence[Launch]) -> set[tuple[Cell, Purpose]]:
+    """Return cells that failed and never worked: they would fail the same way again."""
+    good = {(_cell_key(spec, x.cell), x.purpose) for x in done if x.outcome in _GOOD}
+    found: set[tuple[Cell, Purpose]] = set()
+    for launch in done:
+        if launch.outcome in _GOOD or launch.outcome == "interrupted":
+            continue
+        cell = _cell_key(spec, launch.cell)
+        # Too slow to end in time says nothing about shorter launches; a crash comes in all.
+        purposes: tuple[Purpose, ...] = ("speed", "epoch", "accuracy")
+        if launch.outcome == "timeout":
+            purposes = (launch.purpose,)
+        found |= {(cell, purpose) for purpose in purposes}
+    return found - good
+
+
+def _key(spec: Spec, one: Planned | Launch) -> tuple[Cell, Purpose, int]:
+    return (_cell_key(spec, one.cell), one.purpose, one.repeat)
+
+
+def _cell_key(spec: Spec, cell: Cell) -> Cell:
+    """Return the cell as it was planned: a batch that the recorder saw was not part of it."""
+    return cell if spec.sets_batch else replace(cell, batch=None)

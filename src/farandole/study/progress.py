@@ -1,0 +1,169 @@
+"""How far a study is: what its listeners are told, and the sentences for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from farandole.study.plan import Estimate, Planned
+from farandole.study.records import Cell, Launch
+
+_WORDS = {"ok": "done", "stopped": "done", "out_of_memory": "out of memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """A moment within a launch."""
+
+    elapsed_s: float
+    steps: int = 0
+    samples_per_s: float | None = None
+    """Of all workers together, over the last block of steps that rank 0 wrote."""
+
+
+class Listener(Protocol):
+    """Whoever shows a study's progress."""
+
+    def say(self, line: str) -> None:
+        """Take a sentence for the user."""
+
+    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+        """Take note of a launch, of what it is expected to take, and of its place."""
+
+    def now(self, moment: Now) -> None:
+        """Take note of how a launch goes on, twice a second."""
+
+    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
+        """Take note of a launch's end, and of what the rest is expected to take."""
+
+
+class Silent:
+    """A listener that shows nothing."""
+
+    def say(self, line: str) -> None:
+        """Leave it."""
+
+    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+        """Leave it."""
+
+    def now(self, moment: Now) -> None:
+        """Leave it."""
+
+    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
+        """Leave it."""
+
+
+class Tail:
+    """Follows what rank 0 writes: steps so far, and samples per second of late."""
+
+    def __init__(self, path: Path, *, workers: int) -> None:
+        self._path, self._workers = path, workers
+        self._place = 0
+        self._rest = b""
+        self._last_end_s: float | None = None
+        self.steps = 0
+        self.samples_per_s: float | None = None
+
+    def look(self) -> None:
+        """Read what has been added."""
+        with contextlib.suppress(OSError):
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                data = file.read()
+            self._place += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+                    self._take(json.loads(line))
+
+    def _take(self, record: Any) -> None:
+        if record["kind"] != "steps":
+            return
+        columns = record["columns"]
+        ends, samples = columns["end_s"], columns["samples"]
+        self.steps += len(ends)
+        begin_s = self._last_end_s if self._last_end_s is not None else ends[0]
+        counted = samples if self._last_end_s is not None else samples[1:]
+        self._last_end_s = ends[-1]
+        if ends[-1] > begin_s and None not in counted:
+            self.samples_per_s = self._workers * sum(counted) / (ends[-1] - begin_s)
+
+
+def cell_words(cell: Cell) -> str:
+    """Name a cell: `2 workers, batch 64, lr=0.1`."""
+    if cell.today:
+        words = [f"1 process with all {cell.threads} cores"]
+    else:
+        words = [f"{cell.workers} worker{'s' * (cell.workers != 1)}"]
+    if cell.batch is not None:
+        words.append(f"batch {cell.batch}")
+    if cell.transport != "auto":
+        words.append(cell.transport)
+    return ", ".join([*words, *(f"{name}={value}" for name, value in cell.params)])
+
+
+def planned_words(one: Planned) -> str:
+    """Name a launch: `2 workers, batch 64, repeat 1`."""
+    which = {
+        "speed": f"repeat {one.repeat + 1}",
+        "epoch": "one epoch",
+        "accuracy": f"seed {one.seed}",
+        "imported": "imported",
+    }
+    return f"{cell_words(one.cell)}, {which[one.purpose]}"
+
+
+def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str:
+    """Say how a launch ended: `[3/12] 2 workers, ...: done in 9.1 s; about 2 min left`."""
+    one = Planned(
+        cell=launch.cell, purpose=launch.purpose, repeat=launch.repeat, seed=launch.seed or 0
+    )
+    how = _WORDS.get(launch.outcome, launch.outcome)
+    took = "" if launch.wall_s is None else f" in {launch.wall_s:.1f} s"
+    busy = ", but others used the machine" if launch.busy else ""
+    why = f" ({launch.reason})" if launch.reason else ""
+    left = f"; about {duration(left_s)} left" if left_s > 0 else ""
+    return f"[{number}/{total}] {planned_words(one)}: {how}{took}{busy}{why}{left}"
+
+
+def plan_lines(
+    cells: Sequence[Cell], whole: Estimate, open_ones: Estimate, *, threads: Sequence[int]
+) -> list[str]:
+    """Say what will be done: cells, launches, minutes and worker-hours."""
+    grid = [cell for cell in cells if not cell.today]
+    done = whole.launches - open_ones.launches
+    lines = [f"{len(grid)} cell{'s' * (len(grid) != 1)}:"]
+    lines += [f"  {cell_words(cell)}{_threads(cell, threads)}" for cell in cells]
+    made = f", {done} of them made already" if done > 0 else ""
+    lines.append(f"{whole.launches} launches{made}.")
+    source = ""
+    if open_ones.guessed:
+        source = (
+            ", a guess for want of launches like these"
+            if open_ones.guessed == open_ones.launches
+            else f" ({open_ones.guessed} launches are guessed, the others were seen)"
+        )
+    lines.append(
+        f"About {duration(open_ones.seconds)} and {open_ones.worker_hours:.2f} worker-hours"
+        f"{source}."
+    )
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people: `40 s`, `14 min`, `2.5 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _threads(cell: Cell, threads: Sequence[int]) -> str:
+    if cell.today or len(set(threads)) == 1:
+        return ""
+    return f", {cell.threads} thread{'s' * (cell.threads != 1)} each"

@@ -1,0 +1,215 @@
+"""The runner: makes a study's launches one after the other, each on disk before the next."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from farandole.errors import UsageError
+from farandole.study import folder
+from farandole.study.atomic import write_json
+from farandole.study.attempt import Setting, TimeIsOver, attempt
+from farandole.study.cells import is_void_for_speed, make_cells
+from farandole.study.files import Files
+from farandole.study.leftovers import end_leftovers
+from farandole.study.lock import locked
+from farandole.study.plan import Planned, estimate, fits, make_plan, pending, seconds_of
+from farandole.study.read import is_study, read_head, read_launch
+from farandole.study.records import Cell, Launch, Study
+from farandole.study.refuse import StudyRefusedError, batch_mismatch, batch_seen, refuse
+from farandole.study.search import largest, next_trial
+from farandole.study.spec import Spec, merge, spec_from_json
+from farandole.study.write import create_study, mark_complete, new_launch_folder, write_head
+from farandole.study.write import write_launch as keep
+
+_TRIALS = "trials"
+_TRIALS_FILE = "trials.json"
+_TRIAL_STEPS = 3
+_TRIAL_LIMIT_S = 120.0
+
+
+class Run:
+    """A study under way in its folder, which this process holds."""
+
+    def __init__(self, path: Path, setting: Setting, *, label: str, begin_s: float) -> None:
+        self._path, self._setting, self._label = path, setting, label
+        self._spec = setting.spec
+        self._begin_s = begin_s
+        self._said: set[str] = set()
+
+    def go(self) -> bool:
+        """Make all launches that are missing; return whether none is missing any more."""
+        with locked(self._path):
+            study = self._open()
+            if self._spec.launcher is not None:
+                end_leftovers(self._path / folder.LAUNCHES)
+            folder.remove_interrupted(self._path)
+            cells = make_cells(self._spec, max_batch=self._find_max())
+            planned = make_plan(self._spec, cells)
+            if not planned:
+                raise UsageError(nothing_to_do(self._spec))
+            self._files = Files(self._path, Path(self._spec.folder))
+            complete = self._launches(planned)
+            mark_complete(study, complete)
+            return complete
+
+    def _open(self) -> Study:
+        """Begin a study, or go on with the one that is there."""
+        from farandole.study.provenance import machine
+
+        if not is_study(self._path):
+            study = create_study(
+                self._path,
+                label=self._label,
+                command=self._spec.to_json()["command"],
+                spec=self._spec.to_json(),
+                machine=machine(Path(self._spec.folder)),
+            )
+            if self._setting.function is not None:
+                self._setting.function.keep(self._path)
+            return study
+        study = read_head(self._path)
+        study = replace(
+            study,
+            spec={**study.spec, **self._spec.to_json()},
+            label=self._label or study.label,
+            complete=False,
+        )
+        write_head(study)
+        return study
+
+    def _launches(self, planned: Sequence[Planned]) -> bool:
+        listener, spec = self._setting.listener, self._spec
+        done = finished(self._path)
+        number = 0
+        while open_ones := pending(spec, planned, done):
+            left_s = self._left_s()
+            if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
+                listener.say(
+                    f"The time limit is near: {len(open_ones)} of the planned launches were not "
+                    "made. --resume makes them."
+                )
+                return False
+            one = open_ones[0]
+            number, total = number + 1, number + len(open_ones)
+            seconds, _ = seconds_of(spec, one, done)
+            listener.began(one, number=number, total=total, seconds=seconds)
+            try:
+                launch = self._make(one, done, left_s)
+            except TimeIsOver:
+                listener.say("The time limit ended a launch, which --resume makes again.")
+                return False
+            done.append(launch)
+            rest = estimate(spec, pending(spec, planned, done), done)
+            listener.ended(launch, number=number, total=total, left_s=rest.seconds)
+        return True
+
+    def _make(self, one: Planned, done: Sequence[Launch], left_s: float | None) -> Launch:
+        """Make one launch and keep it; return it without its ranks."""
+        spec = self._spec
+        place = new_launch_folder(self._path, one.cell, one.repeat)
+        began_unix_s = time.time()
+        launch = attempt(self._setting, one, place, left_s=left_s)
+        self._files.check(launch, began_unix_s=began_unix_s)
+        refuse(spec, launch, done, place)
+        mismatch = batch_mismatch(spec, launch)
+        if mismatch is not None and launch.outcome in ("ok", "stopped"):
+            launch = replace(launch, outcome="failed", reason=mismatch)
+        if not spec.sets_batch:
+            launch = replace(launch, cell=replace(launch.cell, batch=batch_seen(launch)))
+        for note in {note for rank in launch.ranks for note in rank.notes} - self._said:
+            self._said.add(note)
+            self._setting.listener.say(note)
+        keep(place, launch)
+        with contextlib.suppress(OSError):
+            (place / folder.WORK).rmdir()  # only when the script wrote nothing
+        return replace(launch, ranks=())
+
+    def _find_max(self) -> int | None:
+        """Find the largest batch that fits, by short launches that are kept beside the study."""
+        spec = self._spec
+        if not spec.find_max:
+            return None
+        file = self._path / _TRIALS_FILE
+        tried: dict[int, bool] = {}
+        with contextlib.suppress(OSError, ValueError):
+            import json
+
+            tried = {int(batch): fits for batch, fits in json.loads(file.read_text()).items()}
+        start = max(spec.batches, default=32)
+        fitting = [count for count in spec.workers if count <= spec.room.workers]
+        workers = max(fitting, default=1)
+        trial_spec = replace(spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
+        while (batch := next_trial(start, tried)) is not None:
+            tried[batch] = self._trial(trial_spec, batch, workers)
+            write_json(file, {str(size): fits for size, fits in tried.items()})
+        found = largest(tried)
+        if found is None:
+            raise StudyRefusedError(
+                f"No batch down to 1 fits into the memory of a worker, with {workers} workers. "
+                "Raise --memory, or use fewer workers."
+            )
+        self._setting.listener.say(f"The largest batch that fits {workers} workers is {found}.")
+        return found
+
+    def _trial(self, spec: Spec, batch: int, workers: int) -> bool:
+        """Say whether a batch fits."""
+        cell = replace(make_cells(replace(spec, batches=(1,), find_max=False))[0], batch=batch)
+        cell = replace(cell, workers=workers, threads=min(spec.threads), today=False)
+        place = self._path / _TRIALS / f"b{batch}"
+        shutil.rmtree(place, ignore_errors=True)
+        (place / folder.WORK).mkdir(parents=True)
+        one = Planned(cell=cell, purpose="speed", repeat=0)
+        launch = attempt(replace(self._setting, spec=spec), one, place, left_s=self._left_s())
+        seen = batch_seen(launch)
+        fits = launch.outcome in ("ok", "stopped") and seen in (None, batch)
+        why = launch.reason or (f"the script trained with {seen}" if not fits else "it fits")
+        self._setting.listener.say(f"batch {batch}: {why}")
+        if launch.outcome == "failed" and batch == max(spec.batches, default=32):
+            last = "\n".join(f"  {line}" for line in launch.last_output)
+            raise StudyRefusedError(
+                f"A trial with batch {batch} failed, but not for want of memory: {launch.reason}."
+                f"\n{last}"
+            )
+        return fits
+
+    def _left_s(self) -> float | None:
+        if self._spec.time_limit_s is None:
+            return None
+        return self._spec.time_limit_s - (time.monotonic() - self._begin_s)
+
+
+def finished(path: Path) -> list[Launch]:
+    """Return the launches in a folder that were recorded to their end, without ranks."""
+    return [read_launch(place, ranks=False) for place in folder.finished_folders(path)]
+
+
+def extended(path: Path, spec: Spec) -> Spec:
+    """Return what a folder is to hold: what is asked for, with what it has already.
+
+    Raises:
+        UsageError: It holds the study of something else.
+    """
+    return merge(spec_from_json(read_head(path).spec), spec) if is_study(path) else spec
+
+
+def nothing_to_do(spec: Spec) -> str:
+    """Say why a plan has no launches."""
+    cells = make_cells(replace(spec, find_max=False)) if spec.batches or not spec.find_max else ()
+    if any(is_void_for_speed(spec, cell) for cell in cells):
+        listed = ",".join(map(str, spec.workers))
+        return (
+            f"-np {listed}: this machine has room for {spec.room.workers} workers, and more say "
+            "nothing about speed. Use fewer, or --measure accuracy."
+        )
+    return "There is nothing to launch: give at least one number of workers."
+
+
+def preview(spec: Spec) -> tuple[Cell, ...]:
+    """Return the cells as far as they are known before the largest batch is."""
+    unknown = spec.find_max and not spec.batches
+    return make_cells(replace(spec, batches=(1,)) if unknown else spec)

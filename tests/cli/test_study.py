@@ -1,0 +1,132 @@
+"""`farandole study`: its plan, its lines, and one clear line for what cannot be done."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.cli.main import main
+from farandole.study.records import Study
+from tests.conftest import run_cli
+from tests.study import scripts
+
+QUICK = ["--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return scripts.write(tmp_path, scripts.PRINTS)
+
+
+@pytest.mark.ranks
+def test_a_study_from_the_shell(script: str, tmp_path: Path) -> None:
+    flags = ["-np", "1,2", *QUICK, "--throughput", scripts.THROUGHPUT, "--time_limit", "5m"]
+    done = run_cli("study", *flags, "-L", "batch=4", "--", script, "--bs={batch}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[1/2] 1 worker, batch 4, repeat 1: done in" in done.stderr
+    assert "[2/2] 2 workers, batch 4, repeat 1: done in" in done.stderr
+    assert "Writing to study-my train-1" in done.stderr
+    study = Study.load(tmp_path / "study-my train-1")
+    assert [launch.figures["throughput"] for launch in study.launches] == [100.0, 200.0]
+    assert study.command == (script, "--bs={batch}")
+
+
+@pytest.mark.ranks
+def test_a_study_of_which_nothing_works_fails(script: str, tmp_path: Path) -> None:
+    Path(script).write_text("raise ValueError('no')\n")
+    done = run_cli("study", "-np", "1", *QUICK, "--out", "out", "--", script, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 worker, repeat 1: failed in" in done.stderr
+    assert "ValueError: no" in done.stderr
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "-np", "1,2", "--dry-run", "-L", "batch=8,16", script, "{batch}"]) == 0
+    output = capsys.readouterr()
+    assert "4 cells:" in output.out
+    assert "2 workers, batch 16" in output.out
+    assert "worker-hours, a guess" in output.out
+    assert "Weak scaling" in output.err
+    assert [path.name for path in tmp_path.iterdir()] == ["my train.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "No command was given"),
+        (["--"], "No command was given"),
+        (["-np", "0", "--", "x"], "-np 0"),
+        (["-L", "lr=1", "--", "{script}"], "the command has no {lr}"),
+        (["--nonsense", "--", "x"], "--nonsense"),
+        (["--scaling", "strong", "-np", "2,3", "-L", "batch=8", "--", "x", "{batch}"], "6 or 12"),
+        (["--resume", "nowhere"], "nowhere does not exist"),
+        (["--resume", "."], "not the folder of a study"),
+        (["--resume", ".", "--", "python"], "needs nothing else"),
+        (["--out", ".", "--", "{script}"], "is not empty"),
+        (["--prepare", "'", "--", "{script}"], "--prepare"),
+        (["-np", "4000", "--", "{script}"], "nothing about speed"),
+        (["import"], "study import"),
+        (["import", "no.csv"], "needs a folder"),
+        (["import", "no.csv", "--out", "new"], "no.csv cannot be read"),
+        (["import", "no.csv", "--out", "new", "--x"], "does not know --x"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], says: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [part.replace("{script}", script) for part in arguments]
+    assert main(["study", *given]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("farandole: ")
+    assert says in error
+
+
+def test_a_table_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "figures.csv"
+    table.write_text("workers,batch,epoch_s\n1,32,62.7\n2,32,44.2\n")
+    out = tmp_path / "out"
+    assert main(["study", "import", str(table), "--out", str(out), "--label", "cluster"]) == 0
+    study = Study.load(out)
+    assert study.label == "cluster"
+    assert [launch.cell.workers for launch in study.launches] == [1, 2]
+    assert main(["study", "--resume", str(out)]) == 2
+    assert "no plan to go on with" in capsys.readouterr().err
+
+
+def test_secrets_are_not_kept(script: str, tmp_path: Path) -> None:
+    Path(script).write_text("raise SystemExit(3)\n")
+    flags = ["-np", "1", *QUICK, "--out", "out"]
+    done = run_cli("study", *flags, "--", script, "--api-key", "hush", cwd=tmp_path)
+    assert done.returncode == 1
+    kept = [path.read_text() for path in (tmp_path / "out").rglob("*.json")]
+    assert len(kept) >= 2
+    assert not any("hush" in text for text in kept)
+    assert json.loads((tmp_path / "out" / "study.json").read_text())["command"][-1] == "***"
+    done = run_cli("study", "--resume", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "secrets, which are not kept" in done.stderr
+
+
+def test_windows_points_to_wsl2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main(["study", "--", "train.py"]) == 2
+    assert "WSL2" in capsys.readouterr().err
+
+
+def test_the_package_can_be_called_and_costs_nothing() -> None:
+    code = (
+        "import sys, farandole; assert callable(farandole.study); import farandole.study.records;"
+        "assert callable(farandole.study); assert farandole.study.records.Study is farandole.Study"
+    )
+    done = run_cli("--version", env={"PYTHONPROFILEIMPORTTIME": ""})
+    assert done.returncode == 0
+    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0

@@ -1,0 +1,78 @@
+"""Horovod's scripts, unchanged, under `farandole run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.launch.horovod_alias import install
+from tests.conftest import run_cli
+
+SCRIPT = """
+import horovod
+import horovod.torch as hvd
+from horovod.torch import DistributedOptimizer, broadcast_parameters
+import horovod.torch.optimizer
+import farandole.torch
+import torch
+
+assert hvd is farandole.torch and horovod.torch is hvd
+assert hvd.__spec__.name == hvd.__name__ == "farandole.torch"
+assert horovod.torch.optimizer is farandole.torch.optimizer
+hvd.init()
+model = torch.nn.Linear(2, 1)
+optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+broadcast_parameters(model.state_dict(), root_rank=0)
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+print("rank", hvd.rank(), "of", hvd.size(), horovod.__version__)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@pytest.mark.ranks
+def test_an_unchanged_script(script: Path) -> None:
+    done = run_cli("run", "-np", "2", "--no-tag", script)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 0.28.1", "rank 1 of 2 0.28.1"]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("flags", "env"),
+    [(["--horovod-alias", "off"], {}), ([], {"FARANDOLE_HOROVOD_ALIAS": "off"})],
+)
+def test_it_can_be_switched_off(
+    script: Path, tmp_path: Path, flags: list[str], env: dict[str, str]
+) -> None:
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").write_text("print('the installed one')\n")
+    done = run_cli("run", "-np", "1", "--no-tag", *flags, script, env=env)
+    assert "the installed one" in done.stdout
+    assert "No module named 'horovod.torch'" in done.stderr
+
+
+def test_another_word_than_on_or_off(script: Path) -> None:
+    done = run_cli("run", "-np", "1", "--horovod-alias", "maybe", script)
+    assert done.returncode == 2
+    assert "--horovod-alias maybe: choose on or off." in done.stderr
+
+
+def test_what_farandole_does_not_have_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in [name for name in sys.modules if name.split(".")[0] == "horovod"]:
+        monkeypatch.delitem(sys.modules, name)
+    install()
+    try:
+        with pytest.raises(ModuleNotFoundError, match=r"no farandole\.spark.*--horovod-alias off"):
+            __import__("horovod.spark")
+    finally:
+        sys.modules.pop("horovod", None)

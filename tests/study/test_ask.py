@@ -1,0 +1,130 @@
+"""From flags to a Spec: what is decided, what is said, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.study.ask import Asked, make_spec
+from farandole.study.spec import Room, Spec
+
+ROOM = Room(cores=8, physical=4)
+
+
+def decide(
+    *command: str, room: Room = ROOM, reads: tuple[str, ...] = (), **flags: Any
+) -> tuple[Spec, str]:
+    spec, notes = make_spec(
+        Asked(command=command or ("python", "train.py", "{batch}"), **flags),
+        room=room,
+        folder="/here",
+        reads=lambda name: name in reads,
+    )
+    return spec, "\n".join(notes.lines)
+
+
+def test_without_flags_it_decides_and_says_so() -> None:
+    spec, said = decide("python", "train.py")
+    assert spec.workers == (1, 2, 4)
+    assert spec.threads == (2,)
+    assert (spec.scaling, spec.batches, spec.measure, spec.repeats) == ("weak", (), "speed", 3)
+    assert "1, 2, 4 workers" in said
+    assert "2 threads per worker in all cells" in said
+    assert "script's own batch" in said
+
+
+def test_a_batch_that_nobody_gave_is_said() -> None:
+    spec, said = decide()
+    assert spec.batches == (32,)
+    assert "No batch was given: 32 per worker" in said
+
+
+def test_gpus_count_before_cores() -> None:
+    spec, _ = decide("python", "t.py", room=Room(cores=8, physical=8, gpus=3))
+    assert spec.workers == (1, 2, 3)
+    assert spec.threads == (2,)
+
+
+def test_threads_follow_the_largest_count_that_fits() -> None:
+    assert decide(workers="1,2,16")[0].threads == (4,)
+    assert decide(workers="16")[0].threads == (1,)
+    assert decide(workers="1,2", threads="1,2")[0].threads == (1, 2)
+
+
+def test_all_splits_of_the_cores() -> None:
+    spec, _ = decide(split="all")
+    assert list(zip(spec.workers, spec.threads, strict=True)) == [(1, 8), (2, 4), (4, 2), (8, 1)]
+    assert decide(split="all", workers="2,3")[0].workers == (2,)
+
+
+def test_a_factor_may_be_read_by_the_script() -> None:
+    spec, _ = decide("python", "t.py", factors={"lr": ("0.1",)}, reads=("lr",))
+    assert spec.params == (("lr", ("0.1",)),)
+    assert decide("python", "t.py", factors={"batch": ("8",)}, reads=("batch",))[0].batches == (8,)
+
+
+def test_transport_and_threads_are_factors_too() -> None:
+    spec, _ = decide(factors={"transport": ("shm", "gloo"), "threads": ("1", "2")})
+    assert spec.transports == ("shm", "gloo")
+    assert spec.threads == (1, 2)
+    assert spec.params == ()
+
+
+def test_a_global_batch_means_strong_scaling() -> None:
+    spec, _ = decide("python", "t.py", "{batch}", factors={"global_batch": ("64",)})
+    assert (spec.scaling, spec.global_batches, spec.batches) == ("strong", (64,), ())
+
+
+def test_a_launcher_is_kept_and_said() -> None:
+    spec, said = decide("torchrun", "t.py")
+    assert spec.launcher == "torchrun"
+    assert "--nproc-per-node={workers}" in spec.command
+    assert "torchrun" in said
+
+
+def test_when_a_launch_ends() -> None:
+    assert decide()[0].stop("speed") == {"precision": 0.03, "least_steps": 20, "enough_s": 60.0}
+    assert decide(precision="1%")[0].stop("speed")["precision"] == pytest.approx(0.01)
+    assert decide(steps="7")[0].stop("speed") == {"steps": 7}
+    assert decide(epochs="2")[0].stop("speed") == {"epochs": 2}
+    assert decide()[0].stop("epoch") == {"epochs": 1}
+    assert decide()[0].stop("accuracy") is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"factors": {"lr": ("0.1",)}}, r"-L lr=...: the command has no \{lr\}.*farandole.param"),
+        ({"factors": {"workers": ("2",)}}, "-L workers=...: use -np"),
+        ({"factors": {"seed": ("2",)}}, "--seeds"),
+        ({"scaling": "sideways"}, "--scaling sideways: choose from strong, weak, both"),
+        ({"measure": "all"}, "--measure all: choose from speed, accuracy, both"),
+        ({"transport": "pigeon"}, "--transport pigeon: choose a transport from auto, shm"),
+        ({"workers": "0"}, "-np 0"),
+        ({"repeats": "none"}, "--repeats none"),
+        ({"steps": "3", "epochs": "1"}, "--steps and --epochs"),
+        ({"split": "all", "threads": "1"}, "--split all decides the threads"),
+        ({"split": "all", "workers": "3"}, "8 cores cannot be split evenly"),
+        ({"throughput": "img/sec"}, "no group"),
+        ({"metrics": ["(x)"]}, "no name"),
+        ({"cwd": "elsewhere"}, "--cwd elsewhere: choose from here, cell"),
+        ({"horovod_alias": "maybe"}, "--horovod-alias maybe: choose from on, off"),
+        ({"factors": {"global_batch": ("8",)}, "scaling": "weak"}, "which is strong scaling"),
+    ],
+)
+def test_bad_flags_are_named(flags: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        decide(**flags)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_command() -> None:
+    with pytest.raises(UsageError, match="No command was given"):
+        make_spec(Asked(command=()), room=ROOM, folder="/", reads=lambda name: False)
+
+
+def test_strong_scaling_needs_a_batch() -> None:
+    with pytest.raises(UsageError, match=r"Put \{batch\} where"):
+        decide("python", "train.py", scaling="strong")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from farandole.study.launchers import find_launcher
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "filled"),
+    [
+        (
+            "torchrun --nproc-per-node 4 train.py",
+            "torchrun",
+            "torchrun --nproc-per-node {workers} train.py",
+        ),
+        (
+            "/opt/bin/torchrun --standalone --nproc_per_node=gpu train.py --nproc_per_node=7",
+            "torchrun",
+            "/opt/bin/torchrun --standalone --nproc_per_node={workers} train.py --nproc_per_node=7",
+        ),
+        ("torchrun train.py", "torchrun", "torchrun --nproc-per-node={workers} train.py"),
+        (
+            "python3 -m torch.distributed.run train.py",
+            "torchrun",
+            "python3 -m torch.distributed.run --nproc-per-node={workers} train.py",
+        ),
+        (
+            "env A=1 B=2 mpirun -np 8 --bind-to none python train.py -n 3",
+            "mpirun",
+            "env A=1 B=2 mpirun -np {workers} --bind-to none python train.py -n 3",
+        ),
+        ("mpiexec python train.py", "mpiexec", "mpiexec -np {workers} python train.py"),
+        ("srun --ntasks=4 python t.py", "srun", "srun --ntasks={workers} python t.py"),
+        ("horovodrun -np 2 python t.py", "horovodrun", "horovodrun -np {workers} python t.py"),
+        (
+            "accelerate launch --cpu train.py",
+            "accelerate launch",
+            "accelerate launch --num_processes={workers} --cpu train.py",
+        ),
+        ("deepspeed train.py", "deepspeed", "deepspeed --num_gpus {workers} train.py"),
+        ("farandole run -n 2 train.py", "farandole run", "farandole run -n {workers} train.py"),
+        (
+            "torchrun --nnodes={workers} train.py",
+            "torchrun",
+            "torchrun --nnodes={workers} train.py",
+        ),
+    ],
+)
+def test_it_keeps_its_launcher(command: str, name: str, filled: str) -> None:
+    found = find_launcher(command.split())
+    assert found is not None
+    assert found.launcher.name == name
+    assert found.command == tuple(filled.split())
+    assert name in found.note
+    assert "\n" not in found.note
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["python", "torchrun.py"],
+        ["python", "-m", "package.train"],
+        ["accelerate", "config"],
+        ["farandole", "study"],
+        ["env", "A=1", "python", "train.py"],
+        ["train.py", "torchrun"],
+    ],
+)
+def test_plain_commands(command: list[str]) -> None:
+    assert find_launcher(command) is None

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farandole.study.cells import make_cells
+from farandole.study.plan import (
+    Planned,
+    estimate,
+    fits,
+    left_out,
+    make_plan,
+    pending,
+    seconds_of,
+)
+from farandole.study.records import Cell, Launch
+from farandole.study.spec import Room, Spec
+
+SPEC = Spec(
+    command=("python", "t.py", "{batch}"),
+    room=Room(cores=2, physical=2),
+    workers=(1, 2),
+    batches=(32,),
+    repeats=2,
+    today=False,
+)
+
+
+def planned(spec: Spec) -> list[Planned]:
+    return make_plan(spec, make_cells(spec))
+
+
+def made(one: Planned, **changes: Any) -> Launch:
+    return Launch(
+        id="x",
+        cell=one.cell,
+        repeat=one.repeat,
+        seed=one.seed,
+        purpose=one.purpose,
+        **{"outcome": "stopped", "wall_s": 10.0, **changes},
+    )
+
+
+def words(ones: list[Planned]) -> list[str]:
+    return [f"{one.purpose[0]}{one.cell.workers}.{one.repeat}" for one in ones]
+
+
+def test_cells_take_turns_and_an_epoch_comes_after_the_first_round() -> None:
+    assert words(planned(SPEC)) == ["s1.0", "s2.0", "e1.0", "e2.0", "s1.1", "s2.1"]
+
+
+def test_accuracy_has_seeds() -> None:
+    spec = replace(SPEC, measure="accuracy", seeds=2)
+    assert words(planned(spec)) == ["a1.0", "a2.0", "a1.1", "a2.1"]
+    assert [one.seed for one in planned(spec)] == [0, 0, 1, 1]
+
+
+def test_threads_and_transports_make_no_other_model() -> None:
+    spec = replace(SPEC, measure="accuracy", seeds=1, threads=(1, 2), transports=("shm", "gloo"))
+    assert words(planned(spec)) == ["a1.0", "a2.0"]
+
+
+def test_more_ranks_than_cores_are_for_accuracy_only() -> None:
+    spec = replace(SPEC, workers=(2, 4), measure="both", repeats=1, seeds=1)
+    assert words(planned(spec)) == ["s2.0", "a2.0", "a4.0"]
+    (line,) = left_out(spec, make_cells(spec))
+    assert line.startswith("4 workers on 2 cores: void for speed")
+    assert "accuracy only" in line
+    assert "left out" in left_out(replace(spec, measure="speed"), make_cells(spec))[0]
+    assert left_out(SPEC, make_cells(SPEC)) == []
+
+
+def test_one_epoch_per_number_of_workers() -> None:
+    spec = replace(SPEC, batches=(32, 64), repeats=1)
+    epochs = [one for one in planned(spec) if one.purpose == "epoch"]
+    assert [(one.cell.workers, one.cell.batch) for one in epochs] == [(1, 32), (2, 32)]
+
+
+def test_what_is_made_is_not_made_again() -> None:
+    plan = planned(SPEC)
+    done = [made(one) for one in plan[:3]]
+    assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
+    assert pending(SPEC, plan, [made(one) for one in plan]) == []
+
+
+def test_a_batch_that_the_recorder_saw_does_not_make_another_cell() -> None:
+    spec = replace(SPEC, batches=())
+    plan = planned(spec)
+    seen = made(plan[0])
+    seen = replace(seen, cell=replace(seen.cell, batch=17))
+    assert words(pending(spec, plan, [seen])) == words(plan[1:])
+
+
+def test_a_cell_that_failed_is_not_tried_again() -> None:
+    plan = planned(SPEC)
+    done = [made(plan[0]), made(plan[1], outcome="failed")]
+    assert words(pending(SPEC, plan, done)) == ["e1.0", "s1.1"]
+
+
+def test_a_cell_that_worked_once_is() -> None:
+    plan = planned(replace(SPEC, epoch_launches=False, repeats=3))
+    done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="failed")]
+    assert words(pending(SPEC, plan, done)) == ["s2.1", "s1.2", "s2.2"]
+
+
+def test_a_timeout_says_nothing_about_shorter_launches() -> None:
+    plan = planned(SPEC)
+    done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="timeout")]
+    assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
+
+
+def test_what_others_disturbed_gets_one_second_try() -> None:
+    spec = replace(SPEC, epoch_launches=False)
+    plan = planned(spec)
+    done = [made(one, busy=one.cell.workers == 2) for one in plan]
+    again = pending(spec, plan, done)
+    assert words(again) == ["s2.2", "s2.3"]
+    done += [made(one, busy=True) for one in again]
+    assert pending(spec, plan, done) == []
+    assert pending(replace(spec, retry_busy=False), plan, done[:4]) == []
+
+
+def test_estimates_come_from_launches_like_these() -> None:
+    plan = planned(SPEC)
+    assert seconds_of(SPEC, plan[0], []) == (20.0, True)
+    done = [made(plan[0], wall_s=8.0), made(plan[1], wall_s=12.0)]
+    assert seconds_of(SPEC, plan[4], done) == (8.0, False)
+    assert seconds_of(SPEC, plan[5], done) == (12.0, False)
+    whole = estimate(SPEC, plan[4:], done)
+    assert (whole.launches, whole.seconds, whole.guessed) == (2, 20.0, 0)
+    assert whole.worker_hours == pytest.approx((8 + 2 * 12) / 3600)
+    assert estimate(SPEC, plan[2:4], done).guessed == 2
+
+
+def test_a_round_is_begun_only_if_all_of_it_fits() -> None:
+    plan = planned(replace(SPEC, epoch_launches=False))
+    done = [made(plan[0], wall_s=8.0), made(plan[1], wall_s=12.0)]
+    rest = pending(SPEC, plan, done)
+    assert fits(SPEC, rest, done, left_s=20.0)
+    assert not fits(SPEC, rest, done, left_s=19.0)
+    # The first round is worth a start in any case: without it there is nothing to report.
+    assert fits(SPEC, plan, [], left_s=1.0)
+    assert not fits(SPEC, plan, [], left_s=0.0)
+
+
+def test_cells_are_hashable_keys() -> None:
+    assert len({Cell(workers=1), Cell(workers=1), Cell(workers=2)}) == 2
