@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from farandole.bench.contestant import Contestant, Role, Starter
-from farandole.bench.foreign import Disturbance
 from farandole.bench.judge import Verdict, judge, judge_claim, usable
 from farandole.bench.launch import LaunchRecord
 from farandole.bench.plan import Claim, Group, Quantity, RowPlan
+from farandole.world.foreign import Disturbance
 
 _CLAIM = Claim(
     text="3 x gloo's speed",

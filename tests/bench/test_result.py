@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from farandole.bench.contestant import Contestant, Role, Starter
-from farandole.bench.foreign import Disturbance
 from farandole.bench.judge import judge
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.machine import describe_machine
 from farandole.bench.plan import Claim, Group, Quantity, RowPlan
-from farandole.bench.result import Result, to_json
+from farandole.bench.result import PACKAGES, Result, to_json
+from farandole.world.foreign import Disturbance
+from farandole.world.machine import describe_machine
 
 
 def test_the_object_has_the_schema_and_every_launch() -> None:
@@ -31,7 +31,8 @@ def test_the_object_has_the_schema_and_every_launch() -> None:
         for number, share in ((1, 0.01), (1, 0.3))
     ]
     result = Result(
-        machine=describe_machine(),
+        machine=describe_machine(PACKAGES),
+        transport=None,
         argv=("farandole", "bench"),
         started="2026-01-01T00:00:00+00:00",
         quick=False,
@@ -41,6 +42,7 @@ def test_the_object_has_the_schema_and_every_launch() -> None:
     )
     found = json.loads(json.dumps(to_json(result), allow_nan=False))
     assert found["schema"] == 1
+    assert found["machine"].keys() >= {"host", "cpu", "num_cores", "memory_bytes", "transport"}
     assert found["machine"]["versions"].keys() >= {"farandole", "python", "torch", "horovod"}
     assert [launch["counts"] for launch in found["launches"]] == [True, False]
     (entry,) = found["rows"][0]["entries"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from farandole.bench.contestant import Contestant, Role, Starter
-from farandole.bench.foreign import Disturbance
 from farandole.bench.launch import LaunchRecord
 from farandole.bench.plan import Group
 from farandole.bench.run import run_group
+from farandole.world.foreign import Disturbance
 
 _QUIET = Disturbance(foreign_share=0.0, steal_share=0.0)
 _BUSY = Disturbance(foreign_share=0.2, steal_share=0.0)

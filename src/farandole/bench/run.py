@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from farandole.bench.contestant import Contestant, missing
-from farandole.bench.foreign import Disturbance, wait_until_quiet
 from farandole.bench.launch import LaunchRecord, available_cores, launch
 from farandole.bench.plan import Group
+from farandole.world.foreign import Disturbance, wait_until_quiet
 
 TIME_LIMIT_S = 300.0
 QUIET_LIMIT_S = 30.0

@@ -92,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _run(launch: Launch, *, epochs: int) -> Result:
-    from farandole.bench.foreign import disturbance, read_cpu
+    from farandole.world.foreign import disturbance, read_cpu
     from farandole.labs.demo import DemoError, command, parse_result
 
     with tempfile.TemporaryDirectory(prefix="farandole-demo-") as folder:
