@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import os
 import signal
 import sys
 from datetime import datetime, timezone
@@ -79,7 +78,6 @@ def main(args: argparse.Namespace) -> int:
     from farandole.bench.result import PACKAGES, Result, to_json
     from farandole.bench.run import QUICK_QUIET_LIMIT_S, QUIET_LIMIT_S, run_group, wait_for_quiet
     from farandole.world.machine import describe_machine
-    from farandole.world.machine import describe_machine
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
@@ -112,7 +110,6 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         result = Result(
             machine=machine,
-            transport=os.environ.get(KEPT),
             transport=os.environ.get(KEPT),
             argv=tuple(sys.argv),
             started=started,
