@@ -98,7 +98,7 @@ def test_a_cell_that_failed_keeps_its_reason() -> None:
     cell = Cell(workers=1, batch=2048)
     launch = make_launch(cell, outcome="out_of_memory", reason="killed at 80 % of the memory")
     (found,), _ = measure(make_study([launch]))
-    assert found.failed == "killed at 80 % of the memory"
+    assert found.failed == "out of memory: killed at 80 % of the memory"
 
 
 def test_labels_name_what_differs_and_nothing_else() -> None:

@@ -71,7 +71,9 @@ def give_answer(
     bounds = None
     if speedup is not None and speedup.low is not None and speedup.high is not None:
         bounds = (speedup.low, speedup.high)
-    headline = _headline(main, point, base, accuracy, bound, split)
+    headline = _headline(main, point, base, accuracy, _limit(bound, split))
+    if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
+        headline = f"{headline[:-1]}; more than linear, so check the baseline first."
     return Answer(
         workers=point.workers,
         baseline_workers=main.baseline_workers,
@@ -83,7 +85,7 @@ def give_answer(
         void=None,
         next=_next(main, point, accuracy, bound, verdicts),
         headline=headline,
-        sentences=tuple(_sentences(main, point, curves, costs)),
+        sentences=tuple(_sentences(main, point, curves, jobs, costs)),
     )
 
 
@@ -157,6 +159,9 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
     busy = any(launch.busy for cell in cells for launch in cell.launches)
     if not cells:
         headline, following = "This study has no launches yet.", "Run it: farandole study ..."
+    elif all(cell.imported for cell in cells):
+        headline = "This table has no times and no throughput, so there is no speedup."
+        following = "Add a column throughput, epoch_s, step_s or job_s."
     elif busy and not first:
         headline = "No launch counts for speed: the machine was busy with other programs."
         following = "Run it again on a quiet machine: farandole study --resume DIR."
@@ -188,8 +193,7 @@ def _headline(
     point: CurvePoint,
     base: CurvePoint,
     accuracy: AccuracyVerdict,
-    bound: Bound,
-    split: StepSplit | None,
+    limit: str,
 ) -> str:
     group = f"{curve.group}: " if curve.group else ""
     if len(curve.points) == 1:
@@ -206,13 +210,13 @@ def _headline(
             f"{group}More workers do not pay: "
             f"{count(best.workers, 'worker')} reach "
             f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
-            f"{count(base.workers, 'worker')}; {_limit(bound, split)}."
+            f"{count(base.workers, 'worker')}; {limit}."
         )
     assert point.speedup is not None
     once = "" if point.speedup.low is not None else ", one launch each, no interval"
     return (
         f"{group}{count(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
-        f"{interval(point.speedup)}{once}, {_ACCURACY_WORDS[accuracy]}; {_limit(bound, split)}."
+        f"{interval(point.speedup)}{once}, {_ACCURACY_WORDS[accuracy]}; {limit}."
     )
 
 
@@ -261,15 +265,25 @@ def _next(
 
 
 def _sentences(
-    main: Curve, point: CurvePoint, curves: Sequence[Curve], costs: Mapping[Cell, Cost]
+    main: Curve,
+    point: CurvePoint,
+    curves: Sequence[Curve],
+    jobs: Mapping[Cell, JobTime],
+    costs: Mapping[Cell, Cost],
 ) -> list[str]:
     sentences = [main.sentence]
-    if main.baseline_workers != 1:
-        base = count(main.baseline_workers, "worker")
-        sentences.append(f"Relative to {base}, the fewest that were measured: there is no 1.")
+    base = jobs.get(main.points[0].cell)
+    job = jobs.get(point.cell)
+    if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
+        sentences.append(
+            f"The whole job: {base.job_s.value:.4g} s, then {job.job_s.value:.4g} s, "
+            f"{base.job_s.value / job.job_s.value:.2f}x."
+        )
     for curve in curves[1:]:
         last = _chosen(curve)
-        if last.speedup is not None and len(curve.points) > 1:
+        if len(curve.points) > 1 and last is curve.points[0]:
+            sentences.append(f"{curve.label} ({curve.scaling}): more workers do not pay.")
+        elif last.speedup is not None and len(curve.points) > 1:
             sentences.append(
                 f"{curve.label} ({curve.scaling}): {count(last.workers, 'worker')} "
                 f"{last.speedup.value:.2f}x{interval(last.speedup)}."

@@ -84,7 +84,8 @@ def _sweep(
 
 def _sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -> str:
     if best is None:
-        return "No batch was measured to the end."
+        used = _utilisation(points)
+        return used or "No batch was measured to the end."
     known = [point for point in points if point.throughput is not None]
     chosen = next(point for point in known if point.batch == best)
     fastest = max(known, key=lambda point: point.throughput.value if point.throughput else 0.0)
@@ -104,8 +105,20 @@ def _sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -> str:
         )
     failed = [point for point in points if point.failed]
     if failed:
-        sentence += f" Batch {failed[0].batch} has no figure: {failed[0].failed}."
-    return sentence
+        sentence += f" Batch {failed[0].batch} has no figure ({failed[0].failed})."
+    return f"{sentence} {_utilisation(points)}".rstrip()
+
+
+def _utilisation(points: Sequence[BatchPoint]) -> str:
+    """Say how utilisation changes from the smallest batch to the largest."""
+    for name, shares in (
+        ("GPU", [(point.batch, point.gpu) for point in points if point.gpu is not None]),
+        ("CPU", [(point.batch, point.cpu) for point in points if point.cpu is not None]),
+    ):
+        if len(shares) > 1:
+            (small, low), (large, high) = shares[0], shares[-1]
+            return f"{name} utilisation is {low:.0%} at batch {small} and {high:.0%} at {large}."
+    return ""
 
 
 def _rate(found: Measured, unit: str) -> float:

@@ -54,7 +54,8 @@ def draw_curves(
             groups.setdefault(group_of(cell.cell), []).append(cell)
     labels = group_labels(cell.cell for cell in cells)
     curves: list[Curve] = []
-    for group, members in groups.items():
+    asked_first = sorted(groups.items(), key=lambda item: min(cell.order for cell in item[1]))
+    for group, members in asked_first:
         weak = _by_key(members, lambda found: found.batch)
         strong = _by_key(members, lambda found: found.global_batch)
         # Without any batch it cannot be strong scaling that was controlled for.
@@ -66,7 +67,10 @@ def draw_curves(
         for batch, row in strong.items():
             curves.append(_curve("strong", labels[group], batch, row, void, many))
     several = [curve for curve in curves if len(curve.points) > 1]
-    ordered = sorted(several or curves[:1], key=lambda curve: _rank(curve, prefer))
+    places = {curve.group: place for place, curve in reversed(list(enumerate(curves)))}
+    ordered = sorted(
+        several or curves[:1], key=lambda curve: _rank(curve, prefer, places[curve.group])
+    )
     return tuple(replace(curve, main=index == 0) for index, curve in enumerate(ordered))
 
 
@@ -198,10 +202,13 @@ def _sentence(curve: Curve) -> str:
     return f"{first} {law.sentence}" if law else first
 
 
-def _rank(curve: Curve, prefer: Scaling | None) -> tuple[bool, int, bool, int, float]:
+def _rank(
+    curve: Curve, prefer: Scaling | None, place: int
+) -> tuple[bool, int, int, bool, int, float]:
     return (
         prefer is not None and curve.scaling != prefer,
         -len(curve.points),
+        place,
         curve.scaling != "weak",
         -sum(point.launches for point in curve.points),
         -curve.points[-1].throughput.value,

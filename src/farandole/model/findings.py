@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from farandole.model.curves import group_of
@@ -28,6 +28,8 @@ from farandole.model.verdicts import step as on_step
 from farandole.model.verdicts import training as on_training
 from farandole.study.records import Cell
 
+_OF_A_KIND = 3
+"""Verdicts of one kind that are worth reading; a study of 200 cells would give 200."""
 _ORDER = {"void": 0, "warn": 1, "note": 2, "good": 3}
 
 
@@ -63,7 +65,22 @@ def find_verdicts(found: Findings) -> tuple[Verdict, ...]:
         *_of_failures(found),
     ]
     unique = {verdict.sentence: verdict for verdict in verdicts if verdict is not None}
-    return tuple(sorted(unique.values(), key=lambda verdict: _ORDER[verdict.severity]))
+    return tuple(sorted(condense(unique.values()), key=lambda found: _ORDER[found.severity]))
+
+
+def condense(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Keep the first few verdicts of a kind, and say how many more there are."""
+    by_kind: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_kind.setdefault(verdict.kind, []).append(verdict)
+    kept = []
+    for alike in by_kind.values():
+        *first, last = alike[:_OF_A_KIND]
+        more = len(alike) - _OF_A_KIND
+        if more > 0:
+            last = replace(last, sentence=f"{last.sentence} (And {more} more like this.)")
+        kept += [*first, last]
+    return kept
 
 
 def step_verdicts(split: StepSplit, communication: Communication | None) -> list[Verdict | None]:
@@ -101,8 +118,7 @@ def _of_steps(found: Findings) -> list[Verdict | None]:
         if one is not None:
             verdicts.append(on_step.contention(one, split))
     for cell in found.cells:
-        imported = all(launch.purpose == "imported" for launch in cell.launches)
-        if not imported and not cell.cell.today:
+        if not cell.imported and not cell.cell.today:
             verdicts.append(on_step.oversubscription(cell.cell, cell.label, found.cores))
     return verdicts
 
@@ -110,12 +126,13 @@ def _of_steps(found: Findings) -> list[Verdict | None]:
 def _of_curves(found: Findings) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
     by_cell = {cell.cell: cell for cell in found.cells}
+    imported = all(cell.imported for cell in found.cells)
+    verdicts.append(on_curve.single_launches(found.curves, imported=imported))
     for curve in found.curves:
         verdicts += [
             on_curve.leaves_linear(curve),
             on_curve.more_than_linear(curve),
             on_curve.too_noisy(curve),
-            on_curve.single_launches(curve),
         ]
         good = [by_cell[point.cell] for point in curve.points if point.valid]
         for few, many in pairwise(good):

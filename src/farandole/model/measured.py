@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from farandole.model.info import LaunchRow
 from farandole.model.pace import UNITS, Pace, pace, positive
@@ -26,6 +26,13 @@ class Measured:
     failed: str
     """Why no launch ended well; empty when one did."""
     void_for_speed: str
+    order: int = 0
+    """Position of its first launch in the study: what was asked for first comes first."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether its figures were measured elsewhere."""
+        return all(launch.purpose == "imported" for launch in self.launches)
 
     @property
     def global_batch(self) -> int | None:
@@ -72,9 +79,9 @@ def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
         by_cell.setdefault(launch.cell, []).append(launch)
     labels = label_cells(by_cell)
     cells, rows = [], []
-    for cell, launches in by_cell.items():
+    for place, (cell, launches) in enumerate(by_cell.items()):
         found, listed = _measure_cell(cell, labels[cell], launches, study.machine)
-        cells.append(found)
+        cells.append(replace(found, order=place))
         rows += listed
     cells.sort(key=lambda found: (found.cell.workers, found.batch or 0))
     order = {launch.id: index for index, launch in enumerate(study.launches)}
@@ -117,13 +124,17 @@ def _ended_well(launch: Launch) -> bool:
 
 def _failure(launches: Sequence[Launch]) -> str:
     last = launches[-1]
-    return last.reason or last.outcome.replace("_", " ")
+    return _why_it_ended(last)
+
+
+def _why_it_ended(launch: Launch) -> str:
+    what, reason = launch.outcome.replace("_", " "), launch.reason.strip().rstrip(".")
+    return f"{what}: {reason}" if reason else what
 
 
 def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool) -> str:
     if found is None:
-        what = launch.outcome.replace("_", " ")
-        return f"{what}: {launch.reason}" if launch.reason else what
+        return _why_it_ended(launch)
     if launch.busy:
         share = positive(launch.foreign_share)
         took = "" if share is None else f": other programs took {share:.0%} of the cores"

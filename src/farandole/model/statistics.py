@@ -56,8 +56,10 @@ def geometric_mean(launches: Sequence[float]) -> Estimate:
 
     A ratio of two of these is what `ratio` gives, so that a table's rows divide.
     """
-    logs = mean([math.log(value) for value in launches])
-    return _exponential(logs)
+    if len(launches) == 1:
+        # A published figure stays as it is, to its last digit.
+        return Estimate(value=launches[0], low=None, high=None)
+    return _exponential(mean([math.log(value) for value in launches]))
 
 
 def summarize(launches: Sequence[float]) -> Estimate:

@@ -136,16 +136,24 @@ def too_noisy(curve: Curve) -> Verdict | None:
     return None
 
 
-def single_launches(curve: Curve) -> Verdict | None:
-    """Fire when no point was repeated, so that nothing has an interval."""
-    others = [point for point in curve.points if point.workers != curve.baseline_workers]
+def single_launches(curves: Sequence[Curve], *, imported: bool = False) -> Verdict | None:
+    """Fire when no speedup on any curve has an interval, because nothing was repeated."""
+    others = [
+        point
+        for curve in curves
+        for point in curve.points
+        if point.workers != curve.baseline_workers and point.speedup is not None
+    ]
     if not others or any(point.speedup and point.speedup.low is not None for point in others):
         return None
+    action = "Run it again with --repeats 5 for intervals."
+    if imported:
+        action = "Add the rows of repeated runs to the table for intervals."
     return Verdict(
         kind="no_intervals",
         severity="note",
-        sentence=f"One launch each: figures without intervals ({curve.label}).",
-        action="Run it again with --repeats 5 for intervals.",
-        evidence={"launches": float(max(point.launches for point in curve.points))},
-        labels=(curve.label,),
+        sentence="One launch each: figures without intervals.",
+        action=action,
+        evidence={"launches": float(max(point.launches for point in others))},
+        labels=tuple(curve.label for curve in curves),
     )

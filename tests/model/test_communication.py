@@ -1,0 +1,145 @@
+"""Communication, measured and derived."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from farandole.model.communication import (
+    bus_bandwidth,
+    calibration,
+    communicate,
+    derived_communication_s,
+)
+from farandole.model.info import Communication
+from farandole.model.measured import measure
+from farandole.study.records import Cell, Launch, Link
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    table_launch,
+    timed_launch,
+)
+
+
+def found_of(
+    launches: list[Launch], link: Link | None = None, spec: dict[str, object] | None = None
+) -> Communication | None:
+    """Return the communication of the cell with most workers."""
+    cells, _ = measure(make_study(launches))
+    return communicate(cells[-1], cells, None, link or Link(), spec or {})
+
+
+def test_formulas() -> None:
+    assert derived_communication_s(40.0, 46.0, 2) == pytest.approx(17.0)
+    assert bus_bandwidth(8e9, 2.0, 4) == pytest.approx(6e9)
+
+
+def test_the_transfer_is_what_the_rank_that_waited_least_saw() -> None:
+    times = (0.050, 0.020)
+    ranks = [
+        make_rank(
+            number,
+            make_steps(0.1, communication_s=seconds),
+            gradient_bytes_per_step=40_000_000,
+            bytes_sent={"gradients": 40_000_000 * 40, "buffers": 4000, "control": 40},
+        )
+        for number, seconds in enumerate(times)
+    ]
+    link = Link(peak_bytes_per_s=4e9)
+    found = found_of([make_launch(Cell(workers=2, batch=8), ranks)], link)
+    assert found is not None
+    assert found.measured_s == pytest.approx(0.020)
+    # 2 (N-1)/N is 1 on two workers.
+    assert found.bus_bytes_per_s == pytest.approx(2e9)
+    assert found.utilisation == pytest.approx(0.5)
+    assert found.total_bytes_by_kind == {
+        "gradients": 2 * 40_000_000 * 40,
+        "buffers": 8000,
+        "control": 80,
+    }
+    assert found.bytes_by_kind["buffers"] == pytest.approx(200.0)
+
+
+def test_derived_at_a_fixed_batch_per_worker() -> None:
+    launches = [
+        timed_launch(Cell(workers=1, batch=8), 0.10),
+        timed_launch(Cell(workers=4, batch=8), 0.13),
+    ]
+    found = found_of(launches, spec={"dataset_size": 3200})
+    assert found is not None
+    assert found.derived_s == pytest.approx(0.03)
+    # 3,200 samples are 100 steps at a global batch of 32.
+    assert found.derived_epoch_s == pytest.approx(3.0)
+    assert found.derived_bus_bytes_per_s == pytest.approx(1.5 * 4000 / 0.03)
+
+
+def test_derived_at_a_fixed_global_batch() -> None:
+    launches = [
+        timed_launch(Cell(workers=1, batch=32), 0.40),
+        timed_launch(Cell(workers=4, batch=8), 0.13),
+    ]
+    found = found_of(launches)
+    assert found is not None
+    assert found.derived_s == pytest.approx(0.03)
+    assert found.derived_epoch_s is None
+
+
+def test_a_negative_derivation_has_no_bandwidth() -> None:
+    launches = [
+        timed_launch(Cell(workers=1, batch=8), 0.10),
+        timed_launch(Cell(workers=2, batch=8), 0.09),
+    ]
+    found = found_of(launches)
+    assert found is not None
+    assert found.derived_s == pytest.approx(-0.01)
+    assert found.derived_bus_bytes_per_s is None
+
+
+def test_without_one_worker_nothing_is_derived() -> None:
+    found = found_of([timed_launch(Cell(workers=n, batch=8), 0.1) for n in (2, 4)])
+    assert found is not None
+    assert found.derived_s is None
+    assert found.measured_s is None
+    assert found.gradient_bytes == 4000
+
+
+def test_one_worker_and_a_bare_table_have_no_communication() -> None:
+    assert found_of([timed_launch(Cell(workers=1, batch=8), 0.1)]) is None
+    assert found_of([table_launch(Cell(workers=2), throughput=3.0)]) is None
+
+
+def test_parameters_of_a_table_are_four_bytes_each() -> None:
+    launches = [
+        table_launch(
+            Cell(workers=n, batch=32), {"parameters": 1e6, "dataset_size": 6400.0}, epoch_s=t
+        )
+        for n, t in ((1, 20.0), (2, 12.0))
+    ]
+    found = found_of(launches)
+    assert found is not None
+    assert found.gradient_bytes == 4_000_000
+    assert found.derived_epoch_s == pytest.approx(2.0)
+    # 100 steps of 4 MB in 2 s.
+    assert found.derived_bus_bytes_per_s == pytest.approx(0.2e9)
+
+
+def test_the_sweep_of_the_link_is_in_bus_bandwidths() -> None:
+    link = Link(
+        peak_bytes_per_s=8e9, allreduce=((4, 1 << 20, 1e-3), (2, 1 << 20, 1e-3), (2, 8, 0.0))
+    )
+    points = calibration(link)
+    assert [point.workers for point in points] == [2, 4]
+    assert points[1].bus_bytes_per_s == pytest.approx(1.5 * (1 << 20) / 1e-3)
+    assert points[0].utilisation == pytest.approx((1 << 20) / 1e-3 / 8e9)
+    assert calibration(Link()) == ()
+
+
+def test_times_that_are_not_measured_are_left_out() -> None:
+    ranks = [make_rank(n, make_steps(0.1, communication_s=np.nan)) for n in (0, 1)]
+    found = found_of([make_launch(Cell(workers=2, batch=8), ranks)])
+    assert found is not None
+    assert found.measured_s is None
+    assert found.bus_bytes_per_s is None
