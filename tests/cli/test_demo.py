@@ -7,13 +7,13 @@ import importlib.util
 import json
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from farandole.cli import demo
 from farandole.errors import MissingExtraError, UsageError
-from farandole.labs.demo import DemoError
+from farandole.study.read import read_study
 from tests.conftest import run_cli
 
 
@@ -26,38 +26,19 @@ def parse(*argv: str) -> argparse.Namespace:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["--repeats", "0"], "--repeats 0 is not a number of at least 1"),
-        (["--repeats", "two"], "--repeats two is not a number of at least 1"),
-        (["--epochs", "1"], "--epochs 1 is not a number of at least 2"),
+        (["--seeds", "0"], "--seeds 0 is not a number of at least 1"),
+        (["--seeds", "two"], "--seeds two is not a number of at least 1"),
+        (["--epochs", "-1"], "--epochs -1 is not a number of at least 1"),
     ],
 )
 def test_bad_numbers(argv: list[str], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        demo.main(parse(*argv))
+        demo.study_argv(parse(*argv))
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"needs torch and scikit-learn.*\[torch,demo\]"):
-        demo.main(parse())
-
-
-def test_a_failing_launch_shows_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import sys; print('first'); print('the reason'); sys.exit(7)"
-    monkeypatch.setattr(
-        "farandole.labs.demo.command", lambda *_, **__: [sys.executable, "-c", script]
-    )
-    with pytest.raises(DemoError, match=r"exit code 7(?s:.*)the reason"):
-        demo.main(parse())
-
-
-def test_a_launch_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import time; print('waiting', flush=True); time.sleep(600)"
-    monkeypatch.setattr(demo, "_LAUNCH_LIMIT_S", 0.5)
-    monkeypatch.setattr(
-        "farandole.labs.demo.command", lambda *_, **__: [sys.executable, "-c", script]
-    )
-    with pytest.raises(DemoError, match="did not end within"):
         demo.main(parse())
 
 
@@ -67,13 +48,21 @@ def test_importing_the_command_imports_no_torch() -> None:
 
 
 @pytest.mark.ranks
-def test_the_demo_from_end_to_end() -> None:
-    done = run_cli("demo", "--repeats", "1", "--epochs", "2", "--json", timeout_s=110)
+def test_the_demo_from_end_to_end(tmp_path: Path) -> None:
+    out = tmp_path / "digits"
+    done = run_cli(
+        "demo", "--seeds", "1", "--epochs", "3", "--json", "--out", str(out), timeout_s=170
+    )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert [row["num_workers"] for row in found["rows"]] == [1, 2]
-    assert found["rows"][0]["speedup"] == 1
-    assert len(found["launches"]) == 2
-    # Ten classes: far above chance after two epochs.
-    assert min(row["accuracy"] for row in found["rows"]) > 0.3
-    assert found["sentence"].endswith(".")
+    assert json.loads(done.stdout)["answer"]["void"] is None
+    study = read_study(out)
+    assert [launch.cell.workers for launch in study.launches] == [1, 2]
+    accuracies = [
+        [m.value for m in launch.ranks[0].metrics if m.name == "val_accuracy"]
+        for launch in study.launches
+    ]
+    # Ten classes: far above chance after three epochs.
+    assert [len(each) for each in accuracies] == [3, 3]
+    assert min(each[-1] for each in accuracies) > 0.3
+    assert (out / "report.html").stat().st_size > 100_000
+    assert (out / "figures" / "scaling.png").exists()
