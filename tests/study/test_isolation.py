@@ -10,6 +10,7 @@ import pytest
 from farandole.study.isolation import (
     Conflict,
     Snapshot,
+    Span,
     Stamp,
     conflicts,
     read_between,
@@ -17,6 +18,7 @@ from farandole.study.isolation import (
     take_snapshot,
     written,
     written_by_workers,
+    written_during,
 )
 from farandole.study.records import Opened
 
@@ -89,6 +91,27 @@ def test_the_sentence_names_the_file_and_what_to_pass() -> None:
     text = sentence(Conflict(path="/w/a.pt", writer="0001-w1-r0"), reader="0002-w2-r0")
     for part in ("/w/a.pt", "0001-w1-r0", "0002-w2-r0", "--cwd cell", "{cell_dir}"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("modified", "write", "writer"),
+    [
+        (15.0, False, "a"),
+        (25.0, False, None),
+        (30.0, False, "b"),
+        (15.0, True, None),
+        (None, False, None),
+    ],
+)
+def test_whose_a_file_is_by_the_time_at_which_it_was_written(
+    modified: float | None, write: bool, writer: str | None
+) -> None:
+    spans = [
+        Span(launch="a", began_unix_s=10, ended_unix_s=20),
+        Span(launch="b", began_unix_s=30, ended_unix_s=40),
+    ]
+    opened = Opened(path="/x.pt", write=write, modified_unix_s=modified)
+    assert written_during(spans, [opened]) == ({} if writer is None else {"/x.pt": writer})
 
 
 def test_what_workers_wrote_counts_wherever_it_lies() -> None:

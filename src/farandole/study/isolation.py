@@ -59,6 +59,15 @@ class Conflict:
     """The id of the launch that wrote it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When a launch ran, in seconds since 1970."""
+
+    launch: str
+    began_unix_s: float
+    ended_unix_s: float
+
+
 def take_snapshot(
     roots: Iterable[Path],
     *,
@@ -145,6 +154,22 @@ def read_between(before: Snapshot, after: Snapshot) -> tuple[Opened, ...]:
 def written_by_workers(opened: Iterable[Opened]) -> tuple[str, ...]:
     """Return the checkpoints that workers opened for writing, wherever they lie."""
     return tuple(sorted({entry.path for entry in opened if entry.write}))
+
+
+def written_during(spans: Iterable[Span], opened: Iterable[Opened]) -> dict[str, str]:
+    """Return the checkpoints that were last written while an earlier launch ran, and its id.
+
+    torch.save and other libraries write past Python, where no audit event tells; outside of the
+    working directory only the time at which a file that is read was written tells whose it is.
+    """
+    return {
+        entry.path: span.launch
+        for entry in opened
+        for span in spans
+        if not entry.write
+        and entry.modified_unix_s is not None
+        and span.began_unix_s <= entry.modified_unix_s <= span.ended_unix_s
+    }
 
 
 def conflicts(
