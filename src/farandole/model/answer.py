@@ -63,8 +63,10 @@ def give_answer(
     point = _chosen(main)
     base = main.points[0]
     accuracy = judge_accuracy(point, base, accuracy_rows)
-    split = splits.get(point.cell)
-    fired = _fired(verdicts, point, cells)
+    # Where fewer are best, what limits is what keeps the others from being better.
+    limiting = _fastest_other(main) if point is base else point
+    split = splits.get(limiting.cell)
+    fired = _fired(verdicts, limiting, cells)
     bound = limited_by(split, fired)
     single = len(main.points) == 1
     speedup = None if single else point.speedup
@@ -123,6 +125,15 @@ def _chosen(curve: Curve) -> CurvePoint:
         if point.workers == curve.best_workers:
             return point
     return good[0] if good else curve.points[0]
+
+
+def _fastest_other(curve: Curve) -> CurvePoint:
+    """Return the fastest point beside the baseline, which itself stands in when it is alone."""
+    return max(
+        (point for point in curve.points[1:] if point.speedup is not None),
+        key=lambda point: point.throughput.value,
+        default=curve.points[0],
+    )
 
 
 def _fired(
@@ -203,8 +214,7 @@ def _headline(
         )
     against = "" if base.workers == 1 else f" than {count(base.workers, 'worker')}"
     if point is base:
-        rest = [other for other in curve.points if other.speedup and other is not base]
-        best = max(rest, key=lambda other: other.speedup.value if other.speedup else 0.0)
+        best = _fastest_other(curve)
         assert best.speedup is not None
         return (
             f"{group}More workers do not pay: "

@@ -1,0 +1,176 @@
+"""A whole study, and what it must survive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farandole.errors import UsageError
+from farandole.model.analyse import analyse
+from farandole.study.records import Cell, Launch, Link, Metric
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    make_utilisation,
+    repeated,
+    table_launch,
+    timed_launch,
+    trained_launch,
+)
+
+ONE, TWO, FOUR = (Cell(workers=n, batch=8, threads=2) for n in (1, 2, 4))
+
+
+def rich_study() -> list[Launch]:
+    launches = [one for cell in (ONE, TWO, FOUR) for one in repeated(cell, [0.1, 0.101, 0.099])]
+    today = Cell(workers=1, batch=8, threads=8, today=True)
+    launches += repeated(today, [0.05, 0.051, 0.049])
+    for cell in (ONE, TWO):
+        launches += [trained_launch(cell, s, [0.5, 0.8, *[0.9 + 0.001 * s] * 6]) for s in range(3)]
+    return launches
+
+
+def test_everything_is_there() -> None:
+    link = Link(peak_bytes_per_s=5e9, allreduce=((2, 1 << 20, 1e-3),))
+    info = analyse(
+        make_study(rich_study(), link=link, spec={"dataset_size": 3200}),
+        price_per_worker_hour=2.0,
+        target=("val_accuracy", 0.85),
+    )
+    assert info.answer.workers == 4
+    assert len(info.curves[0].points) == 3
+    assert {split.label for split in info.splits} >= {"1 worker", "2 workers", "4 workers"}
+    assert [found.cell.workers for found in info.communication] == [2, 4]
+    assert len(info.link) == 1
+    assert [job.steps_per_epoch for job in info.job_times] == [400, 200, 100]
+    assert info.main_metric == "val_accuracy"
+    assert [row.target_s for row in info.metrics] == [30.0, 30.0]
+    assert info.margins == {"speed": 0.03, "val_accuracy": 0.01}
+    costs = {cost.cell.workers: cost for cost in info.costs if not cost.cell.today}
+    assert costs[1].to_target == pytest.approx(2.0 * 30 / 3600)
+    assert costs[2].to_target == pytest.approx(2 * 2.0 * 30 / 3600)
+    assert len(info.launches) == len(rich_study())
+    assert [row.launches for row in info.cells] == [3, 3, 3, 3]
+    assert info.command == ("python", "train.py")
+
+
+def test_today_is_compared_with_the_answer() -> None:
+    info = analyse(make_study(rich_study()))
+    assert info.today is not None
+    assert info.today.gain is not None
+    # 4 workers at 0.1 s against one at 0.05 s.
+    assert info.today.gain.value == pytest.approx(2.0, rel=1e-3)
+    assert "The answer is 2.00x that" in info.today.sentence
+
+
+def test_the_same_study_gives_the_same_answer() -> None:
+    launches = rich_study()
+    assert analyse(make_study(launches)) == analyse(make_study(launches))
+
+
+def test_the_order_of_launches_does_not_matter_to_numbers() -> None:
+    launches = rich_study()
+    forth, back = (analyse(make_study(order)) for order in (launches, launches[::-1]))
+    assert forth.answer.headline == back.answer.headline
+    assert forth.curves[0].points[2].speedup == pytest.approx(back.curves[0].points[2].speedup)
+
+
+def every_none(info: Any) -> None:
+    """Walk through a result: whatever is a number must be one."""
+    for field in dataclasses.fields(info):
+        value = getattr(info, field.name)
+        items = value if isinstance(value, tuple) else (value,)
+        for item in items:
+            if dataclasses.is_dataclass(item):
+                every_none(item)
+            elif isinstance(item, float):
+                assert not math.isnan(item), field.name
+
+
+HOSTILE: dict[str, list[Launch]] = {
+    "nothing": [],
+    "all failed": [make_launch(ONE, outcome="failed"), make_launch(TWO, outcome="timeout")],
+    "one cell": [timed_launch(TWO, 0.1)],
+    "one step": [timed_launch(ONE, 0.1, steps=1), timed_launch(TWO, 0.1, steps=1)],
+    "two steps": [timed_launch(ONE, 0.1, steps=2), timed_launch(TWO, 0.1, steps=2)],
+    "no ranks": [make_launch(ONE), make_launch(TWO)],
+    "no batch": [timed_launch(Cell(workers=n), 0.1) for n in (1, 2)],
+    "ranks of unequal length": [
+        timed_launch(ONE, 0.1),
+        make_launch(TWO, [make_rank(0, make_steps(0.1, 30)), make_rank(1, make_steps(0.1, 9))]),
+    ],
+    "a rank is missing": [
+        timed_launch(ONE, 0.1),
+        make_launch(TWO, [make_rank(0, make_steps(0.1))]),
+    ],
+    "a clock that stands still": [timed_launch(ONE, 0.0), timed_launch(TWO, 0.1)],
+    "all NaN": [timed_launch(ONE, float("nan")), timed_launch(TWO, 0.1)],
+    "losses that are no numbers": [
+        trained_launch(cell, 0, [math.nan, math.inf], name="loss") for cell in (ONE, TWO)
+    ],
+    "metrics on some cells": [*repeated(ONE, [0.1]), trained_launch(TWO, 0, [0.5, 0.6])],
+    "an infinite metric": [table_launch(ONE, {"loss": math.inf}), table_launch(TWO, {"loss": 1.0})],
+    "half failed": [timed_launch(ONE, 0.1), make_launch(TWO, outcome="failed", reason="x")],
+    "units that do not meet": [table_launch(ONE, epoch_s=3.0), table_launch(TWO, throughput=9.0)],
+    "zero figures": [table_launch(ONE, throughput=0.0), table_launch(TWO, throughput=9.0)],
+    "a metric without a direction": [
+        make_launch(ONE, purpose="accuracy", outcome="ok", metrics=(Metric(name="lr", value=0.1),))
+    ],
+    "busy": [timed_launch(ONE, 0.1), timed_launch(TWO, 0.1, busy=True)],
+    "a short use": [
+        make_launch(ONE, [make_rank(0, make_steps(0.1), utilisation=make_utilisation([np.nan]))])
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_comes_there_is_an_info_without_a_number_that_is_none(name: str) -> None:
+    info = analyse(make_study(HOSTILE[name]), price_per_worker_hour=1.0)
+    assert info.answer.headline
+    assert info.answer.next
+    every_none(info)
+
+
+def test_ranks_of_unequal_length_are_noted() -> None:
+    info = analyse(make_study(HOSTILE["ranks of unequal length"]))
+    assert any("between 9 and 30 steps" in note for note in info.notes)
+
+
+def test_a_cell_that_failed_is_a_result() -> None:
+    info = analyse(make_study(HOSTILE["half failed"]))
+    failed = [verdict for verdict in info.verdicts if verdict.kind == "cell_failed"]
+    assert [verdict.labels for verdict in failed] == [("2 workers",)]
+    assert next(row for row in info.cells if row.cell == TWO).failed == "failed: x"
+
+
+def test_an_unfinished_study_says_so() -> None:
+    info = analyse(make_study(rich_study(), complete=False))
+    assert not info.complete
+    assert any("--resume" in note for note in info.notes)
+
+
+def test_what_ranks_note_is_told_once() -> None:
+    ranks = [make_rank(n, make_steps(0.1), notes=("Data wait was not measured.",)) for n in (0, 1)]
+    info = analyse(make_study([make_launch(TWO, ranks)]))
+    assert info.notes.count("Data wait was not measured.") == 1
+
+
+def test_a_synthetic_benchmark_is_noted() -> None:
+    hashes = tuple("abcdefgh") * 4
+    ranks = [make_rank(n, make_steps(0.1), sample_hashes=hashes) for n in (0, 1)]
+    info = analyse(make_study([timed_launch(ONE, 0.1), make_launch(TWO, ranks)]))
+    assert info.answer.void is None
+    assert any("synthetic" in note for note in info.notes)
+
+
+def test_a_target_and_a_price_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="recorded val_accuracy"):
+        analyse(make_study(rich_study()), target=("top5", 0.9))
+    with pytest.raises(UsageError, match="above 0"):
+        analyse(make_study(rich_study()), price_per_worker_hour=-2.0)

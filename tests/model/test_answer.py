@@ -1,0 +1,204 @@
+"""The answer: every way in which a study may end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farandole.model.analyse import analyse
+from farandole.model.info import Answer
+from farandole.study.records import Cell, Launch
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    repeated,
+    table_launch,
+    timed_launch,
+    trained_launch,
+)
+
+ONE, TWO = Cell(workers=1, batch=8, threads=1), Cell(workers=2, batch=8, threads=1)
+
+
+def split_launch(cell: Cell, step_s: float, **changes: Any) -> Launch:
+    """A launch of which 6 % of each step wait for the transfer."""
+    ends = 100.0 + (1 + np.arange(40)) * step_s
+    ranks = [
+        make_rank(
+            number,
+            make_steps(
+                step_s,
+                40,
+                data_s=0.0,
+                optimizer_s=0.01 * step_s,
+                exposed_s=0.06 * step_s if cell.workers > 1 else 0.0,
+                communication_s=0.06 * step_s,
+                ready_s=ends - 0.07 * step_s,
+                samples=8.0,
+            ),
+        )
+        for number in range(cell.workers)
+    ]
+    return make_launch(cell, ranks, **changes)
+
+
+def answer_of(launches: list[Launch], **changes: Any) -> Answer:
+    return analyse(make_study(launches, **changes)).answer
+
+
+def good(accuracy: bool = True) -> list[Launch]:
+    launches = repeated(ONE, [0.1, 0.1005, 0.0995], split_launch)
+    launches += repeated(TWO, [0.109, 0.1095, 0.1085], split_launch)
+    if accuracy:
+        for cell in (ONE, TWO):
+            launches += [
+                trained_launch(cell, seed, [0.9, 0.98 + 0.0005 * seed]) for seed in range(3)
+            ]
+    return launches
+
+
+def test_the_sentence_of_the_page() -> None:
+    found = answer_of(good())
+    assert found.workers == 2
+    assert found.speedup == pytest.approx(2 * 0.1 / 0.109, rel=1e-3)
+    assert found.interval is not None
+    assert found.interval[0] < 1.83 < found.interval[1]
+    assert found.efficiency == pytest.approx(0.917, abs=0.001)
+    assert found.accuracy == "same"
+    assert found.limited_by == "compute"
+    assert found.void is None
+    low, high = found.interval
+    assert found.headline == (
+        f"2 workers: 1.83x faster ({low:.2f} to {high:.2f}), same accuracy; communication takes 6%."
+    )
+    assert found.next.startswith("See what more would do: farandole project")
+
+
+def test_accuracy_that_was_not_measured_is_said() -> None:
+    found = answer_of(good(accuracy=False))
+    assert found.accuracy == "not_measured"
+    assert "accuracy not measured (--measure both)" in found.headline
+    assert found.next == "Measure accuracy, too: --measure both."
+
+
+def test_accuracy_that_got_worse_is_said() -> None:
+    launches = good(accuracy=False)
+    for cell, final in ((ONE, 0.98), (TWO, 0.90)):
+        launches += [trained_launch(cell, s, [0.5, final + 0.001 * s]) for s in range(3)]
+    found = answer_of(launches)
+    assert found.accuracy == "worse"
+    assert "worse accuracy" in found.headline
+
+
+def test_accuracy_of_launches_with_other_threads_counts() -> None:
+    launches = good(accuracy=False)
+    for workers in (1, 2):
+        cell = Cell(workers=workers, batch=8, threads=2)
+        launches += [trained_launch(cell, s, [0.5, 0.98 + 0.0005 * s]) for s in range(3)]
+    assert answer_of(launches).accuracy == "same"
+
+
+def test_nothing_averaged_is_the_headline_and_there_is_no_speedup() -> None:
+    apart = [
+        make_rank(n, make_steps(0.1, samples=8.0), bytes_sent={"gradients": 0}, weights=str(n))
+        for n in (0, 1)
+    ]
+    info = analyse(make_study([timed_launch(ONE, 0.1), make_launch(TWO, apart)]))
+    found = info.answer
+    assert found.headline == (
+        "Your 2 workers trained 2 separate models: nothing was averaged. Wrap the optimizer: "
+        "optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))."
+    )
+    assert found.void == "Your 2 workers trained 2 separate models: nothing was averaged."
+    assert (found.workers, found.speedup, found.interval, found.efficiency) == (None,) * 4
+    two = next(point for curve in info.curves for point in curve.points if point.workers == 2)
+    assert (two.speedup, two.efficiency, two.valid) == (None, None, False)
+    assert "x faster" not in " ".join([found.headline, *found.sentences])
+    assert not any(verdict.kind == "more_than_linear" for verdict in info.verdicts)
+
+
+def test_more_workers_that_do_not_pay() -> None:
+    found = answer_of(repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.25, 0.251, 0.249]))
+    assert found.workers == 1
+    assert found.headline.startswith(
+        "More workers do not pay: 2 workers reach 0.80x (0.78 to 0.82)"
+    )
+    assert found.interval is None
+    assert found.limited_by == "unknown"
+
+
+def test_what_keeps_more_workers_from_paying_is_theirs() -> None:
+    def starved(cell: Cell, step_s: float, **changes: Any) -> Launch:
+        exposed = 0.0 if cell.workers == 1 else 0.7 * step_s
+        steps = make_steps(step_s, data_s=0.0, exposed_s=exposed, samples=8.0)
+        return make_launch(cell, [make_rank(n, steps) for n in range(cell.workers)], **changes)
+
+    found = answer_of(repeated(ONE, [0.1], starved) + repeated(TWO, [0.3], starved))
+    assert (found.workers, found.limited_by) == (1, "communication")
+    assert "communication takes 70%" in found.headline
+
+
+def test_one_launch_each_has_no_interval_and_says_so() -> None:
+    found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.11)])
+    assert found.interval is None
+    assert "one launch each, no interval" in found.headline
+    assert "--repeats 5" in found.next
+
+
+def test_without_one_worker_the_baseline_is_named() -> None:
+    found = answer_of([timed_launch(Cell(workers=n, batch=8), 0.1) for n in (2, 4)])
+    assert found.baseline_workers == 2
+    assert "4 workers: 2.00x faster than 2 workers" in found.headline
+
+
+def test_one_cell_has_no_speedup() -> None:
+    found = answer_of([timed_launch(TWO, 0.1)])
+    assert (found.workers, found.speedup, found.efficiency) == (2, None, None)
+    assert "no speedup yet" in found.headline
+    assert "-np 2,4" in found.next
+
+
+@pytest.mark.parametrize(
+    ("launches", "words"),
+    [
+        ([], "no launches yet"),
+        ([make_launch(ONE, outcome="failed", reason="no such file")], "failed: no such file"),
+        ([timed_launch(ONE, 0.1, busy=True)], "busy with other programs"),
+        ([trained_launch(ONE, 0, [0.5, 0.6])], "Accuracy was measured"),
+        ([timed_launch(Cell(workers=64, batch=8), 0.1)], "more ranks than cores"),
+        ([table_launch(ONE, {"accuracy": 0.9})], "no times and no throughput"),
+    ],
+)
+def test_studies_without_a_launch_that_counts(launches: list[Launch], words: str) -> None:
+    found = answer_of(launches)
+    assert words in found.headline
+    assert (found.workers, found.speedup) == (None, None)
+    assert found.next
+
+
+def test_more_than_linear_warns_in_the_headline() -> None:
+    found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.07)])
+    assert found.headline.endswith("more than linear, so check the baseline first.")
+
+
+def test_a_loss_that_is_no_number_is_worse() -> None:
+    launches = good(accuracy=False)
+    launches += [trained_launch(ONE, s, [1.0, 0.5], name="val_loss") for s in range(3)]
+    launches += [trained_launch(TWO, s, [1.0, math.nan], name="val_loss") for s in range(3)]
+    assert answer_of(launches).accuracy == "worse"
+
+
+def test_the_job_and_its_price_are_in_the_sentences() -> None:
+    launches = [
+        table_launch(Cell(workers=n, batch=8), epoch_s=e, job_s=j, epochs=10.0)
+        for n, e, j in ((1, 20.0, 662.0), (2, 11.0, 319.0))
+    ]
+    info = analyse(make_study(launches), price_per_worker_hour=3.6)
+    words = " ".join(info.answer.sentences)
+    assert "The whole job: 662 s, then 319 s, 2.08x." in words
+    assert "At 3.6 per worker and hour, 2 workers: job 0.638, epoch 0.022." in words
