@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ def test_a_launcher_is_one_command(starter: Starter, words: list[str]) -> None:
     assert list(command.argv[begin : begin + len(words)]) == words
     assert json.loads(command.argv[-1])["report_dir"] == "/tmp/s"
     assert not command.inherits_barrier
+
+
+@pytest.mark.parametrize("starter", [Starter.DIRECT, Starter.FARANDOLE])
+def test_an_environment_can_name_the_launchs_own_folder(starter: Starter) -> None:
+    contestant = replace(_contestant(starter, 1), environment={"A": "{scratch}/x", "B": "{y}"})
+    (command,) = commands(contestant, scratch=Path("/tmp/s"), barrier_fd=7)
+    assert command.environment == {"A": "/tmp/s/x", "B": "{y}"}
 
 
 def test_a_module_that_is_not_installed_is_named() -> None:

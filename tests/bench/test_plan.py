@@ -57,6 +57,8 @@ def _claims() -> dict[str, list[Claim]]:
         ("ranks-4KB", [(500e-6, None)]),
         ("memory-resnet18", [(0.5, None)]),
         ("start", [(0.65, None)]),
+        ("recorder-1", [(1.01, 1.005)]),
+        ("recorder-2", [(1.01, 1.005)]),
     ],
 )
 def test_the_figures_to_reach(key: str, figures: list[tuple[float, float | None]]) -> None:

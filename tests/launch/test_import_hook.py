@@ -44,3 +44,14 @@ def test_a_module_that_does_not_exist_is_still_an_error() -> None:
             __import__("far_nowhere")
     finally:
         sys.meta_path[:] = before
+
+
+def test_several_may_wait_for_one_module(package: str) -> None:
+    calls: list[str] = []
+    before = list(sys.meta_path)
+    after_import((package,), lambda: calls.append("first"))
+    after_import((package, f"{package}.inner"), lambda: calls.append("second"))
+    module = __import__(package)
+    assert sorted(calls) == ["first", "second"]
+    assert sys.meta_path == before
+    assert "exec_module" not in vars(module.inner.loader)
