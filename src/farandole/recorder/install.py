@@ -20,11 +20,16 @@ def install() -> None:
 
 
 def _follow_training(loaders: Any) -> None:
-    from farandole.recorder import optimizers
+    import torch
+
+    from farandole.recorder import ddp, opened, optimizers
     from farandole.recorder.recorder import when_opened
 
+    # First, so that it tells of a step's gradients before the step ends.
+    ddp.install(torch)
     optimizers.install(optimizers.Optimizers(loaders))
     when_opened(_watch)
+    opened.follow(when_opened)
 
 
 def _follow_loaders(loaders: Any) -> None:

@@ -53,6 +53,8 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         self._loop = process_loop()
         self._loop.add(self._lane)
         self._open = True
+        self.waited_s = 0.0
+        """What the ends of backward passes have waited for so far; a recorder looks here."""
         # The store may be one that an earlier group of this name has used, with its addresses.
         visit = store.add(f"gloo/visits/{rank}", 1)
         self._gloo = _gloo(_c10d.PrefixStore(f"gloo/{visit}", store), rank, size, timeout)
@@ -137,9 +139,14 @@ class ProcessGroup(_Group):  # type: ignore[misc]
             # DDP waits for the future in C++ at the end of backward, where nobody can drive. Its
             # own callback is queued after the last all-reduce, and so behind this one.
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: self._loop.wait(handle.check))
+            engine.queue_callback(lambda: self._wait_after_backward(handle))
         self._loop.nobody_waits()
         return work
+
+    def _wait_after_backward(self, handle: Handle) -> None:
+        begin_s = time.monotonic()
+        self._loop.wait(handle.check)
+        self.waited_s += time.monotonic() - begin_s
 
 
 class _HandleWork(_Work):  # type: ignore[misc]

@@ -1,0 +1,279 @@
+"""DistributedDataParallel's communication, read from DDP's own timers.
+
+DDP can stamp, in every pass: when its first bucket went, when backward had computed everything,
+when the last bucket had arrived. Reading them leaves its arithmetic alone. A communication hook
+would not: DDP divides while it copies gradients into buckets, a hook divides afterwards, in another
+pass over all of them (and with other bits unless the ranks are 2, 4, 8, ...).
+
+On a GPU, DDP's timers wait for the device when they are read. They are read in every tenth step
+there, at the beginning of the next forward, and count for that next step.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.recorder import collectives
+from farandole.recorder.ending import refuse_if_ended
+from farandole.recorder.recorder import Recorder, current
+
+_GPU_SAMPLE_RATE = 10
+_NOT_TIMED = "Communication was not timed: this DDP keeps no times."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """Gradients of one backward on their way; monotonic seconds."""
+
+    began_s: float
+    ready_s: float
+    done_s: float
+
+    @property
+    def exposed_s(self) -> float:
+        """What the end of backward waited for."""
+        return self.done_s - self.ready_s
+
+
+def read_pass(stats: Mapping[str, int], *, offset_ns: int, waited_s: float = 0.0) -> Pass | None:
+    """Make a pass of DDP's logging data; None when they have no complete one.
+
+    Args:
+        stats: integers by name; times of the day in nanoseconds.
+        offset_ns: time of the day less monotonic time.
+        waited_s: what the process group waited at the end of backward before DDP took its time.
+    """
+    began, ready, done = (
+        stats.get(f"backward_{name}", -1)
+        for name in ("comm_time_start", "compute_time_end", "comm_time_end")
+    )
+    if min(began, ready, done) <= 0 or done < began:
+        return None
+    ready = min(max(ready - round(waited_s * 1e9), began), done)
+    seconds = ((nanoseconds - offset_ns) / 1e9 for nanoseconds in (began, ready, done))
+    return Pass(**dict(zip(("began_s", "ready_s", "done_s"), seconds, strict=True)))
+
+
+def read_device_pass(stats: Mapping[str, int], *, offset_ns: int) -> Pass | None:
+    """Make a pass of a GPU's durations, placed where the host sent the first bucket."""
+    began = stats.get("backward_comm_time_start", -1)
+    duration = stats.get("backward_comm_time", 0)
+    overlap = stats.get("backward_compute_comm_overlap_time", 0)
+    if began <= 0 or duration <= 0:
+        return None
+    began_s = (began - offset_ns) / 1e9
+    done_s = began_s + duration / 1e9
+    return Pass(
+        began_s=began_s, ready_s=min(began_s + max(overlap, 0) / 1e9, done_s), done_s=done_s
+    )
+
+
+class _Watch:
+    """What is known of one DDP module."""
+
+    def __init__(self, ddp: Any, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._last_done = -1
+        self._waited_s = 0.0
+        self.gradient_share: float | None = 1.0
+        """How much of each gradient DDP itself sends; None: a hook does, and is counted there."""
+        stats = ddp.logger._get_ddp_logging_data().ints_map
+        self._nbytes = stats.get("total_parameter_size_bytes", 0)
+        self._flags_nbytes = 0
+        if ddp.find_unused_parameters and not ddp.static_graph:
+            # Which parameters took part: an int32 for each.
+            self._flags_nbytes = 4 * stats.get("num_parameter_tensors", 0)
+        self.on_cpu = ddp.device_type == "cpu"
+        # DETAIL prints the figures whenever they are taken; that is for the user to say how often.
+        if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
+            ddp._set_ddp_runtime_logging_sample_rate(1 if self.on_cpu else _GPU_SAMPLE_RATE)
+        recorder.setup(framework="ddp", gradient_bytes_per_step=self._nbytes)
+
+    def read(self, ddp: Any) -> None:
+        """Tell the recorder of a backward that has ended since the last call."""
+        if self.on_cpu:
+            ddp.logger.set_runtime_stats_and_log()
+        stats = ddp.logger._get_ddp_logging_data().ints_map
+        done = stats.get("backward_comm_time_end", -1)
+        if done <= 0 or done == self._last_done:
+            return
+        self._last_done = done
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        if self.on_cpu:
+            waited_s = getattr(ddp.process_group, "waited_s", 0.0)
+            since_s, self._waited_s = waited_s - self._waited_s, waited_s
+            found = read_pass(stats, offset_ns=offset_ns, waited_s=since_s)
+            self.sent()
+        else:
+            found = read_device_pass(stats, offset_ns=offset_ns)
+        # A clock of the day that was set meanwhile makes nonsense of one pass.
+        if found is not None and abs(time.monotonic() - found.done_s) < 3600:
+            self._recorder.gradients(
+                ready_s=found.ready_s,
+                done_s=found.done_s,
+                began_s=found.began_s,
+                exposed_s=found.exposed_s,
+            )
+
+    def sent(self) -> None:
+        """Count the bytes of one pass."""
+        if self.gradient_share is not None:
+            self._recorder.sent("gradients", round(self._nbytes * self.gradient_share))
+        if self._flags_nbytes:
+            self._recorder.sent("control", self._flags_nbytes)
+
+
+def install(torch: Any) -> None:
+    """Watch every DistributedDataParallel that is made from now on, and torch.distributed's calls.
+
+    Call it in a worker that is recorded, once torch has been imported, and before whatever ends a
+    step after an update: a step's gradients are read then.
+    """
+    if not torch.distributed.is_available():
+        return
+    collectives.install(torch)
+    from torch.nn.parallel import DistributedDataParallel
+
+    _Installer(torch, DistributedDataParallel).install()
+
+
+class _Installer:
+    """Puts itself around DDP's methods, and keeps what is known of each module."""
+
+    def __init__(self, torch: Any, kind: Any) -> None:
+        self._torch, self._kind = torch, kind
+        self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
+        # Beside the modules, not in them: a module may be pickled.
+        self._watches: weakref.WeakKeyDictionary[Any, _Watch] = weakref.WeakKeyDictionary()
+        self._hooked: weakref.WeakKeyDictionary[Any, float | None] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        self._around("__init__", after=self._made)
+        self._around("_pre_forward", before=self._before_forward, after=self._after_forward_began)
+        self._around("_sync_buffers", after=self._synced_buffers)
+        self._wrap_hooks()
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        # After the update, since Lightning runs backward in the closure of step().
+        register_optimizer_step_post_hook(self._after_update)
+
+    def _around(
+        self,
+        name: str,
+        *,
+        before: Callable[[Any], None] | None = None,
+        after: Callable[[Any], None] | None = None,
+    ) -> None:
+        original = getattr(self._kind, name, None)
+        if original is None:
+            return  # a torch that does it in another way is left alone
+        is_compiling = self._is_compiling
+
+        @functools.wraps(original)
+        def method(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            # Constant to the tracer, which then sees the original alone.
+            if is_compiling():
+                return original(ddp, *args, **kwargs)
+            if before is not None:
+                before(ddp)
+            result = original(ddp, *args, **kwargs)
+            if after is not None:
+                after(ddp)
+            return result
+
+        setattr(self._kind, name, method)
+
+    def _wrap_hooks(self) -> None:
+        register = self._kind.register_comm_hook
+
+        @functools.wraps(register)
+        def register_comm_hook(ddp: Any, state: object, hook: Any) -> Any:
+            self._share(ddp, None)
+            collectives.hooks_send_gradients()
+            return register(ddp, state, self._counting(hook) if callable(hook) else hook)
+
+        self._kind.register_comm_hook = register_comm_hook
+        register_builtin = self._kind._register_builtin_comm_hook
+
+        @functools.wraps(register_builtin)
+        def register_builtin_comm_hook(ddp: Any, kind: Any) -> Any:
+            self._share(ddp, 0.5 if "FP16" in str(kind) else 1.0)
+            return register_builtin(ddp, kind)
+
+        self._kind._register_builtin_comm_hook = register_builtin_comm_hook
+
+    def _counting(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a user's hook whose sends count as gradients."""
+        is_compiling = self._is_compiling
+
+        def counted(state: Any, bucket: Any) -> Any:
+            if is_compiling():
+                return hook(state, bucket)
+            with collectives.sending("gradients"):
+                return hook(state, bucket)
+
+        # DDP looks at a hook's name and annotations; a callable object has its own of neither.
+        functools.update_wrapper(counted, hook)
+        return counted
+
+    def _share(self, ddp: Any, share: float | None) -> None:
+        self._hooked[ddp] = share
+        if ddp in self._watches:
+            self._watches[ddp].gradient_share = share
+
+    def _made(self, ddp: Any) -> None:
+        recorder = current()
+        if recorder is None:
+            return
+        ignored = getattr(ddp, "parameters_to_ignore", ())
+        states = ddp.module.named_parameters(), ddp.module.named_buffers()
+        for kind, named in zip(("parameters", "buffers"), states, strict=True):
+            tensors = [tensor for name, tensor in named if name not in ignored]
+            recorder.sent(kind, _nbytes(tensors))
+        try:
+            watch = _Watch(ddp, recorder)
+        except (AttributeError, TypeError):
+            recorder.setup(framework="ddp")
+            recorder.note(_NOT_TIMED)
+            return
+        watch.gradient_share = self._hooked.get(ddp, 1.0)
+        self._watches[ddp] = watch
+
+    def _before_forward(self, ddp: Any) -> None:
+        # A forward of DDP's exchanges buffers: after the end nobody would answer.
+        refuse_if_ended()
+        watch = self._watches.get(ddp)
+        if watch is not None and watch.on_cpu:
+            # Several passes that send make one step, where a script accumulates without no_sync().
+            watch.read(ddp)
+
+    def _after_forward_began(self, ddp: Any) -> None:
+        watch = self._watches.get(ddp)
+        if watch is not None and not watch.on_cpu:
+            # DDP has read its timers by now, if this was a step to read them in.
+            watch.read(ddp)
+            if self._torch.is_grad_enabled() and ddp.require_backward_grad_sync:
+                watch.sent()
+
+    def _after_update(self, *_: Any) -> None:
+        # An optimizer that steps inside of backward finds the timers locked.
+        if self._is_compiling() or self._torch._C._current_graph_task_id() != -1:
+            return
+        for ddp, watch in list(self._watches.items()):
+            if watch.on_cpu:
+                watch.read(ddp)
+
+    def _synced_buffers(self, ddp: Any) -> None:
+        recorder = current()
+        if recorder is not None:
+            recorder.sent("buffers", _nbytes(ddp.modules_buffers))
+
+
+def _nbytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

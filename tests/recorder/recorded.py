@@ -1,0 +1,92 @@
+"""Running a script as recorded workers, by whichever launcher, and reading what they left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from farandole.launch.variables import SITE
+from farandole.study.rank_file import read_rank
+from farandole.study.records import Rank
+from tests.conftest import clean_environ, run_cli
+
+# Joins a group from any launcher's variables, trains a small model, and says what it ended with.
+TRAIN = """
+import os, sys, zlib
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(10, 300), torch.nn.BatchNorm1d(300), torch.nn.ReLU(),
+        torch.nn.Linear(300, 7),
+    )
+
+def batch(step):
+    generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+    return torch.randn(8, 10, generator=generator), torch.randn(8, 7, generator=generator)
+
+def loss_of(model, step):
+    x, y = batch(step)
+    return torch.nn.functional.mse_loss(model(x), y)
+
+def crc(model):
+    word = 0
+    for tensor in model.state_dict().values():
+        word = zlib.crc32(tensor.detach().contiguous().numpy().tobytes(), word)
+    return word
+"""
+# Parameters of the model above: weights and biases, float32.
+GRADIENT_BYTES = 4 * (10 * 300 + 300 + 300 + 300 + 300 * 7 + 7)
+# Running mean and variance in float32, and an int64 that counts batches.
+BUFFER_BYTES = 4 * (300 + 300) + 8
+
+
+def run(
+    script: str,
+    folder: Path,
+    *,
+    num_workers: int = 2,
+    flags: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+) -> tuple[list[Rank], str]:
+    """Run a script by `farandole run --record`; return what the ranks recorded, and the output."""
+    path = folder / "train.py"
+    path.write_text(TRAIN + script)
+    done = run_cli(
+        *("run", "-np", num_workers, "--threads", "1", "--no-tag"),
+        *("--record", folder / "record", *flags, path),
+        env=env,
+        timeout_s=100.0,
+    )
+    assert done.returncode == 0, done.stderr
+    return ranks(folder / "record"), done.stdout
+
+
+def run_torchrun(script: str, folder: Path) -> list[Rank]:
+    """Run a script by torchrun, as a study lets it start its workers."""
+    path = folder / "train.py"
+    path.write_text(TRAIN + script)
+    record = folder / "record"
+    record.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", path],
+        env=clean_environ(
+            PYTHONPATH=str(SITE), FARANDOLE_RECORD_DIR=str(record), OMP_NUM_THREADS="1"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return ranks(record)
+
+
+def ranks(record: Path) -> list[Rank]:
+    """Read what the ranks of a folder recorded, in rank order."""
+    found = [read_rank(path) for path in record.glob("rank-*.jsonl") if "events" not in path.name]
+    return sorted((rank for rank in found if rank is not None), key=lambda rank: rank.rank)
