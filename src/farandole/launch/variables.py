@@ -101,7 +101,7 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
         "FARANDOLE_HOROVOD_ALIAS": "on" if plan.horovod_alias else "off",
     }
-    _add_common(environ, plan)
+    _set_threads(environ, plan)
     _set_record(environ, plan)
     for name in _INTERFACES:
         environ.setdefault(name, "lo" if os.uname().sysname == "Linux" else "lo0")
@@ -119,7 +119,7 @@ def launcher_environ(base: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
     }
-    _add_common(environ, plan)
+    _set_threads(environ, plan)
     _set_record(environ, plan)
     return environ
 
@@ -131,8 +131,7 @@ def _set_record(environ: dict[str, str], plan: Plan) -> None:
         environ["FARANDOLE_TIMELINE"] = "1"
 
 
-def _add_common(environ: dict[str, str], plan: Plan) -> None:
-    """Add what workers and their launchers alike are told: where to record, how many threads."""
+def _set_threads(environ: dict[str, str], plan: Plan) -> None:
     for name in THREAD_VARIABLES:
         if plan.override_threads or not environ.get(name):
             environ[name] = str(plan.threads)
