@@ -37,6 +37,8 @@ from farandole.study.columns import understand
         ("epoch", "epoch", "other", 1.0),
         ("epoch_accuracy", "epoch_accuracy", "other", 1.0),
         ("loss", "loss", "other", 1.0),
+        ("job_id", "job_id", "other", 1.0),
+        ("step_count", "step_count", "other", 1.0),
     ],
 )
 def test_names(given: str, name: str, role: str, scale: float | None) -> None:
@@ -50,6 +52,7 @@ def test_names(given: str, name: str, role: str, scale: float | None) -> None:
     ("given", "unit"),
     [
         ("epoch_ns", "ns"),
+        ("epoch_parsecs", "parsecs"),
         ("job_days", "days"),
         ("step_time_fortnights", "fortnights"),
         ("throughput_mb_s", "mb_s"),

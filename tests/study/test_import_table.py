@@ -124,7 +124,7 @@ def test_a_lab_becomes_a_study(tmp_path: Path, text: str) -> None:
     (tmp_path / "lab table.csv").write_text(text)
     study, imported = import_table(tmp_path / "lab table.csv", tmp_path / "out")
     found = read_study(tmp_path / "out")
-    assert found.launches == imported.launches
+    assert found.launches == study.launches == imported.launches
     assert {launch.purpose for launch in found.launches} == {"imported"}
     assert (found.label, found.complete, found.machine) == ("lab table", True, {})
     assert found.spec["imported"]["file"] == "lab table.csv"

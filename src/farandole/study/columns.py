@@ -39,6 +39,8 @@ _UNIT_WORDS = {
     "mins": "min", "minute": "min", "minutes": "min", "hr": "h", "hrs": "h", "hour": "h",
     "hours": "h", "usec": "us", "microseconds": "us",
 }  # fmt: skip
+# job_id and epoch_loss are no times; of whatever else follows such a word, a unit is expected.
+_NO_UNIT = re.compile(r"acc|loss|err|score|count|num|name|\bid\b|index|stable|auc|f1|lr|rate")
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|records?|rows?)"
 _RATE_UNIT = re.compile(rf"(?:{_SAMPLES}_?)?(?:per|/)?_?(s|sec|second|min|minute|h|hour)")
 _RATE_NAME = re.compile(rf"{_SAMPLES}_per_(s|sec|second|min|minute|h|hour)")
@@ -90,7 +92,7 @@ def normalized(given: str) -> str:
 
 def _time(index: int, given: str, name: str) -> Column | None:
     match = re.fullmatch(r"(epoch|job|step)(_times?|_duration)?(?:_(.+))?", name)
-    # epoch_acc or step_count is no time: only a unit, or the word itself, makes it one.
+    # The number of an epoch or of a step is no time.
     if match is None or match[0] in ("epoch", "step"):
         return None
     unit = match[3]
@@ -99,7 +101,7 @@ def _time(index: int, given: str, name: str) -> Column | None:
     else:
         unit = _UNIT_WORDS.get(unit, unit)
         if unit not in _UNITS:
-            if match[2] is None and not _looks_like_unit(unit):
+            if match[2] is None and _NO_UNIT.search(unit):
                 return None
             raise UsageError(
                 f"Column {given!r}: {match[3]!r} is no unit that is known here. Use "
@@ -126,8 +128,3 @@ def _rate(index: int, given: str, name: str) -> Column | None:
         return None
     seconds = _UNITS[_UNIT_WORDS.get(unit, unit)]
     return Column(index=index, given=given, name="throughput", role="rate", scale=1 / seconds)
-
-
-def _looks_like_unit(word: str) -> bool:
-    """Tell a unit that we do not know (ns, days) from another word (accuracy, loss)."""
-    return len(word) <= 2 or word in {"day", "days", "week", "weeks", "nsec", "ticks", "cycles"}

@@ -84,7 +84,7 @@ def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[S
         except OSError as error:
             raise cannot_write(place, error) from error
         write_launch(place, launch, durable=False)
-    return mark_complete(study), imported
+    return replace(mark_complete(study), launches=imported.launches), imported
 
 
 def read_table(content: bytes, *, name: str) -> Imported:
