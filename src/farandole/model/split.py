@@ -113,7 +113,9 @@ def _split(pace: Pace) -> _LaunchSplit | None:
     duration, data, exposed = column("duration_s"), column("data_s"), column("exposed_s")
     optimizer, communication = column("optimizer_s"), column("communication_s")
     waiting = waiting_for_slowest(pace.launch, index)
-    compute = duration - sum(np.nan_to_num(part) for part in (data, exposed, optimizer))
+    compute = duration.copy()
+    for part in (data, exposed, optimizer):
+        compute -= np.where(np.isfinite(part), part, 0.0)
     last: dict[int, int] = {}
     if waiting is not None:
         ready = column("ready_s")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import Literal
 
 CONFIDENCE = 0.95
@@ -76,7 +76,7 @@ def mean(values: Sequence[float]) -> Estimate:
     """Return the mean with its t interval, for figures such as accuracies."""
     if len(values) < 2:
         return Estimate(value=values[0], low=None, high=None)
-    half_width = t_quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
+    half_width = t_quantile(len(values) - 1) * math.sqrt(_variance(values) / len(values))
     centre = fmean(values)
     return Estimate(value=centre, low=centre - half_width, high=centre + half_width)
 
@@ -93,8 +93,8 @@ def welch(
     difference = fmean(first) - fmean(second)
     if len(first) < 2 or len(second) < 2:
         return Estimate(value=difference, low=None, high=None)
-    first_part = variance(first) / len(first)
-    second_part = variance(second) / len(second)
+    first_part = _variance(first) / len(first)
+    second_part = _variance(second) / len(second)
     total = first_part + second_part
     if total == 0.0:
         return Estimate(value=difference, low=difference, high=difference)
@@ -172,6 +172,12 @@ def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> flo
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Return the sample variance; the statistics module's takes fifty times as long."""
+    centre = fmean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
 def _exponential(logs: Estimate) -> Estimate:
