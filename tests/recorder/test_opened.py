@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from farandole.recorder.opened import is_checkpoint
+from farandole.study.rank_file import read_rank
 from tests.conftest import clean_environ
 
 
@@ -137,3 +138,32 @@ def test_forked_helpers_do_not_write_into_the_workers_file(tmp_path: Path) -> No
     (tmp_path / "a.pt").write_text("x")
     script = "pid = os.fork(); open('a.pt').close() if not pid else os.waitpid(pid, 0); os._exit(0)"
     assert told(tmp_path, script) == []
+
+
+_FOLLOW = """
+from farandole.recorder.opened import follow
+from farandole.recorder.recorder import current, when_opened
+follow(when_opened)
+open("before.pt", "w").close()
+assert current() is not None
+open("after.pt", "w").close()
+open("old.pt").close()
+"""
+
+
+def test_the_recorder_hears_of_all_that_came_since_the_study_began(tmp_path: Path) -> None:
+    (tmp_path / "old.pt").write_text("x")
+    os.utime(tmp_path / "old.pt", (1000, 1000))
+    (tmp_path / "record").mkdir()
+    environ = clean_environ(
+        FARANDOLE_RECORD_DIR=str(tmp_path / "record"), FARANDOLE_STUDY_BEGAN="2000.0"
+    )
+    subprocess.run(
+        [sys.executable, "-c", _FOLLOW], cwd=tmp_path, env=environ, check=True, timeout=60
+    )
+    rank = read_rank(tmp_path / "record" / "rank-0.jsonl")
+    assert rank is not None
+    assert [(Path(entry.path).name, entry.write) for entry in rank.opened] == [
+        ("before.pt", True),
+        ("after.pt", True),
+    ]
