@@ -1,6 +1,6 @@
 """Why a speedup may not be printed: the workers did not train together.
 
-SCALING's checks 1 (gradients never averaged), 2 (different initial weights), 6 (data not sharded).
+Gradients never averaged, weights that differ, data that were not sharded.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from farandole.model.info import Bound, Communication, StepSplit, Verdict
 from farandole.study.records import Cell
 
-# SCALING's check 32.
+# Shares of a step above which a part is worth mending.
 COMMUNICATION_SHARE = 0.20
 INPUT_SHARE = 0.10
 STRAGGLER_SHARE = 0.10
