@@ -49,6 +49,12 @@ def is_checkpoint(path: str) -> bool:
     return not _DATA.intersection(name.split("/")[-3:-1])
 
 
+def _may_be(path: str) -> bool:
+    """Sort out most files in a fraction of what `is_checkpoint` takes."""
+    end = path[-12:].lower()  # the longest suffix is .safetensors
+    return end.endswith(SUFFIXES) or "checkpoint" in path.lower() or "ckpt" in path.lower()
+
+
 def follow(when_opened: Callable[[Callable[[Any], None]], None]) -> None:
     """Watch this process from now on, and tell its recorder as soon as there is one.
 
@@ -71,7 +77,9 @@ def install(*, since_unix_s: float = 0.0) -> Watch:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
-            watch.opened(arguments)
+            path = arguments[0]
+            if not isinstance(path, str) or _may_be(path):
+                watch.opened(arguments)
         elif event == "os.rename":
             watch.renamed(arguments)
 
