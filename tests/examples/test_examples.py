@@ -29,6 +29,16 @@ def test_train_digits(num_workers: int) -> None:
     assert f"over {num_workers} workers" in done.stdout
 
 
+@pytest.mark.ranks
+def test_train_ddp() -> None:
+    done = run_cli("run", "-np", "2", ROOT / "examples" / "train_ddp.py", "64", timeout_s=100)
+    assert done.returncode == 0, done.stderr
+    found = losses(done.stdout)
+    assert len(found) == 5, "only rank 0 prints, once per epoch"
+    assert found[-1] < found[0]
+    assert "over 2 workers" in done.stdout
+
+
 def test_every_example_has_a_test() -> None:
     tested = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if path.name not in tested] == []

@@ -111,15 +111,26 @@ def test_a_timeout_says_nothing_about_shorter_launches() -> None:
     assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
 
 
-def test_what_others_disturbed_gets_one_second_try() -> None:
+def test_what_others_disturbed_is_tried_again() -> None:
     spec = replace(SPEC, epoch_launches=False)
     plan = planned(spec)
     done = [made(one, busy=one.cell.workers == 2) for one in plan]
     again = pending(spec, plan, done)
     assert words(again) == ["s2.2", "s2.3"]
-    done += [made(one, busy=True) for one in again]
+    # One of the tries counts, the other does not: a session makes no more tries than repeats.
+    done += [made(again[0]), made(again[1], busy=True)]
     assert pending(spec, plan, done) == []
+    assert words(pending(spec, plan, done, earlier=len(done))) == ["s2.4"]
+    done.append(made(Planned(cell=again[0].cell, purpose="speed", repeat=4)))
+    assert pending(spec, plan, done, earlier=len(done)) == []
     assert pending(replace(spec, retry_busy=False), plan, done[:4]) == []
+
+
+def test_a_try_comes_after_what_is_planned() -> None:
+    spec = replace(SPEC, epoch_launches=False)
+    plan = planned(spec)
+    done = [made(plan[0], busy=True)]
+    assert words(pending(spec, plan, done)) == ["s2.0", "s1.1", "s2.1", "s1.2"]
 
 
 def test_estimates_come_from_launches_like_these() -> None:

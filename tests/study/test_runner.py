@@ -37,6 +37,8 @@ def run(script: str, *arguments: str, workers: Any = (1, 2), **flags: Any) -> St
         "repeats": 1,
         "no_epoch": True,
         "no_today": True,
+        "no_calibration": True,
+        "report": False,
         # Other tests run beside these.
         "keep_busy": True,
         **flags,
@@ -299,6 +301,8 @@ def test_torchrun_keeps_its_workers(tmp_path: Path) -> None:
         steps=12,
         no_epoch=True,
         keep_busy=True,
+        no_calibration=True,
+        report=False,
     )
     (launch,) = study.launches
     assert launch.outcome == "stopped", launch.reason
@@ -338,6 +342,7 @@ def test_a_study_of_a_function(tmp_path: Path) -> None:
         no_epoch=True,
         no_today=True,
         keep_busy=True,
+        report=False,
     )
     assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
     with pytest.raises(UsageError, match="needs 'depth'"):

@@ -99,6 +99,7 @@ def add_parser(subparsers: Any) -> None:
     _flag(how, "--no-epoch", action="store_true", help="no launch of one whole epoch per count")
     _flag(how, "--no-today", action="store_true", help="no cell of one process with all cores")
     _flag(how, "--no-batch-check", action="store_true", help="do not compare batches seen")
+    _flag(how, "--no-calibration", action="store_true", help="do not measure the workers' link")
     _flag(how, "--keep-busy", action="store_true", help="no second try when others disturbed one")
     where = parser.add_argument_group("where, and the rest")
     _flag(where, "--out", metavar="DIR", help="the study's folder; more values there extend it")
@@ -186,6 +187,7 @@ def _asked(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
             no_today=args.no_today,
             no_batch_check=args.no_batch_check,
             keep_busy=args.keep_busy,
+            no_calibration=args.no_calibration,
             horovod_alias=args.horovod_alias,
         ),
         room=read_room(os.environ),
@@ -251,11 +253,16 @@ def _plan_lines(path: Path, spec: Spec) -> list[str]:
 
 def _report(path: Path, *, as_json: bool) -> None:
     """Write the report of what there is, and end with its answer."""
+    from farandole.model.analyse import analyse
+    from farandole.report import terminal_lines, to_json, write
     from farandole.study.read import read_study
 
-    study = read_study(path)
+    found = analyse(read_study(path))
+    page = write(found, path)
     if as_json:
-        print(json.dumps({"schema": 1, "path": study.path, "launches": len(study.launches)}))
+        print(json.dumps(to_json(found), indent=1, allow_nan=False))
+    else:
+        print("\n".join(["", *terminal_lines(found, _shown(page))]), flush=True)
 
 
 def _import(args: argparse.Namespace) -> int:

@@ -42,6 +42,7 @@ def study(
     memory: str | int | None = None,
     env: Mapping[str, str] | None = None,
     label: str | None = None,
+    report: bool = True,
     listener: Listener | None = None,
     **flags: Any,
 ) -> Study:
@@ -67,6 +68,7 @@ def study(
         memory: Limit of memory per worker, such as "2G".
         env: Variables to set for the workers.
         label: What the study is called.
+        report: Whether to write report.html and its like into the folder at the end.
         listener: Who is told of progress.
         **flags: Further flags of `farandole study`, with underscores.
 
@@ -128,7 +130,18 @@ def study(
         told.say(line)
     setting = Setting(spec=spec, environ=os.environ, listener=told, function=function)
     Run(path, setting, label=label or "", begin_s=time.monotonic()).go()
-    return read_study(path)
+    found = read_study(path)
+    if report:
+        write_report(found)
+    return found
+
+
+def write_report(found: Study) -> Path:
+    """Write a study's report into its folder, and return the page's path."""
+    from farandole.model.analyse import analyse
+    from farandole.report import write
+
+    return write(analyse(found), found.path)
 
 
 def make_function(fn: Callable[..., Any], names: tuple[str, ...]) -> Any:

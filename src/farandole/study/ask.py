@@ -56,6 +56,7 @@ class Asked:
     no_today: bool = False
     no_batch_check: bool = False
     keep_busy: bool = False
+    no_calibration: bool = False
     horovod_alias: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -140,6 +141,7 @@ def make_spec(
         metrics=tuple(asked.metrics),
         batch_check=not asked.no_batch_check,
         retry_busy=not asked.keep_busy,
+        calibrates=not asked.no_calibration,
         horovod_alias=_choice(asked.horovod_alias, "--horovod-alias", ("on", "off"), "on") == "on",
         environ=tuple(asked.environ.items()),
     )

@@ -62,20 +62,50 @@ def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
     return planned
 
 
-def pending(spec: Spec, planned: Sequence[Planned], done: Sequence[Launch]) -> list[Planned]:
-    """Return what is still to be made, with second tries of what others disturbed at the end."""
+def pending(
+    spec: Spec, planned: Sequence[Planned], done: Sequence[Launch], *, earlier: int = 0
+) -> list[Planned]:
+    """Return what is still to be made, with further tries of what others disturbed at the end.
+
+    Args:
+        spec: What was asked for.
+        planned: All launches of the plan.
+        done: The launches that were made, in their order.
+        earlier: How many of them an earlier session made.
+    """
     made = {_key(spec, launch) for launch in done}
     hopeless = _hopeless(spec, done)
     open_ones = [one for one in planned if _key(spec, one) not in made]
-    wanted = {_cell_key(spec, one.cell) for one in planned}
-    for launch in done if spec.retry_busy else ():
-        # One second try each: on a machine that is never quiet a study has to end, too.
-        again = launch.busy and launch.outcome in _GOOD and launch.repeat < spec.repeats
-        if launch.purpose == "speed" and again and _cell_key(spec, launch.cell) in wanted:
-            retry = Planned(cell=launch.cell, purpose="speed", repeat=launch.repeat + spec.repeats)
-            if _key(spec, retry) not in made:
-                open_ones.append(retry)
+    if spec.retry_busy:
+        cells = dict.fromkeys(one.cell for one in planned if one.purpose == "speed")
+        for cell in cells:
+            open_ones += _tries(spec, cell, open_ones, done, earlier)
     return [one for one in open_ones if (_cell_key(spec, one.cell), one.purpose) not in hopeless]
+
+
+def _tries(
+    spec: Spec, cell: Cell, open_ones: Sequence[Planned], done: Sequence[Launch], earlier: int
+) -> list[Planned]:
+    """Return further launches of a cell, as many as were disturbed.
+
+    No more in one session than there are repeats: on a machine that is never quiet a study has to
+    end, too, and --resume tries again.
+    """
+    key = _cell_key(spec, cell)
+    made = [x for x in done if x.purpose == "speed" and _cell_key(spec, x.cell) == key]
+    good = [launch for launch in made if launch.outcome in _GOOD]
+    clean = sum(not launch.busy for launch in good)
+    coming = sum(one.purpose == "speed" and one.cell == cell for one in open_ones)
+    tried = sum(
+        launch.purpose == "speed"
+        and launch.repeat >= spec.repeats
+        and _cell_key(spec, launch.cell) == key
+        for launch in done[earlier:]
+    )
+    disturbed = sum(launch.busy for launch in good)
+    missing = min(spec.repeats - clean - coming, disturbed, spec.repeats - tried)
+    first = max([spec.repeats - 1, *(launch.repeat for launch in made)]) + 1
+    return [Planned(cell=cell, purpose="speed", repeat=first + number) for number in range(missing)]
 
 
 def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:

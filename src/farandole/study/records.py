@@ -239,6 +239,12 @@ class Study:
         """Return the distinct cells, in the order of their first launches."""
         return tuple(dict.fromkeys(launch.cell for launch in self.launches))
 
+    def _repr_html_(self) -> str:
+        """Show the report in a notebook."""
+        from farandole.study.notebook import inline
+
+        return inline(self)
+
     def to_pandas(self) -> Frames:
         """Return cells, launches, steps and metrics as DataFrames; needs pandas."""
         from farandole.study.frames import to_pandas

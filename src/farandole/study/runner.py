@@ -18,18 +18,27 @@ from farandole.study.files import Files
 from farandole.study.leftovers import end_leftovers
 from farandole.study.lock import locked
 from farandole.study.plan import Planned, estimate, fits, make_plan, pending, seconds_of
+from farandole.study.rank_file import read_rank
 from farandole.study.read import is_study, read_head, read_launch
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import StudyRefusedError, batch_mismatch, batch_seen, refuse
 from farandole.study.search import largest, next_trial
 from farandole.study.spec import Spec, merge, spec_from_json
-from farandole.study.write import create_study, mark_complete, new_launch_folder, write_head
+from farandole.study.write import (
+    create_study,
+    mark_complete,
+    new_launch_folder,
+    write_head,
+    write_link,
+)
 from farandole.study.write import write_launch as keep
 
 _TRIALS = "trials"
 _TRIALS_FILE = "trials.json"
 _TRIAL_STEPS = 3
 _TRIAL_LIMIT_S = 120.0
+# What a calibration takes for each number of workers, about.
+_CALIBRATION_S = 8.0
 
 
 class Run:
@@ -40,6 +49,8 @@ class Run:
         self._spec = setting.spec
         self._begin_s = begin_s
         self._said: set[str] = set()
+        self._framework: str | None = None
+        """Of a launch in which several workers trained."""
 
     def go(self) -> bool:
         """Make all launches that are missing; return whether none is missing any more."""
@@ -54,6 +65,7 @@ class Run:
                 raise UsageError(nothing_to_do(self._spec))
             self._files = Files(self._path, Path(self._spec.folder))
             complete = self._launches(planned)
+            self._calibrate()
             mark_complete(study, complete)
             return complete
 
@@ -85,8 +97,8 @@ class Run:
     def _launches(self, planned: Sequence[Planned]) -> bool:
         listener, spec = self._setting.listener, self._spec
         done = finished(self._path)
-        number = 0
-        while open_ones := pending(spec, planned, done):
+        number, earlier = 0, len(done)
+        while open_ones := pending(spec, planned, done, earlier=earlier):
             left_s = self._left_s()
             if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
                 listener.say(
@@ -104,7 +116,7 @@ class Run:
                 listener.say("The time limit ended a launch, which --resume makes again.")
                 return False
             done.append(launch)
-            rest = estimate(spec, pending(spec, planned, done), done)
+            rest = estimate(spec, pending(spec, planned, done, earlier=earlier), done)
             listener.ended(launch, number=number, total=total, left_s=rest.seconds)
         return True
 
@@ -124,10 +136,32 @@ class Run:
         for note in {note for rank in launch.ranks for note in rank.notes} - self._said:
             self._said.add(note)
             self._setting.listener.say(note)
+        if launch.cell.workers > 1:
+            trained = [rank.framework for rank in launch.ranks if len(rank.steps)]
+            self._framework = next(iter(trained), self._framework)
         keep(place, launch)
         with contextlib.suppress(OSError):
             (place / folder.WORK).rmdir()  # only when the script wrote nothing
         return replace(launch, ranks=())
+
+    def _calibrate(self) -> None:
+        """Measure what connects the workers, once, if some trained together."""
+        spec, left_s = self._spec, self._left_s()
+        counts = [count for count in spec.workers if 1 < count <= spec.room.workers]
+        if not (spec.calibrates and counts) or (self._path / folder.LINK_FILE).exists():
+            return
+        framework = self._framework or trained_with(self._path)
+        if framework is None:
+            return
+        if left_s is not None and left_s < _CALIBRATION_S * len(counts):
+            return
+        from farandole.study.calibrate import calibrate
+
+        self._setting.listener.say("Measuring the link between the workers, for a few seconds.")
+        transport = spec.transports[0]
+        if transport == "auto" and not framework.startswith("farandole"):
+            transport = "gloo"  # what the script's own process group uses on a CPU
+        write_link(self._path, calibrate(counts, transport, min(spec.threads)))
 
     def _find_max(self) -> int | None:
         """Find the largest batch that fits, by short launches that are kept beside the study."""
@@ -186,6 +220,16 @@ class Run:
 def finished(path: Path) -> list[Launch]:
     """Return the launches in a folder that were recorded to their end, without ranks."""
     return [read_launch(place, ranks=False) for place in folder.finished_folders(path)]
+
+
+def trained_with(path: Path) -> str | None:
+    """Return what was hooked in a launch in which several workers trained; None without one."""
+    for place in folder.finished_folders(path):
+        files = folder.rank_files(place)
+        rank = read_rank(files[0]) if len(files) > 1 else None
+        if rank is not None and len(rank.steps):
+            return rank.framework
+    return None
 
 
 def extended(path: Path, spec: Spec) -> Spec:

@@ -82,6 +82,8 @@ class Spec:
     batch_check: bool = True
     retry_busy: bool = True
     """Whether launches that others disturbed are made once more."""
+    calibrates: bool = True
+    """Whether the link between the workers is measured at the end."""
     horovod_alias: bool = True
     environ: tuple[tuple[str, str], ...] = ()
     """Variables set for the workers (`env` of `farandole.study`)."""
@@ -185,8 +187,8 @@ def merge(old: Spec, new: Spec) -> Spec:
         transports=_union(old.transports, new.transports),
         params=tuple(params.items()),
         measure=old.measure if same else "both",
-        repeats=_most(old, new, "repeats", unless="accuracy"),
-        seeds=_most(old, new, "seeds", unless="speed"),
+        repeats=max(spec.repeats for spec in _measuring(old, new, unless="accuracy")),
+        seeds=max(spec.seeds for spec in _measuring(old, new, unless="speed")),
     )
 
 
@@ -198,10 +200,9 @@ def _threads(old: Spec, new: Spec, workers: tuple[int, ...]) -> tuple[int, ...]:
     return (shared_threads(new.room, workers),)
 
 
-def _most(old: Spec, new: Spec, name: str, *, unless: Measure) -> int:
-    """Return the larger number of launches, of those that measure what it is for."""
-    asking = [spec for spec in (old, new) if spec.measure != unless] or [new]
-    return max(getattr(spec, name) for spec in asking)
+def _measuring(old: Spec, new: Spec, *, unless: Measure) -> list[Spec]:
+    """Return those of two that measure something else, too; only they have a say in its launches."""
+    return [spec for spec in (old, new) if spec.measure != unless] or [new]
 
 
 def _union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
