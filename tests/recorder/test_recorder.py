@@ -137,7 +137,7 @@ def test_a_metric_from_a_device_is_asked_for_later(
 ) -> None:
     recorder = opened()
     answers: list[float | None] = [None, 2.5]
-    recorder.metric_later("loss", lambda: answers.pop(0))
+    recorder.metric("loss", lambda: answers.pop(0))
     clock.now_s += 2
     recorder.step()
     assert read(tmp_path).metrics("loss") == []
@@ -270,3 +270,18 @@ def test_a_forked_child_does_not_speak_for_its_parent(
     forget()
     assert len(read(tmp_path).of("end")) == 1
     assert len(read(tmp_path).steps()["end_s"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "noted"), [('{"precision": 0.03}', True), ('{"steps": 9}', False)]
+)
+def test_workers_on_several_hosts_agree_on_a_number_of_steps_only(
+    fresh: pytest.MonkeyPatch, tmp_path: Path, rule: str, noted: bool
+) -> None:
+    places = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**places, "FARANDOLE_STOP": rule}.items():
+        fresh.setenv(name, value)
+    assert current() is not None
+    forget()
+    assert any("several hosts" in note for note in read(tmp_path).notes) is noted
+    assert (tmp_path / "control").exists() is not noted

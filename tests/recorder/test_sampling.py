@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.recorder.sampling import arrays_of, count_samples, hash_samples
+from farandole.recorder.sampling import arrays_of, count_samples, full_batch, hash_samples
 
 
 def zeros(*shape: int) -> torch.Tensor:
@@ -32,6 +32,14 @@ def zeros(*shape: int) -> torch.Tensor:
 )
 def test_how_many_samples(batch: Any, batch_size: int | None, samples: int | None) -> None:
     assert count_samples(batch, arrays_of(batch), batch_size) == samples
+    # The short way gives the same or nothing.
+    assert full_batch(batch, batch_size) in (samples, None)
+
+
+def test_the_short_way() -> None:
+    assert full_batch([zeros(4, 2), zeros(4)], 4) == 4
+    assert full_batch([zeros(3, 2), zeros(3)], 4) is None
+    assert full_batch([], 4) is None
 
 
 def test_samples_are_told_apart_by_all_their_parts() -> None:

@@ -15,6 +15,7 @@ from farandole.recorder.sampling import (
     MOST_SAMPLES,
     arrays_of,
     count_samples,
+    full_batch,
     hash_samples,
 )
 
@@ -26,7 +27,10 @@ class _Pass:
 
     def __init__(self, begin_s: float, dataset: Any) -> None:
         self.begin_s = begin_s
-        self.trained = False
+        self.dataset = id(dataset)
+        self.steps = 0
+        self.ended = False
+        self.last_step_s = begin_s
         self.waits: list[tuple[float, float, int | None]] = []
         self.hashes: list[list[str]] = []
         try:
@@ -43,27 +47,36 @@ class Loaders:
         self._hashes: list[str] = []
         self._batches_to_hash = BATCHES
         self._first = True
+        self._training: _Pass | None = None
+        """The pass that training is in, until it ends."""
 
-    def fetched(self, iterator: Any, batch: Any, begin_s: float, end_s: float) -> None:
+    def fetched(
+        self, iterator: Any, batch: Any, begin_s: float, end_s: float, recorder: Recorder
+    ) -> None:
         """Take note of a batch."""
         one = iterator.__dict__.get(_PASS)
         if one is None:
             one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator._dataset)
+            self._abandon(one, recorder)
         if one not in self._pending:
             self._pending.append(one)
-        arrays = arrays_of(batch)
         batch_size = getattr(iterator._index_sampler, "batch_size", None)
-        samples = count_samples(batch, arrays, batch_size)
+        samples = None if self._batches_to_hash else full_batch(batch, batch_size)
+        if samples is None:
+            arrays = arrays_of(batch)
+            samples = count_samples(batch, arrays, batch_size)
+            if self._batches_to_hash and samples:
+                one.hashes.append(hash_samples(arrays, samples))
         one.waits.append((begin_s, end_s, samples))
-        if self._batches_to_hash and samples:
-            one.hashes.append(hash_samples(arrays, samples))
 
     def ended(self, iterator: Any, end_s: float, recorder: Recorder) -> None:
         """Take note of the end of a pass."""
         one = iterator.__dict__.pop(_PASS, None)
         if one is None:
             return
-        if one.trained:
+        one.ended = True
+        if one.steps:
+            self._training = None
             recorder.epoch(one.begin_s, end_s)
         elif one in self._pending:
             self._pending.remove(one)
@@ -80,8 +93,19 @@ class Loaders:
             if self._batches_to_hash:
                 self._keep_hashes(one, recorder)
             one.waits.clear()
-            one.trained = True
+            one.steps += 1
+            one.last_step_s = time.monotonic()
+            if not one.ended:  # some libraries fetch one batch ahead
+                self._training = one
         self._pending.clear()
+
+    def _abandon(self, new: _Pass, recorder: Recorder) -> None:
+        """Take note of a pass that was left before its end, if this one begins in its place."""
+        old = self._training
+        # Scripts that make an iterator for each batch do not make an epoch of it.
+        if old is not None and old.dataset == new.dataset and old.steps > 1:
+            self._training = None
+            recorder.epoch(old.begin_s, old.last_step_s)
 
     def _keep_hashes(self, one: _Pass, recorder: Recorder) -> None:
         for hashes in one.hashes[: self._batches_to_hash]:
@@ -117,7 +141,7 @@ def install(dataloader: Any, loaders: Loaders) -> None:
         except StopIteration:
             loaders.ended(self, clock(), recorder)
             raise
-        loaders.fetched(self, batch, begin_s, clock())
+        loaders.fetched(self, batch, begin_s, clock(), recorder)
         return batch
 
     base.__next__ = __next__

@@ -47,7 +47,7 @@ def _record_from_gpu(recorder: Recorder, name: str, value: Any, step: int | None
     if value.numel() != 1:
         _refuse(recorder, name, value)
         return
-    recorder.metric_later(name, number_later(value), step=step, epoch=_epoch)
+    recorder.metric(name, number_later(value), step=step, epoch=_epoch)
 
 
 def _number(recorder: Recorder, name: str, value: Any) -> float | None:

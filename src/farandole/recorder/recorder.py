@@ -71,7 +71,7 @@ class Recorder:
         self._lines: list[str] = []
         self._events: list[str] = []
         self._rows: list[list[Any]] = []
-        self._metrics: list[tuple[dict[str, Any], Later]] = []
+        self._metrics: list[tuple[str, float | Later, int, float | None, float]] = []
         self._sources: list[Source] = []
         self._endings: list[Source] = []
         self._known: dict[str, Any] = {}
@@ -168,18 +168,18 @@ class Recorder:
             self.event("epochs", f"epoch {self.epochs}", begin_s, end_s)
 
     def metric(
-        self, name: str, value: float, *, step: int | None = None, epoch: float | None = None
+        self,
+        name: str,
+        value: float | Later,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
     ) -> None:
-        """Keep a figure that the script reports."""
-        self._lines.append(self._metric_line(self._point(name, step, epoch), value))
-        self._flush_if_due()
-
-    def metric_later(
-        self, name: str, value: Later, *, step: int | None = None, epoch: float | None = None
-    ) -> None:
-        """Keep a figure that a device will know: it is asked for when a block is written."""
-        self._metrics.append((self._point(name, step, epoch), value))
-        self._flush_if_due()
+        """Keep a figure that the script reports; one that a device will know is asked for later."""
+        now_s = self._clock()
+        self._metrics.append((name, value, self.steps if step is None else step, epoch, now_s))
+        if now_s >= self._due_s:
+            self.flush()
 
     def setup(self, **fields: Any) -> None:
         """Tell what is the same in all steps; what is told later wins."""
@@ -282,30 +282,25 @@ class Recorder:
         ending.end()
         raise ending.StopLaunch
 
-    def _flush_if_due(self) -> None:
-        if self._clock() >= self._due_s:
-            self.flush()
-
-    def _point(self, name: str, step: int | None, epoch: float | None) -> dict[str, Any]:
-        return {
-            "name": name,
-            "step": self.steps if step is None else step,
-            "epoch": epoch,
-            "time_s": round(self._clock() - self.begin_s, 6),
-        }
-
-    @staticmethod
-    def _metric_line(point: dict[str, Any], value: float) -> str:
-        return line("metric", **point, value=float(value))
-
     def _settled_metrics(self, *, final: bool) -> list[str]:
         lines, waiting = [], []
-        for point, later in self._metrics:
-            value = later()
-            if value is not None:
-                lines.append(self._metric_line(point, value))
+        for metric in self._metrics:
+            name, value, step, epoch, now_s = metric
+            figure = value() if callable(value) else value
+            if figure is not None:
+                time_s = round(now_s - self.begin_s, 6)
+                lines.append(
+                    line(
+                        "metric",
+                        name=name,
+                        value=float(figure),
+                        step=step,
+                        epoch=epoch,
+                        time_s=time_s,
+                    )
+                )
             elif not final:
-                waiting.append((point, later))
+                waiting.append(metric)
         self._metrics = waiting
         return lines
 
@@ -372,14 +367,24 @@ def _make(settings: Settings) -> Recorder:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             rank, size = distributed.get_rank(), distributed.get_world_size()
     stopper = None
+    far = False
     if settings.stop is not None:
         from farandole.recorder.control import Control, Stopper
         from farandole.recorder.stop import StopRule
 
         rule = StopRule.from_json(settings.stop)
-        path = os.path.join(settings.folder, "control")  # noqa: PTH118
-        stopper = Stopper(rule, Control(path, rank=rank, size=size), rank=rank, size=size)
-    return Recorder(settings, rank=rank, size=size, host=world.hostname, stopper=stopper)
+        # Workers of other hosts do not see this one's memory, and would wait for who has left.
+        far = rule.steps is None and not world.one_host
+        if not far:
+            path = os.path.join(settings.folder, "control")  # noqa: PTH118
+            stopper = Stopper(rule, Control(path, rank=rank, size=size), rank=rank, size=size)
+    recorder = Recorder(settings, rank=rank, size=size, host=world.hostname, stopper=stopper)
+    if far:
+        recorder.note(
+            "The launch was not ended early: its workers are on several hosts, which agree on a "
+            "number of steps only (--steps)."
+        )
+    return recorder
 
 
 def _say(text: str) -> None:
