@@ -39,8 +39,8 @@ def calibrate(
 
     Args:
         workers: Counts to all-reduce with; 1 has nobody to talk to and is left out.
-        transport: As `farandole run` has it. "auto" and "shm" measure Farandole's own all-reduce;
-            "gloo" and "nccl" torch.distributed's, which DDP uses.
+        transport: As `farandole run` has it. "auto" and "shm" measure Farandole's own gradient
+            buckets, "gloo" and "nccl" torch.distributed's all-reduce, which DDP uses.
         threads: Threads per worker.
         budget_s: Seconds to measure for in each launch, beside its start.
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,20 +20,19 @@ _STREAM_BYTES = 16 << 20
 _LEAST_REPEATS, _MOST_REPEATS = 3, 50
 
 
+Action = Callable[[], object]
+
+
 class Channel(Protocol):
     """What is measured: a way between this worker and the others."""
 
     rank: int
-    size: int
 
-    def buffer(self, nbytes: int) -> Any:
-        """Return zeros of so many bytes."""
+    def allreduce(self, nbytes: int) -> Action:
+        """Prepare an all-reduce of so many bytes; every call of the result makes one."""
 
-    def allreduce(self, buffer: Any) -> None:
-        """Add the buffer up over all workers, in place."""
-
-    def pass_on(self, buffer: Any, source: int, target: int) -> None:
-        """Send the buffer from one worker to another."""
+    def there_and_back(self, nbytes: int) -> Action:
+        """Prepare sending so many bytes from worker 0 to 1, and then from 1 to 0."""
 
     def largest(self, value: float) -> float:
         """Return the largest of all workers' values."""
@@ -42,7 +42,7 @@ class Channel(Protocol):
 
 
 class FarandoleChannel:
-    """Farandole's own operations: shared memory on one host. Needs no torch."""
+    """Farandole's own: gradient buckets, in shared memory on one host. Needs no torch."""
 
     def __init__(self) -> None:
         from farandole.engine import context
@@ -50,35 +50,44 @@ class FarandoleChannel:
         context.init()
         self._context = context
         self._engine = context.current().engine
-        self.rank, self.size = self._engine.rank, self._engine.size
+        self.rank = self._engine.rank
 
-    def buffer(self, nbytes: int) -> Any:
-        """Return zeros of so many bytes."""
+    def allreduce(self, nbytes: int) -> Action:
+        """Prepare an all-reduce of a gradient bucket."""
         import numpy as np
 
-        return np.zeros(nbytes // 4, np.float32)
+        from farandole.engine.buckets import FULL, open_buckets
+        from farandole.transport.reduction import SUM
 
-    def allreduce(self, buffer: Any) -> None:
-        """Add the buffer up over all workers, in place."""
-        from farandole.engine.operations import Allreduce
-        from farandole.engine.signature import Signature
-        from farandole.transport.protocol import Buffer
-        from farandole.transport.reduction import Reduction
+        engine, note, steps = self._engine, np.zeros(1, np.uint8), count(1)
+        buckets = open_buckets(engine, f"calibrate.{nbytes}", [(nbytes // 4, "float32")], len(note))
+        buckets.arrays[0][...] = 0
+        return lambda: engine.wait(buckets.submit(0, next(steps), SUM, FULL, note))
 
-        how, data = Reduction(), Buffer(buffer, "float32")
-        signature = Signature.reducing("allreduce", "float32", buffer.shape, how)
-        self._engine.run(f"calibrate.sum.{len(buffer)}", Allreduce(signature, data, data, how))
+    def there_and_back(self, nbytes: int) -> Action:
+        """Prepare taking bytes out of the other's memory, once a word says that they are there."""
+        import numpy as np
 
-    def pass_on(self, buffer: Any, source: int, target: int) -> None:
-        """Send the buffer from one worker to another; all others get it too."""
-        from farandole.engine.operations import Broadcast
-        from farandole.engine.signature import Signature
-        from farandole.transport.protocol import Buffer
+        word = np.zeros(1, np.float32)
+        if self._engine.transport.name != "shm":
+            data = np.zeros(max(1, nbytes // 4), np.float32)
+            return partial(self._twice, lambda root: self._broadcast(data, root))
+        if nbytes <= word.nbytes:
+            return partial(self._twice, lambda root: self._broadcast(word, root))
+        from farandole.transport.shm.fabric import Fabric
 
-        data = Buffer(buffer, "float32")
-        signature = Signature("broadcast", "float32", buffer.shape, root=source)
-        name = f"calibrate.pass.{len(buffer)}.{source}"
-        self._engine.run(name, Broadcast(signature, data, data))
+        size, region = self._engine.size, "calibration"
+        fabric = Fabric.open(self.rank, size, self._engine.exchange, {region: nbytes})
+        theirs = [fabric.array(r, region, 0, nbytes, np.dtype(np.uint8)) for r in range(size)]
+        theirs[self.rank][...] = 1
+        mine = np.zeros(nbytes, np.uint8)
+
+        def send(root: int) -> None:
+            self._broadcast(word, root)
+            if self.rank == 1 - root:
+                np.copyto(mine, theirs[root])
+
+        return partial(self._twice, send)
 
     def largest(self, value: float) -> float:
         """Return the largest of all workers' values."""
@@ -88,6 +97,21 @@ class FarandoleChannel:
     def close(self) -> None:
         """Leave."""
         self._context.shutdown()
+
+    @staticmethod
+    def _twice(send: Callable[[int], None]) -> None:
+        send(0)
+        send(1)
+
+    def _broadcast(self, data: Any, root: int) -> None:
+        from farandole.engine.operations import Broadcast
+        from farandole.engine.signature import Signature
+        from farandole.transport.protocol import Buffer
+
+        buffer = Buffer(data, "float32")
+        signature = Signature("broadcast", "float32", data.shape, root=root)
+        name = f"calibrate.{len(data)}.from.{root}"
+        self._engine.run(name, Broadcast(signature, buffer, buffer))
 
 
 class TorchChannel:
@@ -103,24 +127,31 @@ class TorchChannel:
             self._device = "cuda"
         dist.init_process_group(backend)
         self._torch, self._dist = torch, dist
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank = dist.get_rank()
 
-    def buffer(self, nbytes: int) -> Any:
-        """Return zeros of so many bytes."""
-        return self._torch.zeros(nbytes // 4, device=self._device)
+    def allreduce(self, nbytes: int) -> Action:
+        """Prepare an all-reduce."""
+        tensor = self._zeros(nbytes)
 
-    def allreduce(self, buffer: Any) -> None:
-        """Add the buffer up over all workers, in place."""
-        self._dist.all_reduce(buffer)
-        self._settle()
+        def action() -> None:
+            self._dist.all_reduce(tensor)
+            self._settle()
 
-    def pass_on(self, buffer: Any, source: int, target: int) -> None:
-        """Send the buffer from one worker to another."""
-        if self.rank == source:
-            self._dist.send(buffer, target)
-        elif self.rank == target:
-            self._dist.recv(buffer, source)
-        self._settle()
+        return action
+
+    def there_and_back(self, nbytes: int) -> Action:
+        """Prepare two sends."""
+        tensor = self._zeros(nbytes)
+
+        def action() -> None:
+            for source, target in ((0, 1), (1, 0)):
+                if self.rank == source:
+                    self._dist.send(tensor, target)
+                elif self.rank == target:
+                    self._dist.recv(tensor, source)
+            self._settle()
+
+        return action
 
     def largest(self, value: float) -> float:
         """Return the largest of all workers' values."""
@@ -132,6 +163,9 @@ class TorchChannel:
         """Leave."""
         self._dist.destroy_process_group()
 
+    def _zeros(self, nbytes: int) -> Any:
+        return self._torch.zeros(max(1, nbytes // 4), device=self._device)
+
     def _settle(self) -> None:
         if self._device == "cuda":
             self._torch.cuda.synchronize()
@@ -140,27 +174,17 @@ class TorchChannel:
 def measure(channel: Channel, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
     """Measure latency, stream and all-reduces; every worker calls it alike."""
     share_s = budget_s / (len(sizes) + 2)
-
-    def there_and_back(buffer: Any) -> None:
-        channel.pass_on(buffer, 0, 1)
-        channel.pass_on(buffer, 1, 0)
-
-    word, stream = channel.buffer(4), channel.buffer(_STREAM_BYTES)
-    latency_s = _median_s(channel, partial(there_and_back, word), share_s) / 2
-    stream_s = _median_s(channel, partial(there_and_back, stream), share_s) / 2
-    sweep = []
-    for nbytes in sizes:
-        buffer = channel.buffer(nbytes)
-        sweep.append((nbytes, _median_s(channel, partial(channel.allreduce, buffer), share_s)))
     return {
-        "latency_s": latency_s,
+        "latency_s": _median_s(channel, channel.there_and_back(4), share_s) / 2,
         "stream_bytes": _STREAM_BYTES,
-        "stream_s": stream_s,
-        "allreduce": sweep,
+        "stream_s": _median_s(channel, channel.there_and_back(_STREAM_BYTES), share_s) / 2,
+        "allreduce": [
+            (nbytes, _median_s(channel, channel.allreduce(nbytes), share_s)) for nbytes in sizes
+        ],
     }
 
 
-def _median_s(channel: Channel, action: Callable[[], None], share_s: float) -> float:
+def _median_s(channel: Channel, action: Action, share_s: float) -> float:
     """Return the median time of an action, repeated for about so long by all workers alike."""
     action()
     begin_s = time.perf_counter()
