@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from farandole.cli.main import main
-from tests.conftest import run_cli
+from tests.conftest import clean_environ, cli_argv, run_cli
 
 SHOW = "import os, sys; print(os.environ['WORLD_SIZE'], *sys.argv[1:])"
 
@@ -130,3 +133,81 @@ def test_windows_points_to_wsl2(
     monkeypatch.setattr(sys, "platform", "win32")
     assert main(["run", "-np", "2", "train.py"]) == 2
     assert "WSL2" in capsys.readouterr().err
+
+
+TRAIN = """
+import os, sys, time
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+if sys.argv[1] == "wait":
+    print("trained", flush=True)
+    time.sleep(60)
+raise SystemExit(int(sys.argv[1]))
+"""
+
+
+def tracks(file: Path) -> dict[int, set[str]]:
+    """The tracks with something in them, by rank."""
+    found: dict[int, set[str]] = {}
+    for event in json.loads(file.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            found.setdefault(event["pid"] - 1, set()).add(event["cat"])
+    return found
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_timeline_is_written_however_a_run_ends(code: int, tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "run.json"
+    script.write_text(TRAIN)
+    done = run_cli("run", "-np", "2", "--timeline", file, script, str(code))
+    assert done.returncode == code, done.stderr
+    assert f"timeline of 2 workers in {file}" in done.stderr
+    assert all({"step", "compute", "optimizer"} <= found for found in tracks(file).values())
+    assert set(tracks(file)) == {0, 1}
+
+
+@pytest.mark.ranks
+def test_a_timeline_is_written_after_ctrl_c(tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "run.json"
+    script.write_text(TRAIN)
+    with subprocess.Popen(
+        [*cli_argv(), "run", "-np", "1", "--timeline", str(file), str(script), "wait"],
+        env=clean_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "trained" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "timeline of 1 workers" in errors
+    assert "optimizer" in tracks(file)[0]
+
+
+@pytest.mark.ranks
+def test_records_are_kept_and_never_mixed(tmp_path: Path) -> None:
+    script, folder = tmp_path / "train.py", tmp_path / "new" / "record"
+    script.write_text(TRAIN)
+    done = run_cli("run", "-np", "2", "--record", folder, script, "0")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in folder.iterdir()} == {"rank-0.jsonl", "rank-1.jsonl"}
+    again = run_cli("run", "-np", "2", "--record", folder, script, "0")
+    assert again.returncode == 2
+    assert "the record of an earlier run is there" in again.stderr
+
+
+def test_a_timeline_needs_a_place(tmp_path: Path) -> None:
+    for place, says in (
+        (tmp_path, "that is a folder"),
+        (tmp_path / "a" / "b", "there is no folder"),
+    ):
+        done = run_cli("run", "-np", "1", "--timeline", place, "true")
+        assert done.returncode == 2
+        assert says in done.stderr
