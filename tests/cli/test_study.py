@@ -14,7 +14,7 @@ from farandole.study.records import Study
 from tests.conftest import run_cli
 from tests.study import scripts
 
-QUICK = ["--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
+QUICK = ["--repeats", "1", "--no-epoch", "--no-today", "--keep-busy", "--no-report"]
 
 
 @pytest.fixture
@@ -34,6 +34,18 @@ def test_a_study_from_the_shell(script: str, tmp_path: Path) -> None:
     study = Study.load(tmp_path / "study-my train-1")
     assert [launch.figures["throughput"] for launch in study.launches] == [100.0, 200.0]
     assert study.command == (script, "--bs={batch}")
+
+
+@pytest.mark.ranks
+def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> None:
+    flags = ["-np", "1,2", *QUICK[:-1], "--throughput", scripts.THROUGHPUT, "--out", "my study"]
+    done = run_cli("study", *flags, "--", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("report: my study/report.html\n")
+    assert (tmp_path / "my study" / "report.html").is_file()
+    done = run_cli("study", "--resume", "my study", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["answer"])[:3] == ["workers", "speedup", "interval"]
 
 
 @pytest.mark.ranks
@@ -92,7 +104,12 @@ def test_a_table_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[s
     table = tmp_path / "figures.csv"
     table.write_text("workers,batch,epoch_s\n1,32,62.7\n2,32,44.2\n")
     out = tmp_path / "out"
-    assert main(["study", "import", str(table), "--out", str(out), "--label", "cluster"]) == 0
+    assert (
+        main(
+            ["study", "--no-report", "import", str(table), "--out", str(out), "--label", "cluster"]
+        )
+        == 0
+    )
     study = Study.load(out)
     assert study.label == "cluster"
     assert [launch.cell.workers for launch in study.launches] == [1, 2]

@@ -208,7 +208,7 @@ if int(os.environ["WORLD_SIZE"]) == 2 and not Path(sys.argv[1], "go").exists():
 def begin(script: str, tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """Start a study by the command line, and wait until its second launch is under way."""
     flags = ["-np", "1,2", "--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
-    flags += ["--throughput", scripts.THROUGHPUT, "--out", "out"]
+    flags += ["--throughput", scripts.THROUGHPUT, "--out", "out", "--no-report"]
     study = subprocess.Popen(
         [*cli_argv(), "study", *flags, "--", sys.executable, script, str(tmp_path)],
         env=clean_environ(),
@@ -249,7 +249,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, signum: int) -> None:
     assert not before.complete
     (tmp_path / "go").touch()
     # From elsewhere: the folder knows where its command runs.
-    done = run_cli("study", "--resume", tmp_path / "out", cwd=Path("/"))
+    done = run_cli("study", "--no-report", "--resume", tmp_path / "out", cwd=Path("/"))
     assert done.returncode == 0, done.stderr
     after = Study.load(tmp_path / "out")
     assert outcomes(after) == [(1, "ok"), (2, "ok")]

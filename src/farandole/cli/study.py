@@ -108,6 +108,7 @@ def add_parser(subparsers: Any) -> None:
     _flag(where, "--cwd", metavar="here|cell", help="run in this folder, or in each launch's own")
     _flag(where, "--prepare", metavar="CMD", help="run this before each launch")
     _flag(where, "--horovod-alias", metavar="on|off", help="off: use an installed Horovod")
+    _flag(where, "--no-report", action="store_true", help="leave it to `farandole report DIR`")
     _flag(where, "--dry-run", action="store_true", help="print the plan with times, and end")
     _flag(where, "--json", action="store_true", help="print the answer as JSON, schema 1")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -147,7 +148,8 @@ def main(args: argparse.Namespace) -> int:
             f"farandole study --resume {shlex.quote(_shown(path))}"
         )
         return 128 + stop.signum if isinstance(stop, Interrupted) else 130
-    _report(path, as_json=args.json)
+    if not args.no_report:
+        _report(path, as_json=args.json)
     good = [launch for launch in finished(path) if launch.outcome in ("ok", "stopped")]
     return 0 if good else 1
 
@@ -289,7 +291,8 @@ def _import(args: argparse.Namespace) -> int:
     for note in imported.notes:
         _say(note)
     _say(f"{len(study.launches)} rows became a study in {_shown(path)}")
-    _report(path, as_json=given.json)
+    if not args.no_report:
+        _report(path, as_json=given.json)
     return 0
 
 

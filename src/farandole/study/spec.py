@@ -201,7 +201,7 @@ def _threads(old: Spec, new: Spec, workers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _measuring(old: Spec, new: Spec, *, unless: Measure) -> list[Spec]:
-    """Return those of two that measure something else, too; only they have a say in its launches."""
+    """Return those that do not measure this alone: only they have a say in other launches."""
     return [spec for spec in (old, new) if spec.measure != unless] or [new]
 
 
