@@ -83,6 +83,18 @@ def test_a_run_that_diverged_is_counted_and_not_averaged() -> None:
     assert (two.final, two.diverged, two.verdict) == (None, 3, "worse")
 
 
+def test_seeds_without_effect_are_one_run() -> None:
+    launches = [trained_launch(ONE, seed, [0.5, 0.9]) for seed in range(3)]
+    launches += [trained_launch(TWO, seed, [0.5, 0.8]) for seed in range(3)]
+    one, two = rows_of(launches)
+    assert one.final is not None
+    assert (one.final.value, one.final.low, one.seeds, one.seeds_alike) == (0.9, None, 3, True)
+    assert two.verdict == "inconclusive"
+    # Ends that agree by chance are not the same run.
+    varied = [trained_launch(ONE, seed, [0.5 + 0.01 * seed, 0.9]) for seed in range(3)]
+    assert not rows_of(varied)[0].seeds_alike
+
+
 def test_metrics_on_some_cells_only() -> None:
     (row,) = rows_of([*runs(TWO, [0.9, 0.9, 0.9]), timed_launch(ONE, 0.1)])
     assert row.cell == TWO

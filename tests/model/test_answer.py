@@ -86,6 +86,16 @@ def test_accuracy_that_was_not_measured_is_said() -> None:
     assert found.next == "Measure accuracy, too: --measure both."
 
 
+def test_how_long_accuracy_would_take_is_said_where_the_scripts_length_is_known() -> None:
+    launches = [
+        timed_launch(cell, 0.1, outcome="ok", wall_s=140.0, purpose="epoch") for cell in (ONE, TWO)
+    ]
+    # 2 cells x 3 seeds x 140 s.
+    assert "(--measure both, about 14 min)" in answer_of(launches).headline
+    five = answer_of(launches, spec={"seeds": 5}).headline
+    assert "(--measure both, about 23 min)" in five
+
+
 def test_accuracy_that_got_worse_is_said() -> None:
     launches = good(accuracy=False)
     for cell, final in ((ONE, 0.98), (TWO, 0.90)):
@@ -168,7 +178,11 @@ def test_one_cell_has_no_speedup() -> None:
     [
         ([], "no launches yet"),
         ([make_launch(ONE, outcome="failed", reason="no such file")], "failed: no such file"),
-        ([timed_launch(ONE, 0.1, busy=True)], "busy with other programs"),
+        ([timed_launch(ONE, 0.1, busy=True)], "busy with other programs."),
+        (
+            [timed_launch(ONE, 0.1, busy=True, foreign_share=0.85)],
+            "busy with other programs (they took up to 85% of the cores).",
+        ),
         ([trained_launch(ONE, 0, [0.5, 0.6])], "Accuracy was measured"),
         ([timed_launch(Cell(workers=64, batch=8), 0.1)], "more ranks than cores"),
         ([table_launch(ONE, {"accuracy": 0.9})], "no times and no throughput"),

@@ -141,8 +141,17 @@ def baseline(
 
 
 def finals(seeds: Sequence[Series]) -> list[float]:
-    """Return the finite values at the end, one per seed."""
-    return [series.final for series in seeds if math.isfinite(series.final)]
+    """Return the finite values at the end, one per seed.
+
+    Seeds without any effect are one run, however often it was made.
+    """
+    values = [series.final for series in seeds if math.isfinite(series.final)]
+    return values[:1] if seeds_alike(seeds) else values
+
+
+def seeds_alike(seeds: Sequence[Series]) -> bool:
+    """Tell whether all seeds gave the very same values: the script does not use them."""
+    return len(seeds) > 1 and len({series.values for series in seeds}) == 1
 
 
 def compare_finals(
@@ -175,7 +184,7 @@ def _row(
     goal: float | None,
 ) -> MetricRow:
     values = finals(seeds)
-    diverged = len(seeds) - len(values)
+    diverged = sum(not math.isfinite(series.final) for series in seeds)
     higher = higher_is_better(name) is not False
     margin = margin_of(name, [*values, *reference])
     stable = [_stable(series, higher) for series in seeds]
@@ -201,6 +210,7 @@ def _row(
         target_epoch=kaplan_meier_median(target) if target else None,
         target_s=_median_time(target),
         target_reached=sum(one.epoch is not None for one in target),
+        seeds_alike=seeds_alike(seeds),
     )
 
 

@@ -21,8 +21,9 @@ from farandole.model.findings import Findings, find_verdicts
 from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Today
 from farandole.model.jobs import time_job
 from farandole.model.measured import Measured, measure, usable_cores
+from farandole.model.pace import positive
 from farandole.model.split import split_step
-from farandole.model.statistics import SPEED_MARGIN, ratio
+from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
 from farandole.model.utilisation import utilisation_series, utilise
 from farandole.model.verdicts.curve import interval
 from farandole.model.void import find_voids, repeats_one_batch
@@ -96,6 +97,7 @@ def analyse(
         voids=voids,
         verdicts=verdicts,
         costs=costs,
+        seeds=int(positive(spec.get("seeds")) or LEAST_SEEDS),
     )
     main_row = next((row for row in rows if row.metric == metric), None)
     return ScalingInfo(

@@ -51,6 +51,7 @@ def give_answer(
     voids: Sequence[Void],
     verdicts: Sequence[Verdict],
     costs: Mapping[Cell, Cost],
+    seeds: int,
 ) -> Answer:
     """Put the answer together from what was computed."""
     accuracy_rows = [row for row in metrics if row.metric == main_metric]
@@ -73,7 +74,11 @@ def give_answer(
     bounds = None
     if speedup is not None and speedup.low is not None and speedup.high is not None:
         bounds = (speedup.low, speedup.high)
-    headline = _headline(main, point, base, accuracy, _limit(bound, split))
+    words = _ACCURACY_WORDS[accuracy]
+    minutes = _accuracy_minutes(cells, main, seeds) if accuracy == "not_measured" else None
+    if minutes is not None:
+        words = f"{words[:-1]}, about {max(1, round(minutes))} min)"
+    headline = _headline(main, point, base, words, _limit(bound, split))
     if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
         headline = f"{headline[:-1]}; more than linear, so check the baseline first."
     return Answer(
@@ -136,6 +141,18 @@ def _fastest_other(curve: Curve) -> CurvePoint:
     )
 
 
+def _accuracy_minutes(cells: Sequence[Measured], curve: Curve, seeds: int) -> float | None:
+    """Return what accuracy runs of a curve would take, if the script's length is known."""
+    total = 0.0
+    for point in curve.points:
+        found = next(cell for cell in cells if cell.cell == point.cell)
+        lengths = [one.wall_s for one in found.launches if one.outcome == "ok" and one.wall_s]
+        if not lengths or found.imported:
+            return None
+        total += seeds * max(lengths)
+    return total / 60
+
+
 def _fired(
     verdicts: Sequence[Verdict], point: CurvePoint, cells: Sequence[Measured]
 ) -> dict[str, Verdict]:
@@ -174,7 +191,10 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
         headline = "This table has no times and no throughput, so there is no speedup."
         following = "Add a column throughput, epoch_s, step_s or job_s."
     elif busy and not first:
-        headline = "No launch counts for speed: the machine was busy with other programs."
+        shares = [one.foreign_share for cell in cells for one in cell.launches if one.busy]
+        known = [share for share in shares if share is not None]
+        took = f" (they took up to {max(known):.0%} of the cores)" if known else ""
+        headline = f"No launch counts for speed: the machine was busy with other programs{took}."
         following = "Run it again on a quiet machine: farandole study --resume DIR."
     elif rows and not any(cell.failed for cell in cells):
         headline = "Accuracy was measured, but no launch counts for speed" + (
@@ -203,7 +223,7 @@ def _headline(
     curve: Curve,
     point: CurvePoint,
     base: CurvePoint,
-    accuracy: AccuracyVerdict,
+    accuracy: str,
     limit: str,
 ) -> str:
     group = f"{curve.group}: " if curve.group else ""
@@ -226,7 +246,7 @@ def _headline(
     once = "" if point.speedup.low is not None else ", one launch each, no interval"
     return (
         f"{group}{count(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
-        f"{interval(point.speedup)}{once}, {_ACCURACY_WORDS[accuracy]}; {limit}."
+        f"{interval(point.speedup)}{once}, {accuracy}; {limit}."
     )
 
 

@@ -174,7 +174,7 @@ def _of_metrics(found: Findings) -> list[Verdict | None]:
         curve = curves.get((row.cell, row.metric))
         verdicts.append(on_training.diverged(row))
         if row.metric == found.main_metric:
-            verdicts.append(on_training.changed(row))
+            verdicts += [on_training.changed(row), on_training.seeds_without_effect(row)]
             if curve is not None:
                 verdicts.append(
                     on_training.instability(curve, higher=row.higher_is_better, margin=row.margin)

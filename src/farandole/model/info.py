@@ -341,6 +341,8 @@ class MetricRow:
     target_s: float | None
     target_reached: int
     """Seeds that reached the target."""
+    seeds_alike: bool = False
+    """Whether all seeds gave the very same values, so that they count as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,15 @@ def test_too_noisy(curve: Curve, fires: bool) -> None:
         assert "--repeats 6" in found.action
 
 
+def test_noise_that_leaves_the_direction_clear_says_so() -> None:
+    slower = too_noisy(curve_of([0.10, 0.12, 0.09], [0.5, 0.6, 0.45]))
+    assert slower is not None
+    assert slower.sentence.startswith("Too noisy to quote: 2 workers are slower, but")
+    undecided = too_noisy(curve_of([0.10, 0.13, 0.09], [0.2, 0.3, 0.15]))
+    assert undecided is not None
+    assert undecided.sentence.startswith("Too noisy to tell: ")
+
+
 def test_single_launches_are_said_once() -> None:
     single = curve_of([0.10], [0.11])
     found = single_launches([single, single])

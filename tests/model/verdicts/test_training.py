@@ -13,6 +13,7 @@ from farandole.model.verdicts.training import (
     diverged,
     instability,
     overfitting,
+    seeds_without_effect,
     soonest,
 )
 from farandole.study.records import Cell
@@ -143,6 +144,15 @@ def test_undecided_says_what_to_run_next() -> None:
     found = changed(row("val_accuracy", 0.98, verdict="inconclusive", difference=DIFFERENCE))
     assert found is not None
     assert "--seeds 6" in found.action
+
+
+def test_seeds_without_effect() -> None:
+    assert seeds_without_effect(row("loss", 0.5)) is None
+    found = seeds_without_effect(row("loss", 0.5, seeds_alike=True))
+    assert found is not None
+    assert "All 3 seeds gave the very same loss" in found.sentence
+    # Runs that all ended as NaN are alike for another reason.
+    assert seeds_without_effect(row("loss", None, seeds_alike=True, diverged=3)) is None
 
 
 def test_the_soonest_is_named() -> None:

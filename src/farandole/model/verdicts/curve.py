@@ -121,11 +121,16 @@ def too_noisy(curve: Curve) -> Verdict | None:
         undecided = found.low < 1 < found.high and half_width > SPEED_MARGIN
         if half_width > NOISY or undecided:
             more = max(LEAST_LAUNCHES, 2 * point.launches)
+            workers = count(point.workers, "worker")
+            begin = f"Too noisy to tell: the speedup of {workers} lies"
+            if not found.low < 1 < found.high:
+                sure = "faster" if found.low >= 1 else "slower"
+                begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
             return Verdict(
                 kind="too_noisy",
                 severity="warn",
                 sentence=(
-                    f"Too noisy to tell: the speedup of {count(point.workers, 'worker')} lies "
+                    f"{begin} "
                     f"between {found.low:.2f} and {found.high:.2f} after {point.launches} launches "
                     f"({curve.label})."
                 ),

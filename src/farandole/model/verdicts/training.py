@@ -106,6 +106,26 @@ def diverged(row: MetricRow) -> Verdict | None:
     )
 
 
+def seeds_without_effect(row: MetricRow) -> Verdict | None:
+    """Fire when several seeds gave the very same values."""
+    if not row.seeds_alike or row.diverged:
+        return None
+    return Verdict(
+        kind="seeds_without_effect",
+        severity="warn",
+        sentence=(
+            f"All {row.seeds} seeds gave the very same {row.metric}: the script does not use them "
+            f"({row.label})."
+        ),
+        action=(
+            "Pass '{seed}' on the command line, or seed by the variable FARANDOLE_SEED; until then "
+            "accuracy cannot be judged."
+        ),
+        evidence={"seeds": float(row.seeds)},
+        labels=(row.label,),
+    )
+
+
 def changed(row: MetricRow) -> Verdict | None:
     """Say whether a metric is the same as with fewer workers, better, worse or undecided."""
     if row.verdict is None or row.verdict == "not_measured" or row.final is None:
