@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, TextIO
 
 from farandole.study.plan import Planned
-from farandole.study.progress import Now, ended_line, planned_words
+from farandole.study.progress import Now, duration, ended_line, planned_words
 from farandole.study.records import Launch
 
 
 def listener(stream: TextIO) -> Lines | Bars:
     """Return who shows progress on this stream: as bars where it is a terminal."""
-    return Bars() if stream.isatty() else Lines(stream)
+    return Bars(stream) if stream.isatty() else Lines(stream)
 
 
 class Lines:
@@ -31,7 +30,9 @@ class Lines:
         """Print a sentence."""
         print(line, file=self._stream, flush=True)
 
-    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+    def began(
+        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
+    ) -> None:
         """Print nothing: a line tells of its end."""
 
     def now(self, moment: Now) -> None:
@@ -45,11 +46,11 @@ class Lines:
 class Bars:
     """Two bars: the study's, and that of the launch under way with its throughput."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._console = Console(file=sys.stderr, highlight=False)
+        self._console = Console(file=stream, highlight=False, force_terminal=True)
         # No thread that draws: the launcher's loop calls twice a second, and a thread would take
         # its time from the workers.
         self._progress = Progress(
@@ -64,7 +65,7 @@ class Bars:
         self._launch: Any = None
         self._seconds = 0.0
         self._left_s = 0.0
-        self._done = 0
+        self._done = self._total = 0
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -77,15 +78,16 @@ class Bars:
         """Print a sentence above the bars."""
         self._console.print(line, markup=False)
 
-    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+    def began(
+        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
+    ) -> None:
         """Begin a launch's bar."""
         if self._study is None:
             self._study = self._progress.add_task("study", total=total, note="")
             self._launch = self._progress.add_task("", total=1.0, note="")
-        self._seconds, self._done = max(seconds, 1.0), number - 1
-        self._progress.update(
-            self._study, total=total, completed=number - 1, note=f"launch {number} of {total}"
-        )
+        self._seconds, self._left_s = max(seconds, 1.0), left_s
+        self._done, self._total = number - 1, total
+        self._move_study(0.0, 0.0)
         self._progress.update(
             self._launch, description=planned_words(one), completed=0.0, note="starting"
         )
@@ -104,7 +106,7 @@ class Bars:
         if moment.samples_per_s:
             note += f", {moment.samples_per_s:,.0f} samples/s"
         self._progress.update(self._launch, completed=share, note=note)
-        self._progress.update(self._study, completed=self._done + share)
+        self._move_study(share, moment.elapsed_s)
         self._progress.refresh()
 
     def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
@@ -112,3 +114,10 @@ class Bars:
         self.say(ended_line(launch, number=number, total=total, left_s=left_s))
         self._progress.update(self._study, total=total, completed=number)
         self._progress.refresh()
+
+    def _move_study(self, share: float, elapsed_s: float) -> None:
+        left_s = max(self._left_s - elapsed_s, 0.0)
+        note = f"launch {self._done + 1} of {self._total}, about {duration(left_s)} left"
+        self._progress.update(
+            self._study, total=self._total, completed=self._done + share, note=note
+        )

@@ -31,8 +31,10 @@ class Listener(Protocol):
     def say(self, line: str) -> None:
         """Take a sentence for the user."""
 
-    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
-        """Take note of a launch, of what it is expected to take, and of its place."""
+    def began(
+        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
+    ) -> None:
+        """Take note of a launch and its place, of what it and all that is left will take."""
 
     def now(self, moment: Now) -> None:
         """Take note of how a launch goes on, twice a second."""
@@ -47,7 +49,9 @@ class Silent:
     def say(self, line: str) -> None:
         """Leave it."""
 
-    def began(self, one: Planned, *, number: int, total: int, seconds: float) -> None:
+    def began(
+        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
+    ) -> None:
         """Leave it."""
 
     def now(self, moment: Now) -> None:

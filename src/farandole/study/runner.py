@@ -109,7 +109,8 @@ class Run:
             one = open_ones[0]
             number, total = number + 1, number + len(open_ones)
             seconds, _ = seconds_of(spec, one, done)
-            listener.began(one, number=number, total=total, seconds=seconds)
+            left = estimate(spec, open_ones, done)
+            listener.began(one, number=number, total=total, seconds=seconds, left_s=left.seconds)
             try:
                 launch = self._make(one, done, left_s)
             except TimeIsOver:
