@@ -90,7 +90,7 @@ def hostile(turn: int) -> ScalingInfo:
 
 
 PAGES: dict[str, tuple[ScalingInfo | Comparison, dict[str, Any]]] = {
-    "light": (study(), {"color_scheme": "light"}),
+    "light": (study(), {"color_scheme": "light", "hovers": True}),
     "dark": (study(), {"color_scheme": "dark"}),
     "print": (study(), {"color_scheme": "dark", "media": "print"}),
     "narrow": (study(), {"viewport": {"width": 380, "height": 800}}),
@@ -121,6 +121,7 @@ def visit(
     info: ScalingInfo | Comparison,
     *,
     media: str | None = None,
+    hovers: bool = False,
     **options: Any,
 ) -> Seen:
     """Open a page offline, wait until it has drawn, and look at it."""
@@ -139,10 +140,14 @@ def visit(
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media=media)
     hover = ""
-    points = tab.locator("#chart-speedup .mark-symbol path")
-    if points.count() and media is None:
-        points.last.hover(force=True)
-        hover = tab.locator("#vg-tooltip-element").inner_text()
+    if hovers:
+        points = tab.locator("#chart-speedup .mark-symbol path")
+        points.last.scroll_into_view_if_needed()
+        box = points.last.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        tab.mouse.move(x - 40, y - 40)
+        tab.mouse.move(x, y, steps=4)
+        hover = tab.locator("#vg-tooltip-element.visible").inner_text()
     charts = tab.locator(".chart")
     ids = [charts.nth(index).get_attribute("id") for index in range(charts.count())]
     shapes = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-rule line, .mark-text text"

@@ -23,9 +23,9 @@ def test_hostile_names_make_no_markup_and_no_columns() -> None:
     words = Words(label="<b>*x*", param=("a|b", "c|d"), command=("```", "x"))
     text = document(contents(study(words=words)), picture="png")
     assert text.startswith(r"# \<b\>\*x\*")
-    tables = [line for line in text.splitlines() if line.startswith("| 2 workers")]
-    assert tables
-    assert all(r"a\|b=c\|d" in line for line in tables)
+    rows = [line for line in text.splitlines() if line.startswith("| 2 workers, batch 64, a")]
+    assert len(rows) > 5
+    assert all(line.startswith(r"| 2 workers, batch 64, a\|b=c\|d |") for line in rows)
     assert "````" in text
 
 

@@ -13,7 +13,7 @@ def test_the_paragraph_counts_what_there_is() -> None:
     # Three cells three times and a fourth one once; one more launch is an outlier, and kept.
     assert "4 cells were measured in 11 launches that took turns, of which 10 count" in text
     assert "After 80 steps of warm-up, 1,200 steps were timed." in text
-    assert "within 3 % for speed and 0.00500 for val_accuracy" in text
+    assert "within 3 % for speed and 0.005 for val_accuracy" in text
     assert "Example CPU @ 3 GHz; 4 cores; 16.0 GB of memory; python 3.11.2, torch 2.13.0" in text
 
 

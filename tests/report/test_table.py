@@ -76,10 +76,10 @@ def test_html_escapes_and_says_where_the_rest_is() -> None:
 
 def test_lines_are_aligned_words_left_and_figures_right() -> None:
     assert to_lines(TABLE) == [
-        "  name  workers              speedup          step",
-        "  a|b         1                1.00x       12.5 ms",
-        "  =x          2  1.83x (1.79 to 1.87)  not measured".replace("2  1.83x", "2  1.83x"),
-        "  <i>         4                2.50x  not measured",
+        "  name  workers               speedup          step",
+        "  a|b         1                 1.00x       12.5 ms",
+        "  =x          2  1.83x (1.79 to 1.87)  not measured",
+        "  <i>         4                 2.50x  not measured",
     ]
 
 

@@ -14,7 +14,7 @@ def test_the_sentence_a_table_the_path() -> None:
     table = [line.split() for line in lines if line.startswith("  ")]
     assert table[0] == ["workers", "batch", "samples/s", "speedup", "efficiency", "launches"]
     assert table[1][:3] == ["1", "64", "1,234"]
-    assert table[2][5:9] == ["1.85x", "(1.81", "to", "1.89)"]
+    assert table[2][6:10] == ["1.85x", "(1.81", "to", "1.89)"]
     assert lines[-1] == "report: DIR/report.html"
     assert "next: farandole project DIR -np 8" in lines
 

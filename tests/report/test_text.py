@@ -45,6 +45,20 @@ def test_figures(show: Callable[[float | None], str], value: float | None, expec
     assert show(value) == expected
 
 
+def test_needless_zeros_and_what_need_not_be_there() -> None:
+    assert [text.brief(value) for value in (5.0, 0.98, 2.5, 100, None)] == [
+        *("5", "0.98", "2.5", "100"),
+        "not measured",
+    ]
+    assert [text.optional(None), text.optional(7)] == ["", "7"]
+
+
+def test_moments() -> None:
+    assert text.moment("2026-11-15T22:00:41Z") == "2026-11-15 22:00 UTC"
+    assert text.moment("2026-11-15T22:00:41.5+00:00") == "2026-11-15 22:00 UTC"
+    assert text.moment("yesterday") == "yesterday"
+
+
 def test_intervals_lists_and_plurals() -> None:
     assert text.between(1.79, 1.874) == "1.79 to 1.87"
     assert text.between(None, 2.0) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from farandole.report import markdown, method
 from farandole.report.anonymous import anonymous as without_names
 from farandole.report.contents import Contents, contents
 from farandole.report.page import page
-from farandole.report.render import PICTURES, bundle, picture
+from farandole.report.render import PICTURES, bundle, pictures
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
 from farandole.study.atomic import cannot_write
 
@@ -70,9 +71,9 @@ def check_endings(flag: str, given: Sequence[str], known: Sequence[str]) -> None
 def _pictures(shown: Contents, endings: Sequence[str]) -> dict[str, bytes]:
     drawn = [*([shown.paste] if shown.paste else []), *shown.figures()]
     files = {
-        f"figures/{figure.name}.{ending}": picture(figure, ending)
+        f"figures/{figure.name}.{ending}": content
         for figure in drawn
-        for ending in endings
+        for ending, content in pictures(figure, endings).items()
     }
     if shown.paste is not None:
         words = [method.caption(shown.infos), *(method.paragraph(info) for info in shown.infos)]
@@ -85,7 +86,7 @@ def _tables(shown: Contents, endings: Sequence[str]) -> dict[str, bytes]:
         f"tables/{table.name}.{ending}": TABLES[ending](table).encode()
         for table in shown.tables()
         for ending in endings
-        if table.rows
+        if table.rows and (ending == "csv" or table not in shown.files)
     }
 
 
@@ -100,7 +101,8 @@ def _write(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise cannot_write(path, error) from error
 
 

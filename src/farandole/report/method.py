@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from farandole.model.info import ScalingInfo
-from farandole.report.text import listed, number, percent, plural, size
+from farandole.report.text import brief, listed, percent, plural, size
 from farandole.version import __version__
 
 
@@ -71,7 +71,7 @@ def _judging(info: ScalingInfo) -> list[str]:
     ]
     margins = []
     for name, margin in info.margins.items():
-        shown = percent(margin) if name == "speed" else number(margin)
+        shown = percent(margin) if name == "speed" else brief(margin)
         margins.append(f"{shown} for {name}")
     if margins:
         sentences.append(

@@ -13,7 +13,7 @@ from farandole.report.contents import Contents
 from farandole.report.escape import html, script_json
 from farandole.report.figure import Figure
 from farandole.report.table import Table, to_html
-from farandole.report.text import number
+from farandole.report.text import brief, moment
 from farandole.report.theme import page_config
 from farandole.version import __version__
 
@@ -111,7 +111,7 @@ def _answers(contents: Contents) -> str:
 def _answer(info: ScalingInfo) -> str:
     void = " void" if info.answer.void else ""
     incomplete = "" if info.complete else " The study is not complete: --resume goes on with it."
-    created = f", {html(info.created)}" if info.created else ""
+    created = f", {html(moment(info.created))}" if info.created else ""
     lines = "".join(f"<p>{html(sentence)}</p>" for sentence in info.answer.sentences)
     return (
         f'<section class="answer{void}"><p class=study><bdi>{html(info.label)}</bdi>{created}.'
@@ -147,7 +147,7 @@ def _verdict(verdict: Verdict, study: str) -> str:
 
 def _evidence(evidence: Mapping[str, float | str]) -> str:
     parts = [
-        f"{html(key.replace('_', ' '))} {html(value if isinstance(value, str) else number(value))}"
+        f"{html(key.replace('_', ' '))} {html(value if isinstance(value, str) else brief(value))}"
         for key, value in evidence.items()
     ]
     return "; ".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,21 +21,20 @@ _PIXELS_PER_INCH = 200
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
-def picture(figure: Figure, ending: str) -> bytes:
-    """Return a figure as the content of a PNG, SVG or PDF file, dark on white."""
+def pictures(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
+    """Return a figure as the content of files by ending: PNG, SVG, PDF, dark on white."""
+    if not endings:
+        return {}
     import vl_convert
 
     spec, config = _on_paper(figure)
-    if ending == "png":
-        image: bytes = vl_convert.vegalite_to_png(
-            spec, config=config, scale=1, ppi=_PIXELS_PER_INCH, allowed_base_urls=[]
-        )
-        return image
-    if ending == "svg":
-        drawing: str = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[])
-        return drawing.encode()
-    document: bytes = vl_convert.vegalite_to_pdf(spec, config=config, allowed_base_urls=[])
-    return document
+    drawing: str = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[])
+    make: dict[str, Callable[[], bytes]] = {
+        "png": lambda: vl_convert.svg_to_png(drawing, scale=1, ppi=_PIXELS_PER_INCH),
+        "svg": drawing.encode,
+        "pdf": lambda: vl_convert.svg_to_pdf(drawing),
+    }
+    return {ending: make[ending]() for ending in endings}
 
 
 @cache

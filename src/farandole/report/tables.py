@@ -8,7 +8,7 @@ from typing import Any
 from farandole.model.info import Comparison, Curve, ScalingInfo
 from farandole.report.series import labelled, prefixed
 from farandole.report.table import Column, Table
-from farandole.report.text import number, percent, seconds, size, times, whole
+from farandole.report.text import brief, number, optional, percent, seconds, size, times, whole
 
 _CELL = Column(key="cell", title="cell", text=True)
 
@@ -79,7 +79,7 @@ def costs(infos: Sequence[ScalingInfo]) -> Table | None:
         return None
     columns = (
         _CELL,
-        Column(key="price_per_worker_hour", title="per worker and hour"),
+        Column(key="price_per_worker_hour", title="per worker and hour", show=brief),
         Column(key="per_epoch", title="an epoch"),
         Column(key="job", title="the job"),
         Column(key="to_target", title="to the target"),
@@ -204,7 +204,7 @@ def _launches(infos: Sequence[ScalingInfo], *, name: str, title: str, all_of_the
         Column(key="purpose", title="for", text=True),
         Column(key="outcome", title="outcome", text=True),
         Column(key="repeat", title="repeat", show=whole),
-        Column(key="seed", title="seed", show=whole),
+        Column(key="seed", title="seed", show=optional),
         Column(key="kept", title="counts", text=True),
         Column(key="why", title="why", text=True),
         Column(key="steps", title="steps", show=whole),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 NOT_MEASURED = "not measured"
 _DIGITS = 3
@@ -21,6 +22,23 @@ def number(value: float | None, *, decimals: int | None = None) -> str:
         return "infinite" if value > 0 else "minus infinite"
     places = decimals_for(value) if decimals is None else decimals
     return f"{value:,.{places}f}"
+
+
+def brief(value: float | None) -> str:
+    """Return a figure without needless zeros: 5 epochs, a target of 0.98."""
+    shown = number(value)
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def optional(value: float | None) -> str:
+    """Return a count that need not be there, such as a seed."""
+    return "" if value is None else whole(value)
+
+
+def moment(text: str) -> str:
+    """Return a time as written in files, "2026-11-15T22:00:00Z", for people."""
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|\+00:00)$", text)
+    return f"{found[1]} {found[2]} UTC" if found else text
 
 
 def whole(value: float | None) -> str:

@@ -12,7 +12,7 @@ from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import MOST_SERIES, Named, foremost, labelled, left_out, unlike
 from farandole.report.table import Column, Table, shown
-from farandole.report.text import known, number, seconds, whole
+from farandole.report.text import brief, known, seconds, whole
 
 _VALUE = Column(key="value", title="value", interval=True)
 _MOST_OTHERS = 3
@@ -96,30 +96,31 @@ def final(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         axis=alt.Axis(labelLimit=220, ticks=False, domain=False, grid=True),
     )
     x = alt.X("y:Q", title=metric, scale=alt.Scale(zero=False))
+    sheet = marks.Sheet()
     ends = marks.with_intervals(rows)
     layers = []
     if ends:
         layers.append(
-            marks.chart(ends)
+            sheet.chart(ends)
             .mark_rule(style=["interval", "first"])
-            .encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=None), x2="high:Q", y=y)
+            .encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=metric), x2="high:Q", y=y)
         )
     layers += [
-        marks.chart(rows)
-        .mark_point(size=80, style="first-point")
+        sheet.chart(rows)
+        .mark_point(size=80, style="first")
         .encode(
             x=x,
             y=y,
             tooltip=marks.tooltip(name="cell", text="value", seeds="seeds", verdict="verdict"),
         ),
-        marks.chart(rows).mark_text(style="value", dy=-12).encode(x=x, y=y, text="verdict:N"),
+        sheet.chart(rows).mark_text(style="value", dy=-12).encode(x=x, y=y, text="verdict:N"),
     ]
     return Figure(
         name="accuracy-at-end",
         title=f"{metric} at the end",
         caption="Mean over seeds of the last value; bars are 95 % intervals. The word says how it "
         "compares with the fewest workers." + left_out(len(drawn), len(shown_rows), "cells"),
-        spec=marks.finished(alt.layer(*layers), height=max(80, 44 * len(drawn))),
+        spec=sheet.finished(alt.layer(*layers), height=max(80, 44 * len(drawn))),
         table=metric_table(infos),
         alt="The main metric at the end of training, by cell.",
     )
@@ -139,7 +140,7 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             "name": name,
             "order": order,
             "x": named.item.stable_epoch,
-            "text": number(named.item.stable_epoch),
+            "text": brief(named.item.stable_epoch),
             "time": seconds(named.item.stable_s),
             "censored": f"{named.item.censored} of {named.item.seeds} seeds never",
         }
@@ -153,8 +154,9 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         scale=alt.Scale(paddingInner=0.3),
     )
     x = alt.X("x:Q", title="epochs", scale=alt.Scale(zero=True), axis=alt.Axis(grid=True))
-    base = marks.chart(rows)
-    bars = base.mark_bar(style=["bar", "first-bar"]).encode(
+    sheet = marks.Sheet()
+    base = sheet.chart(rows)
+    bars = base.mark_bar(style=["bar", "first"]).encode(
         x=x,
         y=y,
         tooltip=marks.tooltip(name="cell", text="epochs", time="time", censored="not stable"),
@@ -165,7 +167,7 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title=f"Epochs to stable {metric}",
         caption="Median over seeds of the first epoch from which on the metric stays within its "
         "noise." + left_out(len(drawn), len(there), "cells"),
-        spec=marks.finished(alt.layer(bars, words), height=max(70, 36 * len(drawn))),
+        spec=sheet.finished(alt.layer(bars, words), height=max(70, 36 * len(drawn))),
         table=_stability_table(found),
         alt="Epochs until the main metric was stable, by cell.",
     )
@@ -178,12 +180,12 @@ def metric_table(infos: Sequence[ScalingInfo]) -> Table:
         Column(key="metric", title="metric", text=True),
         Column(key="final", title="at the end", interval=True),
         Column(key="difference", title="difference", interval=True),
-        Column(key="margin", title='margin of "same"'),
+        Column(key="margin", title='margin of "same"', show=brief),
         Column(key="verdict", title="verdict", text=True),
         Column(key="seeds", title="seeds", show=whole),
         Column(key="diverged", title="diverged", show=whole),
-        Column(key="target", title="target"),
-        Column(key="target_epoch", title="epochs to target"),
+        Column(key="target", title="target", show=brief),
+        Column(key="target_epoch", title="epochs to target", show=brief),
         Column(key="target_s", title="time to target", show=seconds),
     )
     rows = [
@@ -211,7 +213,7 @@ def metric_table(infos: Sequence[ScalingInfo]) -> Table:
 def _stability_table(found: Sequence[Named[MetricRow]]) -> Table:
     columns = (
         Column(key="cell", title="cell", text=True),
-        Column(key="stable_epoch", title="epochs to stability"),
+        Column(key="stable_epoch", title="epochs to stability", show=brief),
         Column(key="stable_s", title="time to stability", show=seconds),
         Column(key="seeds", title="seeds", show=whole),
         Column(key="never_stable", title="never stable", show=whole),
@@ -251,7 +253,7 @@ def _curve_figure(
             "x": point.time_s if timed else point.epoch,
             **marks.spread(point.value),
             "text": shown(_VALUE, point.value),
-            "epoch": number(point.epoch),
+            "epoch": brief(point.epoch),
             "time": seconds(point.time_s),
             "seeds": str(point.seeds),
         }
@@ -262,18 +264,19 @@ def _curve_figure(
     x = alt.X(
         "x:Q",
         title="seconds since the launch began" if timed else "epoch",
-        scale=alt.Scale(zero=timed, nice=False),
+        scale=alt.Scale(zero=timed, nice=False, padding=8),
         axis=alt.Axis(tickMinStep=1),
     )
     y = alt.Y("y:Q", title=metric, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     hover = marks.tooltip(name="cell", epoch="epoch", time="time", text="value", seeds="seeds")
-    layers = marks.lined_points(rows, x=x, y=y, legend=len(drawn) > 1, hover=hover)
+    sheet = marks.Sheet()
+    layers = marks.lined_points(sheet, rows, x=x, y=y, legend=len(drawn) > 1, hover=hover)
     return Figure(
         name=name,
         title=title,
         caption="Mean over seeds; bars are 95 % intervals."
         + left_out(len(drawn), len(found), "cells"),
-        spec=marks.finished(alt.layer(*layers)),
+        spec=sheet.finished(alt.layer(*layers)),
         table=_curve_table(found, metric, name),
         alt="A metric during training, one line per cell.",
     )
@@ -282,7 +285,7 @@ def _curve_figure(
 def _curve_table(found: Sequence[Named[MetricCurve]], metric: str, name: str) -> Table:
     columns = (
         Column(key="cell", title="cell", text=True),
-        Column(key="epoch", title="epoch"),
+        Column(key="epoch", title="epoch", show=brief),
         Column(key="time_s", title="time", show=seconds),
         Column(key="value", title=metric, interval=True),
         Column(key="seeds", title="seeds", show=whole),

@@ -12,7 +12,7 @@ from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing, Spec
 from farandole.report.series import Named, foremost, labelled, left_out, unlike
 from farandole.report.table import Column, Table
-from farandole.report.text import known, percent, seconds, size, whole
+from farandole.report.text import brief, known, percent, seconds, size, whole
 from farandole.study.records import BYTE_KINDS
 
 _MOST_BARS = 16
@@ -49,6 +49,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         show=seconds,
         title="time per step",
         scale=_time_scale(max(n.item.step_s for n in drawn)),
+        weights=[_PARTS[key] for key in ("compute", "transfer", "data", "waiting", "optimizer")],
     )
     columns = (
         _CELL,
@@ -100,6 +101,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         show=size,
         title="payload per step, all workers",
         scale=_byte_scale(largest),
+        weights=present,
     )
     columns = (
         _CELL,
@@ -141,11 +143,12 @@ def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         show=seconds,
         title="time",
         scale=_time_scale(largest),
+        weights=[_JOB_PARTS[key] for key in ("epochs", "between", "startup")],
     )
     columns = (
         _CELL,
         Column(key="job_s", title="job", show=seconds, interval=True),
-        Column(key="epochs", title="epochs"),
+        Column(key="epochs", title="epochs", show=brief),
         Column(key="epoch_s", title="epoch", show=seconds, interval=True),
         Column(key="epoch_measured", title="epoch is", text=True),
         Column(key="steps_per_epoch", title="steps per epoch", show=whole),
@@ -179,6 +182,7 @@ def _stacked(
     show: Callable[[float | None], str],
     title: str,
     scale: tuple[float, str],
+    weights: Sequence[str],
 ) -> Spec:
     """Return horizontal bars, stacked in the order of the words, with figures inside."""
     factor, unit = scale
@@ -212,17 +216,17 @@ def _stacked(
         axis=alt.Axis(labelLimit=220, ticks=False, domain=False),
         scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1),
     )
-    x = alt.X(
-        "x:Q",
-        title=f"{title} ({unit})",
-        scale=alt.Scale(domainMin=0),
-        axis=alt.Axis(grid=True, tickCount=6),
-    )
+    axis = alt.Axis(title=f"{title} ({unit})", grid=True, tickCount=6)
+    x = alt.X("x:Q", scale=alt.Scale(domainMin=0), axis=axis)
+    # The legend in the order of the stack; colours by weight, so that the main part is the calmest.
     colour = alt.Color(
-        "part:N", scale=alt.Scale(domain=present), legend=alt.Legend(title=None, columns=5)
+        "part:N",
+        scale=alt.Scale(domain=[word for word in weights if word in present]),
+        legend=alt.Legend(title=None, columns=marks.legend_columns(present), values=present),
     )
+    sheet = marks.Sheet()
     bars = (
-        marks.chart(rows)
+        sheet.chart(rows)
         .mark_bar(style="bar")
         .encode(
             y=y,
@@ -234,9 +238,9 @@ def _stacked(
     )
     # A figure that would not fit its segment is left to the pointer and the table.
     wide = [row for row in rows if row["end"] - row["x"] > 0.13 * longest]
-    middle = alt.X("middle:Q", title=None)
-    inside = marks.chart(wide).mark_text(style="inside").encode(y=y, x=middle, text="text:N")
-    return marks.finished(alt.layer(bars, inside), height=max(70, 34 * len(drawn)))
+    middle = alt.X("middle:Q", scale=x["scale"], axis=x["axis"])
+    inside = sheet.chart(wide).mark_text(style="inside").encode(y=y, x=middle, text="text:N")
+    return sheet.finished(alt.layer(bars, inside), height=max(70, 34 * len(drawn)))
 
 
 def _split_row(named: Named[StepSplit]) -> tuple[Any, ...]:

@@ -23,6 +23,11 @@ from farandole.report.table import Column, Table
 from farandole.report.text import known, number, percent, seconds, size, whole
 
 _MOST_CELLS = 16
+# Calibrations double sizes; in units of 1000 their labels would be long.
+_BINARY_SIZE = (
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB' : datum.value + ' B'"
+)
 _WAYS = ("measured", "derived", "peak of the link")
 
 
@@ -50,9 +55,10 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     )
     x = alt.X("x:Q", title="bus bandwidth (GB/s)", scale=alt.Scale(zero=True))
     scale = alt.Scale(domain=present)
-    shapes = {"measured": "circle", "derived": "diamond", "peak of the link": "stroke"}
+    shapes = {"measured": "circle", "derived": "diamond", "peak of the link": "cross"}
+    sheet = marks.Sheet()
     points = (
-        marks.chart(rows)
+        sheet.chart(rows)
         .mark_point(size=90, strokeWidth=2)
         .encode(
             x=x,
@@ -71,7 +77,7 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title="Bandwidth",
         caption="Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: "
         "from T(N) - T(1), as without a recorder." + left_out(len(drawn), len(drawable), "cells"),
-        spec=marks.finished(alt.layer(points), height=max(70, 34 * len(drawn))),
+        spec=sheet.finished(alt.layer(points), height=max(70, 34 * len(drawn))),
         table=_bandwidth_table(found),
         alt="Bus bandwidth by cell: measured, derived and the link's peak.",
     )
@@ -109,11 +115,17 @@ def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     x = alt.X(
         "x:Q",
         scale=alt.Scale(type="log", base=2, nice=False),
-        axis=alt.Axis(title="bytes reduced", format="~s", tickCount=6),
+        axis=alt.Axis(
+            title="size of the all-reduce",
+            values=sorted({row["x"] for row in rows}),
+            labelExpr=_BINARY_SIZE,
+            labelOverlap="greedy",
+        ),
     )
     y = marks.value_axis("bus bandwidth (GB/s)")
     hover = marks.tooltip(name="series", size="size", text="bus bandwidth", time="time")
-    layers = marks.lined_points(rows, x=x, y=y, legend=len(named) > 1, hover=hover)
+    sheet = marks.Sheet()
+    layers = marks.lined_points(sheet, rows, x=x, y=y, legend=len(named) > 1, hover=hover)
     columns = (
         Column(key="series", title="series", text=True),
         Column(key="bytes", title="bytes", show=size),
@@ -126,7 +138,7 @@ def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title="Calibration of the link",
         caption="Bus bandwidth of single all-reduces by size, measured before the study."
         + left_out(min(MOST_SERIES, len(named)), len(named), "series"),
-        spec=marks.finished(alt.layer(*layers)),
+        spec=sheet.finished(alt.layer(*layers)),
         table=Table(
             name="calibration",
             title="All-reduces of the calibration, medians",

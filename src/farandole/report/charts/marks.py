@@ -23,23 +23,32 @@ Row = Mapping[str, Any]
 _LINEAR_SPAN = 4
 
 
-def data(rows: Sequence[Row]) -> alt.InlineData:
-    """Return rows as a chart's data."""
-    return alt.InlineData(values=[dict(row) for row in rows])
+class Sheet:
+    """The data of one chart, kept apart from its layers: Altair would copy and check every row."""
 
+    def __init__(self) -> None:
+        self._datasets: dict[str, list[Row]] = {}
 
-def chart(rows: Sequence[Row]) -> alt.Chart:
-    """Return an empty chart on rows."""
-    return alt.Chart(data(rows))
+    def chart(self, rows: Sequence[Row]) -> alt.Chart:
+        """Return an empty layer on rows."""
+        kept = list(rows)
+        for name, others in self._datasets.items():
+            if others == kept:
+                return alt.Chart(alt.NamedData(name=name))
+        name = f"rows{len(self._datasets)}"
+        self._datasets[name] = kept
+        return alt.Chart(alt.NamedData(name=name))
 
-
-def finished(layers: Any, *, height: int = 260) -> Spec:
-    """Return the specification of a chart that fills the width it is given."""
-    spec: Spec = layers.properties(height=height).to_dict()
-    # The theme decides, and a schema's address would be the only address on the page.
-    spec.pop("config", None)
-    spec.pop("$schema", None)
-    return spec
+    def finished(self, layers: Any, *, height: int | None = 260) -> Spec:
+        """Return the specification of a chart, without theme or width."""
+        if height is not None:
+            layers = layers.properties(height=height)
+        # A test validates every specification; doing so here would take half of the time.
+        spec: Spec = layers.to_dict(validate=False)
+        # The theme decides, and a schema's address would be the only address on the page.
+        spec.pop("config", None)
+        spec.pop("$schema", None)
+        return spec | {"datasets": dict(self._datasets)}
 
 
 def doubling(counts: Sequence[float]) -> bool:
@@ -63,34 +72,55 @@ def counts_axis(title: str, counts: Sequence[int], *, log: bool) -> alt.X:
     return alt.X("x:Q", scale=scale, axis=axis)
 
 
-def value_axis(title: str, *, log: bool = False, top: float | None = None, **axis: Any) -> alt.Y:
-    """Return the axis of a figure: from zero, or by doublings."""
-    if log:
-        scale = alt.Scale(type="log", base=2, nice=False)
+def value_axis(
+    title: str,
+    *,
+    log_base: int | None = None,
+    bottom: float = 0.0,
+    top: float | None = None,
+    **axis: Any,
+) -> alt.Y:
+    """Return the axis of a figure: from zero, or logarithmic from a bottom above it."""
+    if log_base is not None:
+        scale = alt.Scale(type="log", base=log_base, domainMin=bottom, nice=False)
     elif top is None:
         scale = alt.Scale(zero=True)
     else:
         scale = alt.Scale(domain=[0, top], nice=False)
-    return alt.Y("y:Q", scale=scale, axis=alt.Axis(title=title, tickCount=6, **axis))
+    return alt.Y(
+        "y:Q",
+        scale=scale,
+        axis=alt.Axis(**{"title": title, "tickCount": 6, "format": ",~r", **axis}),
+    )
 
 
 def by_series(names: Sequence[str], *, legend: bool) -> dict[str, Any]:
-    """Return colour, shape and dash by series, so that grey print can tell them apart."""
+    """Return colour, shape and dash by series, so that grey print can tell them apart.
+
+    The legend shows colours and dashes; shapes need rows that `with_symbols` gives.
+    """
     domain = list(dict.fromkeys(names))
-    shown = alt.Legend(title=None) if legend else None
+    shown = None
+    if legend:
+        shown = alt.Legend(
+            title=None, columns=legend_columns(domain), symbolType="stroke", symbolSize=260
+        )
     return {
         "color": alt.Color("name:N", scale=alt.Scale(domain=domain), legend=shown),
-        "shape": alt.Shape(
-            "name:N",
-            scale=alt.Scale(domain=domain, range=list(SHAPES[: len(domain)])),
-            legend=shown,
-        ),
+        # As a value of data: a scale would join the legend and tear its dashes.
+        "shape": alt.Shape("symbol:N", scale=None),
         "strokeDash": alt.StrokeDash(
             "name:N",
             scale=alt.Scale(domain=domain, range=[list(dash) for dash in DASHES[: len(domain)]]),
-            legend=None,
+            legend=shown,
         ),
     }
+
+
+def legend_columns(names: Sequence[str]) -> int:
+    """Return how many names of a legend fit side by side."""
+    longest = max((len(name) for name in names), default=0)
+    return max(1, min(5, len(names), 72 // (longest + 5)))
 
 
 def tooltip(**titles: str) -> list[alt.Tooltip]:
@@ -99,6 +129,7 @@ def tooltip(**titles: str) -> list[alt.Tooltip]:
 
 
 def lined_points(
+    sheet: Sheet,
     rows: Sequence[Row],
     *,
     x: alt.X,
@@ -107,41 +138,43 @@ def lined_points(
     hover: Sequence[alt.Tooltip],
 ) -> list[alt.Chart]:
     """Return layers: lines, intervals with caps, and points that answer to the pointer."""
+    rows = with_symbols(rows)
     series = by_series([row["name"] for row in rows], legend=legend)
     colour = series["color"]
     ends = with_intervals(rows)
     layers = [
-        chart(rows).mark_line().encode(x=x, y=y, color=colour, strokeDash=series["strokeDash"])
+        sheet.chart(rows)
+        .mark_line()
+        .encode(x=x, y=y, color=colour, strokeDash=series["strokeDash"])
     ]
     if ends:
         layers.append(
-            chart(ends)
+            sheet.chart(ends)
             .mark_rule(style="interval")
             .encode(x=x, y=_same_axis(y, "low"), y2="high:Q", color=colour)
         )
         layers += [
-            chart(ends)
+            sheet.chart(ends)
             .mark_tick(style="cap", orient="horizontal")
             .encode(x=x, y=_same_axis(y, end), color=colour)
             for end in ("low", "high")
         ]
     layers.append(
-        chart(rows)
+        sheet.chart(rows)
         .mark_point()
-        .encode(x=x, y=y, color=colour, shape=series["shape"], tooltip=list(hover))
+        .encode(x=x, y=y, color=series["color"], shape=series["shape"], tooltip=list(hover))
     )
     return layers
 
 
-def end_labels(rows: Sequence[Row], *, x: alt.X, y: alt.Y) -> alt.Chart:
+def end_labels(sheet: Sheet, rows: Sequence[Row], *, x: alt.X, y: alt.Y) -> alt.Chart:
     """Return each series' name at its last point, in its colour, in place of a legend."""
     last = {row["name"]: row for row in rows}
     series = by_series([row["name"] for row in rows], legend=False)
-    return (
-        chart(list(last.values()))
-        .mark_text(style="value", align="right", baseline="bottom", dx=-8, dy=-6, limit=170)
-        .encode(x=x, y=y, text="name:N", color=series["color"])
+    words = sheet.chart(list(last.values())).mark_text(
+        style="value", align="right", baseline="bottom", dx=-8, dy=-6, limit=170
     )
+    return words.encode(x=x, y=y, text="name:N", color=series["color"])  # type: ignore[no-any-return]
 
 
 def far_apart(rows: Sequence[Row], *, log: bool) -> bool:
@@ -154,6 +187,13 @@ def far_apart(rows: Sequence[Row], *, log: bool) -> bool:
         return all(b / a > 1.35 for a, b in pairwise(values))
     room = 0.13 * max(row["y"] for row in rows)
     return all(b - a > room for a, b in pairwise(values))
+
+
+def with_symbols(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with one shape per series."""
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    shapes = {name: SHAPES[index % len(SHAPES)] for index, name in enumerate(names)}
+    return [{**row, "symbol": shapes[row["name"]]} for row in rows]
 
 
 def with_intervals(rows: Sequence[Row]) -> list[Row]:
@@ -170,5 +210,5 @@ def spread(estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def _same_axis(y: alt.Y, field: str) -> alt.Y:
-    # A second title would be joined to the first one.
-    return alt.Y(f"{field}:Q", scale=y["scale"], title=None)
+    # Layers share an axis only if all say the same of it.
+    return alt.Y(f"{field}:Q", scale=y["scale"], axis=y["axis"])

@@ -37,7 +37,7 @@ def throughput(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     drawn = found[:MOST_SERIES]
     rows = _rows(drawn, lambda point: point.throughput, column)
     ideal = _ideal_rows(drawn, lambda point: point.ideal_throughput)
-    spec = _against_ideal(rows, ideal, title=f"throughput ({unit})")
+    spec = _against_ideal(rows, ideal, title=f"throughput ({unit})", base=10)
     table = _table(
         "throughput",
         f"Throughput by workers ({unit}), 95 % intervals",
@@ -102,15 +102,16 @@ def efficiency(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     x = marks.counts_axis("workers", counts, log=marks.doubling(counts))
     tops = [row["high"] or row["y"] for row in rows]
     y = marks.value_axis("efficiency", top=max(1.08, 1.05 * max(tops)), format=".0%")
-    ideal = marks.chart([{"y": 1.0}]).mark_rule(style="ideal").encode(y=y)
-    legend, extra = _naming(rows, x, y, log=False)
-    layers = [ideal, *_points(rows, x, y, legend), *extra]
+    sheet = marks.Sheet()
+    ideal = sheet.chart([{"y": 1.0}]).mark_rule(style="ideal").encode(y=y)
+    legend, extra = _naming(sheet, rows, x, y, log=False, above=True)
+    layers = [ideal, *_points(sheet, rows, x, y, legend), *extra]
     return Figure(
         name="efficiency",
         title="Efficiency",
         caption="Efficiency: speedup over workers. 100 % means that no worker's time is lost."
         + left_out(len(drawn), len(found), "curves"),
-        spec=marks.finished(alt.layer(*layers)),
+        spec=sheet.finished(alt.layer(*layers)),
         table=_table(
             "efficiency",
             "Efficiency by workers, 95 % intervals",
@@ -164,45 +165,62 @@ def scaling(infos: Sequence[ScalingInfo]) -> Figure | Missing:
 
 
 def _against_ideal(
-    rows: list[dict[str, Any]], ideal: list[dict[str, Any]], *, title: str, height: int = 260
+    rows: list[dict[str, Any]],
+    ideal: list[dict[str, Any]],
+    *,
+    title: str,
+    height: int = 260,
+    base: int = 2,
 ) -> dict[str, Any]:
     counts = [row["x"] for row in rows]
     log = marks.doubling(counts)
     x = marks.counts_axis("workers", counts, log=log)
-    y = marks.value_axis(title, log=log)
-    dashed = marks.chart(ideal).mark_line(style="ideal").encode(x=x, y=y, detail="name:N")
+    # Below the first point there is room for its figure.
+    bottom = 0.75 * min(row["low"] or row["y"] for row in rows)
+    y = marks.value_axis(title, log_base=base if log else None, bottom=bottom)
+    sheet = marks.Sheet()
+    dashed = sheet.chart(ideal).mark_line(style="ideal").encode(x=x, y=y, detail="name:N")
     top = max(ideal, key=lambda row: (row["x"], row["y"]))
     word = (
-        marks.chart([top | {"text": "ideal"}])
+        sheet.chart([top | {"text": "ideal"}])
         .mark_text(style="ideal-label", align="right", dx=-6, dy=-7)
         .encode(x=x, y=y, text="text:N")
     )
-    legend, extra = _naming(rows, x, y, log=log)
-    return marks.finished(
-        alt.layer(dashed, word, *_points(rows, x, y, legend), *extra), height=height
+    legend, extra = _naming(sheet, rows, x, y, log=log)
+    return sheet.finished(
+        alt.layer(dashed, word, *_points(sheet, rows, x, y, legend), *extra), height=height
     )
 
 
-def _points(rows: list[dict[str, Any]], x: alt.X, y: alt.Y, legend: bool) -> list[alt.Chart]:
+def _points(
+    sheet: marks.Sheet, rows: list[dict[str, Any]], x: alt.X, y: alt.Y, legend: bool
+) -> list[alt.Chart]:
     hover = marks.tooltip(
         name="series", workers="workers", text="value", launches="launches", batch="batch"
     )
-    return marks.lined_points(rows, x=x, y=y, legend=legend, hover=hover)
+    return marks.lined_points(sheet, rows, x=x, y=y, legend=legend, hover=hover)
 
 
 def _naming(
-    rows: list[dict[str, Any]], x: alt.X, y: alt.Y, *, log: bool
+    sheet: marks.Sheet,
+    rows: list[dict[str, Any]],
+    x: alt.X,
+    y: alt.Y,
+    *,
+    log: bool,
+    above: bool = False,
 ) -> tuple[bool, list[alt.Chart]]:
     """Return whether a legend is needed, and what is written beside the points in its place."""
     if len({row["name"] for row in rows}) == 1:
-        words = (
-            marks.chart(rows)
-            .mark_text(style="value", align="left", baseline="top", dx=7, dy=5)
-            .encode(x=x, y=y, text="short:N")
-        )
-        return False, [words]
+        # On the side that the line does not take.
+        layer = sheet.chart(rows)
+        if above:
+            words = layer.mark_text(style="value", align="left", baseline="bottom", dx=7, dy=-5)
+        else:
+            words = layer.mark_text(style="value", align="left", baseline="top", dx=7, dy=5)
+        return False, [words.encode(x=x, y=y, text="short:N")]
     if marks.far_apart(rows, log=log):
-        return False, [marks.end_labels(rows, x=x, y=y)]
+        return False, [marks.end_labels(sheet, rows, x=x, y=y)]
     return True, []
 
 

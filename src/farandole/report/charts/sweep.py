@@ -43,10 +43,11 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     y = marks.value_axis(f"throughput ({drawn[0].item.unit})")
     hover = marks.tooltip(name="series", batch="batch", text="throughput", step="step", use="used")
     good = [row for row in rows if row["y"] is not None]
-    layers = marks.lined_points(good, x=x, y=y, legend=len(drawn) > 1, hover=hover)
+    sheet = marks.Sheet()
+    layers = marks.lined_points(sheet, good, x=x, y=y, legend=len(drawn) > 1, hover=hover)
     failed = [row | {"y": 0} for row in rows if row["y"] is None]
     if failed:
-        cross = marks.chart(failed).mark_text(style="value", text="✕", dy=-8)
+        cross = sheet.chart(failed).mark_text(style="value", text="✕", dy=-8)
         layers.append(
             cross.encode(
                 x=x, y=y, tooltip=marks.tooltip(name="series", batch="batch", why="failed")
@@ -55,7 +56,7 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     best = [row for row in good if row["best"]]
     if best and len(drawn) == 1:
         layers.append(
-            marks.chart(best).mark_text(style="value", text="best", dy=-14).encode(x=x, y=y)
+            sheet.chart(best).mark_text(style="value", text="best", dy=-14).encode(x=x, y=y)
         )
     return Figure(
         name="batch-sweep",
@@ -63,7 +64,7 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         caption=" ".join(named.item.sentence for named in drawn[:2] if named.item.sentence)
         + (" A cross marks a batch that failed." if failed else "")
         + left_out(len(drawn), len(found), "sweeps"),
-        spec=marks.finished(alt.layer(*layers)),
+        spec=sheet.finished(alt.layer(*layers)),
         table=_sweep_table(found),
         alt="Throughput against batch per worker.",
     )
@@ -83,7 +84,8 @@ def split_heatmap(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     workers = sorted({point.workers for point in named.item.points})
     x = alt.X("x:O", title="threads per process", sort=threads, axis=alt.Axis(labelAngle=0))
     y = alt.Y("y:O", title="processes", sort=workers)
-    base = marks.chart(rows)
+    sheet = marks.Sheet()
+    base = sheet.chart(rows)
     best = [row for row in rows if row["best"]]
     layers = [
         base.mark_rect(style="bar").encode(
@@ -98,10 +100,10 @@ def split_heatmap(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     for ink in (_INK, _WHITE):
         words = [row for row in rows if row["ink"] == ink]
         if words:
-            layers.append(marks.chart(words).mark_text(fill=ink).encode(x=x, y=y, text="short:N"))
+            layers.append(sheet.chart(words).mark_text(fill=ink).encode(x=x, y=y, text="short:N"))
     if best:
-        layers.append(marks.chart(best).mark_rect(style="best", fill=None).encode(x=x, y=y))
-    spec = marks.finished(alt.layer(*layers), height=max(90, 48 * len(workers)))
+        layers.append(sheet.chart(best).mark_rect(style="best", fill=None).encode(x=x, y=y))
+    spec = sheet.finished(alt.layer(*layers), height=max(90, 48 * len(workers)))
     return Figure(
         name="processes-threads",
         title="Processes x threads",

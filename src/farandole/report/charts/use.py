@@ -47,8 +47,9 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         axis=alt.Axis(tickCount=3, format="%"),
     )
     dashes = [list(dash) for dash in DASHES[: len(ranks)]]
+    sheet = marks.Sheet()
     lines = (
-        marks.chart(rows)
+        sheet.chart(rows)
         .mark_line(strokeWidth=1.6)
         .encode(
             x=x,
@@ -75,9 +76,6 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             )
         )
     )
-    spec: dict[str, Any] = lines.to_dict()
-    spec.pop("config", None)
-    spec.pop("$schema", None)
     return Figure(
         name="utilisation",
         title="Utilisation over time",
@@ -87,7 +85,7 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             else "Share of its threads that each worker kept busy, in one launch per cell."
         )
         + left_out(len(panels), len(cells), "cells"),
-        spec=spec,
+        spec=sheet.finished(lines, height=None),
         table=_means(labelled(infos, lambda info: info.utilisation)),
         alt=f"{what} of each worker over time, one panel per cell.",
     )
