@@ -16,6 +16,17 @@ from tests.recorder.launching import Recorded, read_rank
 DATA = list(range(100))
 
 
+class Passing:
+    """What is needed here of a DataLoader's iterator."""
+
+    def __init__(self, dataset: Any, num_batches: int) -> None:
+        self._dataset, self._num_batches = dataset, num_batches
+        self._index_sampler = SimpleNamespace(batch_size=4)
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+
 class Script:
     """A script that fetches, updates and ends passes; a second goes by with each."""
 
@@ -25,8 +36,8 @@ class Script:
         self.loaders = Loaders()
         self._now_s = 0.0
 
-    def iterator(self, dataset: Any = DATA) -> Any:
-        return SimpleNamespace(_dataset=dataset, _index_sampler=SimpleNamespace(batch_size=4))
+    def iterator(self, dataset: Any = DATA, num_batches: int = 25) -> Any:
+        return Passing(dataset, num_batches)
 
     def fetch(self, iterator: Any, samples: int = 4) -> None:
         batch = np.random.default_rng(int(self._now_s)).random((samples, 3))
@@ -132,3 +143,15 @@ def test_a_loader_without_a_length(script: Script) -> None:
     script.fetch(script.iterator(iter(())))
     script.update()
     assert script.recorded().setup["dataset_size"] is None
+
+
+@pytest.mark.parametrize(("num_batches", "epochs"), [(3, 2), (4, 1)])
+def test_the_last_pass_counts_if_it_gave_all_batches(
+    script: Script, num_batches: int, epochs: int
+) -> None:
+    for _ in range(2):
+        one = script.iterator(num_batches=num_batches)
+        for _ in range(3):
+            script.fetch(one)
+            script.update()
+    assert len(script.recorded().of("epoch")) == epochs

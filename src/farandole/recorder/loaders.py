@@ -25,18 +25,17 @@ _PASS = "_farandole_pass"
 class _Pass:
     """One pass over a loader, and what it gave since the last step."""
 
-    def __init__(self, begin_s: float, dataset: Any) -> None:
+    def __init__(self, begin_s: float, iterator: Any) -> None:
         self.begin_s = begin_s
-        self.dataset = id(dataset)
+        self.dataset = id(iterator._dataset)
         self.steps = 0
         self.ended = False
         self.last_step_s = begin_s
         self.waits: list[tuple[float, float, int | None]] = []
         self.hashes: list[list[str]] = []
-        try:
-            self.dataset_size: int | None = len(dataset)
-        except TypeError:
-            self.dataset_size = None
+        self.dataset_size = _length(iterator._dataset)
+        self.num_batches = _length(iterator)
+        self.fetched = 0
 
 
 class Loaders:
@@ -56,7 +55,7 @@ class Loaders:
         """Take note of a batch."""
         one = iterator.__dict__.get(_PASS)
         if one is None:
-            one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator._dataset)
+            one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator)
             self._abandon(one, recorder)
         if one not in self._pending:
             self._pending.append(one)
@@ -68,6 +67,7 @@ class Loaders:
             if self._batches_to_hash and samples:
                 one.hashes.append(hash_samples(arrays, samples))
         one.waits.append((begin_s, end_s, samples))
+        one.fetched += 1
 
     def ended(self, iterator: Any, end_s: float, recorder: Recorder) -> None:
         """Take note of the end of a pass."""
@@ -87,7 +87,7 @@ class Loaders:
             if self._first:
                 self._first = False
                 recorder.setup(dataset_size=one.dataset_size, batch_seen=one.waits[0][2])
-                recorder.add_ending(self._tell_hashes(recorder))
+                recorder.add_ending(lambda: self._finish(recorder))
             for begin_s, end_s, samples in one.waits:
                 recorder.data_waited(begin_s, end_s, samples)
             if self._batches_to_hash:
@@ -115,12 +115,20 @@ class Loaders:
         if not self._batches_to_hash:
             recorder.setup(sample_hashes=self._hashes)
 
-    def _tell_hashes(self, recorder: Recorder) -> Any:
-        def tell() -> None:
-            if self._hashes:
-                recorder.setup(sample_hashes=self._hashes)
+    def _finish(self, recorder: Recorder) -> None:
+        last = self._training
+        # Lightning knows how many batches there are, and does not ask for one more.
+        if last is not None and last.fetched == last.num_batches:
+            recorder.epoch(last.begin_s, last.last_step_s)
+        if self._hashes:
+            recorder.setup(sample_hashes=self._hashes)
 
-        return tell
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def install(dataloader: Any, loaders: Loaders) -> None:
