@@ -137,6 +137,14 @@ def test_whatever_comes_there_is_an_info_without_a_number_that_is_none(name: str
     every_none(info)
 
 
+def test_nothing_is_derived_from_workers_that_did_not_train_together() -> None:
+    apart = [make_rank(n, make_steps(0.2), bytes_sent={"gradients": 0}) for n in (0, 1)]
+    info = analyse(make_study([timed_launch(ONE, 0.1), make_launch(TWO, apart)]))
+    (found,) = info.communication
+    assert (found.derived_s, found.derived_epoch_s) == (None, None)
+    assert found.total_bytes_by_kind == {"gradients": 0}
+
+
 def test_ranks_of_unequal_length_are_noted() -> None:
     info = analyse(make_study(HOSTILE["ranks of unequal length"]))
     assert any("between 9 and 30 steps" in note for note in info.notes)

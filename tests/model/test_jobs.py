@@ -60,6 +60,25 @@ def test_a_launch_of_one_epoch_counts_although_it_was_stopped() -> None:
     assert found.fixed_s == pytest.approx(12.0)
 
 
+def test_steps_of_the_next_epoch_do_not_count() -> None:
+    # One epoch from 103 to 113, 4 s of validation, then three steps of 1 s until it was ended.
+    durations = [*[1.0] * 10, 5.0, 1.0, 1.0]
+    rank = make_rank(0, make_steps(durations, begin_s=103.0), epochs=((103.0, 113.0),))
+    launch = make_launch(
+        Cell(workers=1, batch=5), [rank], purpose="epoch", wall_s=22.0, begin_s=98.0
+    )
+    found = job_of(launch)
+    assert found is not None
+    assert found.job_s is not None
+    assert found.job_s.value == pytest.approx(19.0)
+    assert (found.startup_s, found.between_s) == pytest.approx((5.0, 4.0))
+
+
+def test_an_epoch_launch_without_an_epoch_has_no_job_time() -> None:
+    found = job_of(timed_launch(Cell(workers=1, batch=8), 0.1, purpose="epoch", wall_s=9.0))
+    assert found is None
+
+
 @pytest.mark.parametrize("changes", [{"outcome": "stopped"}, {"busy": True}, {"outcome": "failed"}])
 def test_launches_that_say_nothing_of_a_jobs_length(changes: dict[str, object]) -> None:
     found = job_of(whole(**({"purpose": "speed"} | changes)))

@@ -77,6 +77,19 @@ def test_a_table_may_state_utilisation() -> None:
     assert row.gpu == pytest.approx(0.2)
 
 
+def test_quiet_launches_come_before_busy_ones() -> None:
+    quiet, busy = launch_of([1.0] * 4, threads=1), launch_of([0.2] * 4, threads=1)
+    noisy = make_launch(busy.cell, busy.ranks, begin_s=100.0, busy=True)
+    cells, _ = measure(make_study([noisy, quiet]))
+    row = utilise(cells[0])
+    assert row is not None
+    assert row.cpu == pytest.approx(1.0)
+    cells, _ = measure(make_study([noisy]))
+    row = utilise(cells[0])
+    assert row is not None
+    assert row.cpu == pytest.approx(0.2)
+
+
 def test_nothing_sampled_is_no_row() -> None:
     cells, _ = measure(make_study([timed_launch(Cell(workers=2), 0.1)]))
     assert utilise(cells[0]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from farandole.model.accuracy import (
     choose_metric,
@@ -60,6 +61,14 @@ def analyse(
         for c in cells
         if (found := communicate(c, cells, splits.get(c.cell), study.link, spec)) is not None
     }
+    for cell in void_cells & communication.keys():
+        # Workers that did not train together have nothing to derive from.
+        communication[cell] = replace(
+            communication[cell],
+            derived_s=None,
+            derived_epoch_s=None,
+            derived_bus_bytes_per_s=None,
+        )
     utilisation = {c.cell: row for c in cells if (row := utilise(c)) is not None}
     jobs = {c.cell: job for c in cells if (job := time_job(c, spec)) is not None}
     rows = tuple(with_times(row, jobs.get(row.cell)) for row in metric_rows(cells, metrics, target))

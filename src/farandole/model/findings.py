@@ -154,7 +154,8 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
             key = (cell.cell.params, cell.cell.transport, cell.batch)
             flat.setdefault(key, []).append(job)
         used = found.utilisation.get(cell.cell)
-        if used is not None:
+        # Beside other programs utilisation is uneven by chance.
+        if used is not None and cell.paces:
             verdicts += [on_job.uneven_utilisation(used), on_job.uneven_memory(used)]
         sizes = [size for one in cell.launches if (size := dataset_size(one, found.spec))]
         if sizes and not cell.cell.today:

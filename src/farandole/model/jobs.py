@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from farandole.model.communication import steps_per_epoch
 from farandole.model.info import JobTime
 from farandole.model.measured import Measured
@@ -97,6 +99,11 @@ def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:
     if launch.purpose == "imported":
         stated_epochs = stated_epochs or positive(spec.get("epochs"))
     passes = _passes(launch)
+    if launch.outcome == "stopped":
+        # It was ended in the first steps of the next epoch, which belong to no job of one epoch.
+        if not passes:
+            return None
+        wall -= _steps_after(launch, passes[-1][1])
     if not passes:
         return _Job(
             wall_s=wall,
@@ -115,6 +122,17 @@ def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:
         startup_s=startup,
         between_s=between,
     )
+
+
+def _steps_after(launch: Launch, end_s: float) -> float:
+    """Return how long the steps after a point in time took, without what lay before the first."""
+    taken = 0.0
+    for rank in launch.ranks:
+        late = int(np.count_nonzero(rank.steps.end_s > end_s))
+        durations = rank.steps.duration_s[1:]
+        if late and len(durations):
+            taken = max(taken, late * float(np.median(durations)))
+    return taken
 
 
 def _passes(launch: Launch) -> list[tuple[float, float]]:

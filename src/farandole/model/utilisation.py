@@ -15,7 +15,8 @@ _POINTS = 200
 
 def utilise(found: Measured) -> UtilisationRow | None:
     """Return a cell's mean utilisation while it trained; None when nothing was sampled."""
-    launches = found.ended_well
+    quiet = tuple(launch for launch in found.ended_well if not launch.busy)
+    launches = quiet or found.ended_well
     ranks = sorted({rank.rank for launch in launches for rank in launch.ranks})
     by_rank = []
     for number in ranks:
