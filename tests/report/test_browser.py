@@ -191,10 +191,8 @@ def test_no_request_leaves_the_page(seen: dict[str, Seen], name: str) -> None:
 def test_hostile_names_stay_text(seen: dict[str, Seen], name: str) -> None:
     assert not seen[name].hacked
     assert seen[name].headline
-    shown = seen[name].text
-    assert "datum['x']" in shown
-    assert "{{constructor.constructor('window.hacked=1')()}}" in shown
-    assert "<script>window.hacked=1</script>" in shown
+    label = ODD[int(name.split()[1])]
+    assert label in seen[name].text
 
 
 def test_the_page_opens_with_the_answer(seen: dict[str, Seen]) -> None:
