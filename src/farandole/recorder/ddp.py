@@ -15,7 +15,8 @@ import functools
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ from farandole.recorder.ending import refuse_if_ended
 from farandole.recorder.recorder import Recorder, current
 
 _GPU_SAMPLE_RATE = 10
-_NOT_TIMED = "Communication was not timed: this DDP keeps no times."
+_NEVER = 1 << 30
+_NOT_TIMED = "Communication was not timed: DDP's timers cannot be read."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,27 +91,53 @@ class _Watch:
         if ddp.find_unused_parameters and not ddp.static_graph:
             # Which parameters took part: an int32 for each.
             self._flags_nbytes = 4 * stats.get("num_parameter_tensors", 0)
-        self.on_cpu = ddp.device_type == "cpu"
-        # DETAIL prints the figures whenever they are taken; that is for the user to say how often.
-        if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL":
-            ddp._set_ddp_runtime_logging_sample_rate(1 if self.on_cpu else _GPU_SAMPLE_RATE)
-        recorder.setup(framework="ddp", gradient_bytes_per_step=self._nbytes)
+        self._on_cpu = ddp.device_type == "cpu"
+        # DETAIL prints the figures whenever they are taken; how often is for the user to say.
+        detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
+        self.asks = self._on_cpu and not detail
+        """Whether the timers are read when we like, and not only when DDP does."""
+        self.unread = False
+        """Whether a pass may have ended that was not read yet."""
+        if not detail:
+            ddp._set_ddp_runtime_logging_sample_rate(1 if self._on_cpu else _GPU_SAMPLE_RATE)
+        recorder.setup(gradient_bytes_per_step=self._nbytes)
+
+    def before_forward(self, ddp: Any) -> None:
+        """Read what the last backward left, and keep DDP from reading it once more."""
+        if self.asks:
+            if self.unread:
+                # Several passes that send make one step: accumulation without no_sync().
+                self.read(ddp)
+            ddp._set_ddp_runtime_logging_sample_rate(_NEVER)
+
+    def forward_began(self, ddp: Any, *, sends: bool) -> None:
+        """Let DDP take its times in this pass, whose backward sends gradients or does not."""
+        if self.asks:
+            ddp._set_ddp_runtime_logging_sample_rate(1)
+            self.unread |= sends
+        else:
+            # DDP has read its timers by now, if this was a step to read them in.
+            self.read(ddp)
+            if sends:
+                self.sent()
 
     def read(self, ddp: Any) -> None:
         """Tell the recorder of a backward that has ended since the last call."""
-        if self.on_cpu:
+        self.unread = False
+        if self.asks:
             ddp.logger.set_runtime_stats_and_log()
         stats = ddp.logger._get_ddp_logging_data().ints_map
         done = stats.get("backward_comm_time_end", -1)
         if done <= 0 or done == self._last_done:
             return
         self._last_done = done
+        if self.asks:
+            self.sent()
         offset_ns = time.time_ns() - time.monotonic_ns()
-        if self.on_cpu:
+        if self._on_cpu:
             waited_s = getattr(ddp.process_group, "waited_s", 0.0)
             since_s, self._waited_s = waited_s - self._waited_s, waited_s
             found = read_pass(stats, offset_ns=offset_ns, waited_s=since_s)
-            self.sent()
         else:
             found = read_device_pass(stats, offset_ns=offset_ns)
         # A clock of the day that was set meanwhile makes nonsense of one pass.
@@ -155,7 +183,7 @@ class _Installer:
 
     def install(self) -> None:
         self._around("__init__", after=self._made)
-        self._around("_pre_forward", before=self._before_forward, after=self._after_forward_began)
+        self._around("_pre_forward", before=self._before_forward, after=self._forward_began)
         self._around("_sync_buffers", after=self._synced_buffers)
         self._wrap_hooks()
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -236,38 +264,44 @@ class _Installer:
         for kind, named in zip(("parameters", "buffers"), states, strict=True):
             tensors = [tensor for name, tensor in named if name not in ignored]
             recorder.sent(kind, _nbytes(tensors))
-        try:
+        recorder.setup(framework="ddp")
+        with self._watching(ddp):
             watch = _Watch(ddp, recorder)
-        except (AttributeError, TypeError):
-            recorder.setup(framework="ddp")
-            recorder.note(_NOT_TIMED)
-            return
-        watch.gradient_share = self._hooked.get(ddp, 1.0)
-        self._watches[ddp] = watch
+            watch.gradient_share = self._hooked.get(ddp, 1.0)
+            self._watches[ddp] = watch
 
     def _before_forward(self, ddp: Any) -> None:
         # A forward of DDP's exchanges buffers: after the end nobody would answer.
         refuse_if_ended()
-        watch = self._watches.get(ddp)
-        if watch is not None and watch.on_cpu:
-            # Several passes that send make one step, where a script accumulates without no_sync().
-            watch.read(ddp)
+        with self._watching(ddp) as watch:
+            if watch is not None:
+                watch.before_forward(ddp)
 
-    def _after_forward_began(self, ddp: Any) -> None:
-        watch = self._watches.get(ddp)
-        if watch is not None and not watch.on_cpu:
-            # DDP has read its timers by now, if this was a step to read them in.
-            watch.read(ddp)
-            if self._torch.is_grad_enabled() and ddp.require_backward_grad_sync:
-                watch.sent()
+    def _forward_began(self, ddp: Any) -> None:
+        with self._watching(ddp) as watch:
+            if watch is not None:
+                sends = self._torch.is_grad_enabled() and ddp.require_backward_grad_sync
+                watch.forward_began(ddp, sends=sends)
 
     def _after_update(self, *_: Any) -> None:
         # An optimizer that steps inside of backward finds the timers locked.
         if self._is_compiling() or self._torch._C._current_graph_task_id() != -1:
             return
-        for ddp, watch in list(self._watches.items()):
-            if watch.on_cpu:
-                watch.read(ddp)
+        for ddp in list(self._watches):
+            with self._watching(ddp) as watch:
+                if watch is not None and watch.asks:
+                    watch.read(ddp)
+
+    @contextmanager
+    def _watching(self, ddp: Any) -> Iterator[_Watch | None]:
+        """Give what watches a module; what fails there ends the watching, not the training."""
+        try:
+            yield self._watches.get(ddp)
+        except Exception as error:
+            self._watches.pop(ddp, None)
+            recorder = current()
+            if recorder is not None:
+                recorder.note(f"{_NOT_TIMED} ({type(error).__name__}: {error})")
 
     def _synced_buffers(self, ddp: Any) -> None:
         recorder = current()
