@@ -87,9 +87,10 @@ def test_the_median_with_runs_that_never_got_there(
 
 
 def test_kaplan_meier_with_censoring_between_events() -> None:
-    # At risk 4: event at 2 (3/4), censored at 3, event at 5 with 2 at risk (3/8).
+    # At risk 5: event at 2 (4/5), two censored at 3, event at 5 with 2 at risk (2/5).
     events = [
         Reached(epoch=2.0, time_s=None, censored_at=9.0),
+        Reached(epoch=None, time_s=None, censored_at=3.0),
         Reached(epoch=None, time_s=None, censored_at=3.0),
         Reached(epoch=5.0, time_s=None, censored_at=9.0),
         Reached(epoch=8.0, time_s=None, censored_at=9.0),
