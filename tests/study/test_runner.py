@@ -205,12 +205,12 @@ if int(os.environ["WORLD_SIZE"]) == 2 and not Path(sys.argv[1], "go").exists():
 """
 
 
-def begin(script: str, tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+def begin(script: str, tmp_path: Path, *launcher: str) -> tuple[subprocess.Popen[str], list[int]]:
     """Start a study by the command line, and wait until its second launch is under way."""
     flags = ["-np", "1,2", "--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
     flags += ["--throughput", scripts.THROUGHPUT, "--out", "out", "--no-report"]
     study = subprocess.Popen(
-        [*cli_argv(), "study", *flags, "--", sys.executable, script, str(tmp_path)],
+        [*cli_argv(), "study", *flags, "--", sys.executable, *launcher, script, str(tmp_path)],
         env=clean_environ(),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -255,6 +255,15 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, signum: int) -> None:
     assert outcomes(after) == [(1, "ok"), (2, "ok")]
     assert after.launches[0] == before.launches[0]
     assert after.complete
+
+
+def test_torchruns_workers_end_with_the_study(tmp_path: Path) -> None:
+    script = scripts.write(tmp_path, WAITS + scripts.PRINTS)
+    process, pids = begin(script, tmp_path, "-m", "torch.distributed.run")
+    with process:
+        process.kill()
+        process.communicate(timeout=20)
+    eventually(lambda: gone(pids))
 
 
 def test_a_study_cannot_run_twice_at_once(tmp_path: Path) -> None:

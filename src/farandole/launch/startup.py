@@ -18,6 +18,8 @@ def install() -> None:
     """Prepare this process: as a worker of ours, and for the recorder, whoever launched it."""
     if os.environ.get("FARANDOLE_RANK"):
         _install_worker()
+    elif os.environ.get("TORCHELASTIC_RUN_ID"):
+        _end_with_torchrun()
     if os.environ.get("FARANDOLE_RECORD_DIR"):
         from farandole.recorder.install import install as let_the_recorder_in
 
@@ -114,16 +116,32 @@ def _end_with_launcher() -> None:
     launcher = int(os.environ.get("FARANDOLE_LAUNCHER_PID", "0"))
     if sys.platform == "linux":
         if os.getppid() == launcher:
-            import ctypes
-            import signal
-
-            prctl_set_pdeathsig = 1
-            prctl: Any = ctypes.CDLL(None).prctl
-            prctl(prctl_set_pdeathsig, signal.SIGKILL)
-            if os.getppid() != launcher:  # it died before the kernel knew of our wish
-                os.kill(os.getpid(), signal.SIGKILL)
+            _end_with(launcher)
     elif line := os.environ.get("FARANDOLE_LIFELINE_FD"):
         _watch(int(line))
+
+
+def _end_with_torchrun() -> None:
+    """Ask to be ended with torchrun, whose workers would go on after a SIGKILL of it.
+
+    In a study only: its launches end with it. Workers are started by torchrun's main thread; what
+    they start themselves finds the mark.
+    """
+    outermost = os.environ.setdefault(_HOOKED, str(os.getpid())) == str(os.getpid())
+    if outermost and sys.platform == "linux" and os.environ.get("FARANDOLE_RECORD_DIR"):
+        _end_with(os.getppid())
+
+
+def _end_with(parent: int) -> None:
+    """Ask the kernel for SIGKILL when the thread that started this process has ended."""
+    import ctypes
+    import signal
+
+    prctl_set_pdeathsig = 1
+    prctl: Any = ctypes.CDLL(None).prctl
+    prctl(prctl_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel knew of our wish
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch(line: int) -> None:

@@ -143,7 +143,7 @@ def plan_lines(
     lines = [f"{len(grid)} cell{'s' * (len(grid) != 1)}:"]
     lines += [f"  {cell_words(cell)}{_threads(cell, threads)}" for cell in cells]
     made = f", {done} of them made already" if done > 0 else ""
-    lines.append(f"{whole.launches} launches{made}.")
+    lines.append(f"{whole.launches} launch{'es' * (whole.launches != 1)}{made}.")
     source = ""
     if open_ones.guessed:
         source = (

@@ -148,7 +148,7 @@ class Run:
     def _calibrate(self) -> None:
         """Measure what connects the workers, once, if some trained together."""
         spec, left_s = self._spec, self._left_s()
-        counts = [count for count in spec.workers if 1 < count <= spec.room.workers]
+        counts = [n for n in spec.workers if 1 < n <= spec.room.workers]
         if not (spec.calibrates and counts) or (self._path / folder.LINK_FILE).exists():
             return
         framework = self._framework or trained_with(self._path)
@@ -176,7 +176,7 @@ class Run:
 
             tried = {int(batch): fits for batch, fits in json.loads(file.read_text()).items()}
         start = max(spec.batches, default=32)
-        fitting = [count for count in spec.workers if count <= spec.room.workers]
+        fitting = [n for n in spec.workers if n <= spec.room.workers]
         workers = max(fitting, default=1)
         trial_spec = replace(spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
         while (batch := next_trial(start, tried)) is not None:
@@ -185,10 +185,12 @@ class Run:
         found = largest(tried)
         if found is None:
             raise StudyRefusedError(
-                f"No batch down to 1 fits into the memory of a worker, with {workers} workers. "
+                f"No batch down to 1 fits into the memory of a worker, with {count(workers)}. "
                 "Raise --memory, or use fewer workers."
             )
-        self._setting.listener.say(f"The largest batch that fits {workers} workers is {found}.")
+        self._setting.listener.say(
+            f"The largest batch that fits is {found}, with {count(workers)}."
+        )
         return found
 
     def _trial(self, spec: Spec, batch: int, workers: int) -> bool:
@@ -216,6 +218,11 @@ class Run:
         if self._spec.time_limit_s is None:
             return None
         return self._spec.time_limit_s - (time.monotonic() - self._begin_s)
+
+
+def count(workers: int) -> str:
+    """Write a number of workers."""
+    return f"{workers} worker{'s' * (workers != 1)}"
 
 
 def finished(path: Path) -> list[Launch]:
