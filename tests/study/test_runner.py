@@ -205,9 +205,11 @@ if int(os.environ["WORLD_SIZE"]) == 2 and not Path(sys.argv[1], "go").exists():
 """
 
 
-def begin(script: str, tmp_path: Path, *launcher: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start a study by the command line, and wait until its second launch is under way."""
-    flags = ["-np", "1,2", "--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
+def begin(
+    script: str, tmp_path: Path, *launcher: str, workers: str = "1,2"
+) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a study by the command line, and wait until its launch with 2 workers is under way."""
+    flags = ["-np", workers, "--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"]
     flags += ["--throughput", scripts.THROUGHPUT, "--out", "out", "--no-report"]
     study = subprocess.Popen(
         [*cli_argv(), "study", *flags, "--", sys.executable, *launcher, script, str(tmp_path)],
@@ -218,7 +220,12 @@ def begin(script: str, tmp_path: Path, *launcher: str) -> tuple[subprocess.Popen
         text=True,
     )
     files = [tmp_path / "pid0", tmp_path / "pid1"]
-    eventually(lambda: all(file.exists() and file.read_text() for file in files))
+    try:
+        eventually(lambda: all(file.exists() and file.read_text() for file in files), 60.0)
+    except BaseException:
+        study.kill()
+        study.communicate()
+        raise
     return study, [int(file.read_text()) for file in files]
 
 
@@ -236,8 +243,8 @@ def _alive(pid: int) -> bool:
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_study_goes_on(tmp_path: Path, signum: int) -> None:
     script = scripts.write(tmp_path, WAITS + scripts.PRINTS)
-    with begin(script, tmp_path)[0] as process:
-        pids = [int((tmp_path / name).read_text()) for name in ("pid0", "pid1")]
+    process, pids = begin(script, tmp_path)
+    with process:
         process.send_signal(signum)
         _, said = process.communicate(timeout=20)
     eventually(lambda: gone(pids))
@@ -259,7 +266,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, signum: int) -> None:
 
 def test_torchruns_workers_end_with_the_study(tmp_path: Path) -> None:
     script = scripts.write(tmp_path, WAITS + scripts.PRINTS)
-    process, pids = begin(script, tmp_path, "-m", "torch.distributed.run")
+    process, pids = begin(script, tmp_path, "-m", "torch.distributed.run", workers="2")
     with process:
         process.kill()
         process.communicate(timeout=20)
