@@ -190,6 +190,21 @@ def test_a_launch_that_goes_on_from_another_ones_checkpoint(tmp_path: Path) -> N
         run(script, workers=[1], repeats=2)
 
 
+def test_what_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such command"):
+        farandole.study(["no-such-command"], workers=[1], out="out")
+    with pytest.raises(UsageError, match="nothing about speed"):
+        run(scripts.write(tmp_path, scripts.PRINTS), workers=[4000])
+    assert not Path("out").exists()
+
+
+def test_a_time_limit_within_the_search_for_a_batch(tmp_path: Path) -> None:
+    script = scripts.write(tmp_path, "import time\ntime.sleep(60)\n")
+    study = run(script, "{batch}", params={"batch": ["max"]}, workers=[1], time_limit="1s")
+    assert outcomes(study) == []
+    assert not study.complete
+
+
 def test_another_command_in_the_same_folder(tmp_path: Path) -> None:
     run(scripts.write(tmp_path, scripts.PRINTS), workers=[1])
     with pytest.raises(UsageError, match="another command"):
@@ -360,6 +375,12 @@ def test_a_study_of_a_function(tmp_path: Path) -> None:
         keep_busy=True,
         report=False,
     )
+    assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
+    # The function is kept: the command line can go on with it.
+    (place(study.launches[1]) / "launch.json").unlink()
+    done = run_cli("study", "--no-report", "--resume", "out")
+    assert done.returncode == 0, done.stderr
+    study = Study.load("out")
     assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
     with pytest.raises(UsageError, match="needs 'depth'"):
         farandole.study(lambda depth: None, workers=[1], out="other")

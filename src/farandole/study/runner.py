@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from farandole.errors import UsageError
+from farandole.launch.plan import resolve_command
 from farandole.study import folder
 from farandole.study.atomic import write_json
 from farandole.study.attempt import Setting, TimeIsOver, attempt
@@ -53,21 +54,37 @@ class Run:
         """Of a launch in which several workers trained."""
 
     def go(self) -> bool:
-        """Make all launches that are missing; return whether none is missing any more."""
+        """Make all launches that are missing; return whether none is missing any more.
+
+        Raises:
+            UsageError: The study cannot be begun; nothing has been written.
+            StudyRefusedError: It would measure something else than it says.
+            Interrupted: Somebody ended it.
+        """
+        self._check()
         with locked(self._path):
             study = self._open()
             if self._spec.launcher is not None:
                 end_leftovers(self._path / folder.LAUNCHES)
             folder.remove_interrupted(self._path)
-            cells = make_cells(self._spec, max_batch=self._find_max())
-            planned = make_plan(self._spec, cells)
-            if not planned:
-                raise UsageError(nothing_to_do(self._spec))
+            try:
+                largest_batch = self._find_max()
+            except TimeIsOver:
+                self._setting.listener.say("The time limit was over before the first launch.")
+                return False
+            cells = make_cells(self._spec, max_batch=largest_batch)
             self._files = Files(self._path, Path(self._spec.folder))
-            complete = self._launches(planned)
+            complete = self._launches(make_plan(self._spec, cells))
             self._calibrate()
             mark_complete(study, complete)
             return complete
+
+    def _check(self) -> None:
+        """Refuse what cannot be begun, before a folder is made for it."""
+        if not make_plan(self._spec, preview(self._spec)):
+            raise UsageError(nothing_to_do(self._spec))
+        if "{" not in self._spec.command[0]:
+            resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
 
     def _open(self) -> Study:
         """Begin a study, or go on with the one that is there."""
