@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,11 @@ def test_the_rest_is_passed_on() -> None:
     assert environ["MY DATA"] == "a\nb"
     assert environ["PYTHONPATH"] == f"{SITE}{os.pathsep}/mine"
     assert environ["PYTHONUNBUFFERED"] == "1"
+
+
+def test_workers_record_where_they_are_told_to() -> None:
+    folder = Path("/records/run 1")
+    environ = environ_of(record_dir=folder, timeline=Path("/t.json"))
+    assert environ["FARANDOLE_RECORD_DIR"] == str(folder)
+    assert environ["FARANDOLE_TIMELINE"] == "1"
+    assert not {"FARANDOLE_RECORD_DIR", "FARANDOLE_TIMELINE"} & environ_of().keys()

@@ -236,6 +236,27 @@ def test_accumulation_that_sends_every_time_shows_it(tmp_path: Path) -> None:
     assert ranks[0].bytes_sent["control"] >= 12 * 6 * 4
 
 
+TWO_MODELS = """
+dist.init_process_group("gloo")
+models = [DDP(model()), DDP(model())]
+optimizers = [torch.optim.SGD(ddp.parameters(), lr=0.1) for ddp in models]
+for step in range(4):
+    for ddp, optimizer in zip(models, optimizers):
+        optimizer.zero_grad()
+        loss_of(ddp, step).backward()
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.ranks
+def test_two_models_that_train_in_turn(tmp_path: Path) -> None:
+    for rank in run(TWO_MODELS, tmp_path)[0]:
+        assert rank.gradient_bytes_per_step == 2 * GRADIENT_BYTES
+        assert rank.bytes_sent["gradients"] == 4 * 2 * GRADIENT_BYTES
+        check_times(rank)
+
+
 ACCELERATE = """
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)

@@ -86,7 +86,7 @@ class _Watch:
         self.gradient_share: float | None = 1.0
         """How much of each gradient DDP itself sends; None: a hook does, and is counted there."""
         stats = ddp.logger._get_ddp_logging_data().ints_map
-        self._nbytes = stats.get("total_parameter_size_bytes", 0)
+        self.nbytes = stats.get("total_parameter_size_bytes", 0)
         self._flags_nbytes = 0
         if ddp.find_unused_parameters and not ddp.static_graph:
             # Which parameters took part: an int32 for each.
@@ -100,7 +100,6 @@ class _Watch:
         """Whether a pass may have ended that was not read yet."""
         if not detail:
             ddp._set_ddp_runtime_logging_sample_rate(1 if self._on_cpu else _GPU_SAMPLE_RATE)
-        recorder.setup(gradient_bytes_per_step=self._nbytes)
 
     def before_forward(self, ddp: Any) -> None:
         """Read what the last backward left, and keep DDP from reading it once more."""
@@ -152,7 +151,7 @@ class _Watch:
     def sent(self) -> None:
         """Count the bytes of one pass."""
         if self.gradient_share is not None:
-            self._recorder.sent("gradients", round(self._nbytes * self.gradient_share))
+            self._recorder.sent("gradients", round(self.nbytes * self.gradient_share))
         if self._flags_nbytes:
             self._recorder.sent("control", self._flags_nbytes)
 
@@ -269,6 +268,9 @@ class _Installer:
             watch = _Watch(ddp, recorder)
             watch.gradient_share = self._hooked.get(ddp, 1.0)
             self._watches[ddp] = watch
+            # A GAN has two.
+            total = sum(watch.nbytes for watch in self._watches.values())
+            recorder.setup(gradient_bytes_per_step=total)
 
     def _before_forward(self, ddp: Any) -> None:
         # A forward of DDP's exchanges buffers: after the end nobody would answer.
