@@ -141,6 +141,16 @@ def test_studies_side_by_side() -> None:
     assert "laptop" in read.texts["h3"]
 
 
+def test_many_sentences_and_much_evidence_are_folded() -> None:
+    info = study()
+    answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
+    much = replace(info.verdicts[0], evidence={f"key{index}": 1.0 for index in range(50)})
+    text = page(contents(replace(info, answer=answer, verdicts=(much,))), scripts=SCRIPT)
+    assert "<summary>and 94 more</summary>" in text
+    assert "and 42 more" in text
+    assert "key49" not in text
+
+
 def test_an_unfinished_study_says_so() -> None:
     text = page(contents(replace(study(), complete=False)), scripts=SCRIPT)
     assert "The study is not complete" in text

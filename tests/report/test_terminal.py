@@ -38,6 +38,14 @@ def test_escape_sequences_do_not_reach_the_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_many_sentences_are_cut() -> None:
+    info = study()
+    answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
+    lines = terminal_lines(replace(info, answer=answer))
+    assert lines[4:6] == ["curve 3", "... and 95 more in the report."]
+    assert "curve 98" not in lines
+
+
 def test_studies_side_by_side() -> None:
     lines = terminal_lines(comparison())
     assert lines[:2] == [f"laptop: {HEADLINE}", f"cluster: {HEADLINE}"]

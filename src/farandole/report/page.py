@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from farandole.model.info import ScalingInfo, Verdict
@@ -20,6 +20,8 @@ from farandole.version import __version__
 _MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
 _CLASSES = {"void": "problem", "warn": "problem", "note": "", "good": "good"}
 _MOST_ROWS = 300
+_MOST_SENTENCES = 5
+_MOST_EVIDENCE = 8
 _CREDIT = (
     "Charts by Vega, Vega-Lite and Vega-Embed, copyright of their authors (University of "
     "Washington Interactive Data Lab), BSD 3-clause licence."
@@ -112,12 +114,21 @@ def _answer(info: ScalingInfo) -> str:
     void = " void" if info.answer.void else ""
     incomplete = "" if info.complete else " The study is not complete: --resume goes on with it."
     created = f", {html(moment(info.created))}" if info.created else ""
-    lines = "".join(f"<p>{html(sentence)}</p>" for sentence in info.answer.sentences)
+    lines = _sentences(info.answer.sentences)
     return (
         f'<section class="answer{void}"><p class=study><bdi>{html(info.label)}</bdi>{created}.'
         f'{incomplete}</p><h1 class="{void.strip()}">{html(info.answer.headline)}</h1>'
         f"{lines}<p class=next>Next: {html(info.answer.next)}</p></section>"
     )
+
+
+def _sentences(sentences: Sequence[str]) -> str:
+    parts = [f"<p>{html(sentence)}</p>" for sentence in sentences]
+    first, rest = parts[:_MOST_SENTENCES], parts[_MOST_SENTENCES:]
+    if not rest:
+        return "".join(first)
+    folded = f"<details><summary>and {len(rest)} more</summary>{''.join(rest)}</details>"
+    return "".join(first) + folded
 
 
 def _verdicts(contents: Contents) -> str:
@@ -148,9 +159,10 @@ def _verdict(verdict: Verdict, study: str) -> str:
 def _evidence(evidence: Mapping[str, float | str]) -> str:
     parts = [
         f"{html(key.replace('_', ' '))} {html(value if isinstance(value, str) else brief(value))}"
-        for key, value in evidence.items()
+        for key, value in list(evidence.items())[:_MOST_EVIDENCE]
     ]
-    return "; ".join(parts)
+    more = len(evidence) - len(parts)
+    return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
 def _side_by_side(contents: Contents) -> str:

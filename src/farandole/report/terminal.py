@@ -10,6 +10,7 @@ from farandole.report.escape import visible
 from farandole.report.series import studies
 from farandole.report.table import to_lines
 
+_MOST_SENTENCES = 4
 _MOST_VERDICTS = 3
 
 
@@ -35,15 +36,18 @@ def terminal_lines(found: ScalingInfo | Comparison, report: str | Path | None = 
 
 def _one(info: ScalingInfo) -> list[str]:
     answer = info.answer
-    lines = [visible(answer.headline), *(visible(sentence) for sentence in answer.sentences)]
+    told = [visible(sentence) for sentence in answer.sentences]
+    lines = [visible(answer.headline), *told[:_MOST_SENTENCES]]
+    if len(told) > _MOST_SENTENCES:
+        lines.append(f"... and {len(told) - _MOST_SENTENCES} more in the report.")
     table = tables.answer_curve(info)
     if table is not None:
         lines += ["", *to_lines(table)]
     pressing = [verdict for verdict in info.verdicts if verdict.severity in ("void", "warn")]
     # The headline has said why a void study is void.
-    told = [v for v in pressing if v.sentence not in answer.headline][:_MOST_VERDICTS]
-    if told:
-        lines += ["", *(visible(f"{v.sentence} {v.action}".rstrip()) for v in told)]
+    news = [v for v in pressing if v.sentence not in answer.headline][:_MOST_VERDICTS]
+    if news:
+        lines += ["", *(visible(f"{v.sentence} {v.action}".rstrip()) for v in news)]
     if not info.complete:
         lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
     return [*lines, "", f"next: {visible(answer.next)}"]
