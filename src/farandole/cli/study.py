@@ -131,9 +131,9 @@ def main(args: argparse.Namespace) -> int:
     for line in notes:
         _say(line)
     if args.dry_run:
-        print("\n".join(_plan_lines(path, spec)))
+        print("\n".join(_plan_lines(path, spec, dry=True)))
         return 0
-    for line in _plan_lines(path, spec)[-2:]:
+    for line in _plan_lines(path, spec, dry=False):
         _say(line)
     _say(f"Writing to {_shown(path)}")
     try:
@@ -232,9 +232,10 @@ def _resumed(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
     return path, spec, []
 
 
-def _plan_lines(path: Path, spec: Spec) -> list[str]:
+def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
+    """Say what will be done: all of it in a dry run, in two lines before a real one."""
     from farandole.study.plan import estimate, left_out, make_plan, pending
-    from farandole.study.progress import plan_lines
+    from farandole.study.progress import begin_lines, plan_lines
     from farandole.study.runner import finished, nothing_to_do, preview
 
     cells = preview(spec)
@@ -245,12 +246,12 @@ def _plan_lines(path: Path, spec: Spec) -> list[str]:
     lines = left_out(spec, cells)
     if spec.find_max:
         lines.append("The largest batch that fits is found first, and is not in these figures.")
-    return lines + plan_lines(
-        [cell for cell in cells if any(one.cell == cell for one in planned)],
-        estimate(spec, planned, done),
-        estimate(spec, pending(spec, planned, done), done),
-        threads=spec.threads,
-    )
+    whole = estimate(spec, planned, done)
+    rest = estimate(spec, pending(spec, planned, done, earlier=len(done)), done)
+    if not dry:
+        return lines + begin_lines(whole, rest)
+    shown = [cell for cell in cells if any(one.cell == cell for one in planned)]
+    return lines + plan_lines(shown, whole, rest, threads=spec.threads)
 
 
 def _report(path: Path, *, as_json: bool) -> None:

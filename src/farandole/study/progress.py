@@ -137,13 +137,10 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
 def plan_lines(
     cells: Sequence[Cell], whole: Estimate, open_ones: Estimate, *, threads: Sequence[int]
 ) -> list[str]:
-    """Say what will be done: cells, launches, minutes and worker-hours."""
+    """Say what would be done: cells, launches, minutes and worker-hours."""
     grid = [cell for cell in cells if not cell.today]
-    done = whole.launches - open_ones.launches
     lines = [f"{len(grid)} cell{'s' * (len(grid) != 1)}:"]
     lines += [f"  {cell_words(cell)}{_threads(cell, threads)}" for cell in cells]
-    made = f", {done} of them made already" if done > 0 else ""
-    lines.append(f"{whole.launches} launch{'es' * (whole.launches != 1)}{made}.")
     source = ""
     if open_ones.guessed:
         source = (
@@ -151,11 +148,27 @@ def plan_lines(
             if open_ones.guessed == open_ones.launches
             else f" ({open_ones.guessed} launches are guessed, the others were seen)"
         )
-    lines.append(
-        f"About {duration(open_ones.seconds)} and {open_ones.worker_hours:.2f} worker-hours"
-        f"{source}."
-    )
+    return [*lines, launches_line(whole, open_ones), _time_line(open_ones) + source + "."]
+
+
+def begin_lines(whole: Estimate, open_ones: Estimate) -> list[str]:
+    """Say what is about to be done; how long it takes only if that is more than a guess."""
+    lines = [launches_line(whole, open_ones)]
+    if open_ones.launches and open_ones.guessed < open_ones.launches:
+        lines.append(_time_line(open_ones) + ".")
     return lines
+
+
+def launches_line(whole: Estimate, open_ones: Estimate) -> str:
+    """Say how many launches there are, and how many have been made."""
+    # Tries of what others disturbed are not part of the plan.
+    done = max(0, whole.launches - open_ones.launches)
+    made = f", {done} of them made already" if done else ""
+    return f"{whole.launches} launch{'es' * (whole.launches != 1)}{made}."
+
+
+def _time_line(estimate: Estimate) -> str:
+    return f"About {duration(estimate.seconds)} and {estimate.worker_hours:.2f} worker-hours"
 
 
 def duration(seconds: float) -> str:
