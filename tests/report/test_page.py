@@ -142,7 +142,7 @@ def test_studies_side_by_side() -> None:
 
 
 def test_many_sentences_and_much_evidence_are_folded() -> None:
-    info = study()
+    info = replace(study(), today=None)
     answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
     much = replace(info.verdicts[0], evidence={f"key{index}": 1.0 for index in range(50)})
     text = page(contents(replace(info, answer=answer, verdicts=(much,))), scripts=SCRIPT)

@@ -39,7 +39,7 @@ def test_escape_sequences_do_not_reach_the_terminal() -> None:
 
 
 def test_many_sentences_are_cut() -> None:
-    info = study()
+    info = replace(study(), today=None)
     answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
     lines = terminal_lines(replace(info, answer=answer))
     assert lines[4:6] == ["curve 3", "... and 95 more in the report."]

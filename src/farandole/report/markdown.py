@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.model.info import ScalingInfo, Verdict
-from farandole.report import method, reproduce
+from farandole.report import answer, method, reproduce
 from farandole.report.contents import Contents
 from farandole.report.escape import code_block, markdown
 from farandole.report.figure import Figure
@@ -52,7 +52,7 @@ def _answers(contents: Contents) -> list[str]:
         blocks += [
             f"# {markdown(info.label)}{state}",
             f"**{markdown(info.answer.headline)}**",
-            *(markdown(sentence) for sentence in info.answer.sentences),
+            *(markdown(sentence) for sentence in answer.sentences(info)),
             f"Next: {markdown(info.answer.next)}",
         ]
     return blocks
@@ -63,7 +63,7 @@ def _verdicts(contents: Contents) -> list[str]:
     lines = [
         _verdict(verdict, f"{info.label}: " if several else "")
         for info in contents.infos
-        for verdict in info.verdicts
+        for verdict in answer.verdicts(info)
     ]
     if contents.comparison is not None:
         lines = [_verdict(verdict, "") for verdict in contents.comparison.verdicts] + lines

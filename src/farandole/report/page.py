@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from farandole.model.info import ScalingInfo, Verdict
-from farandole.report import method, reproduce
+from farandole.report import answer, method, reproduce
 from farandole.report.contents import Contents
 from farandole.report.escape import html, script_json
 from farandole.report.figure import Figure
@@ -114,7 +114,7 @@ def _answer(info: ScalingInfo) -> str:
     void = " void" if info.answer.void else ""
     incomplete = "" if info.complete else " The study is not complete: --resume goes on with it."
     created = f", {html(moment(info.created))}" if info.created else ""
-    lines = _sentences(info.answer.sentences)
+    lines = _sentences(answer.sentences(info))
     return (
         f'<section class="answer{void}"><p class=study><bdi>{html(info.label)}</bdi>{created}.'
         f'{incomplete}</p><h1 class="{void.strip()}">{html(info.answer.headline)}</h1>'
@@ -136,7 +136,7 @@ def _verdicts(contents: Contents) -> str:
     items = [
         _verdict(verdict, info.label if several else "")
         for info in contents.infos
-        for verdict in info.verdicts
+        for verdict in answer.verdicts(info)
     ]
     if contents.comparison is not None:
         items = [_verdict(verdict, "") for verdict in contents.comparison.verdicts] + items

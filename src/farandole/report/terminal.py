@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from farandole.model.info import Comparison, ScalingInfo
-from farandole.report import tables
+from farandole.report import answer, tables
 from farandole.report.escape import visible
 from farandole.report.series import studies
 from farandole.report.table import to_lines
@@ -35,19 +35,21 @@ def terminal_lines(found: ScalingInfo | Comparison, report: str | Path | None = 
 
 
 def _one(info: ScalingInfo) -> list[str]:
-    answer = info.answer
-    told = [visible(sentence) for sentence in answer.sentences]
-    lines = [visible(answer.headline), *told[:_MOST_SENTENCES]]
+    headline = info.answer.headline
+    told = [visible(sentence) for sentence in answer.sentences(info)]
+    lines = [visible(headline), *told[:_MOST_SENTENCES]]
     if len(told) > _MOST_SENTENCES:
         lines.append(f"... and {len(told) - _MOST_SENTENCES} more in the report.")
     table = tables.answer_curve(info)
     if table is not None:
         lines += ["", *to_lines(table)]
-    pressing = [verdict for verdict in info.verdicts if verdict.severity in ("void", "warn")]
+    pressing = [
+        verdict for verdict in answer.verdicts(info) if verdict.severity in ("void", "warn")
+    ]
     # The headline has said why a void study is void.
-    news = [v for v in pressing if v.sentence not in answer.headline][:_MOST_VERDICTS]
+    news = [v for v in pressing if v.sentence not in headline][:_MOST_VERDICTS]
     if news:
         lines += ["", *(visible(f"{v.sentence} {v.action}".rstrip()) for v in news)]
     if not info.complete:
         lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
-    return [*lines, "", f"next: {visible(answer.next)}"]
+    return [*lines, "", f"next: {visible(info.answer.next)}"]

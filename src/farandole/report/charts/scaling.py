@@ -37,7 +37,14 @@ def throughput(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     drawn = found[:MOST_SERIES]
     rows = _rows(drawn, lambda point: point.throughput, column)
     ideal = _ideal_rows(drawn, lambda point: point.ideal_throughput)
-    spec = _against_ideal(rows, ideal, title=f"throughput ({unit})", base=10)
+    today = [
+        info.today.throughput.value
+        for info in infos
+        if info.today is not None and info.today.unit == unit and len(infos) == 1
+    ]
+    spec = _against_ideal(
+        rows, ideal, title=f"throughput ({unit})", base=10, today=today[0] if today else None
+    )
     table = _table(
         "throughput",
         f"Throughput by workers ({unit}), 95 % intervals",
@@ -53,7 +60,9 @@ def throughput(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     )
     caption = (
         f"Throughput in {unit}; bars are 95 % intervals over launches, dashed: the first count's "
-        "throughput times the workers." + left_out(len(drawn), len(found), "curves")
+        "throughput times the workers"
+        + ("; dotted: one process with all cores, what you have today." if today else ".")
+        + left_out(len(drawn), len(found), "curves")
     )
     return Figure(
         name="throughput",
@@ -171,6 +180,7 @@ def _against_ideal(
     title: str,
     height: int = 260,
     base: int = 2,
+    today: float | None = None,
 ) -> dict[str, Any]:
     counts = [row["x"] for row in rows]
     log = marks.doubling(counts)
@@ -187,9 +197,20 @@ def _against_ideal(
         .encode(x=x, y=y, text="text:N")
     )
     legend, extra = _naming(sheet, rows, x, y, log=log)
+    if today is not None:
+        extra += _today(sheet, today, x, y, max(counts))
     return sheet.finished(
         alt.layer(dashed, word, *_points(sheet, rows, x, y, legend), *extra), height=height
     )
+
+
+def _today(sheet: marks.Sheet, throughput: float, x: alt.X, y: alt.Y, last: int) -> list[alt.Chart]:
+    """Return a level line: what one process with all cores reaches."""
+    rule = sheet.chart([{"y": throughput}]).mark_rule(style="today").encode(y=y)
+    words = sheet.chart([{"x": last, "y": throughput, "text": "today"}]).mark_text(
+        style="ideal-label", align="right", baseline="bottom", dx=-2, dy=-3
+    )
+    return [rule, words.encode(x=x, y=y, text="text:N")]
 
 
 def _points(
