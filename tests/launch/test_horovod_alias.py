@@ -23,7 +23,13 @@ assert hvd.__spec__.name == hvd.__name__ == "farandole.torch"
 assert horovod.torch.optimizer is farandole.torch.optimizer
 hvd.init()
 model = torch.nn.Linear(2, 1)
-optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+optimizer = DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1),
+    named_parameters=model.named_parameters(),
+    compression=hvd.Compression.none,
+    op=hvd.Average,
+    gradient_predivide_factor=1.0,
+)
 broadcast_parameters(model.state_dict(), root_rank=0)
 model(torch.ones(1, 2)).sum().backward()
 optimizer.step()

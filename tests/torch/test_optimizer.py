@@ -335,3 +335,20 @@ def test_one_worker_trains_as_without() -> None:
             torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1),
             [*model.named_parameters(), *other.named_parameters()],
         )
+
+
+@pytest.mark.usefixtures("alone")
+def test_horovods_other_arguments() -> None:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return hvd.DistributedOptimizer(optimizer, model.named_parameters(), *args, **kwargs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(hvd.Compression.none, gradient_predivide_factor=1.0)
+        make(compression=None)
+    with pytest.warns(UserWarning, match="in their own precision"):
+        make(compression=hvd.Compression.fp16)
+    with pytest.raises(UsageError, match=r"gradient_predivide_factor=2\.0 is not there"):
+        make(gradient_predivide_factor=2.0)

@@ -50,6 +50,7 @@ from farandole.torch.collectives import (
     reducescatter,
     reducescatter_async,
 )
+from farandole.torch.compression import Compression
 from farandole.torch.functions import (
     allgather_object,
     broadcast_object,
@@ -65,6 +66,7 @@ _register_backend()
 __all__ = [
     "Adasum",
     "Average",
+    "Compression",
     "DistributedOptimizer",
     "Max",
     "Min",

@@ -14,12 +14,18 @@ from farandole.engine.overlap import OverlapTrial
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
 from farandole.torch.collectives import Average, reduction_of
+from farandole.torch.compression import Compression
 from farandole.torch.reducer import GradientReducer
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after "
     "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
+)
+
+_NOT_COMPRESSED = (
+    "compression is not used by DistributedOptimizer: gradients are averaged in their own "
+    "precision, which is at least as exact. Leave it out, or pass hvd.Compression.none."
 )
 
 
@@ -146,9 +152,11 @@ class _State:
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    compression: Any = Compression.none,
     *,
     backward_passes_per_step: int = 1,
     op: int = Average,
+    gradient_predivide_factor: float = 1.0,
 ) -> Any:
     """Wrap an optimizer so that gradients are combined over all workers before each step.
 
@@ -156,8 +164,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer: any torch optimizer; it is changed in place.
         named_parameters: names that tie the workers' parameters together; by default their order
             in the optimizer does.
+        compression: Horovod's; gradients are sent as they are, and a warning says so if another
+            way is asked for.
         backward_passes_per_step: backward passes whose gradients are summed before a step.
         op: Average (default), Sum, Min, Max or Product.
+        gradient_predivide_factor: Horovod's; only 1.0, which is its default, is there.
 
     Returns:
         The optimizer, now of a class derived from its own, with `synchronize()`,
@@ -172,6 +183,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     if hasattr(optimizer, "_hvd"):
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
+    if compression is not Compression.none and compression is not None:
+        warnings.warn(_NOT_COMPRESSED, stacklevel=2)
+    if gradient_predivide_factor != 1.0:
+        raise UsageError(
+            f"gradient_predivide_factor={gradient_predivide_factor} is not there: averages are "
+            "divided once, after the sum. Leave it at 1.0."
+        )
     _check_passes(backward_passes_per_step)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     given = _given_names(parameters, named_parameters)
