@@ -195,6 +195,18 @@ def test_studies_without_a_launch_that_counts(launches: list[Launch], words: str
     assert found.next
 
 
+def test_a_machine_that_was_never_quiet_is_in_the_headline() -> None:
+    found = answer_of(
+        [
+            timed_launch(ONE, 0.1, busy=True, foreign_share=0.07),
+            timed_launch(TWO, 0.11, busy=True, foreign_share=0.12),
+        ]
+    )
+    assert found.speedup == pytest.approx(2 * 0.1 / 0.11)
+    assert found.headline.endswith("; others used up to 12% of the machine.")
+    assert "quiet machine" in found.next
+
+
 def test_more_than_linear_warns_in_the_headline() -> None:
     found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.07)])
     assert found.headline.endswith("more than linear, so check the baseline first.")

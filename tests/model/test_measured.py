@@ -33,6 +33,27 @@ def test_what_is_left_out_says_why(changes: dict[str, Any], why: str) -> None:
     assert len(cells[0].paces) == (why == "")
 
 
+def test_a_busy_launch_counts_where_there_is_no_quiet_one() -> None:
+    cell = Cell(workers=1, batch=8)
+    busy = timed_launch(cell, 0.2, busy=True, foreign_share=0.12, steal_share=0.01)
+    (alone,), (row,) = measure(make_study([busy]))
+    assert row.kept
+    assert alone.disturbance == pytest.approx(0.13)
+    (both,), rows = measure(make_study([busy, timed_launch(cell, 0.1)]))
+    assert [row.kept for row in rows] == [False, True]
+    assert rows[0].why == "the machine was busy: other programs took 13% of the cores"
+    assert both.disturbance is None
+    assert both.step_s is not None
+    assert both.step_s.value == pytest.approx(0.1)
+
+
+def test_a_launch_on_a_machine_that_others_used_never_counts() -> None:
+    busy = timed_launch(Cell(workers=1, batch=8), 0.2, busy=True, foreign_share=0.26)
+    (cell,), (row,) = measure(make_study([busy]))
+    assert not row.kept
+    assert cell.disturbance is None
+
+
 def test_more_ranks_than_cores_are_void_for_speed() -> None:
     study = make_study([timed_launch(Cell(workers=16, batch=8), 0.1)])
     (cell,), (row,) = measure(study)

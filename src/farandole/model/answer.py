@@ -81,6 +81,10 @@ def give_answer(
     headline = _headline(main, point, base, words, _limit(bound, split))
     if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
         headline = f"{headline[:-1]}; more than linear, so check the baseline first."
+    busy = next((v for v in verdicts if v.kind == "disturbed"), None)
+    if busy is not None:
+        taken = float(busy.evidence["largest share"])
+        headline = f"{headline[:-1]}; others used up to {taken:.0%} of the machine."
     return Answer(
         workers=point.workers,
         baseline_workers=main.baseline_workers,
@@ -272,6 +276,9 @@ def _next(
     if len(curve.points) == 1:
         more = 2 * point.workers
         return f"Measure more workers: farandole study -np {point.workers},{more} ..."
+    busy = next((verdict for verdict in verdicts if verdict.kind == "disturbed"), None)
+    if busy is not None:
+        return busy.action
     noisy = [verdict for verdict in verdicts if verdict.kind in ("too_noisy", "no_intervals")]
     about_speed = [verdict for verdict in noisy if curve.label in verdict.labels]
     if about_speed:

@@ -63,6 +63,13 @@ def find_verdicts(found: Findings) -> tuple[Verdict, ...]:
         *_of_metrics(found),
         *_of_groups(found),
         *_of_failures(found),
+        on_curve.disturbed(
+            [
+                (cell.label, cell.disturbance)
+                for cell in found.cells
+                if cell.disturbance is not None and cell.cell not in found.void
+            ]
+        ),
     ]
     unique = {verdict.sentence: verdict for verdict in verdicts if verdict is not None}
     return tuple(sorted(condense(unique.values()), key=lambda found: _ORDER[found.severity]))

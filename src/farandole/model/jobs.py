@@ -10,7 +10,7 @@ import numpy as np
 
 from farandole.model.communication import steps_per_epoch
 from farandole.model.info import JobTime
-from farandole.model.measured import Measured
+from farandole.model.measured import Measured, is_tolerable
 from farandole.model.pace import dataset_size, positive
 from farandole.model.statistics import Estimate, geometric_mean
 from farandole.study.records import Launch
@@ -36,6 +36,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     if found.cell.today:
         return None
     whole = [one for one in found.launches if _is_whole(one)]
+    whole = [one for one in whole if not one.busy] or [one for one in whole if is_tolerable(one)]
     if found.void_for_speed:
         whole = []
     jobs = [job for one in whole if (job := _job(one, spec)) is not None]
@@ -85,9 +86,8 @@ def training_steps(epochs: float, samples: int, batch: int, workers: int = 1) ->
 
 
 def _is_whole(launch: Launch) -> bool:
-    """Tell whether a launch's length means something: undisturbed, and a job or a whole epoch."""
-    whole = launch.outcome == "ok" or (launch.purpose == "epoch" and launch.outcome == "stopped")
-    return whole and not launch.busy
+    """Tell whether a launch's length means something: a job or a whole epoch."""
+    return launch.outcome == "ok" or (launch.purpose == "epoch" and launch.outcome == "stopped")
 
 
 def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:

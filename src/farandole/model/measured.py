@@ -11,6 +11,10 @@ from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
 from farandole.study.records import Cell, Launch, Study
 
+TOO_BUSY = 0.25
+"""What others may take of all cores before a launch's speed says nothing at all. Below it a busy
+launch counts where its cell has no quiet one, and is said to: few desktops are ever quiet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -43,6 +47,12 @@ class Measured:
     def ended_well(self) -> tuple[Launch, ...]:
         """The launches that ran to their end or to an agreed step."""
         return tuple(launch for launch in self.launches if launch.outcome in ("ok", "stopped"))
+
+    @property
+    def disturbance(self) -> float | None:
+        """What others took of all cores during its launches that count; None when all are quiet."""
+        shares = [_others(found.launch) or 0.0 for found in self.paces if found.launch.busy]
+        return max(shares, default=None)
 
     @property
     def unit(self) -> str:
@@ -94,8 +104,13 @@ def _measure_cell(
     for_speed = any(_ended_well(one) and one.purpose in ("speed", "epoch") for one in launches)
     void = more_ranks_than_cores(launches[0], machine)
     paces = {launch.id: pace(launch) for launch in launches if _ended_well(launch)}
+    quiet = any(
+        not launch.busy and not _why_left_out(launch, paces.get(launch.id), void, for_speed)
+        for launch in launches
+    )
     reasons = {
         launch.id: _why_left_out(launch, paces.get(launch.id), void, for_speed)
+        or _why_disturbed(launch, quiet=quiet)
         for launch in launches
     }
     kept = [paces[launch.id] for launch in launches if not reasons[launch.id]]
@@ -135,10 +150,6 @@ def _why_it_ended(launch: Launch) -> str:
 def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool) -> str:
     if found is None:
         return _why_it_ended(launch)
-    if launch.busy:
-        share = positive(launch.foreign_share)
-        took = "" if share is None else f": other programs took {share:.0%} of the cores"
-        return f"the machine was busy{took}"
     if void:
         return void
     if launch.purpose == "accuracy" and for_speed:
@@ -146,6 +157,27 @@ def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool
     if not found.rates:
         return "recorded neither a step nor a figure"
     return ""
+
+
+def _why_disturbed(launch: Launch, *, quiet: bool) -> str:
+    """Say so when others used the machine too much; `quiet`: the cell has launches that count."""
+    if not launch.busy or (not quiet and is_tolerable(launch)):
+        return ""
+    share = _others(launch)
+    took = "" if share is None else f": other programs took {share:.0%} of the cores"
+    return f"the machine was busy{took}"
+
+
+def is_tolerable(launch: Launch) -> bool:
+    """Tell whether a launch's times mean anything in spite of what others took."""
+    share = _others(launch)
+    return not launch.busy or (share is not None and share <= TOO_BUSY)
+
+
+def _others(launch: Launch) -> float | None:
+    """Return what others took of all cores: programs here, and other machines of the host."""
+    shares = [share for share in (launch.foreign_share, launch.steal_share) if share is not None]
+    return sum(shares) if shares else None
 
 
 def more_ranks_than_cores(launch: Launch, machine: Mapping[str, object]) -> str:

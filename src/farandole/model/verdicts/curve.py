@@ -162,3 +162,21 @@ def single_launches(curves: Sequence[Curve], *, imported: bool = False) -> Verdi
         evidence={"launches": float(max(point.launches for point in others))},
         labels=tuple(curve.label for curve in curves),
     )
+
+
+def disturbed(cells: Sequence[tuple[str, float]]) -> Verdict | None:
+    """Fire when cells, given by label and what others took of all cores, have no quiet launch."""
+    if not cells:
+        return None
+    labels, shares = zip(*cells, strict=True)
+    return Verdict(
+        kind="disturbed",
+        severity="warn",
+        sentence=(
+            f"The machine was busy: other programs took up to {max(shares):.0%} of its cores, and "
+            f"{', '.join(labels)} had no quiet launch, so that their speeds may be off by as much."
+        ),
+        action="Run it again on a quiet machine: farandole study --resume DIR.",
+        evidence={"largest share": max(shares)},
+        labels=labels,
+    )
