@@ -5,12 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from farandole.launch.launcher import Outcome, launch
+from farandole.launch.plan import Plan
 from tests.conftest import clean_environ, cli_argv, eventually, run_cli
 
 pytestmark = pytest.mark.ranks
@@ -360,3 +364,38 @@ def test_the_launcher_imports_neither_torch_nor_numpy(script: Path) -> None:
         timeout=60,
     )
     assert done.stdout == "[]\n"
+
+
+def run_watched(
+    script: Path, watch: Callable[[Sequence[int]], bool], **changes: Any
+) -> tuple[Outcome, list[str]]:
+    lines: list[str] = []
+    plan = Plan(argv=(sys.executable, str(script)), num_workers=2, threads=1, tag=False, **changes)
+    outcome = launch(
+        plan, environ=clean_environ(), show=lambda _, line: lines.append(line), watch=watch
+    )
+    return outcome, lines
+
+
+def test_a_watch_ends_a_launch(script: Path) -> None:
+    script.write_text("import time\ntime.sleep(60)\n")
+    seen: list[Sequence[int]] = []
+
+    def watch(pids: Sequence[int]) -> bool:
+        seen.append(pids)
+        return len(seen) == 3
+
+    outcome, _ = run_watched(script, watch)
+    assert outcome.verdict.kind == "interrupted"
+    assert outcome.verdict.exit_code == 128 + signal.SIGTERM
+    assert len(seen) == 3
+    assert gone(list(seen[0]))
+
+
+def test_workers_run_where_the_plan_says(script: Path, tmp_path: Path) -> None:
+    script.write_text("import os\nprint(os.getcwd())\n")
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    outcome, lines = run_watched(script, lambda _: False, cwd=elsewhere)
+    assert outcome.verdict.kind == "done"
+    assert lines == [f"{elsewhere}\n"] * 2

@@ -26,6 +26,7 @@ def plan(**changes: Any) -> Plan:
 def test_defaults() -> None:
     made = plan()
     assert (made.num_workers, made.threads, made.transport) == (2, 4, "auto")
+    assert (made.horovod_alias, made.own_launcher, made.cwd) == (True, False, None)
     assert (made.start_timeout_s, made.silence_timeout_s, made.output_dir) == (60.0, 30.0, None)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from farandole.launch.plan import Plan
-from farandole.launch.variables import SITE, Job, worker_environ
+from farandole.launch.variables import SITE, Job, launcher_environ, worker_environ
 from farandole.world.environment import read_world
 
 JOB = Job(
@@ -79,3 +79,27 @@ def test_workers_record_where_they_are_told_to() -> None:
     assert environ["FARANDOLE_RECORD_DIR"] == str(folder)
     assert environ["FARANDOLE_TIMELINE"] == "1"
     assert not {"FARANDOLE_RECORD_DIR", "FARANDOLE_TIMELINE"} & environ_of().keys()
+
+
+def test_a_command_with_its_own_launcher_gets_no_rank() -> None:
+    outer = {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "MASTER_PORT": "1",
+        "FARANDOLE_RANK": "3",
+        "FARANDOLE_SIZE": "4",
+        "FARANDOLE_BOARD": "/proc/1/fd/2",
+        "HOROVOD_LOCAL_RANK": "0",
+        "TORCHELASTIC_RUN_ID": "x",
+        "FARANDOLE_RECORD_DIR": "/record",
+        "PYTHONPATH": "/mine",
+        "SLURM_NTASKS": "4",
+    }
+    plan = Plan(argv=("torchrun",), num_workers=1, threads=3, own_launcher=True, transport="gloo")
+    environ = launcher_environ(outer, plan)
+    assert read_world(environ).size == 1
+    assert not {name for name in environ if "RANK" in name or "WORLD" in name or "BOARD" in name}
+    assert environ["FARANDOLE_RECORD_DIR"] == "/record"
+    assert environ["PYTHONPATH"] == f"{SITE}{os.pathsep}/mine"
+    assert (environ["OMP_NUM_THREADS"], environ["FARANDOLE_TRANSPORT"]) == ("3", "gloo")
+    assert environ["SLURM_NTASKS"] == "4"

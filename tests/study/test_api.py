@@ -1,0 +1,59 @@
+"""What `farandole.study` finds out before it begins; real studies are in test_runner.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import farandole
+from farandole.errors import UsageError
+from farandole.study.api import name_of_command, new_folder, read_room, script_reader
+from tests.conftest import clean_environ
+
+
+def test_a_script_that_reads_a_param(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("from farandole import param\nlr = param( 'lr', 0.1)\n")
+    Path("package.py").write_text('import farandole\nfarandole.param("depth", 3)\n')
+    reads = script_reader(["python", "train.py", "--verbose"])
+    assert reads("lr")
+    assert not reads("l")
+    assert not reads("depth")
+    assert script_reader(["python", "-m", "package"])("depth")
+    assert not script_reader(["python", "-m", "no.such.module"])("depth")
+    assert not script_reader(["nowhere.py"])("lr")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "a/my train.py", "x.py"], "my train"),
+        (["python", "-m", "package.train"], "train"),
+        (["python", "-m", "torch.distributed.run", "t.py"], "t"),
+        (["./run.sh"], "run.sh"),
+    ],
+)
+def test_names(command: list[str], name: str) -> None:
+    assert name_of_command(command) == name
+
+
+def test_a_new_folder_is_new(tmp_path: Path) -> None:
+    first = new_folder("train", tmp_path)
+    assert first.name == "study-train-1"
+    first.mkdir()
+    assert new_folder("train", tmp_path).name == "study-train-2"
+
+
+def test_the_room_of_this_machine() -> None:
+    room = read_room(clean_environ())
+    assert room.cores >= 1
+    assert room.workers == (room.gpus or room.cores)
+
+
+def test_arguments_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no argument 'colour'"):
+        farandole.study(["python"], workers=[1], out=tmp_path / "out", colour="red")
+    with pytest.raises(UsageError, match="-np 0"):
+        farandole.study(["python"], workers=[0], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
