@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,10 @@ import altair as alt
 import pytest
 
 from farandole.report.contents import contents
+from farandole.report.document import to_json
+from farandole.report.page import page
+from farandole.report.table import to_csv
+from farandole.report.terminal import terminal_lines
 from tests.report.builders import Words, bare, comparison, study
 from tests.report.charts.drawn import rows
 
@@ -54,6 +60,12 @@ def test_a_bare_study_has_none_and_says_what_would_give_them() -> None:
     assert list(found.figures()) == []
     assert len(found.missing) == len(ALL) - 1
     assert all(one.hint for one in found.missing)
+
+
+def test_what_one_thing_would_give_is_said_in_one_line() -> None:
+    hints = contents(bare()).hints()
+    assert len(hints) == len({hint for _, hint in hints})
+    assert "Throughput, Speedup and Efficiency" in [titles for titles, _ in hints]
 
 
 def test_a_void_study_has_no_figure_of_speed() -> None:
@@ -103,3 +115,29 @@ def test_names_of_files_are_unlike() -> None:
         tables = [table.name for table in found.tables()]
         assert len(set(tables)) == len(tables)
         assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names + tables)
+
+
+def with_floats(value: Any, number: float) -> Any:
+    """Return a record in which every float is this one."""
+    if isinstance(value, float):
+        return number
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        changes = {name: with_floats(getattr(value, name), number) for name in names}
+        return dataclasses.replace(value, **changes)
+    if isinstance(value, dict):
+        return {key: with_floats(part, number) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(with_floats(part, number) for part in value)
+    return value
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e300, 1e-300])
+def test_figures_that_make_no_sense_break_nothing(number: float) -> None:
+    info = with_floats(study(), number)
+    text = page(contents(info), scripts="")
+    assert "<h2 id=cells>" in text
+    assert terminal_lines(info)
+    json.dumps(to_json(info), allow_nan=False)
+    for table in contents(info).tables():
+        to_csv(table)

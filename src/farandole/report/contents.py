@@ -11,6 +11,7 @@ from farandole.report.charts import accuracy, bars, link, scaling, sweep, use
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import studies
 from farandole.report.table import Table
+from farandole.report.text import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,13 @@ class Contents:
         """Return all figures of the page."""
         for section in self.sections:
             yield from section.figures
+
+    def hints(self) -> list[tuple[str, str]]:
+        """Return what is missing: titles that one thing would give together, and that thing."""
+        titles: dict[str, list[str]] = {}
+        for one in self.missing:
+            titles.setdefault(one.hint, []).append(one.title)
+        return [(listed(names), hint) for hint, names in titles.items()]
 
     def tables(self) -> Iterator[Table]:
         """Return all tables, each name once."""

@@ -80,7 +80,7 @@ def _picture(figure: Figure, ending: str | None) -> list[str]:
 
 
 def _missing(contents: Contents) -> list[str]:
-    lines = [f"- {markdown(one.title)}: {markdown(one.hint)}" for one in contents.missing]
+    lines = [f"- {markdown(title)}: {markdown(hint)}" for title, hint in contents.hints()]
     lines += [f"- {markdown(note)}" for info in contents.infos for note in info.notes]
     return ["## Not shown", "\n".join(lines)] if lines else []
 

@@ -208,7 +208,7 @@ def _costs(contents: Contents) -> str:
 
 
 def _missing(contents: Contents) -> str:
-    lines = [f"<li>{html(one.title)}: {html(one.hint)}</li>" for one in contents.missing]
+    lines = [f"<li>{html(title)}: {html(hint)}</li>" for title, hint in contents.hints()]
     lines += [f"<li>{html(note)}</li>" for info in contents.infos for note in info.notes]
     if not lines:
         return ""

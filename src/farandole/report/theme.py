@@ -20,8 +20,16 @@ COLOURS = {
     "c6": "#a87500",
     "c7": "#5b6670",
     "c8": "#7a4fb5",
+    "p1": "#00558a",
+    "p2": "#d55e00",
+    "p3": "#4fae8f",
+    "p4": "#f5b98a",
+    "p5": "#cfdce8",
+    "p6": "#8a9299",
 }
 SERIES = tuple(f"c{number}" for number in range(1, 9))
+# Parts of a bar: from dark to light in grey print, too.
+PARTS = tuple(f"p{number}" for number in range(1, 7))
 SHAPES = (
     "circle",
     "square",
@@ -97,7 +105,7 @@ def _config(colours: dict[str, str], *, font: str, font_size: int) -> dict[str, 
         "line": {"strokeWidth": 2},
         "point": {"filled": True, "size": 55, "opacity": 1},
         "rule": {"color": muted},
-        "range": {"category": series, "ordinal": series},
+        "range": {"category": series, "ordinal": [colours[name] for name in PARTS]},
         "style": {
             # "color" beats the default of every kind of mark; "stroke" and "fill" do not.
             "ideal": {"color": muted, "strokeDash": [4, 3], "strokeWidth": 1.3},

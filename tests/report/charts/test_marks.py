@@ -14,3 +14,4 @@ def test_names_at_the_ends_only_where_there_is_room() -> None:
     assert marks.far_apart([end("a", 1.0), end("b", 4.0)], log=False)
     assert not marks.far_apart([end("a", 3.9), end("b", 4.0)], log=False)
     assert not marks.far_apart([end("a", 1.0)], log=False)
+    assert not marks.far_apart([end("a" * 40, 1.0), end("b", 4.0)], log=False)

@@ -73,7 +73,7 @@ def final(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw the main metric at the end of training against workers."""
     metric = main_metric(infos)
     rows_of = [n for n in labelled(infos, lambda info: info.metrics) if n.item.metric == metric]
-    shown_rows = [n for n in rows_of if n.item.final is not None]
+    shown_rows = [n for n in rows_of if n.item.final is not None and known(n.item.final.value)]
     if metric is None or not shown_rows:
         return Missing(title="Accuracy at the end", hint=_HINT)
     drawn = foremost(shown_rows, 16)

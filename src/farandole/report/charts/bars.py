@@ -16,6 +16,8 @@ from farandole.report.text import brief, known, percent, seconds, size, whole
 from farandole.study.records import BYTE_KINDS
 
 _MOST_BARS = 16
+# How many of the theme's colours for parts are so strong that figures on them must be light.
+_STRONG = 2
 _CELL = Column(key="cell", title="cell", text=True)
 # The order in which they are stacked, with the words of the legend.
 _PARTS = {
@@ -219,11 +221,9 @@ def _stacked(
     axis = alt.Axis(title=f"{title} ({unit})", grid=True, tickCount=6)
     x = alt.X("x:Q", scale=alt.Scale(domainMin=0), axis=axis)
     # The legend in the order of the stack; colours by weight, so that the main part is the calmest.
-    colour = alt.Color(
-        "part:N",
-        scale=alt.Scale(domain=[word for word in weights if word in present]),
-        legend=alt.Legend(title=None, columns=marks.legend_columns(present), values=present),
-    )
+    heavy = [word for word in weights if word in present]
+    legend = alt.Legend(title=None, columns=marks.legend_columns(present), values=present)
+    colour = alt.Color("part:N", scale=alt.Scale(domain=heavy, range="ordinal"), legend=legend)
     sheet = marks.Sheet()
     bars = (
         sheet.chart(rows)
@@ -239,8 +239,13 @@ def _stacked(
     # A figure that would not fit its segment is left to the pointer and the table.
     wide = [row for row in rows if row["end"] - row["x"] > 0.13 * longest]
     middle = alt.X("middle:Q", scale=x["scale"], axis=x["axis"])
-    inside = sheet.chart(wide).mark_text(style="inside").encode(y=y, x=middle, text="text:N")
-    return sheet.finished(alt.layer(bars, inside), height=max(70, 34 * len(drawn)))
+    layers: list[Any] = [bars]
+    for style, parts_in_it in (("inside", heavy[:_STRONG]), ("value", heavy[_STRONG:])):
+        figures = [row for row in wide if row["part"] in parts_in_it]
+        if figures:
+            layer = sheet.chart(figures).mark_text(style=style)
+            layers.append(layer.encode(y=y, x=middle, text="text:N"))
+    return sheet.finished(alt.layer(*layers), height=max(70, 34 * len(drawn)))
 
 
 def _split_row(named: Named[StepSplit]) -> tuple[Any, ...]:

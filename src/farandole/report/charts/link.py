@@ -88,7 +88,7 @@ def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     names: list[str] = []
     groups: list[list[LinkPoint]] = []
     for info in infos:
-        for workers in sorted({point.workers for point in info.link}):
+        for workers in sorted({p.workers for p in info.link if known(p.bus_bytes_per_s)}):
             names.append(prefixed(infos, info, f"{workers} workers"))
             points = [point for point in info.link if point.workers == workers]
             groups.append(sorted(points, key=lambda point: point.bytes))
@@ -136,7 +136,7 @@ def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     return Figure(
         name="calibration",
         title="Calibration of the link",
-        caption="Bus bandwidth of single all-reduces by size, measured before the study."
+        caption="Bus bandwidth of single all-reduces by size, measured apart from training."
         + left_out(min(MOST_SERIES, len(named)), len(named), "series"),
         spec=sheet.finished(alt.layer(*layers)),
         table=Table(

@@ -21,13 +21,16 @@ Row = Mapping[str, Any]
 
 # Beyond this ratio of the largest to the smallest count, doublings get equal room.
 _LINEAR_SPAN = 4
+_SHORT_NAME = 16
 
 
 class Sheet:
     """The data of one chart, kept apart from its layers: Altair would copy and check every row."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, room: int = 72) -> None:
         self._datasets: dict[str, list[Row]] = {}
+        self.room = room
+        """Letters of a legend that fit side by side."""
 
     def chart(self, rows: Sequence[Row]) -> alt.Chart:
         """Return an empty layer on rows."""
@@ -94,7 +97,7 @@ def value_axis(
     )
 
 
-def by_series(names: Sequence[str], *, legend: bool) -> dict[str, Any]:
+def by_series(names: Sequence[str], *, legend: bool, room: int = 72) -> dict[str, Any]:
     """Return colour, shape and dash by series, so that grey print can tell them apart.
 
     The legend shows colours and dashes; shapes need rows that `with_symbols` gives.
@@ -103,7 +106,10 @@ def by_series(names: Sequence[str], *, legend: bool) -> dict[str, Any]:
     shown = None
     if legend:
         shown = alt.Legend(
-            title=None, columns=legend_columns(domain), symbolType="stroke", symbolSize=260
+            title=None,
+            columns=legend_columns(domain, room),
+            symbolType="stroke",
+            symbolSize=260,
         )
     return {
         "color": alt.Color("name:N", scale=alt.Scale(domain=domain), legend=shown),
@@ -117,10 +123,10 @@ def by_series(names: Sequence[str], *, legend: bool) -> dict[str, Any]:
     }
 
 
-def legend_columns(names: Sequence[str]) -> int:
+def legend_columns(names: Sequence[str], room: int = 72) -> int:
     """Return how many names of a legend fit side by side."""
     longest = max((len(name) for name in names), default=0)
-    return max(1, min(5, len(names), 72 // (longest + 5)))
+    return max(1, min(5, len(names), room // (longest + 5)))
 
 
 def tooltip(**titles: str) -> list[alt.Tooltip]:
@@ -139,7 +145,7 @@ def lined_points(
 ) -> list[alt.Chart]:
     """Return layers: lines, intervals with caps, and points that answer to the pointer."""
     rows = with_symbols(rows)
-    series = by_series([row["name"] for row in rows], legend=legend)
+    series = by_series([row["name"] for row in rows], legend=legend, room=sheet.room)
     colour = series["color"]
     ends = with_intervals(rows)
     layers = [
@@ -172,7 +178,7 @@ def end_labels(sheet: Sheet, rows: Sequence[Row], *, x: alt.X, y: alt.Y) -> alt.
     last = {row["name"]: row for row in rows}
     series = by_series([row["name"] for row in rows], legend=False)
     words = sheet.chart(list(last.values())).mark_text(
-        style="value", align="right", baseline="bottom", dx=-8, dy=-6, limit=170
+        style="value", align="left", baseline="middle", dx=9, limit=130
     )
     return words.encode(x=x, y=y, text="name:N", color=series["color"])  # type: ignore[no-any-return]
 
@@ -182,6 +188,8 @@ def far_apart(rows: Sequence[Row], *, log: bool) -> bool:
     last = {row["name"]: row for row in rows}
     values = sorted(row["y"] for row in last.values())
     if not 2 <= len(values) <= 3 or len({row["x"] for row in last.values()}) > 1:
+        return False
+    if max(len(name) for name in last) > _SHORT_NAME:
         return False
     if log:
         return all(b / a > 1.35 for a, b in pairwise(values))

@@ -13,7 +13,7 @@ from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import MOST_SERIES, Named, curves, left_out
 from farandole.report.table import Column, Table, shown
-from farandole.report.text import percent, times, whole
+from farandole.report.text import known, percent, times, whole
 
 _WORKERS = Column(key="workers", title="workers", show=whole)
 _SERIES = Column(key="series", title="series", text=True)
@@ -141,7 +141,7 @@ def scaling(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     drawn = main[:3]
     rows = _rows(drawn, lambda point: point.speedup, _SPEEDUP)
     ideal = _ideal_rows(drawn, lambda point: point.ideal_speedup)
-    spec = _against_ideal(rows, ideal, title="speedup", height=200)
+    spec = _against_ideal(rows, ideal, title="speedup", height=200, room=30)
     return Figure(
         name="scaling",
         title="Scaling",
@@ -180,6 +180,7 @@ def _against_ideal(
     title: str,
     height: int = 260,
     base: int = 2,
+    room: int = 72,
     today: float | None = None,
 ) -> dict[str, Any]:
     counts = [row["x"] for row in rows]
@@ -188,7 +189,7 @@ def _against_ideal(
     # Below the first point there is room for its figure.
     bottom = 0.75 * min(row["low"] or row["y"] for row in rows)
     y = marks.value_axis(title, log_base=base if log else None, bottom=bottom)
-    sheet = marks.Sheet()
+    sheet = marks.Sheet(room=room)
     dashed = sheet.chart(ideal).mark_line(style="ideal").encode(x=x, y=y, detail="name:N")
     top = max(ideal, key=lambda row: (row["x"], row["y"]))
     word = (
@@ -253,7 +254,7 @@ def _countable(
     return [
         named
         for named in curves(honest)
-        if sum(point.valid and get(point) is not None for point in named.item.points) > 1
+        if sum(_figure(point, get) is not None for point in named.item.points) > 1
     ]
 
 
@@ -275,8 +276,14 @@ def _rows(
         }
         for named in found
         for point in named.item.points
-        if point.valid and (estimate := get(point)) is not None
+        if (estimate := _figure(point, get)) is not None
     ]
+
+
+def _figure(point: CurvePoint, get: Callable[[CurvePoint], Estimate | None]) -> Estimate | None:
+    """Return what may be drawn of a point: a speed above zero that counts."""
+    found = get(point) if point.valid else None
+    return found if found is not None and known(found.value) and found.value > 0 else None
 
 
 def _ideal_rows(
@@ -286,7 +293,7 @@ def _ideal_rows(
         {"name": named.name, "x": point.workers, "y": get(point)}
         for named in found
         for point in named.item.points
-        if point.valid
+        if point.valid and known(get(point)) and get(point) > 0
     ]
     # Curves with one ideal need one line.
     unique = {(row["x"], row["y"]): row for row in rows}

@@ -12,7 +12,7 @@ from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import MOST_SERIES, Named, labelled, left_out, unlike
 from farandole.report.table import Column, Table, shown
-from farandole.report.text import number, percent, seconds, whole
+from farandole.report.text import known, number, percent, seconds, whole
 
 _THROUGHPUT = Column(key="throughput", title="throughput", interval=True)
 # Light to dark in grey as well; values of data, the same on light and dark pages.
@@ -25,7 +25,7 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     found = [
         named
         for named in labelled(infos, lambda info: info.batch_sweeps)
-        if any(point.throughput is not None for point in named.item.points)
+        if any(point.throughput and known(point.throughput.value) for point in named.item.points)
     ]
     found = [n for n in found if n.item.unit == found[0].item.unit]
     if not found:
@@ -42,10 +42,10 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     x = marks.counts_axis("batch per worker", batches, log=log)
     y = marks.value_axis(f"throughput ({drawn[0].item.unit})")
     hover = marks.tooltip(name="series", batch="batch", text="throughput", step="step", use="used")
-    good = [row for row in rows if row["y"] is not None]
+    good = [row for row in rows if known(row["y"])]
     sheet = marks.Sheet()
     layers = marks.lined_points(sheet, good, x=x, y=y, legend=len(drawn) > 1, hover=hover)
-    failed = [row | {"y": 0} for row in rows if row["y"] is None]
+    failed = [row | {"y": 0} for row in rows if not known(row["y"])]
     if failed:
         cross = sheet.chart(failed).mark_text(style="value", text="✕", dy=-8)
         layers.append(
@@ -72,7 +72,11 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
 
 def split_heatmap(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw throughput by processes and threads as a heat map."""
-    found = [n for n in labelled(infos, lambda info: info.split_tables) if n.item.points]
+    found = [
+        named
+        for named in labelled(infos, lambda info: info.split_tables)
+        if any(known(point.throughput.value) for point in named.item.points)
+    ]
     if not found:
         return Missing(
             title="Processes x threads",
@@ -166,7 +170,8 @@ def _sweep_table(found: Sequence[Named[BatchSweep]]) -> Table:
 
 
 def _split_rows(named: Named[SplitTable]) -> list[dict[str, Any]]:
-    top = max(point.throughput.value for point in named.item.points)
+    there = [point for point in named.item.points if known(point.throughput.value)]
+    top = max(point.throughput.value for point in there)
     return [
         {
             "x": point.threads,
@@ -179,7 +184,7 @@ def _split_rows(named: Named[SplitTable]) -> list[dict[str, Any]]:
             "ink": _WHITE if point.throughput.value > 0.55 * top else _INK,
             "best": named.item.best == (point.workers, point.threads),
         }
-        for point in named.item.points
+        for point in there
     ]
 
 
