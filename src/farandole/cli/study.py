@@ -217,8 +217,12 @@ def _resumed(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
             f"values, use --out {args.resume} with the whole command."
         )
     path = Path(args.resume).absolute()
-    spec = spec_from_json(read_head(path).spec)
+    head = read_head(path)
+    spec = spec_from_json(head.spec)
     check_resumable(spec)
+    if head.complete and not args.keep_busy:
+        # All launches have been made: what is left to ask for is those that others disturbed.
+        spec = replace(spec, retry_busy=True)
     if args.time_limit is not None:
         limit_s = values.seconds(args.time_limit, flag="--time-limit")
         spec = replace(spec, time_limit_s=limit_s)
