@@ -237,4 +237,15 @@ def _launches(infos: Sequence[ScalingInfo], *, name: str, title: str, all_of_the
         for launch in info.launches
         if all_of_them or launch.outlier or not launch.kept
     ]
-    return Table(name=name, title=title, columns=columns, rows=tuple(rows))
+    # Why is what a reader looks for; figures of launches that do not count are in the file of all.
+    kept = [
+        index
+        for index, column in enumerate(columns)
+        if all_of_them or column.key not in ("step_s", "throughput", "unit", "warmup_steps")
+    ]
+    return Table(
+        name=name,
+        title=title,
+        columns=tuple(columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in rows),
+    )

@@ -1,0 +1,59 @@
+"""Tables that stand without a figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from farandole.report import tables
+from farandole.report.table import to_lines
+from tests.report.builders import bare, comparison, near, study
+
+
+def keys(table: tables.Table) -> list[str]:
+    return [column.key for column in table.columns]
+
+
+def test_every_cell_with_its_interval_or_why_not() -> None:
+    table = tables.cells([study()])
+    assert len(table.rows) == 4
+    assert table.rows[0][keys(table).index("throughput")] == study().cells[0].throughput
+    assert table.rows[3][keys(table).index("note")].startswith("out of memory")
+
+
+def test_launches_left_out_say_why_and_outliers_stay() -> None:
+    table = tables.left_out([study()])
+    assert table is not None
+    why, counts = keys(table).index("why"), keys(table).index("kept")
+    assert [row[counts] for row in table.rows] == ["no", "yes, outlier"]
+    assert "Last output: rank 1: Killed" in table.rows[0][why]
+    assert len(tables.launches([study()]).rows) == 11
+
+
+def test_without_launches_left_out_or_a_price_there_is_no_table() -> None:
+    assert tables.left_out([bare()]) is None
+    assert tables.costs([bare()]) is None
+    assert tables.costs([study()]) is not None
+
+
+def test_the_answers_curve_leaves_out_what_does_not_count() -> None:
+    info = study()
+    points = list(info.curves[0].points)
+    points[2] = replace(points[2], valid=False, why="more ranks than cores")
+    table = tables.answer_curve(
+        replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
+    )
+    assert table is not None
+    assert table.rows[2][keys(table).index("speedup")] is None
+    assert table.rows[2][keys(table).index("throughput")] is None
+    assert to_lines(table)[3].endswith("more ranks than cores")
+    assert tables.answer_curve(replace(info, curves=())) is None
+
+
+def test_ratios_between_studies_only_where_they_were_not_refused() -> None:
+    found = comparison()
+    assert tables.comparison_ratios(found) is None
+    assert tables.comparison_rows(found).notes == (found.refused,)
+    given = replace(found, refused=None, ratios=(("b", "a", "2 workers", near(1.5)),))
+    table = tables.comparison_ratios(given)
+    assert table is not None
+    assert to_lines(table)[1].split() == ["b", "a", "2", "workers", "1.50x", "(1.47", "to", "1.53)"]
