@@ -31,6 +31,8 @@ def test_a_script_that_reads_a_param(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["python", "a/my train.py", "x.py"], "my train"),
         (["python", "-m", "package.train"], "train"),
         (["python", "-m", "torch.distributed.run", "t.py"], "t"),
+        (["-m", "farandole.labs.digits"], "digits"),
+        (["python", "-m", "farandole", "run", "t.py"], "t"),
         (["./run.sh"], "run.sh"),
     ],
 )

@@ -67,7 +67,9 @@ def study_argv(args: argparse.Namespace) -> list[str]:
         *(("--out", args.out) if args.out is not None else ()),
         *(("--json",) if args.json else ()),
         "--",
-        *("python", "-m", "farandole.labs.digits", "--epochs", str(epochs)),
+        # Without "python": the first one on PATH need not be the one that has Farandole, for
+        # example when a virtual environment was not activated, as by `make demo`.
+        *("-m", "farandole.labs.digits", "--epochs", str(epochs)),
         *("--batch-size", "{batch}", "--seed", "{seed}"),
     ]
 

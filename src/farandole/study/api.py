@@ -232,7 +232,9 @@ def name_of_command(command: Sequence[str]) -> str:
             return Path(part).stem
         if part == "-m" and place + 1 < len(command):
             module = command[place + 1]
-            if not module.startswith(("torch.distributed", "accelerate", "farandole")):
+            if module not in ("farandole", "farandole.cli.main") and not module.startswith(
+                ("torch.distributed", "accelerate")
+            ):
                 return module.rpartition(".")[2]
     return Path(command[0]).name if command else "study"
 
