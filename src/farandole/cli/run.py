@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
         # `--th` for `--threads` would break the day another flag begins so.
         allow_abbrev=False,
     )
-    _flag(
+    add_flag(
         parser,
         "-np",
         "-n",
@@ -52,51 +53,55 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="how many workers, or auto: one per GPU, or per physical core",
     )
-    _flag(
+    add_flag(
         parser,
         "--threads",
         metavar="N",
         help="threads per worker (default: OMP_NUM_THREADS, or the cores shared out)",
     )
-    _flag(
+    add_flag(
         parser,
         "--transport",
         metavar="NAME",
         help="auto, shm, gloo or nccl (default auto: shared memory where it can be had)",
     )
-    _flag(parser, "--output-dir", metavar="DIR", help="keep DIR/rank.<rank>/stdout and stderr too")
-    _flag(
+    add_flag(
+        parser, "--output-dir", metavar="DIR", help="keep DIR/rank.<rank>/stdout and stderr too"
+    )
+    add_flag(
         parser,
         "--start-timeout",
         metavar="S",
         help="seconds to wait for all ranks to call init (default 60)",
     )
-    _flag(
+    add_flag(
         parser,
         "--silence-timeout",
         metavar="S",
         help="seconds after which a worker that is stopped and silent has failed (default 30)",
     )
-    _flag(parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines")
-    _flag(
+    add_flag(
+        parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines"
+    )
+    add_flag(
         parser,
         "--horovod-alias",
         metavar="on|off",
         help="off: `import horovod` finds an installed Horovod (default on: Farandole answers it)",
     )
-    _flag(
+    add_flag(
         parser,
         "--record",
         metavar="DIR",
         help="keep what each worker records (steps, communication, use) as DIR/rank-<rank>.jsonl",
     )
-    _flag(
+    add_flag(
         parser,
         "--timeline",
         metavar="FILE",
         help="write a timeline of all workers to FILE when the run ends, for ui.perfetto.dev",
     )
-    _flag(parser, "-H", "--hosts", metavar="HOSTS", help="localhost only, so far")
+    add_flag(parser, "-H", "--hosts", metavar="HOSTS", help="localhost only, so far")
     parser.add_argument(
         "-m",
         dest="module",
@@ -203,18 +208,3 @@ def _command(args: argparse.Namespace) -> list[str]:
         return ["-m", *args.module]
     command: list[str] = args.command_line
     return command[1:] if command[:1] == ["--"] else command
-
-
-def _flag(
-    parser: argparse.ArgumentParser, *names: str, aliases: tuple[str, ...] = (), **options: Any
-) -> None:
-    """Add a flag; its spellings with underscores and its aliases work too, without being shown."""
-    shown = parser.add_argument(*names, **options)
-    spellings = [*names, *aliases]
-    hidden = [
-        *aliases,
-        *(f"--{name[2:].replace('-', '_')}" for name in spellings if "-" in name[2:]),
-    ]
-    if hidden:
-        options |= {"dest": shown.dest, "help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-        parser.add_argument(*hidden, **options)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     what = parser.add_argument_group("what to vary")
-    _flag(
+    add_flag(
         what,
         "-np",
         "-n",
@@ -56,14 +57,14 @@ def add_parser(subparsers: Any) -> None:
         metavar="N,...",
         help="numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs)",
     )
-    _flag(
+    add_flag(
         what,
         "--scaling",
         metavar="WAY",
         help="weak: the batch per worker stays (default); strong: -L batch is shared by all "
         "workers; both",
     )
-    _flag(
+    add_flag(
         what,
         "-L",
         "--vary",
@@ -73,21 +74,25 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME=V1,V2",
         help="values of a factor; batch=32,64,...,max finds the largest batch that fits",
     )
-    _flag(what, "--threads", metavar="N,...", help="threads per worker (default: the same in all)")
-    _flag(what, "--split", metavar="all", help="all splits of the cores into workers x threads")
-    _flag(what, "--transport", metavar="NAME,...", help="auto, shm, gloo, nccl (default auto)")
+    add_flag(
+        what, "--threads", metavar="N,...", help="threads per worker (default: the same in all)"
+    )
+    add_flag(what, "--split", metavar="all", help="all splits of the cores into workers x threads")
+    add_flag(what, "--transport", metavar="NAME,...", help="auto, shm, gloo, nccl (default auto)")
     how = parser.add_argument_group("how to measure")
-    _flag(how, "--measure", metavar="WHAT", help="speed (default), accuracy or both")
-    _flag(how, "--repeats", metavar="N", help="launches per cell for speed (default 3)")
-    _flag(how, "--seeds", metavar="N", help="launches per cell for accuracy (default 3)")
-    _flag(how, "--precision", metavar="SHARE", help="of a launch's median step time (default 3%%)")
-    _flag(how, "--steps", metavar="N", help="end each launch for speed after N steps instead")
-    _flag(how, "--epochs", metavar="N", help="end each launch for speed after N epochs instead")
-    _flag(how, "--time-limit", metavar="TIME", help="fit repeats into this time: 20m, 1h30m")
-    _flag(how, "--launch-timeout", metavar="TIME", help="end a launch after this time (15m)")
-    _flag(how, "--memory", metavar="SIZE", help="of each worker (default: 80%% of what is free)")
-    _flag(how, "--throughput", metavar="REGEX", help="read samples/s from the output")
-    _flag(
+    add_flag(how, "--measure", metavar="WHAT", help="speed (default), accuracy or both")
+    add_flag(how, "--repeats", metavar="N", help="launches per cell for speed (default 3)")
+    add_flag(how, "--seeds", metavar="N", help="launches per cell for accuracy (default 3)")
+    add_flag(
+        how, "--precision", metavar="SHARE", help="of a launch's median step time (default 3%%)"
+    )
+    add_flag(how, "--steps", metavar="N", help="end each launch for speed after N steps instead")
+    add_flag(how, "--epochs", metavar="N", help="end each launch for speed after N epochs instead")
+    add_flag(how, "--time-limit", metavar="TIME", help="fit repeats into this time: 20m, 1h30m")
+    add_flag(how, "--launch-timeout", metavar="TIME", help="end a launch after this time (15m)")
+    add_flag(how, "--memory", metavar="SIZE", help="of each worker (default: 80%% of what is free)")
+    add_flag(how, "--throughput", metavar="REGEX", help="read samples/s from the output")
+    add_flag(
         how,
         "--metric",
         dest="metrics",
@@ -96,21 +101,25 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME=REGEX",
         help="read a metric from the output",
     )
-    _flag(how, "--no-epoch", action="store_true", help="no launch of one whole epoch per count")
-    _flag(how, "--no-today", action="store_true", help="no cell of one process with all cores")
-    _flag(how, "--no-batch-check", action="store_true", help="do not compare batches seen")
-    _flag(how, "--no-calibration", action="store_true", help="do not measure the workers' link")
-    _flag(how, "--keep-busy", action="store_true", help="no second try when others disturbed one")
+    add_flag(how, "--no-epoch", action="store_true", help="no launch of one whole epoch per count")
+    add_flag(how, "--no-today", action="store_true", help="no cell of one process with all cores")
+    add_flag(how, "--no-batch-check", action="store_true", help="do not compare batches seen")
+    add_flag(how, "--no-calibration", action="store_true", help="do not measure the workers' link")
+    add_flag(
+        how, "--keep-busy", action="store_true", help="no second try when others disturbed one"
+    )
     where = parser.add_argument_group("where, and the rest")
-    _flag(where, "--out", metavar="DIR", help="the study's folder; more values there extend it")
-    _flag(where, "--resume", metavar="DIR", help="go on with a study that was interrupted")
-    _flag(where, "--label", metavar="TEXT", help="what the study is called in its report")
-    _flag(where, "--cwd", metavar="here|cell", help="run in this folder, or in each launch's own")
-    _flag(where, "--prepare", metavar="CMD", help="run this before each launch")
-    _flag(where, "--horovod-alias", metavar="on|off", help="off: use an installed Horovod")
-    _flag(where, "--no-report", action="store_true", help="leave it to `farandole report DIR`")
-    _flag(where, "--dry-run", action="store_true", help="print the plan with times, and end")
-    _flag(where, "--json", action="store_true", help="print the answer as JSON, schema 1")
+    add_flag(where, "--out", metavar="DIR", help="the study's folder; more values there extend it")
+    add_flag(where, "--resume", metavar="DIR", help="go on with a study that was interrupted")
+    add_flag(where, "--label", metavar="TEXT", help="what the study is called in its report")
+    add_flag(
+        where, "--cwd", metavar="here|cell", help="run in this folder, or in each launch's own"
+    )
+    add_flag(where, "--prepare", metavar="CMD", help="run this before each launch")
+    add_flag(where, "--horovod-alias", metavar="on|off", help="off: use an installed Horovod")
+    add_flag(where, "--no-report", action="store_true", help="leave it to `farandole report DIR`")
+    add_flag(where, "--dry-run", action="store_true", help="print the plan with times, and end")
+    add_flag(where, "--json", action="store_true", help="print the answer as JSON, schema 1")
     parser.add_argument("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(func=main)
 
@@ -320,12 +329,3 @@ def _shown(path: Path) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _flag(parser: Any, *names: str, **options: Any) -> None:
-    """Add a flag; its spelling with underscores works too, without being shown."""
-    shown = parser.add_argument(*names, **options)
-    hidden = [f"--{name[2:].replace('-', '_')}" for name in names if "-" in name[2:]]
-    if hidden:
-        options |= {"dest": shown.dest, "help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-        parser.add_argument(*hidden, **options)
