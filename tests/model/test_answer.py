@@ -204,7 +204,7 @@ def test_a_machine_that_was_never_quiet_is_in_the_headline() -> None:
     )
     assert found.speedup == pytest.approx(2 * 0.1 / 0.11)
     assert found.headline.endswith("; others used up to 12% of the machine.")
-    assert "quiet machine" in found.next
+    assert "machine is quiet" in found.next
 
 
 def test_more_than_linear_warns_in_the_headline() -> None:

@@ -176,7 +176,10 @@ def disturbed(cells: Sequence[tuple[str, float]]) -> Verdict | None:
             f"The machine was busy: other programs took up to {max(shares):.0%} of its cores, and "
             f"{', '.join(labels)} had no quiet launch, so that their speeds may be off by as much."
         ),
-        action="Run it again on a quiet machine: farandole study --resume DIR.",
+        action=(
+            "Run it again when the machine is quiet; farandole study --resume DIR makes disturbed "
+            "launches for speed again."
+        ),
         evidence={"largest share": max(shares)},
         labels=labels,
     )
