@@ -99,6 +99,21 @@ def test_a_cell_that_failed_is_not_tried_again() -> None:
     assert words(pending(SPEC, plan, done)) == ["e1.0", "s1.1"]
 
 
+def test_what_failed_in_an_earlier_session_is_tried_again_for_it_may_have_been_mended() -> None:
+    plan = planned(SPEC)
+    done = [made(plan[0]), made(plan[1], outcome="failed"), made(plan[2])]
+    again = pending(SPEC, plan, done, earlier=len(done))
+    assert words(again) == ["s2.0", "e2.0", "s1.1", "s2.1"]
+    done.append(made(again[0], outcome="failed"))
+    assert words(pending(SPEC, plan, done, earlier=len(done) - 1)) == ["s1.1"]
+
+
+def test_too_much_memory_is_a_result_in_every_session() -> None:
+    plan = planned(SPEC)
+    done = [made(plan[0]), made(plan[1], outcome="out_of_memory"), made(plan[2])]
+    assert words(pending(SPEC, plan, done, earlier=len(done))) == ["s1.1"]
+
+
 def test_a_cell_that_worked_once_is() -> None:
     plan = planned(replace(SPEC, epoch_launches=False, repeats=3))
     done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="failed")]

@@ -67,14 +67,19 @@ def pending(
 ) -> list[Planned]:
     """Return what is still to be made, with further tries of what others disturbed at the end.
 
+    What failed in an earlier session is tried again, because somebody may have mended it since;
+    within one session it would fail the same way again. What took too much memory or time is a
+    result.
+
     Args:
         spec: What was asked for.
         planned: All launches of the plan.
         done: The launches that were made, in their order.
         earlier: How many of them an earlier session made.
     """
-    made = {_key(spec, launch) for launch in done}
-    hopeless = _hopeless(spec, done)
+    mended = [launch for launch in done[:earlier] if launch.outcome != "failed"] + [*done[earlier:]]
+    made = {_key(spec, launch) for launch in mended}
+    hopeless = _hopeless(spec, mended)
     open_ones = [one for one in planned if _key(spec, one) not in made]
     if spec.retry_busy:
         cells = dict.fromkeys(one.cell for one in planned if one.purpose == "speed")
