@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,11 @@ time.sleep(60)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
-    return tmp_path / "train.py"
+def here(tmp_path: Path) -> Path:
+    """A folder in which processes say their numbers."""
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    return folder
 
 
 def pids(folder: Path, count: int) -> list[int]:
@@ -62,14 +65,36 @@ def gone(numbers: list[int]) -> bool:
     )
 
 
-def start(*arguments: str | Path, **env: str) -> subprocess.Popen[str]:
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*cli_argv(), "run", *map(str, arguments)],
-        env=clean_environ(**env),
+        env=clean_environ(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def started(
+    here: Path, count: int, *arguments: str | Path
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A launcher whose script gets `here` as its last argument, once `count` processes run."""
+    with start("-np", "2", *arguments, here) as launcher:
+        yield launcher, pids(here, count)
+
+
+def run_python(code: str, script: Path) -> str:
+    """Run code that launches the script from a process of its own; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, script],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -122,13 +147,10 @@ def test_workers_that_ignore_sigterm_are_killed(script: Path, tmp_path: Path) ->
     ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_signals_to_the_launcher_end_everything(
-    script: Path, tmp_path: Path, signum: int, code: int
+    script: Path, here: Path, signum: int, code: int
 ) -> None:
     script.write_text(WAIT)
-    here = tmp_path / "pids"
-    here.mkdir()
-    with start("-np", "2", script, here) as launcher:
-        workers = pids(here, 2)
+    with started(here, 2, script) as (launcher, workers):
         launcher.send_signal(signum)
         _, errors = launcher.communicate(timeout=20)
     assert launcher.returncode == code
@@ -136,7 +158,7 @@ def test_signals_to_the_launcher_end_everything(
     assert "all workers have ended" in errors
 
 
-def test_a_second_ctrl_c_kills_at_once(script: Path, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_kills_at_once(script: Path, here: Path) -> None:
     script.write_text(
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
@@ -146,10 +168,7 @@ def test_a_second_ctrl_c_kills_at_once(script: Path, tmp_path: Path) -> None:
         "Path(sys.argv[1], rank).write_text(str(os.getpid()))\n"
         "while True: time.sleep(60)\n"
     )
-    here = tmp_path / "pids"
-    here.mkdir()
-    with start("-np", "2", script, here) as launcher:
-        workers = pids(here, 2)
+    with started(here, 2, script) as (launcher, workers):
         launcher.send_signal(signal.SIGINT)
         eventually(lambda: len(list(here.glob("*heard"))) == 2)
         launcher.send_signal(signal.SIGINT)
@@ -169,14 +188,9 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$0" "$@"; true']])
-def test_no_worker_survives_a_killed_launcher(
-    script: Path, tmp_path: Path, wrapper: list[str]
-) -> None:
+def test_no_worker_survives_a_killed_launcher(script: Path, here: Path, wrapper: list[str]) -> None:
     script.write_text(LOADER)
-    here = tmp_path / "pids"
-    here.mkdir()
-    with start("-np", "2", "--", *wrapper, sys.executable, script, here) as launcher:
-        family = pids(here, 4)
+    with started(here, 4, "--", *wrapper, sys.executable, script) as (launcher, family):
         family += [child.pid for child in psutil.Process(launcher.pid).children()]
         launcher.kill()
         launcher.wait(10)
@@ -238,64 +252,6 @@ def test_a_reader_that_leaves_ends_the_launch(script: Path) -> None:
         launcher.stderr.close()
 
 
-MEET = """
-import os, sys
-from farandole.world import connect, read_world
-world = read_world(os.environ)
-if str(world.rank) in sys.argv[1:]:
-    sys.exit(0)
-meeting = connect(world)
-for number in range(3):
-    answers = meeting.exchange(f"{world.rank}.{number}".encode())
-    assert answers == [f"{rank}.{number}".encode() for rank in range(world.size)], answers
-print("met", world.source)
-"""
-
-
-def test_twenty_launches_at_once(script: Path) -> None:
-    script.write_text(
-        MEET
-        + "import socket\n"
-        + "if world.rank == 0:\n"
-        + "    with socket.socket() as server:\n"
-        + "        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
-        + "        server.bind(('127.0.0.1', world.master_port)); server.listen()\n"
-        + "        print('port', world.master_port); meeting.exchange(b'')\n"
-        + "else:\n"
-        + "    meeting.exchange(b'')\n"
-    )
-    with ThreadPoolExecutor(20) as pool:
-        results = list(pool.map(lambda _: run_cli("run", "-np", "2", script), range(20)))
-    assert [done.returncode for done in results] == [0] * 20, results
-    assert all(done.stdout.count("met farandole") == 2 for done in results)
-
-
-def test_a_rank_that_exits_before_init_is_named(script: Path) -> None:
-    script.write_text(MEET)
-    done = run_cli("run", "-np", "2", script, "1")
-    assert done.returncode == 1
-    assert "rank 0 failed first: StartError: rank 1 exited with code 0 without calling" in (
-        done.stderr
-    )
-
-
-def test_a_rank_that_never_calls_init_is_named(script: Path) -> None:
-    script.write_text(
-        "import os, time\nif os.environ['RANK'] == '1': time.sleep(60)\n" + MEET,
-    )
-    done = run_cli("run", "-np", "2", "--start-timeout", "0.5", script)
-    assert done.returncode == 1
-    assert "StartError: rank 1 (pid " in done.stderr
-    assert ") is running but has not called hvd.init()" in done.stderr
-
-
-def test_a_wrapper_that_closes_descriptors_does_no_harm(script: Path) -> None:
-    script.write_text(MEET)
-    close = "import os, sys; os.closerange(3, 256); os.execv(sys.executable, sys.argv[1:])"
-    done = run_cli("run", "-np", "2", "--", sys.executable, "-c", close, sys.executable, script)
-    assert (done.returncode, done.stdout.count("met farandole")) == (0, 2), done.stderr
-
-
 def test_the_users_sitecustomize_still_runs(script: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/sitecustomize.py").write_text("import builtins; builtins.MINE = 1")
@@ -336,15 +292,7 @@ def test_nothing_of_a_launch_stays_open(script: Path) -> None:
         "for _ in range(3): assert main(['run', '-np', '2', sys.argv[1]]) == 0\n"
         "print(count() - before)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, script],
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout == "0\n"
+    assert run_python(code, script) == "0\n"
 
 
 def test_the_launcher_imports_neither_torch_nor_numpy(script: Path) -> None:
@@ -355,15 +303,7 @@ def test_the_launcher_imports_neither_torch_nor_numpy(script: Path) -> None:
         "assert main(['run', '-np', '1', sys.argv[1]]) == 0\n"
         "print(sorted({'torch', 'numpy', 'psutil'} & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, script],
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout == "[]\n"
+    assert run_python(code, script) == "[]\n"
 
 
 def run_watched(
