@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,11 @@ from farandole.study.watch import Watch
 from farandole.study.write import now
 from farandole.world.foreign import disturbance, read_cpu
 
+# `ValueError: ...`, with or without a rank before it; not `raise ValueError(...)`.
+_ERROR_LINE = re.compile(r"(?:^|[\s:])(?:\w+\.)*\w*(?:Error|Exception): ")
 _LAST_LINES = 12
+# A launcher's own traceback may come behind that of its worker.
+_SEARCHED_LINES = 80
 _PREPARE_LIMIT_S = 600.0
 # An accuracy run is a whole training.
 _ACCURACY_TIMES = 10
@@ -154,6 +159,8 @@ def _run(
         raise TimeIsOver
     ranks = _ranks(place)
     outcome, reason = _judge(ended, watch, ranks, killed=kernel_kills() > kills)
+    if own and outcome == "failed":
+        reason = launcher_failure(ended.verdict.code, _last_lines(place, most=_SEARCHED_LINES))
     taken = disturbance(before, after, num_cores=os.cpu_count() or 1)
     throughput = reader.throughput()
     return replace(
@@ -187,6 +194,16 @@ def _judge(
     if describes_lack_of_memory(text) or (killed and verdict.code == -9):
         return "out_of_memory", reason
     return "failed", reason
+
+
+def launcher_failure(code: int | None, last_lines: Sequence[str]) -> str:
+    """Say how a command with a launcher of its own failed, by the first error in its last lines.
+
+    The launcher's own, that a child of it has failed, comes behind what the child said.
+    """
+    errors = [line.strip() for line in last_lines if _ERROR_LINE.search(line)]
+    ended = f"the command ended with exit code {code}" if code is not None else "it failed"
+    return f"{ended}: {errors[0]}" if errors else ended
 
 
 def _prepare(
@@ -246,12 +263,14 @@ def _scalars(place: Path, begin_unix_s: float) -> tuple[Metric, ...]:
     return read_metrics(place / folder.WORK, begin_unix_s=begin_unix_s)
 
 
-def _last_lines(place: Path, known: Sequence[str] = ()) -> tuple[str, ...]:
+def _last_lines(
+    place: Path, known: Sequence[str] = (), *, most: int = _LAST_LINES
+) -> tuple[str, ...]:
     if known:
         return tuple(known)
     with contextlib.suppress(OSError):
         text = (place / folder.OUTPUT_FILE).read_text(errors="replace")
-        return tuple(text.splitlines()[-_LAST_LINES:])
+        return tuple(text.splitlines()[-most:])
     return ()
 
 
