@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,10 @@ def test_the_sentence_of_the_page() -> None:
     assert found.headline == (
         f"2 workers: 1.83x faster ({low:.2f} to {high:.2f}), same accuracy; communication takes 6%."
     )
-    assert found.next.startswith("See what more would do: farandole project")
+    # Every command that is named exists.
+    assert found.next == (
+        "To know about more workers, study -np 4,8 on a machine with as many cores or GPUs."
+    )
 
 
 def test_accuracy_that_was_not_measured_is_said() -> None:
@@ -130,6 +134,44 @@ def test_nothing_averaged_is_the_headline_and_there_is_no_speedup() -> None:
     assert (two.speedup, two.efficiency, two.valid) == (None, None, False)
     assert "x faster" not in " ".join([found.headline, *found.sentences])
     assert not any(verdict.kind == "more_than_linear" for verdict in info.verdicts)
+
+
+def test_noise_that_allows_both_is_no_verdict() -> None:
+    found = answer_of(repeated(ONE, [0.1, 0.11, 0.09]) + repeated(TWO, [0.12, 0.25]))
+    assert found.headline.startswith("Cannot tell yet whether more workers pay: 2 workers reach")
+    assert found.next.startswith("Run it again with --repeats 5")
+
+
+def test_another_count_without_a_figure_is_not_passed_over() -> None:
+    crashed = make_launch(ONE, [], outcome="failed", reason="rank 0 failed first (exit code 3)")
+    found = answer_of([crashed, *repeated(TWO, [0.1, 0.101, 0.099])])
+    assert found.headline == (
+        "2 workers: 160 samples/s; no launch with 1 worker counts (failed: rank 0 failed first "
+        "(exit code 3)), so there is no speedup yet."
+    )
+    assert found.next == (
+        f"Look at launches/{crashed.id}/output.txt, mend it, and go on with "
+        "farandole study --resume DIR."
+    )
+    busy = [timed_launch(ONE, 0.1, busy=True, foreign_share=0.8)]
+    found = answer_of([*busy, *repeated(TWO, [0.1, 0.101, 0.099])])
+    assert "no launch with 1 worker counts (the machine was busy)" in found.headline
+    assert found.next == "Run it again on a quiet machine: farandole study --resume DIR."
+
+
+def test_a_busy_machine_does_not_hide_that_accuracy_was_measured() -> None:
+    launches = [
+        replace(trained_launch(cell, seed, [0.9, 0.98]), busy=True, foreign_share=0.8)
+        for cell in (ONE, TWO)
+        for seed in range(2)
+    ]
+    found = answer_of(launches)
+    assert found.headline == (
+        "No launch counts for speed: the machine was busy with other programs (they took up to 80% "
+        "of the cores); accuracy was measured all the same."
+    )
+    # --resume makes only launches for speed again.
+    assert found.next == "Run it again on a quiet machine, into a new folder."
 
 
 def test_more_workers_that_do_not_pay() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from farandole.model.info import JobTime
@@ -52,6 +54,17 @@ def test_the_times_of_a_whole_job() -> None:
     assert found.fixed_s == pytest.approx(12.0)
     assert found.fixed_share == pytest.approx(12 / 32)
     assert found.steps_per_epoch == 10
+
+
+def test_parts_of_a_job_add_up_beside_shorter_launches() -> None:
+    # A launch of one slow epoch after a slow start, which is no part of the job of two.
+    rank = make_rank(0, make_steps(3.0, 10, begin_s=140.0), epochs=((140.0, 170.0),))
+    short = make_launch(
+        Cell(workers=2, batch=5), [rank, rank], purpose="epoch", outcome="stopped", wall_s=75.0
+    )
+    found = job_of(whole(), replace(short, begin_s=98.0))
+    assert found is not None
+    assert (found.startup_s, found.between_s, found.fixed_s) == pytest.approx((5.0, 7.0, 12.0))
 
 
 def test_a_launch_of_one_epoch_counts_although_it_was_stopped() -> None:

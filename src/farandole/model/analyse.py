@@ -21,7 +21,7 @@ from farandole.model.curves import draw_curves
 from farandole.model.findings import Findings, find_verdicts
 from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Today
 from farandole.model.jobs import time_job
-from farandole.model.measured import Measured, measure, usable_cores
+from farandole.model.measured import Measured, count, measure, usable_cores
 from farandole.model.pace import positive
 from farandole.model.split import split_step
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
@@ -176,7 +176,8 @@ def _today(cells: Sequence[Measured], curves: Sequence[Curve], workers: int | No
     if point is not None and point.valid:
         chosen = next(found for found in cells if found.cell == point.cell)
         gain = ratio(chosen.rates(unit), today.rates(unit))
-        sentence += f" The answer is {gain.value:.2f}x that{interval(gain)}."
+        chosen_words = count(point.workers, "worker")
+        sentence += f" The answer's {chosen_words}: {gain.value:.2f}x that{interval(gain)}."
     return Today(cell=today.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence)
 
 

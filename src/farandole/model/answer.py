@@ -18,7 +18,7 @@ from farandole.model.info import (
     Void,
 )
 from farandole.model.measured import Measured, count
-from farandole.model.verdicts.curve import interval
+from farandole.model.verdicts.curve import interval, undecided
 from farandole.model.verdicts.step import limited_by, share
 from farandole.study.records import Cell
 
@@ -78,7 +78,8 @@ def give_answer(
     minutes = _accuracy_minutes(cells, main, seeds) if accuracy == "not_measured" else None
     if minutes is not None:
         words = f"{words[:-1]}, about {max(1, round(minutes))} min)"
-    headline = _headline(main, point, base, words, _limit(bound, split))
+    silent = _silent(cells, main) if single else None
+    headline = _headline(main, point, base, words, _limit(bound, split), silent)
     if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
         headline = f"{headline[:-1]}; more than linear, so check the baseline first."
     busy = next((v for v in verdicts if v.kind == "disturbed"), None)
@@ -94,7 +95,7 @@ def give_answer(
         accuracy=accuracy,
         limited_by=bound,
         void=None,
-        next=_next(main, point, accuracy, bound, verdicts),
+        next=_next(main, point, accuracy, bound, verdicts, silent),
         headline=headline,
         sentences=tuple(_sentences(main, point, curves, jobs, costs)),
     )
@@ -168,6 +169,28 @@ def _fired(
     }
 
 
+def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
+    """Return a cell with another number of workers that was launched, but has no figure."""
+    return next(
+        (
+            cell
+            for cell in cells
+            if cell.cell.workers != curve.baseline_workers
+            and not (cell.paces or cell.cell.today or cell.imported or cell.void_for_speed)
+        ),
+        None,
+    )
+
+
+def _mend_line(cell: Measured) -> str:
+    """Say where to look after a failure, and how to go on."""
+    bad = next(one for one in cell.launches if one.outcome not in ("ok", "stopped"))
+    return (
+        f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
+        "farandole study --resume DIR."
+    )
+
+
 def _void_answer(voids: Sequence[Void]) -> Answer:
     first = min(voids, key=lambda void: void.cell.workers)
     return Answer(
@@ -181,7 +204,7 @@ def _void_answer(voids: Sequence[Void]) -> Answer:
         void=first.sentence,
         next=first.mend,
         headline=f"{first.sentence} {first.mend}",
-        sentences=("No speedup is shown: it would compare jobs that did not train one model.",),
+        sentences=("No speedup is shown: the workers did not share one training.",),
     )
 
 
@@ -199,7 +222,13 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
         known = [share for share in shares if share is not None]
         took = f" (they took up to {max(known):.0%} of the cores)" if known else ""
         headline = f"No launch counts for speed: the machine was busy with other programs{took}."
-        following = "Run it again on a quiet machine: farandole study --resume DIR."
+        if rows:
+            headline = f"{headline[:-1]}; accuracy was measured all the same."
+        # Only launches for speed are made again by --resume.
+        timed = any(one.purpose == "speed" for cell in cells for one in cell.launches)
+        following = "Run it again on a quiet machine" + (
+            ": farandole study --resume DIR." if timed else ", into a new folder."
+        )
     elif rows and not any(cell.failed for cell in cells):
         headline = "Accuracy was measured, but no launch counts for speed" + (
             f" ({first})." if first else "."
@@ -208,7 +237,8 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
     else:
         why = f" ({first})" if first else ""
         headline = f"No launch counts: {len(cells)} cells, none with a figure{why}."
-        following = "Look at output.txt of the first launch, mend it, and run with --resume DIR."
+        failed = next((cell for cell in cells if cell.failed), None)
+        following = "Run it with --measure speed." if failed is None else _mend_line(failed)
     return Answer(
         workers=None,
         baseline_workers=None,
@@ -229,8 +259,16 @@ def _headline(
     base: CurvePoint,
     accuracy: str,
     limit: str,
+    silent: Measured | None,
 ) -> str:
     group = f"{curve.group}: " if curve.group else ""
+    if silent is not None:
+        why = silent.failed or "the machine was busy"
+        return (
+            f"{group}{count(base.workers, 'worker')}: {base.throughput.value:.4g} {curve.unit}; "
+            f"no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so there is no "
+            "speedup yet."
+        )
     if len(curve.points) == 1:
         return (
             f"{group}{count(base.workers, 'worker')}: {base.throughput.value:.4g} {curve.unit}; "
@@ -240,8 +278,11 @@ def _headline(
     if point is base:
         best = _fastest_other(curve)
         assert best.speedup is not None
+        pays = "More workers do not pay"
+        if undecided(best.speedup):
+            pays = "Cannot tell yet whether more workers pay"
         return (
-            f"{group}More workers do not pay: "
+            f"{group}{pays}: "
             f"{count(best.workers, 'worker')} reach "
             f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
             f"{count(base.workers, 'worker')}; {limit}."
@@ -272,7 +313,12 @@ def _next(
     accuracy: AccuracyVerdict,
     bound: Bound,
     verdicts: Sequence[Verdict],
+    silent: Measured | None,
 ) -> str:
+    if silent is not None:
+        if silent.failed:
+            return _mend_line(silent)
+        return "Run it again on a quiet machine: farandole study --resume DIR."
     if len(curve.points) == 1:
         more = 2 * point.workers
         return f"Measure more workers: farandole study -np {point.workers},{more} ..."
@@ -297,8 +343,11 @@ def _next(
         return "Measure accuracy, too: --measure both."
     if accuracy == "inconclusive":
         return "Measure accuracy with more seeds: --measure both --seeds 5."
-    more = 4 * curve.points[-1].workers
-    return f"See what more would do: farandole project DIR -np {more // 2},{more}."
+    more = 2 * curve.points[-1].workers
+    return (
+        f"To know about more workers, study -np {more},{2 * more} on a machine with as many cores "
+        "or GPUs."
+    )
 
 
 def _sentences(
@@ -319,7 +368,11 @@ def _sentences(
     for curve in curves[1:]:
         last = _chosen(curve)
         if len(curve.points) > 1 and last is curve.points[0]:
-            sentences.append(f"{curve.label} ({curve.scaling}): more workers do not pay.")
+            best = _fastest_other(curve).speedup
+            pays = "more workers do not pay"
+            if best is not None and undecided(best):
+                pays = "cannot tell yet whether more workers pay"
+            sentences.append(f"{curve.label} ({curve.scaling}): {pays}.")
         elif last.speedup is not None and len(curve.points) > 1:
             sentences.append(
                 f"{curve.label} ({curve.scaling}): {count(last.workers, 'worker')} "

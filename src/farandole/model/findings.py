@@ -239,7 +239,7 @@ def _of_failures(found: Findings) -> list[Verdict | None]:
             kind="cell_failed",
             severity="warn",
             sentence=f"{cell.label}: no launch ended well ({cell.failed}).",
-            action="Its last output is in the launch's output.txt.",
+            action=f"Its last output is in launches/{cell.launches[-1].id}/output.txt.",
             evidence={"launches": float(len(cell.launches)), "reason": cell.failed},
             labels=(cell.label,),
         )

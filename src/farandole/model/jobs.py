@@ -42,9 +42,13 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     jobs = [job for one in whole if (job := _job(one, spec)) is not None]
     # Of launches of different lengths the longest ones are the user's whole job.
     epochs = max((job.epochs for job in jobs if job.epochs), default=None)
-    epoch_times = [job.epoch_s for job in jobs if job.epoch_s] or [
-        1 / rate for rate in found.rates("epochs/s")
-    ]
+    longest = [job for job in jobs if job.epochs == epochs]
+    # Times of the same launches add up: start-up, epochs and what is between them are the job.
+    epoch_times = (
+        [job.epoch_s for job in longest if job.epoch_s]
+        or [job.epoch_s for job in jobs if job.epoch_s]
+        or [1 / rate for rate in found.rates("epochs/s")]
+    )
     samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
     steps = None
     if samples and found.batch:
@@ -58,7 +62,6 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
             low=None if step_s.low is None else step_s.low * steps,
             high=None if step_s.high is None else step_s.high * steps,
         )
-    longest = [job for job in jobs if job.epochs == epochs]
     job_s = geometric_mean([job.wall_s for job in longest]) if longest else None
     if job_s is None and epoch_s is None:
         return None
@@ -73,7 +76,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
         epoch_s=epoch_s,
         epoch_measured=measured,
         steps_per_epoch=steps,
-        startup_s=_mean([job.startup_s for job in jobs]),
+        startup_s=_mean([job.startup_s for job in longest or jobs]),
         between_s=_mean([job.between_s for job in longest]),
         fixed_s=fixed,
         fixed_share=fixed / job_s.value if fixed is not None and job_s else None,

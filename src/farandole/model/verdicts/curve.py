@@ -111,6 +111,14 @@ def no_gain(
     )
 
 
+def undecided(speedup: Estimate) -> bool:
+    """Tell whether an interval allows both faster and slower, and is wider than the margin."""
+    if speedup.low is None or speedup.high is None:
+        return False
+    half_width = (speedup.high - speedup.low) / 2 / speedup.value
+    return speedup.low < 1 < speedup.high and half_width > SPEED_MARGIN
+
+
 def too_noisy(curve: Curve) -> Verdict | None:
     """Fire when a speedup's interval is so wide that the number should not be quoted."""
     for point in curve.points:
@@ -118,8 +126,7 @@ def too_noisy(curve: Curve) -> Verdict | None:
         if found is None or found.low is None or found.high is None:
             continue
         half_width = (found.high - found.low) / 2 / found.value
-        undecided = found.low < 1 < found.high and half_width > SPEED_MARGIN
-        if half_width > NOISY or undecided:
+        if half_width > NOISY or undecided(found):
             more = max(LEAST_LAUNCHES, 2 * point.launches)
             workers = count(point.workers, "worker")
             begin = f"Too noisy to tell: the speedup of {workers} lies"
