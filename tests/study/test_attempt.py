@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.study.attempt import launcher_failure
+from farandole.launch.supervisor import Verdict
+from farandole.study.attempt import launcher_failure, worker_failure
 
 _CHILD = (
     "Traceback (most recent call last):",
@@ -33,3 +34,12 @@ def test_a_launchers_failure_is_told_by_its_workers_error(
     code: int | None, lines: tuple[str, ...], words: str
 ) -> None:
     assert launcher_failure(code, lines) == words
+
+
+def test_a_worker_that_told_of_no_exception_is_explained_by_its_last_line() -> None:
+    verdict = Verdict(kind="failed", exit_code=2, rank=1, code=2)
+    said = ["usage: train.py", "train.py: error: unrecognized arguments: --bs", ""]
+    assert worker_failure(verdict, said) == (
+        "rank 1 failed first (exit code 2): train.py: error: unrecognized arguments: --bs"
+    )
+    assert worker_failure(verdict, []) == "rank 1 failed first (exit code 2)"

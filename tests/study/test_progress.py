@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from farandole.study.plan import Estimate
@@ -61,8 +62,12 @@ def test_a_line_when_a_launch_has_ended() -> None:
     )
     line = ended_line(launch, number=3, total=12, left_s=130)
     assert line == (
-        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.1 s, but others used "
-        "the machine (too large); about 2 min left"
+        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.1 s (too large); "
+        "about 2 min left"
+    )
+    done = replace(launch, outcome="stopped", reason="")
+    assert ended_line(done, number=3, total=12, left_s=0).endswith(
+        "done in 9.1 s, but others used the machine"
     )
 
 

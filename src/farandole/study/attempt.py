@@ -16,6 +16,7 @@ from farandole.launch.launcher import Outcome as LaunchOutcome
 from farandole.launch.launcher import launch as start
 from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
+from farandole.launch.supervisor import Verdict
 from farandole.study import folder
 from farandole.study.ask import patterns_of
 from farandole.study.environment import launch_environ, values_of
@@ -43,6 +44,7 @@ from farandole.world.foreign import disturbance, read_cpu
 
 # `ValueError: ...`, with or without a rank before it; not `raise ValueError(...)`.
 _ERROR_LINE = re.compile(r"(?:^|[\s:])(?:\w+\.)*\w*(?:Error|Exception): ")
+_LINE_LENGTH = 200
 _LAST_LINES = 12
 # A launcher's own traceback may come behind that of its worker.
 _SEARCHED_LINES = 80
@@ -188,12 +190,20 @@ def _judge(
     verdict = ended.verdict
     if verdict.kind == "done":
         return ("stopped" if any(rank.stopped for rank in ranks) else "ok"), ""
-    lines = failure_lines(verdict, step=ended.step)
-    reason = lines[0].removeprefix("farandole: ").rstrip(":") if lines else "it failed"
+    reason = worker_failure(verdict, ended.last_lines, step=ended.step)
     text = "\n".join([verdict.failure.text if verdict.failure else "", *ended.last_lines])
     if describes_lack_of_memory(text) or (killed and verdict.code == -9):
         return "out_of_memory", reason
     return "failed", reason
+
+
+def worker_failure(verdict: Verdict, last_lines: Sequence[str], *, step: int = 0) -> str:
+    """Say which worker failed first and how: by its exception, or by the last line it wrote."""
+    lines = failure_lines(verdict, step=step)
+    reason = lines[0].removeprefix("farandole: ").rstrip(":") if lines else "it failed"
+    reason = reason.removesuffix(" All workers were ended.").removesuffix(".")
+    last = next((line.strip() for line in reversed(last_lines) if line.strip()), "")
+    return f"{reason}: {last[:_LINE_LENGTH]}" if last and verdict.failure is None else reason
 
 
 def launcher_failure(code: int | None, last_lines: Sequence[str]) -> str:

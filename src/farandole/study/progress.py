@@ -128,7 +128,8 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
     )
     how = _WORDS.get(launch.outcome, launch.outcome)
     took = "" if launch.wall_s is None else f" in {launch.wall_s:.1f} s"
-    busy = ", but others used the machine" if launch.busy else ""
+    good = launch.outcome in ("ok", "stopped")
+    busy = ", but others used the machine" if launch.busy and good else ""
     why = f" ({launch.reason})" if launch.reason else ""
     left = f"; about {duration(left_s)} left" if left_s > 0 else ""
     return f"[{number}/{total}] {planned_words(one)}: {how}{took}{busy}{why}{left}"
