@@ -174,6 +174,35 @@ def test_a_busy_machine_does_not_hide_that_accuracy_was_measured() -> None:
     assert found.next == "Run it again on a quiet machine, into a new folder."
 
 
+def test_a_busy_cell_is_the_headline_before_one_that_failed() -> None:
+    busy = timed_launch(ONE, 0.1, busy=True, foreign_share=0.8)
+    large = make_launch(TWO, [], outcome="out_of_memory", reason="too large")
+    assert answer_of([busy, large]).headline.startswith("No launch counts for speed: the machine")
+    alone = answer_of([large])
+    assert alone.headline == (
+        "No launch counts: 1 cell, none with a figure (out of memory: too large)."
+    )
+    assert alone.next == "Use a smaller batch, or give each worker more memory (--memory)."
+
+
+def test_one_launch_each_is_said_also_where_more_do_not_pay() -> None:
+    found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.3)])
+    assert "reach 0.67x of 1 worker, one launch each, no interval;" in found.headline
+
+
+def test_jobs_of_equal_length_with_a_rate_of_their_own_are_no_fixed_cost() -> None:
+    # A benchmark of so many steps, whatever the workers: it prints its samples per second.
+    launches = [
+        make_launch(cell, [], outcome="ok", wall_s=60.0, figures={"throughput": rate})
+        for cell, rate in ((ONE, 100.0), (TWO, 199.0))
+        for _ in range(3)
+    ]
+    info = analyse(make_study(launches))
+    assert not any(verdict.kind == "fixed_cost" for verdict in info.verdicts)
+    assert info.answer.headline.startswith("2 workers: 1.99x faster")
+    assert "fixed cost" not in info.answer.headline
+
+
 def test_more_workers_that_do_not_pay() -> None:
     found = answer_of(repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.25, 0.251, 0.249]))
     assert found.workers == 1

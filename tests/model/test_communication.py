@@ -10,6 +10,7 @@ from farandole.model.communication import (
     calibration,
     communicate,
     derived_communication_s,
+    link_peak,
 )
 from farandole.model.info import Communication
 from farandole.model.measured import measure
@@ -143,3 +144,11 @@ def test_times_that_are_not_measured_are_left_out() -> None:
     assert found is not None
     assert found.measured_s is None
     assert found.bus_bytes_per_s is None
+
+
+def test_nothing_is_above_the_peak() -> None:
+    # An all-reduce of 1 MB in a shared cache, at 10 GB/s, beside long messages at 4.
+    link = Link(peak_bytes_per_s=4e9, allreduce=((2, 1_000_000, 1e-4), (2, 8_000_000, 4e-3)))
+    assert link_peak(link) == pytest.approx(1e10)
+    assert [point.utilisation for point in calibration(link)] == pytest.approx([1.0, 0.2])
+    assert link_peak(Link(allreduce=link.allreduce)) is None

@@ -18,6 +18,7 @@ from farandole.model.info import (
     Void,
 )
 from farandole.model.measured import Measured, count
+from farandole.model.statistics import Estimate
 from farandole.model.verdicts.curve import interval, undecided
 from farandole.model.verdicts.step import limited_by, share
 from farandole.study.records import Cell
@@ -185,6 +186,10 @@ def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
 def _mend_line(cell: Measured) -> str:
     """Say where to look after a failure, and how to go on."""
     bad = next(one for one in cell.launches if one.outcome not in ("ok", "stopped"))
+    if bad.outcome == "out_of_memory":
+        return "Use a smaller batch, or give each worker more memory (--memory)."
+    if bad.outcome == "timeout":
+        return "Give launches more time (--launch-timeout), or fewer steps."
     return (
         f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
         "farandole study --resume DIR."
@@ -211,13 +216,14 @@ def _void_answer(voids: Sequence[Void]) -> Answer:
 def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer:
     reasons = [cell.failed or cell.void_for_speed for cell in cells]
     first = next((reason for reason in reasons if reason), "")
-    busy = any(launch.busy for cell in cells for launch in cell.launches)
+    # A cell that ran beside others explains more than one that failed: that has its own verdict.
+    busy = any(one.busy for cell in cells if not cell.void_for_speed for one in cell.ended_well)
     if not cells:
         headline, following = "This study has no launches yet.", "Run it: farandole study ..."
     elif all(cell.imported for cell in cells):
         headline = "This table has no times and no throughput, so there is no speedup."
         following = "Add a column throughput, epoch_s, step_s or job_s."
-    elif busy and not first:
+    elif busy:
         shares = [one.foreign_share for cell in cells for one in cell.launches if one.busy]
         known = [share for share in shares if share is not None]
         took = f" (they took up to {max(known):.0%} of the cores)" if known else ""
@@ -236,7 +242,7 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
         following = "Run it with --measure both."
     else:
         why = f" ({first})" if first else ""
-        headline = f"No launch counts: {len(cells)} cells, none with a figure{why}."
+        headline = f"No launch counts: {count(len(cells), 'cell')}, none with a figure{why}."
         failed = next((cell for cell in cells if cell.failed), None)
         following = "Run it with --measure speed." if failed is None else _mend_line(failed)
     return Answer(
@@ -285,14 +291,17 @@ def _headline(
             f"{group}{pays}: "
             f"{count(best.workers, 'worker')} reach "
             f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
-            f"{count(base.workers, 'worker')}; {limit}."
+            f"{count(base.workers, 'worker')}{_once(best.speedup)}; {limit}."
         )
     assert point.speedup is not None
-    once = "" if point.speedup.low is not None else ", one launch each, no interval"
     return (
         f"{group}{count(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
-        f"{interval(point.speedup)}{once}, {accuracy}; {limit}."
+        f"{interval(point.speedup)}{_once(point.speedup)}, {accuracy}; {limit}."
     )
+
+
+def _once(speedup: Estimate) -> str:
+    return "" if speedup.low is not None else ", one launch each, no interval"
 
 
 def _limit(bound: Bound, split: StepSplit | None) -> str:

@@ -56,7 +56,7 @@ def communicate(
     elif gradient_bytes and derived_step is not None and derived_step > 0:
         derived_bus = bus_bandwidth(gradient_bytes, derived_step, workers)
     totals, per_step = _bytes_by_kind(found.ended_well)
-    peak = link.peak_bytes_per_s
+    peak = link_peak(link)
     if (
         all(figure is None for figure in (gradient_bytes, measured, derived_step, derived_epoch))
         and not totals
@@ -79,13 +79,28 @@ def communicate(
     )
 
 
+def link_peak(link: Link) -> float | None:
+    """Return the most that the link was seen to carry, so that nothing is above 100 % of it.
+
+    All-reduces that fit into a shared cache can be faster than one long message.
+    """
+    if not link.peak_bytes_per_s:
+        return None
+    seen = (
+        bus_bandwidth(size, seconds, workers)
+        for workers, size, seconds in link.allreduce
+        if seconds > 0 and workers > 1
+    )
+    return max([link.peak_bytes_per_s, *seen])
+
+
 def calibration(link: Link) -> tuple[LinkPoint, ...]:
     """Return the all-reduce sweep as bus bandwidths."""
     points = []
+    peak = link_peak(link)
     for workers, size, seconds in link.allreduce:
         if seconds > 0 and workers > 1:
             bus = bus_bandwidth(size, seconds, workers)
-            peak = link.peak_bytes_per_s
             share = bus / peak if peak else None
             points.append(
                 LinkPoint(

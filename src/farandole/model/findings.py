@@ -158,8 +158,10 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
         job = found.jobs.get(cell.cell)
         if job is not None and cell.cell not in found.void:
             verdicts += [on_job.fixed_cost(job), on_job.contradicting_times(job)]
-            key = (cell.cell.params, cell.cell.transport, cell.batch)
-            flat.setdefault(key, []).append(job)
+            # Where a rate is known, jobs of equal length may have done unequal work.
+            if not any(set(pace.rates) - {"jobs/s"} for pace in cell.paces):
+                key = (cell.cell.params, cell.cell.transport, cell.batch)
+                flat.setdefault(key, []).append(job)
         used = found.utilisation.get(cell.cell)
         # Beside other programs utilisation is uneven by chance.
         if used is not None and cell.paces:
