@@ -49,3 +49,11 @@ def test_studies_side_by_side_become_a_and_b() -> None:
     assert "cluster" not in written
     assert '"study A"' in written
     assert '"study B"' in written
+
+
+def test_a_label_that_is_a_plain_word_makes_no_holes() -> None:
+    info = replace(study(), label="out", notes=("a worker ran out of memory", "out"))
+    found = anonymous(info)
+    assert isinstance(found, ScalingInfo)
+    assert found.label == "study"
+    assert found.notes == ("a worker ran out of memory", "study")

@@ -68,6 +68,15 @@ def test_what_one_thing_would_give_is_said_in_one_line() -> None:
     assert "Throughput, Speedup and Efficiency" in [titles for titles, _ in hints]
 
 
+def test_where_no_launch_counts_nothing_else_is_asked_for() -> None:
+    busy = [dataclasses.replace(one, kept=False, why="busy") for one in study().launches]
+    found = contents(dataclasses.replace(bare(), launches=tuple(busy)))
+    hints = {one.title: one.hint for one in found.missing}
+    assert hints["Speedup"] == "No launch counts for speed; the first lines say why."
+    assert hints["Where a step goes"] == hints["Job time"] == hints["Speedup"]
+    assert hints["Accuracy by epoch"].startswith("Measure accuracy")
+
+
 def test_a_void_study_has_no_figure_of_speed() -> None:
     reason = "Your 2 workers trained 2 separate models."
     found = contents(study(void=reason))

@@ -10,10 +10,20 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.study.folder import launch_folder
-from farandole.study.read import read_launch, read_study
+from farandole.study.read import read_head, read_launch, read_study
 from farandole.study.records import Cell, Link, Metric, Study
 from farandole.study.write import mark_complete, write_launch, write_link
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
+
+
+def test_without_a_label_a_study_is_called_as_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_study(tmp_path / "laptop", label="")
+    assert read_study(tmp_path / "laptop").label == "laptop"
+    monkeypatch.chdir(tmp_path / "laptop")
+    assert read_study(".").label == "laptop"
+    assert read_head(Path()).label == ""
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -66,21 +66,29 @@ class _Scrub:
     """Takes names out of a text."""
 
     def __init__(self, secrets: set[str], renamed: Mapping[str, str]) -> None:
+        self._renamed = renamed
         self._words = [
             (re.compile(rf"(?<!\w){re.escape(old)}(?!\w)"), new)
             for old, new in [
-                *((label, name) for label, name in renamed.items() if label),
+                *((label, name) for label, name in renamed.items() if not _is_word(label)),
                 *((secret, "host") for secret in sorted(secrets, key=len, reverse=True)),
             ]
         ]
 
     def __call__(self, text: str) -> str:
+        if text in self._renamed:
+            return self._renamed[text]
         text = _EMAIL.sub("name@example.org", text)
         text = _PATH.sub(lambda match: match[1] or "folder", text)
         for pattern, word in self._words:
             # The new words are ours and hold no backslash.
             text = pattern.sub(word, text)
         return text
+
+
+def _is_word(label: str) -> bool:
+    """Tell whether a label may be a word of our own sentences: `out`, the name of a folder."""
+    return not label or (label.isalpha() and label.islower())
 
 
 def _scrubbed(value: T, scrub: _Scrub) -> T:

@@ -13,6 +13,8 @@ from farandole.report.series import studies
 from farandole.report.table import Table
 from farandole.report.text import listed
 
+_OF_SPEED = ("Speed", "Where the time goes", "Communication", "Batches and splits")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -91,6 +93,13 @@ def contents(found: ScalingInfo | Comparison) -> Contents:
             ],
         ),
     ]
+    launches = [launch for info in infos for launch in info.launches]
+    if launches and not any(launch.kept for launch in launches):
+        # What each figure would need otherwise is not what is missing here.
+        planned = [
+            (title, [_uncounted(part) if title in _OF_SPEED else part for part in parts])
+            for title, parts in planned
+        ]
     sections = [
         Section(title=title, figures=tuple(one for one in parts if isinstance(one, Figure)))
         for title, parts in planned
@@ -111,3 +120,9 @@ def contents(found: ScalingInfo | Comparison) -> Contents:
         costs=tables.costs(infos),
         files=(tables.launches(infos), accuracy.metric_table(infos), use.over_time(infos)),
     )
+
+
+def _uncounted(part: Figure | Missing) -> Figure | Missing:
+    if isinstance(part, Figure):
+        return part
+    return Missing(title=part.title, hint="No launch counts for speed; the first lines say why.")

@@ -16,7 +16,7 @@ from farandole.study.records import SCHEMA, Launch, Link, Study
 
 
 def read_study(path: str | PathLike[str]) -> Study:
-    """Read a study with all launches that were recorded to their end.
+    """Read a study with all launches that were recorded to their end; it always has a label.
 
     Raises:
         UsageError: There is no study, it cannot be read, or a newer Farandole wrote it.
@@ -28,7 +28,9 @@ def read_study(path: str | PathLike[str]) -> Study:
     except OSError as error:
         raise _unreadable(place, error) from error
     launches = tuple(read_launch(launch) for launch in folders)
-    return replace(head, launches=launches, link=_read_link(place))
+    # Without a label the folder's name tells studies apart.
+    label = head.label or place.resolve().name
+    return replace(head, label=label, launches=launches, link=_read_link(place))
 
 
 def read_head(path: Path) -> Study:

@@ -179,7 +179,7 @@ def _bandwidth_table(found: Sequence[Named[Communication]]) -> Table:
         Column(key="workers", title="workers", show=whole),
         Column(key="gradient_bytes", title="gradients per worker", show=size),
         Column(key="measured_s", title="communication", show=seconds),
-        Column(key="exposed_s", title="of it exposed", show=seconds),
+        Column(key="exposed_s", title="training waited", show=seconds),
         Column(key="derived_s", title="T(N) - T(1)", show=seconds),
         Column(key="derived_epoch_s", title="per epoch, derived", show=seconds),
         Column(key="bus_bytes_per_s", title="bus bandwidth", show=_rate),
