@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -25,17 +26,26 @@ class Checks:
     """The checks of a module, in the order in which they were written."""
 
     def __init__(self) -> None:
-        self._checks: list[Check] = []
+        self._checks: dict[str, Check] = {}
 
     def __call__(self, check: Check) -> Check:
         """Add a function (a decorator)."""
-        self._checks.append(check)
+        self._checks[_name(check)] = check
         return check
+
+    def of(self, **cases: Any) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+        """Add a function of one argument once for each of these values of it (a decorator)."""
+
+        def add(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            for case, value in cases.items():
+                self._checks[f"{_name(check)}-{case}"] = partial(check, value)
+            return check
+
+        return add
 
     def each(self) -> pytest.MarkDecorator:
         """Make a test of every check, given to it as `check`."""
-        names = [check.__name__.removeprefix("check_") for check in self._checks]
-        return pytest.mark.parametrize("check", self._checks, ids=names)
+        return pytest.mark.parametrize("check", self._checks.values(), ids=self._checks)
 
 
 class Ranks:
@@ -94,6 +104,10 @@ def raises(kind: type[BaseException], *words: str) -> Iterator[None]:
         assert "\n" not in text, text
     else:
         raise AssertionError(f"no {kind.__name__} was raised")
+
+
+def _name(check: Callable[..., Any]) -> str:
+    return check.__name__.removeprefix("check_")
 
 
 def _call(_: Member, check: Check) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -16,6 +16,27 @@ from farandole.torch import reducer
 
 Loss = Callable[[nn.Module, int], torch.Tensor]
 """The loss of a model on a rank's share of the data; the number is that of the rank."""
+Gradients = dict[str, torch.Tensor | None]
+"""By the names of their parameters; None where there is none."""
+
+
+def mlp() -> nn.Sequential:
+    """Three layers, 6 numbers in and 2 out, the same whenever it is made."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 2)
+    )
+
+
+def sgd(model: nn.Module, **options: Any) -> Any:
+    """A DistributedOptimizer with these options, around SGD with momentum."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
+
+
+def squares(step: int) -> Loss:
+    """The loss of a step: the mean square of what a model makes of four times 6 numbers."""
+    return lambda model, rank: model(batch(rank, step, 4, 6)).square().mean()
 
 
 @contextmanager
@@ -28,7 +49,19 @@ def small_buckets() -> Iterator[None]:
         reducer.make_plan = make_plan
 
 
-def gradients(model: nn.Module) -> dict[str, torch.Tensor | None]:
+def in_large_and_small_buckets(check: Callable[..., None]) -> Callable[..., None]:
+    """Run a check twice (a decorator): as it is, and with small buckets."""
+
+    @wraps(check)
+    def twice(*case: Any) -> None:
+        check(*case)
+        with small_buckets():
+            check(*case)
+
+    return twice
+
+
+def gradients(model: nn.Module) -> Gradients:
     """Copies of a model's gradients, dense."""
     return {
         name: None if p.grad is None else p.grad.detach().to_dense().clone()
@@ -36,7 +69,7 @@ def gradients(model: nn.Module) -> dict[str, torch.Tensor | None]:
     }
 
 
-def expected_gradients(model: nn.Module, loss: Loss) -> dict[str, torch.Tensor | None]:
+def expected_gradients(model: nn.Module, loss: Loss) -> Gradients:
     """The average over all ranks of what each of them computes for itself.
 
     A gradient that a rank does not have counts as zero there; one that nobody has is None.
@@ -50,7 +83,7 @@ def expected_gradients(model: nn.Module, loss: Loss) -> dict[str, torch.Tensor |
             for name, gradient in zip(trainable, found, strict=True)
             if gradient is not None
         }
-    total: dict[str, torch.Tensor | None] = {name: None for name, _ in model.named_parameters()}
+    total: Gradients = {name: None for name, _ in model.named_parameters()}
     for theirs in hvd.allgather_object(mine):
         for name, gradient in theirs.items():
             so_far = total[name]
@@ -58,13 +91,31 @@ def expected_gradients(model: nn.Module, loss: Loss) -> dict[str, torch.Tensor |
     return {name: None if t is None else t / hvd.size() for name, t in total.items()}
 
 
-def train_step(model: nn.Module, optimizer: Any, loss: Loss) -> None:
-    """Take a step; fail unless the gradients are the average and the weights the same after it."""
-    expected = expected_gradients(model, loss)
-    optimizer.zero_grad()
+def backward(model: nn.Module, loss: Loss) -> torch.Tensor:
+    """Compute this rank's gradients, if there are any; return its loss."""
     value = loss(model, hvd.rank())
     if value.requires_grad:
         value.backward()
+    return value
+
+
+@contextmanager
+def checked_step(
+    model: nn.Module, optimizer: Any, loss: Loss, *, reset: Callable[[], None] | None = None
+) -> Iterator[Gradients]:
+    """Take a step on the gradients that the body of the `with` computes.
+
+    Fail unless they are the expected ones, and the weights the same on all ranks afterwards.
+
+    Args:
+        model: what is trained.
+        optimizer: trains it.
+        loss: whose averaged gradients are expected; the body gets them, and may change them.
+        reset: called in place of the optimizer's `zero_grad`.
+    """
+    expected = expected_gradients(model, loss)
+    (reset or optimizer.zero_grad)()
+    yield expected
     optimizer.synchronize()
     close(gradients(model), expected)
     with optimizer.skip_synchronize():
@@ -72,7 +123,24 @@ def train_step(model: nn.Module, optimizer: Any, loss: Loss) -> None:
     same_everywhere(model)
 
 
-def close(actual: dict[str, torch.Tensor | None], expected: dict[str, torch.Tensor | None]) -> None:
+def train_step(model: nn.Module, optimizer: Any, loss: Loss) -> None:
+    """Take a step with one backward pass, and check it."""
+    with checked_step(model, optimizer, loss):
+        backward(model, loss)
+
+
+def train(
+    model: nn.Module,
+    optimizer: Any,
+    steps: Iterable[int] = range(4),
+    loss_of: Callable[[int], Loss] = squares,
+) -> None:
+    """Take these steps, and check each."""
+    for step in steps:
+        train_step(model, optimizer, loss_of(step))
+
+
+def close(actual: Gradients, expected: Gradients) -> None:
     """Fail unless all gradients agree, but for rounding."""
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
