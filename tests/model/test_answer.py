@@ -203,6 +203,30 @@ def test_jobs_of_equal_length_with_a_rate_of_their_own_are_no_fixed_cost() -> No
     assert "fixed cost" not in info.answer.headline
 
 
+def test_a_study_of_splits_is_answered_by_the_best_one() -> None:
+    # Every split of 2 cores at 8 samples per worker: no curve, since threads differ.
+    one = Cell(workers=1, batch=8, threads=2)
+    found = answer_of(repeated(one, [0.1, 0.101, 0.099]) + repeated(TWO, [0.1, 0.101, 0.099]))
+    assert found.workers == 2
+    assert found.headline == (
+        "2 processes x 1 thread is best: 160 samples/s, 2.00 times 1 x 2 (batch 8)."
+    )
+    assert found.next == "Use it: farandole run -np 2 --threads 1 ..."
+
+
+def test_of_several_curves_the_headline_says_which_it_is_of() -> None:
+    launches = [
+        launch
+        for batch in (8, 16)
+        for workers in (1, 2)
+        for launch in repeated(Cell(workers=workers, batch=batch, threads=1), [0.1, 0.101, 0.099])
+    ]
+    found = answer_of(launches)
+    assert found.headline.startswith(
+        ("batch 8 (weak): 2 workers: ", "batch 16 (weak): 2 workers: ")
+    )
+
+
 def test_more_workers_that_do_not_pay() -> None:
     found = answer_of(repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.25, 0.251, 0.249]))
     assert found.workers == 1

@@ -29,3 +29,14 @@ def test_equal_threads_are_no_table_and_today_is_only_a_row() -> None:
     launches.append(timed_launch(Cell(workers=1, threads=2, batch=8), 0.1))
     (table,) = split_cores(measure(make_study(launches))[0])
     assert [point.today for point in table.points] == [False, False, True]
+
+
+def test_splits_with_a_batch_per_worker_share_a_table() -> None:
+    launches = [
+        timed_launch(Cell(workers=workers, threads=threads, batch=8), 0.1)
+        for workers, threads in ((1, 4), (2, 2), (4, 1))
+    ]
+    cells, _ = measure(make_study(launches))
+    (table,) = split_cores(cells)
+    assert table.label == "batch 8"
+    assert [(point.workers, point.threads) for point in table.points] == [(1, 4), (2, 2), (4, 1)]

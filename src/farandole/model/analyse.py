@@ -96,7 +96,9 @@ def analyse(
             void=void_cells,
         )
     )
+    split_tables = split_cores(cells)
     answer = give_answer(
+        split_tables=split_tables,
         cells=cells,
         curves=curves,
         splits=splits,
@@ -120,7 +122,7 @@ def analyse(
         utilisation=tuple(utilisation.values()),
         utilisation_series=tuple(line for c in cells for line in utilisation_series(c)),
         batch_sweeps=sweep_batches(cells, utilisation),
-        split_tables=split_cores(cells),
+        split_tables=split_tables,
         job_times=tuple(jobs.values()),
         metric_curves=by_epoch,
         metrics=rows,

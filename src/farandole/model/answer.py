@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farandole.model.curves import group_of
 from farandole.model.info import (
     AccuracyVerdict,
     Answer,
@@ -13,6 +14,7 @@ from farandole.model.info import (
     CurvePoint,
     JobTime,
     MetricRow,
+    SplitTable,
     StepSplit,
     Verdict,
     Void,
@@ -53,6 +55,7 @@ def give_answer(
     verdicts: Sequence[Verdict],
     costs: Mapping[Cell, Cost],
     seeds: int,
+    split_tables: Sequence[SplitTable] = (),
 ) -> Answer:
     """Put the answer together from what was computed."""
     accuracy_rows = [row for row in metrics if row.metric == main_metric]
@@ -62,6 +65,9 @@ def give_answer(
         return _void_answer(relevant)
     if main is None:
         return _empty_answer(cells, accuracy_rows)
+    table = next((table for table in split_tables if table.best is not None), None)
+    if table is not None and all(len(curve.points) == 1 for curve in curves):
+        return _split_answer(table)
     point = _chosen(main)
     base = main.points[0]
     accuracy = judge_accuracy(point, base, accuracy_rows)
@@ -80,7 +86,9 @@ def give_answer(
     if minutes is not None:
         words = f"{words[:-1]}, about {max(1, round(minutes))} min)"
     silent = _silent(cells, main) if single else None
-    headline = _headline(main, point, base, words, _limit(bound, split), silent)
+    alike = [curve for curve in curves if curve.group == main.group]
+    which = f"{main.label} ({main.scaling})" if len(alike) > 1 else main.group
+    headline = _headline(which, main, point, base, words, _limit(bound, split), silent)
     if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
         headline = f"{headline[:-1]}; more than linear, so check the baseline first."
     busy = next((v for v in verdicts if v.kind == "disturbed"), None)
@@ -177,6 +185,7 @@ def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
             cell
             for cell in cells
             if cell.cell.workers != curve.baseline_workers
+            and group_of(cell.cell) == group_of(curve.points[0].cell)
             and not (cell.paces or cell.cell.today or cell.imported or cell.void_for_speed)
         ),
         None,
@@ -193,6 +202,25 @@ def _mend_line(cell: Measured) -> str:
     return (
         f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
         "farandole study --resume DIR."
+    )
+
+
+def _split_answer(table: SplitTable) -> Answer:
+    """Answer a study of how to share the cores, in which each number of workers has its threads."""
+    assert table.best is not None
+    workers, threads = table.best
+    where = f" ({table.label})" if table.label else ""
+    return Answer(
+        workers=workers,
+        baseline_workers=None,
+        speedup=None,
+        interval=None,
+        efficiency=None,
+        accuracy="not_measured",
+        limited_by="unknown",
+        void=None,
+        next=f"Use it: farandole run -np {workers} --threads {threads} ...",
+        headline=f"{table.sentence[:-1]}{where}.",
     )
 
 
@@ -260,6 +288,7 @@ def _empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answe
 
 
 def _headline(
+    which: str,
     curve: Curve,
     point: CurvePoint,
     base: CurvePoint,
@@ -267,7 +296,7 @@ def _headline(
     limit: str,
     silent: Measured | None,
 ) -> str:
-    group = f"{curve.group}: " if curve.group else ""
+    group = f"{which}: " if which else ""
     if silent is not None:
         why = silent.failed or "the machine was busy"
         return (

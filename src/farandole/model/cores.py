@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from farandole.model.curves import gain
 from farandole.model.info import SplitPoint, SplitTable
 from farandole.model.measured import Measured, common_unit, count, factor_words
 from farandole.study.records import Cell
 
+Kind = Literal["global batch", "batch"]
 Setting = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
 
 def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
-    """Return one table per global batch (and other factors) with several numbers of threads."""
+    """Return one table per global batch (and other factors) with several numbers of threads.
+
+    Where every worker keeps its batch no two splits have the same global one; then there is one
+    table per batch of a worker.
+    """
+    return _tables(cells, "global batch") or _tables(cells, "batch")
+
+
+def _tables(cells: Sequence[Measured], kind: Kind) -> tuple[SplitTable, ...]:
     rows: dict[Setting, list[Measured]] = {}
     for found in cells:
         if found.cell.threads is not None and found.paces and found.cell.hosts == 1:
-            rows.setdefault(_setting(found), []).append(found)
+            rows.setdefault(_setting(found, kind), []).append(found)
     tables = []
     for row in rows.values():
         planned = {found.cell.threads for found in row if not found.cell.today}
         if len(planned) > 1:
-            tables.append(_table(row, [found.cell for other in rows.values() for found in other]))
+            everything = [found.cell for other in rows.values() for found in other]
+            tables.append(_table(row, everything, kind))
     return tuple(tables)
 
 
-def _setting(found: Measured) -> Setting:
+def _setting(found: Measured, kind: Kind) -> Setting:
     cell = found.cell
-    return (cell.transport, cell.device, cell.params, found.global_batch)
+    return (cell.transport, cell.device, cell.params, _batch(found, kind))
 
 
-def _table(row: Sequence[Measured], cells: Sequence[Cell]) -> SplitTable:
+def _batch(found: Measured, kind: Kind) -> int | None:
+    return found.global_batch if kind == "global batch" else found.batch
+
+
+def _table(row: Sequence[Measured], cells: Sequence[Cell], kind: Kind) -> SplitTable:
     unit = common_unit(row)
     known = [found for found in row if found.rates(unit)]
     varying = {n for n in ("device", "transport") if len({getattr(c, n) for c in cells}) > 1}
     names = {name for cell in cells for name, _ in cell.params}
     varying |= {n for n in names if len({dict(cell.params).get(n) for cell in cells}) > 1}
     words = factor_words(row[0].cell, varying)
-    batch = row[0].global_batch
-    label = ", ".join([*words, *([] if batch is None else [f"global batch {batch}"])])
+    batch = _batch(row[0], kind)
+    label = ", ".join([*words, *([] if batch is None else [f"{kind} {batch}"])])
     points = []
     for found in known:
         throughput = found.throughput(unit)

@@ -259,7 +259,7 @@ class SplitPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTable:
-    """Throughput by processes x threads at one global batch."""
+    """Throughput by processes x threads at one global batch, or at one batch of a worker."""
 
     group: str
     label: str

@@ -50,7 +50,7 @@ def test_leaving_linear_names_the_last_good_count() -> None:
     found = leaves_linear(curve_of([0.10], [0.105], [0.15]))
     assert found is not None
     assert found.sentence == (
-        "The curve leaves linear at 4 workers: efficiency 0.67, after 95% at 2 (weak scaling)."
+        "The curve leaves linear at 4 workers: efficiency 67%, after 95% with 2 (weak scaling)."
     )
     assert found.action.startswith("Up to 2 ")
 

@@ -39,19 +39,19 @@ def leaves_linear(curve: Curve) -> Verdict | None:
             reached = (
                 ""
                 if before is None or before.efficiency is None
-                else (f", after {before.efficiency.value:.0%} at {before.workers}")
+                else f", after {before.efficiency.value:.0%} with {before.workers}"
             )
             return Verdict(
                 kind="leaves_linear",
                 severity="note",
                 sentence=(
                     f"The curve leaves linear at {count(point.workers, 'worker')}: efficiency "
-                    f"{point.efficiency.value:.2f}{interval(point.efficiency)}{reached} "
+                    f"{point.efficiency.value:.0%}{reached} "
                     f"({curve.label})."
                 ),
                 action=(
-                    f"Up to {before.workers if before else curve.baseline_workers} the money is "
-                    f"well spent; beyond that you pay for waiting."
+                    f"Up to {count(before.workers if before else curve.baseline_workers, 'worker')}"
+                    " the money is well spent; beyond that you pay for waiting."
                 ),
                 evidence={
                     "workers": float(point.workers),

@@ -111,13 +111,14 @@ def straggler(split: StepSplit) -> Verdict | None:
     if slower > STRAGGLER_RATIO or often:
         if slower:
             evidence["its compute over the others'"] = slower
+        longer = f"it computes {slower:.2f} times as long as they do"
+        last = f"it is last in {split.slowest_share or 0.0:.0%} of them"
         return Verdict(
             kind="straggler",
             severity="warn",
             sentence=(
                 f"Held up by rank {split.slowest_rank}: the others wait for it for {waiting:.0%} "
-                f"of a step; it is last in {split.slowest_share or 0.0:.0%} of them "
-                f"({split.label})."
+                f"of a step; {longer if slower > STRAGGLER_RATIO else last} ({split.label})."
             ),
             action=(
                 f"Look at what else runs where rank {split.slowest_rank} is, and whether its share "
