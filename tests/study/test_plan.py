@@ -126,6 +126,16 @@ def test_a_timeout_says_nothing_about_shorter_launches() -> None:
     assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
 
 
+def test_a_script_that_came_to_its_end_takes_as_long_for_every_purpose() -> None:
+    plan = planned(replace(SPEC, measure="both"))
+    accuracy = next(one for one in plan if one.purpose == "accuracy" and one.cell.workers == 2)
+    ended = [replace(made(one, outcome="ok"), wall_s=9.0 * one.cell.workers) for one in plan[:2]]
+    assert seconds_of(SPEC, accuracy, ended) == (18.0, False)
+    assert seconds_of(SPEC, accuracy, ended[:1]) == (9.0, False)
+    stopped = [replace(launch, outcome="stopped") for launch in ended]
+    assert seconds_of(SPEC, accuracy, stopped) == (300.0, True)
+
+
 def test_what_others_disturbed_is_tried_again() -> None:
     spec = replace(SPEC, epoch_launches=False)
     plan = planned(spec)

@@ -144,6 +144,11 @@ def seconds_of(spec: Spec, one: Planned, done: Sequence[Launch]) -> tuple[float,
     ):
         if similar:
             return statistics.median(launch.wall_s or 0.0 for launch in similar), False
+    # A script that came to its end by itself takes as long for every purpose.
+    ended = [launch for launch in done if launch.wall_s and launch.outcome == "ok"]
+    same = [launch for launch in ended if launch.cell.workers == one.cell.workers]
+    if ended:
+        return statistics.median(launch.wall_s or 0.0 for launch in same or ended), False
     others = [launch.wall_s for launch in done if launch.wall_s and launch.outcome in _GOOD]
     if others and one.purpose != "speed":
         return max(_GUESS_S[one.purpose], *others), True
