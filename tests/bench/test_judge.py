@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from farandole.bench.contestant import Contestant, Role, Starter
-from farandole.bench.judge import Verdict, judge, judge_claim, usable
+from farandole.bench.judge import Verdict, judge, judge_claim, judge_ranking, usable
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.plan import Claim, Group, Quantity, RowPlan
+from farandole.bench.rows import Claim, Group, Quantity, RowPlan
 from farandole.world.foreign import Disturbance
 
 _CLAIM = Claim(
@@ -130,3 +130,71 @@ def test_a_row_compares_with_its_baseline() -> None:
     assert against is not None
     assert against.value == pytest.approx(3.5)
     assert row.judgements[0].verdict is Verdict.REACHED
+
+
+_RANKING = Claim(
+    text="same ranking",
+    quantity=Quantity.RANKING,
+    subject="us",
+    against="gloo",
+    to_reach=1.0,
+)
+_RANKED = replace(_ROW, ranked=("a", "b", "c"), claims=(_RANKING,))
+
+
+def _ranked(name: str, *values: float, void: bool = False) -> LaunchRecord:
+    throughputs = dict(zip("abc", values, strict=True))
+    return replace(_record(name, 1.0, void=void), values={"step": 1.0, **throughputs})
+
+
+@pytest.mark.parametrize(
+    ("ours", "correlation", "verdict"),
+    [((1.0, 2.0, 9.0), 1.0, Verdict.REACHED), ((2.0, 1.0, 9.0), 0.5, Verdict.MISSED)],
+)
+def test_a_ranking_is_the_same_or_not(
+    ours: tuple[float, ...], correlation: float, verdict: Verdict
+) -> None:
+    records = [_ranked("us", *ours), _ranked("gloo", 10.0, 11.0, 12.0)]
+    (row,) = judge(_group(_RANKED), records)
+    (found,) = row.judgements
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(correlation)
+    assert (found.verdict, found.certain) == (verdict, False)  # one launch each
+    assert found.note is not None
+    assert "gloo: c (12/s) > b (11/s) > a (10/s)" in found.note
+
+
+def test_a_ranking_is_certain_when_every_pair_of_launches_has_it() -> None:
+    same = [_ranked("us", 1.0, 2.0, 3.0), _ranked("gloo", 1.0, 2.0, 3.0)]
+    assert judge_ranking(_RANKING, _RANKED, [*same, *same]).certain
+    other = _ranked("us", 3.0, 2.0, 1.0)
+    found = judge_ranking(_RANKING, _RANKED, [*same, *same, other])
+    assert (found.verdict, found.certain) == (Verdict.REACHED, False)
+
+
+def test_a_ranking_of_disturbed_launches_is_void_and_one_of_none_not_measured() -> None:
+    us = _ranked("us", 1.0, 2.0, 3.0, void=True)
+    gloo = _ranked("gloo", 1.0, 2.0, 3.0)
+    assert judge_ranking(_RANKING, _RANKED, [us, gloo]).verdict is Verdict.VOID
+    assert judge_ranking(_RANKING, _RANKED, [us]).verdict is Verdict.NOT_MEASURED
+
+
+def test_a_difference_of_times_may_be_negative() -> None:
+    claim = replace(_CLAIM, quantity=Quantity.TIME_MORE_S, to_reach=1.0, stretch=None)
+    quiet = {"us": False, "gloo": False}
+    found = judge_claim(claim, _ROW, {"us": [4.0, 4.2], "gloo": [4.5, 4.7]}, quiet)
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(-0.5)
+    assert found.verdict is Verdict.REACHED
+    slower = judge_claim(claim, _ROW, {"us": [6.0, 6.2], "gloo": [4.5, 4.7]}, quiet)
+    assert slower.verdict is Verdict.MISSED
+
+
+def test_memory_counts_though_the_same_launch_s_time_does_not() -> None:
+    claim = Claim(text="500 MB", quantity=Quantity.BYTES, subject="us", to_reach=500e6)
+    row = RowPlan(
+        key="m", title="t", series="step", contestants=("us",), unit="bytes", claims=(claim,)
+    )
+    (found,) = judge(_group(row), [_record("us", 400e6, void=True)])
+    assert found.judgements[0].verdict is Verdict.REACHED
+    assert (found.entries[0].void, found.entries[0].num_void_launches) == (False, 0)

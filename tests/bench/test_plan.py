@@ -7,7 +7,8 @@ import json
 import pytest
 
 from farandole.bench.contestant import WORKERS, Role
-from farandole.bench.plan import BUILDERS, Claim, Group, Settings, groups
+from farandole.bench.plan import BUILDERS, groups
+from farandole.bench.rows import Claim, Group, Settings
 
 
 def _everything(settings: Settings) -> list[Group]:
@@ -59,6 +60,11 @@ def _claims() -> dict[str, list[Claim]]:
         ("start", [(0.65, None)]),
         ("recorder-1", [(1.01, 1.005)]),
         ("recorder-2", [(1.01, 1.005)]),
+        ("study-precision", [(0.2, None), (1.0, None)]),
+        ("study-cell", [(1.0, None)]),
+        ("study-run", [(1.0, None)]),
+        ("report-time", [(10.0, None)]),
+        ("report-memory", [(500e6, None)]),
     ],
 )
 def test_the_figures_to_reach(key: str, figures: list[tuple[float, float | None]]) -> None:

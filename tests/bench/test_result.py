@@ -7,8 +7,8 @@ import json
 from farandole.bench.contestant import Contestant, Role, Starter
 from farandole.bench.judge import judge
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.plan import Claim, Group, Quantity, RowPlan
 from farandole.bench.result import PACKAGES, Result, to_json
+from farandole.bench.rows import Claim, Group, Quantity, RowPlan
 from farandole.world.foreign import Disturbance
 from farandole.world.machine import describe_machine
 

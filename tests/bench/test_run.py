@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from farandole.bench.contestant import Contestant, Role, Starter
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.plan import Group
+from farandole.bench.rows import Group
 from farandole.bench.run import run_group
 from farandole.world.foreign import Disturbance
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from farandole.bench.judge import Entry, Judgement, Row, Verdict
-from farandole.bench.plan import Claim, Quantity, RowPlan
+from farandole.bench.rows import Claim, Quantity, RowPlan
 from farandole.bench.table import cells, header, notes, plain_lines, ratio_text, time_text, title
 from farandole.model.statistics import Estimate
 
@@ -75,7 +77,7 @@ def test_a_row_of_times() -> None:
 
 def test_a_row_of_memory_counts_copies() -> None:
     more = Estimate(value=1.0, low=0.9, high=1.1)
-    row = _row(_entry("us", 3e8, against_baseline=more), unit_bytes=10**7)
+    row = _row(_entry("us", 3e8, against_baseline=more), unit="bytes", unit_bytes=10**7)
     assert cells(row)[0][1] == "300.0 MB"
     assert cells(row)[0][4] == "+1.00 copies of the gradients"
 
@@ -116,3 +118,26 @@ def test_plain_lines_are_aligned() -> None:
     lines = plain_lines(_row(_entry("us", 1.0), _entry("a longer name", 2.0)))
     assert {line.index("median") for line in lines if "median" in line} == {17}
     assert all(line[17:].startswith(("median", "1.00 s", "2.00 s")) for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "text"),
+    [
+        (Quantity.TIME_MORE_S, 0.25, "250.00 ms"),
+        (Quantity.TIME_MORE_S, -0.25, "-250.00 ms"),
+        (Quantity.BYTES, 324.4e6, "324.4 MB"),
+        (Quantity.RANKING, 0.8, "0.80"),
+    ],
+)
+def test_a_figure_has_its_own_unit(quantity: Quantity, value: float, text: str) -> None:
+    claim = Claim(text="figure", quantity=quantity, subject="us", to_reach=1.0)
+    estimate = Estimate(value=value, low=None, high=None)
+    judgement = Judgement(
+        claim=claim, estimate=estimate, verdict=Verdict.REACHED, certain=True, note="a > b"
+    )
+    row = replace(_row(_entry("us", 1.0)), judgements=(judgement,))
+    assert notes(row) == [f"to reach: figure: {text}: reached", "a > b"]
+
+
+def test_a_row_of_commands_has_no_ranks() -> None:
+    assert title(_row(_entry("us", 1.0), of_ranks=False)) == "all-reduce"

@@ -24,6 +24,7 @@ from tests.conftest import clean_environ, cli_argv, eventually, run_cli
         (["train", "--models", "vgg"], "--models vgg is unknown. Choose from mlp, cnn, resnet18"),
         (["train", "-np", "1,2"], "-np 1,2 does not fit `bench train`: give one number"),
         (["overhead", "-np", "2"], "-np 2 does not fit `bench overhead`: it measures one worker"),
+        (["report", "-np", "2"], "-np 2 does not fit `bench report`: it starts no workers"),
         (["ranks", "-np", "1,-2"], "-np -2 is not a number"),
         (["nothing"], "invalid choice: 'nothing'"),
     ],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import median
 
 from farandole.bench.launch import LaunchRecord
-from farandole.bench.plan import Claim, Group, Quantity, RowPlan
+from farandole.bench.ranking import order_text, spearman
+from farandole.bench.rows import Claim, Group, Quantity, RowPlan
 from farandole.model.statistics import Estimate, ratio, summarize, welch
 
 
@@ -29,7 +31,10 @@ class Judgement:
     estimate: Estimate | None
     verdict: Verdict
     certain: bool
-    """Whether the whole interval lies on the verdict's side of the figure to reach."""
+    """Whether the whole interval lies on the verdict's side of the figure to reach; of a ranking,
+    whether every pair of launches gives that verdict."""
+    note: str | None = None
+    """What else a reader wants to see of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +74,9 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
     launches: dict[str, tuple[float, ...]] = {}
     void: dict[str, bool] = {}
     for name in plan.contestants:
-        launches[name], void[name] = usable(records, contestant=name, series=plan.series)
+        launches[name], void[name] = usable(
+            records, contestant=name, series=plan.series, timed=plan.unit == "s"
+        )
     entries = tuple(
         Entry(
             contestant=name,
@@ -77,7 +84,8 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
             launches=launches[name],
             void=void[name],
             num_void_launches=sum(
-                r.contestant == name and r.void and r.failure is None for r in records
+                r.contestant == name and r.void and r.failure is None and plan.unit == "s"
+                for r in records
             ),
             estimate=summarize(launches[name]) if launches[name] else None,
             against_baseline=_against(plan, launches, name),
@@ -85,16 +93,25 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
         )
         for name in plan.contestants
     )
-    judgements = tuple(judge_claim(claim, plan, launches, void) for claim in plan.claims)
+    judgements = tuple(
+        judge_ranking(claim, plan, records)
+        if claim.quantity is Quantity.RANKING
+        else judge_claim(claim, plan, launches, void)
+        for claim in plan.claims
+    )
     return Row(plan=plan, entries=entries, judgements=judgements)
 
 
 def usable(
-    records: Sequence[LaunchRecord], *, contestant: str, series: str
+    records: Sequence[LaunchRecord], *, contestant: str, series: str, timed: bool = True
 ) -> tuple[tuple[float, ...], bool]:
-    """Return a contestant's values and whether they are of void launches, for want of better."""
+    """Return a contestant's values and whether they are of void launches, for want of better.
+
+    Args:
+        timed: whether the series is of times, which others' use of the machine spoils.
+    """
     mine = [r for r in records if r.contestant == contestant and series in r.values]
-    good = tuple(r.values[series] for r in mine if r.counts)
+    good = tuple(r.values[series] for r in mine if r.counts or not timed)
     if good:
         return good, False
     return tuple(r.values[series] for r in mine), bool(mine)
@@ -125,9 +142,41 @@ def judge_claim(
     return Judgement(claim=claim, estimate=estimate, verdict=verdict, certain=certain)
 
 
+def judge_ranking(claim: Claim, plan: RowPlan, records: Sequence[LaunchRecord]) -> Judgement:
+    """Return whether two contestants put the row's `ranked` series into the same order."""
+    assert claim.against is not None
+    found: dict[str, list[tuple[float, ...]]] = {}
+    void = False
+    for name in (claim.subject, claim.against):
+        columns = [usable(records, contestant=name, series=series) for series in plan.ranked]
+        found[name] = list(zip(*(values for values, _ in columns), strict=True))
+        void = void or any(disturbed for _, disturbed in columns)
+    mine, others = found[claim.subject], found[claim.against]
+    if not mine or not others:
+        return Judgement(claim=claim, estimate=None, verdict=Verdict.NOT_MEASURED, certain=False)
+    correlation = spearman(_medians(mine), _medians(others))
+    reached = correlation >= claim.to_reach
+    each = [spearman(one, other) >= claim.to_reach for one in mine for other in others]
+    verdict = Verdict.REACHED if reached else Verdict.MISSED
+    return Judgement(
+        claim=claim,
+        estimate=Estimate(value=correlation, low=None, high=None),
+        verdict=Verdict.VOID if void else verdict,
+        certain=len(each) > 1 and all(same == reached for same in each),
+        note="; ".join(
+            f"{name}: {order_text(dict(zip(plan.ranked, _medians(rows), strict=True)))}"
+            for name, rows in found.items()
+        ),
+    )
+
+
+def _medians(launches: Sequence[Sequence[float]]) -> list[float]:
+    return [median(column) for column in zip(*launches, strict=True)]
+
+
 def _measure(claim: Claim, plan: RowPlan, launches: Mapping[str, Sequence[float]]) -> Estimate:
     mine = launches[claim.subject]
-    if claim.quantity is Quantity.TIME_S:
+    if claim.quantity in (Quantity.TIME_S, Quantity.BYTES):
         return summarize(mine)
     assert claim.against is not None
     other = launches[claim.against]
@@ -135,6 +184,8 @@ def _measure(claim: Claim, plan: RowPlan, launches: Mapping[str, Sequence[float]
         return ratio(other, mine)
     if claim.quantity is Quantity.TIME_RATIO:
         return ratio(mine, other)
+    if claim.quantity is Quantity.TIME_MORE_S:
+        return welch(mine, other)
     return _excess(plan, mine, other)
 
 

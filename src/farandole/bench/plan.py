@@ -7,13 +7,12 @@ them with their reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
+from farandole.bench import studies
 from farandole.bench.contestant import Contestant, Role, Starter
 from farandole.bench.roster import (
     FARANDOLE,
-    PEERS,
     collectives,
     hvd,
     peer,
@@ -21,9 +20,9 @@ from farandole.bench.roster import (
     recording,
     trainers,
 )
+from farandole.bench.rows import Claim, Group, Quantity, RowPlan, Settings
 
 RESNET18_PARAMETERS = 11_173_962
-MODELS = ("mlp", "cnn", "resnet18")
 
 _SMALL_ELEMENTS = 1024  # 4 KB of float32
 PARAMETERS = {"mlp": 5_824_522, "cnn": 1_199_882, "resnet18": RESNET18_PARAMETERS}
@@ -32,74 +31,6 @@ _TITLES = {
     "cnn": "small CNN of 1.2 M parameters, batch 128",
     "resnet18": "ResNet-18 for CIFAR-10, batch 32",
 }
-
-
-class Quantity(Enum):
-    """What a claim compares with its figures."""
-
-    TIME_S = "time"
-    """The subject's seconds; at most."""
-    SPEED_RATIO = "speed ratio"
-    """The subject's speed over the other's; at least."""
-    TIME_RATIO = "time ratio"
-    """The subject's time over the other's; at most."""
-    EXCESS = "excess"
-    """The subject's bytes minus the other's, over the row's unit of bytes; at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A figure to reach, and how it is read from a row's contestants."""
-
-    text: str
-    quantity: Quantity
-    subject: str
-    against: str | None = None
-    to_reach: float
-    stretch: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlan:
-    """One table: a series of some contestants of the group."""
-
-    key: str
-    title: str
-    series: str
-    contestants: tuple[str, ...]
-    baseline: str | None = None
-    """The contestant whose speed is 100 %."""
-    unit_bytes: int | None = None
-    """For memory: the bytes of one copy of the gradients."""
-    claims: tuple[Claim, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Contestants whose launches are interleaved, and the rows that come of them."""
-
-    key: str
-    contestants: tuple[Contestant, ...]
-    rows: tuple[RowPlan, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the command line chose."""
-
-    num_ranks: int = 2
-    rank_counts: tuple[int, ...] = (1, 2, 4, 8)
-    models: tuple[str, ...] = MODELS
-    peers: tuple[str, ...] = PEERS
-    quick: bool = False
-    steps: dict[str, tuple[int, int]] = field(
-        default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}
-    )
-    """Model to warm-up steps and timed steps: two to fifteen seconds of training each."""
-
-    def timed(self, number: int) -> int:
-        """Return how many of `number` steps or repeats to time: a third when quick."""
-        return max(2, number // 3) if self.quick else number
 
 
 def groups(what: str, settings: Settings) -> list[Group]:
@@ -277,6 +208,7 @@ def _memory(settings: Settings) -> list[Group]:
             series="own_pss",
             contestants=tuple(c.name for c in contestants),
             baseline="plain PyTorch",
+            unit="bytes",
             unit_bytes=4 * PARAMETERS[model],
             claims=(
                 Claim(
@@ -369,6 +301,8 @@ BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
     "memory": _memory,
     "start": _start,
     "recorder": _recorder,
+    "study": studies.study,
+    "report": studies.report,
 }
 
 

@@ -57,7 +57,7 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "key": row.plan.key,
         "title": row.plan.title,
-        "unit": "s" if row.plan.unit_bytes is None else "bytes",
+        "unit": row.plan.unit,
         "baseline": row.plan.baseline,
         "gradient_bytes": row.plan.unit_bytes,
         "entries": [_entry(entry) for entry in row.entries],
@@ -90,6 +90,7 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
         "measured": _estimate(judgement.estimate),
         "verdict": judgement.verdict.value,
         "certain": judgement.certain,
+        "note": judgement.note,
     }
 
 

@@ -7,10 +7,9 @@ from typing import Protocol
 
 from farandole.bench.contestant import Contestant, missing
 from farandole.bench.launch import LaunchRecord, available_cores, launch
-from farandole.bench.plan import Group
+from farandole.bench.rows import Group
 from farandole.world.foreign import Disturbance, wait_until_quiet
 
-TIME_LIMIT_S = 300.0
 QUIET_LIMIT_S = 30.0
 QUICK_QUIET_LIMIT_S = 3.0
 
@@ -59,7 +58,9 @@ def run_group(
         for contestant in group.contestants:
             if contestant.name in out:
                 continue
-            for record in _turn(contestant, round_number, repeats_left, start, wait):
+            for record in _turn(
+                contestant, round_number, repeats_left, start, wait, group.time_limit_s
+            ):
                 records.append(record)
                 say(f"{group.key}: {_line(record, num_launches)}")
             if records[-1].failure is not None:
@@ -74,9 +75,10 @@ def _turn(
     repeats_left: dict[str, int],
     start: Launch,
     wait: Callable[[], bool],
+    time_limit_s: float,
 ) -> Iterator[LaunchRecord]:
     while True:
-        record = start(contestant, round_number=round_number, time_limit_s=TIME_LIMIT_S)
+        record = start(contestant, round_number=round_number, time_limit_s=time_limit_s)
         yield record
         if record.failure is not None or record.counts:
             return

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from farandole.bench.judge import Entry, Judgement, Row, Verdict
-from farandole.bench.plan import Quantity, RowPlan
+from farandole.bench.rows import Quantity, RowPlan
 from farandole.model.statistics import Estimate
 
 
 def title(row: Row) -> str:
     """Return the row's name with its number of ranks, where all contestants have the same."""
     counts = {entry.num_ranks for entry in row.entries}
-    if len(counts) > 1:
+    if len(counts) > 1 or not row.plan.of_ranks:
         return row.plan.title
     count = counts.pop()
     return f"{row.plan.title} ({count} rank{'s' if count > 1 else ''})"
@@ -32,9 +32,10 @@ def cells(row: Row) -> list[list[str]]:
 
 
 def notes(row: Row) -> list[str]:
-    """Return the lines below the table: who gave no value and why, then each figure to reach."""
+    """Return the lines below the table: who gave no value, then figures to reach and notes."""
     absent = [f"{entry.contestant}: {entry.note}" for entry in row.entries if entry.note]
-    return absent + [verdict_line(judgement) for judgement in row.judgements]
+    told = [verdict_line(judgement) for judgement in row.judgements]
+    return absent + told + [judgement.note for judgement in row.judgements if judgement.note]
 
 
 def plain_lines(row: Row) -> list[str]:
@@ -90,7 +91,7 @@ def _cells(entry: Entry, plan: RowPlan) -> list[str]:
     if entry.estimate is None:
         # The reason stands below the table: an error message would widen the column for all.
         return [entry.contestant, "none", *[""] * (width - 2)]
-    show = time_text if plan.unit_bytes is None else memory_text
+    show = time_text if plan.unit == "s" else memory_text
     launches = str(len(entry.launches))
     if entry.void:
         launches += ", all void"
@@ -109,7 +110,7 @@ def _relative_columns(plan: RowPlan) -> list[str]:
 def _interval(estimate: Estimate, plan: RowPlan) -> str:
     if estimate.low is None or estimate.high is None:
         return "one launch"
-    show = time_text if plan.unit_bytes is None else memory_text
+    show = time_text if plan.unit == "s" else memory_text
     return f"{show(estimate.low)} to {show(estimate.high)}"
 
 
@@ -124,6 +125,12 @@ def _relative(estimate: Estimate | None, plan: RowPlan) -> str:
 def _figure(value: float, quantity: Quantity) -> str:
     if quantity is Quantity.TIME_S:
         return time_text(value)
+    if quantity is Quantity.TIME_MORE_S:
+        return f"-{time_text(-value)}" if value < 0 else time_text(value)
+    if quantity is Quantity.BYTES:
+        return memory_text(value)
+    if quantity is Quantity.RANKING:
+        return f"{value:.2f}"
     if quantity is Quantity.SPEED_RATIO:
         return ratio_text(value)
     if quantity is Quantity.TIME_RATIO:

@@ -17,7 +17,18 @@ from farandole.errors import UsageError
 if TYPE_CHECKING:
     from farandole.bench.judge import Row
 
-WHAT = ("allreduce", "train", "overhead", "ranks", "memory", "start", "recorder", "all")
+WHAT = (
+    "allreduce",
+    "train",
+    "overhead",
+    "ranks",
+    "memory",
+    "start",
+    "recorder",
+    "study",
+    "report",
+    "all",
+)
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 _MODELS = ("mlp", "cnn", "resnet18")
 _LAUNCHES = 5
@@ -47,7 +58,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--launches",
         metavar="N",
-        help=f"launches per contestant (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick)",
+        help=f"launches per contestant (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; fewer "
+        "where one takes minutes)",
     )
     parser.add_argument("--quick", action="store_true", help="fewer launches, a third of the steps")
     parser.add_argument(
@@ -74,8 +86,9 @@ def main(args: argparse.Namespace) -> int:
     """Run the benchmark that `args` describe; return 1 when a contestant failed."""
     from farandole.bench.judge import judge
     from farandole.bench.launch import KEPT
-    from farandole.bench.plan import Settings, groups
+    from farandole.bench.plan import groups
     from farandole.bench.result import PACKAGES, Result, to_json
+    from farandole.bench.rows import Settings
     from farandole.bench.run import QUICK_QUIET_LIMIT_S, QUIET_LIMIT_S, run_group, wait_for_quiet
     from farandole.world.machine import describe_machine
 
@@ -98,7 +111,8 @@ def main(args: argparse.Namespace) -> int:
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for group in groups(args.what, settings):
-            found = run_group(group, num_launches=num_launches, say=_progress, wait=wait)
+            count = num_launches if args.launches else group.launches or num_launches
+            found = run_group(group, num_launches=count, say=_progress, wait=wait)
             records += [(group.key, record) for record in found]
             fresh = judge(group, found)
             rows += fresh
@@ -140,15 +154,10 @@ def _ranks(args: argparse.Namespace) -> tuple[int, tuple[int, ...]]:
     counts = tuple(_count(part, flag="-np") for part in args.workers.split(","))
     if args.what == "ranks":
         return 2, tuple(sorted(set(counts)))
-    if args.what == "overhead" or len(counts) > 1:
-        raise UsageError(
-            f"-np {args.workers} does not fit `bench {args.what}`: "
-            + (
-                "it measures one worker."
-                if args.what == "overhead"
-                else "give one number, as -np 2."
-            )
-        )
+    whole = {"overhead": "it measures one worker.", "report": "it starts no workers."}
+    if args.what in whole or len(counts) > 1:
+        why = whole.get(args.what, "give one number, as -np 2.")
+        raise UsageError(f"-np {args.workers} does not fit `bench {args.what}`: {why}")
     return counts[0], (1, 2, 4, 8)
 
 

@@ -1,0 +1,67 @@
+"""A training script like many: the small CNN on images of CIFAR-10's shape, which `farandole study`
+and `farandole run` start as they start a user's. Ends after --steps, if given."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import farandole.torch as hvd
+from farandole.bench.models import cnn
+
+_SHAPE = (3, 32, 32)
+_NUM_CLASSES = 10
+_EPOCHS = 100
+
+
+def make_images(count: int) -> TensorDataset:
+    """Return random images in bytes, as CIFAR-10's are, and their labels; the same in all ranks."""
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(
+        torch.randint(256, (count, *_SHAPE), dtype=torch.uint8, generator=generator),
+        torch.randint(_NUM_CLASSES, (count,), generator=generator),
+    )
+
+
+def main() -> None:
+    args = parse_arguments()
+    hvd.init()
+    torch.manual_seed(1)
+    images = make_images(args.samples)
+    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(
+        images, num_replicas=hvd.size(), rank=hvd.rank()
+    )
+    loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler, drop_last=True)
+    model = cnn(channels=_SHAPE[0], side=_SHAPE[1])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    criterion = torch.nn.CrossEntropyLoss()
+    steps = 0
+    for epoch in range(_EPOCHS):
+        sampler.set_epoch(epoch)
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            criterion(model(inputs.float() / 255), labels).backward()
+            optimizer.step()
+            steps += 1
+            if steps == args.steps:
+                hvd.shutdown()
+                return
+    hvd.shutdown()
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train the small CNN on random images.")
+    parser.add_argument("--samples", type=int, default=50_000, help="in an epoch (default 50000)")
+    parser.add_argument("--batch-size", type=int, default=128, help="per worker (default 128)")
+    parser.add_argument("--steps", type=int, help="end after so many steps of all epochs")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
