@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.errors import MismatchError
+from farandole.torch import reducer
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
     Loss,
@@ -165,6 +167,20 @@ def check_a_layer_thawed_on_one_rank_first(first: int) -> None:
     train(model, optimizer, range(thaw))
     model[0].requires_grad_(True)
     train(model, optimizer, range(thaw, 8))
+
+
+@checks
+def check_a_layer_thawed_on_one_rank_only_is_planned_once() -> None:
+    """On the last rank: the plan must suit all ranks, not only the one whose order it takes."""
+    model = mlp()
+    model[0].requires_grad_(False)
+    optimizer = sgd(model)
+    with patch.object(reducer, "make_plan", wraps=reducer.make_plan) as plans:
+        train(model, optimizer, range(2))
+        assert plans.call_count == 1
+        model[0].requires_grad_(hvd.rank() == hvd.size() - 1)
+        train(model, optimizer, range(2, 6))
+        assert plans.call_count == 2
 
 
 @checks
