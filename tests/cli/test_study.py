@@ -62,7 +62,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 ) -> None:
     assert main(["study", "-np", "1,2", "--dry-run", "-L", "batch=8,16", script, "{batch}"]) == 0
     output = capsys.readouterr()
-    assert "4 cells:" in output.out
+    assert "5 cells:" in output.out
     assert "2 workers, batch 16" in output.out
     assert "worker-hours, a guess" in output.out
     assert "Weak scaling" in output.err

@@ -35,6 +35,14 @@ def test_without_flags_it_decides_and_says_so() -> None:
     assert "script's own batch" in said
 
 
+def test_a_placeholder_that_nobody_knows_is_said() -> None:
+    _, said = decide("python", "train.py", "{bach}", "--json", '{"a": 1}')
+    assert "{bach} is passed on as it stands; placeholders are {batch}, {global_batch}" in said
+    assert said.count("passed on") == 1
+    _, said = decide("python", "train.py", "{lr}", factors={"lr": ("0.1", "0.2")})
+    assert "passed on" not in said
+
+
 def test_a_batch_that_nobody_gave_is_said() -> None:
     spec, said = decide()
     assert spec.batches == (32,)

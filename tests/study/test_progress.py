@@ -46,6 +46,8 @@ def test_cells_in_words() -> None:
     assert cell_words(CELL) == "2 workers, batch 64, lr=0.1"
     assert cell_words(Cell(workers=1, threads=4, today=True)) == "1 process with all 4 cores"
     assert cell_words(Cell(workers=1, transport="gloo")) == "1 worker, gloo"
+    # Cells that differ only in threads are told apart.
+    assert cell_words(Cell(workers=1, threads=2, batch=8)) == "1 worker, 2 threads each, batch 8"
 
 
 def test_a_line_when_a_launch_has_ended() -> None:
@@ -74,7 +76,7 @@ def test_a_line_when_a_launch_has_ended() -> None:
 def test_the_plan_in_lines() -> None:
     whole = Estimate(launches=6, seconds=600, worker_hours=0.25, guessed=6)
     rest = Estimate(launches=4, seconds=400, worker_hours=0.2, guessed=4)
-    lines = plan_lines([CELL], whole, rest, threads=(1,))
+    lines = plan_lines([CELL], whole, rest)
     assert lines[0] == "1 cell:"
     assert "6 launches, 2 of them made already." in lines
     assert lines[-1].startswith("About 7 min and 0.20 worker-hours, a guess")

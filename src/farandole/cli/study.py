@@ -264,7 +264,7 @@ def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
     if not dry:
         return lines + begin_lines(whole, rest)
     shown = [cell for cell in cells if any(one.cell == cell for one in planned)]
-    return lines + plan_lines(shown, whole, rest, threads=spec.threads)
+    return lines + plan_lines(shown, whole, rest)
 
 
 def _report(path: Path, *, as_json: bool) -> None:

@@ -99,6 +99,9 @@ def make_spec(
     batches, find_max = values.batches(given.pop("batch", ()), name="batch")
     shared, _ = values.batches(given.pop("global_batch", ()), name="global_batch")
     names = names_in(command)
+    for name in sorted(names - {*KNOWN, *asked.factors}):
+        known = ", ".join(f"{{{one}}}" for one in (*KNOWN, *asked.factors))
+        notes.say(f"{{{name}}} is passed on as it stands; placeholders are {known}.")
     if not (batches or find_max or shared) and names & {"batch", "global_batch"}:
         batches = (DEFAULT_BATCH,)
         notes.say(f"No batch was given: {DEFAULT_BATCH} per worker (-L batch=... for others).")

@@ -98,11 +98,13 @@ class Tail:
 
 
 def cell_words(cell: Cell) -> str:
-    """Name a cell: `2 workers, batch 64, lr=0.1`."""
+    """Name a cell: `2 workers, batch 64, lr=0.1`; one thread per worker goes without saying."""
     if cell.today:
         words = [f"1 process with all {cell.threads} cores"]
     else:
         words = [f"{cell.workers} worker{'s' * (cell.workers != 1)}"]
+        if cell.threads is not None and cell.threads > 1:
+            words.append(f"{cell.threads} threads each")
     if cell.batch is not None:
         words.append(f"batch {cell.batch}")
     if cell.transport != "auto":
@@ -135,13 +137,10 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
     return f"[{number}/{total}] {planned_words(one)}: {how}{took}{busy}{why}{left}"
 
 
-def plan_lines(
-    cells: Sequence[Cell], whole: Estimate, open_ones: Estimate, *, threads: Sequence[int]
-) -> list[str]:
+def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> list[str]:
     """Say what would be done: cells, launches, minutes and worker-hours."""
-    grid = [cell for cell in cells if not cell.today]
-    lines = [f"{len(grid)} cell{'s' * (len(grid) != 1)}:"]
-    lines += [f"  {cell_words(cell)}{_threads(cell, threads)}" for cell in cells]
+    lines = [f"{len(cells)} cell{'s' * (len(cells) != 1)}:"]
+    lines += [f"  {cell_words(cell)}" for cell in cells]
     source = ""
     if open_ones.guessed:
         source = (
@@ -179,9 +178,3 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{round(seconds / 60)} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _threads(cell: Cell, threads: Sequence[int]) -> str:
-    if cell.today or len(set(threads)) == 1:
-        return ""
-    return f", {cell.threads} thread{'s' * (cell.threads != 1)} each"
