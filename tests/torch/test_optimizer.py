@@ -157,7 +157,7 @@ def check_numbers_of_passes() -> None:
 
 @checks
 def check_horovods_third_argument_is_not_taken_for_another() -> None:
-    with raises(TypeError):
+    with raises(UsageError, "compression=2 is no compression"):
         hvd.DistributedOptimizer(torch.optim.SGD(linear().parameters(), lr=0.1), None, 2)
 
 

@@ -183,6 +183,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     if hasattr(optimizer, "_hvd"):
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
+    if compression is not None and not hasattr(compression, "compress"):
+        raise UsageError(
+            f"compression={compression!r} is no compression: use hvd.Compression.none, and name "
+            "further arguments, such as backward_passes_per_step=2."
+        )
     if compression is not Compression.none and compression is not None:
         warnings.warn(_NOT_COMPRESSED, stacklevel=2)
     if gradient_predivide_factor != 1.0:
