@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from html.parser import HTMLParser
 
 import pytest
@@ -48,6 +49,14 @@ def test_html_gives_back_the_text_and_no_element(text: str) -> None:
 def test_control_and_turning_characters_are_written_out() -> None:
     assert escape.visible("a\nb\x1b[0m\u202ec\ud800") == "a\\nb\\x1b[0m\\u202ec\\ud800"
     assert escape.visible("שלום 中文 é") == "שלום 中文 é"
+
+
+def test_every_character_is_written_out_by_its_category() -> None:
+    turning = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    for code in range(0x3000):
+        character = chr(code)
+        dangerous = unicodedata.category(character) in ("Cc", "Zl", "Zp") or character in turning
+        assert (escape.visible(character) != character) == dangerous, hex(code)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

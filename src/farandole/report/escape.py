@@ -43,7 +43,10 @@ _FORMULA = ("=", "+", "-", "@")
 
 def visible(text: object) -> str:
     """Return one line of text in which control characters are written out, not in force."""
-    return "".join(_written(character) for character in str(text))
+    text = str(text)
+    # Printable is narrower than what is let through below, and true of nearly every cell of a
+    # table; a large study has a hundred thousand of them.
+    return text if text.isprintable() else "".join(_written(character) for character in text)
 
 
 def html(text: object) -> str:
