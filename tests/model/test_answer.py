@@ -160,7 +160,7 @@ def test_another_count_without_a_figure_is_not_passed_over() -> None:
 
 def test_one_launch_each_is_said_also_where_more_do_not_pay() -> None:
     found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.3)])
-    assert "reach 0.67x of 1 worker, one launch each, no interval;" in found.headline
+    assert "reach 0.67x of 1 worker, no interval after a single launch;" in found.headline
 
 
 def test_jobs_of_equal_length_with_a_rate_of_their_own_are_no_fixed_cost() -> None:
@@ -213,7 +213,7 @@ def test_what_keeps_more_workers_from_paying_is_theirs() -> None:
 def test_one_launch_each_has_no_interval_and_says_so() -> None:
     found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.11)])
     assert found.interval is None
-    assert "one launch each, no interval" in found.headline
+    assert "no interval after a single launch" in found.headline
     assert "--repeats 5" in found.next
 
 

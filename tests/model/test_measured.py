@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farandole.model.measured import count, label_cells, measure, usable_cores
+from farandole.model.measured import count, figure, label_cells, measure, usable_cores
 from farandole.study.records import Cell
 from tests.model.build import make_launch, make_study, table_launch, timed_launch
 
@@ -150,3 +150,14 @@ def test_labels_are_unique() -> None:
 
 def test_counting() -> None:
     assert [count(1, "worker"), count(4, "process")] == ["1 worker", "4 processes"]
+
+
+def test_figures_of_sentences_have_no_exponent() -> None:
+    assert [figure(value) for value in (0.8398, 62.66, 187.34, 1050.4, 11878.2, 2.5e6)] == [
+        "0.8398",
+        "62.66",
+        "187.3",
+        "1,050",
+        "11,878",
+        "2,500,000",
+    ]

@@ -21,7 +21,7 @@ from farandole.model.curves import draw_curves
 from farandole.model.findings import Findings, find_verdicts
 from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Today
 from farandole.model.jobs import time_job
-from farandole.model.measured import Measured, count, measure, usable_cores
+from farandole.model.measured import Measured, count, figure, measure, usable_cores
 from farandole.model.pace import positive
 from farandole.model.split import split_step
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
@@ -174,7 +174,7 @@ def _today(cells: Sequence[Measured], curves: Sequence[Curve], workers: int | No
     if throughput is None:
         return None
     gain = None
-    sentence = f"Today, with one process and all cores: {throughput.value:.4g} {unit}."
+    sentence = f"Today, with one process and all cores: {figure(throughput.value)} {unit}."
     if point is not None and point.valid:
         chosen = next(found for found in cells if found.cell == point.cell)
         gain = ratio(chosen.rates(unit), today.rates(unit))

@@ -19,7 +19,7 @@ from farandole.model.info import (
     Verdict,
     Void,
 )
-from farandole.model.measured import Measured, count
+from farandole.model.measured import Measured, count, figure
 from farandole.model.no_speedup import empty_answer, mend_line, split_answer, void_answer
 from farandole.model.statistics import Estimate
 from farandole.model.verdicts.curve import interval, undecided
@@ -203,18 +203,17 @@ def _headline(
     silent: Measured | None,
 ) -> str:
     group = f"{which}: " if which else ""
+    alone = (
+        f"{group}{count(base.workers, 'worker')}: {figure(base.throughput.value)} {curve.unit}; "
+    )
     if silent is not None:
         why = silent.failed or "the machine was busy"
         return (
-            f"{group}{count(base.workers, 'worker')}: {base.throughput.value:.4g} {curve.unit}; "
-            f"no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so there is no "
+            f"{alone}no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so there is no "
             "speedup yet."
         )
     if len(curve.points) == 1:
-        return (
-            f"{group}{count(base.workers, 'worker')}: {base.throughput.value:.4g} {curve.unit}; "
-            f"only one worker count was measured, so there is no speedup yet."
-        )
+        return f"{alone}only one worker count was measured, so there is no speedup yet."
     against = "" if base.workers == 1 else f" than {count(base.workers, 'worker')}"
     if point is base:
         best = _fastest_other(curve)
@@ -236,7 +235,7 @@ def _headline(
 
 
 def _once(speedup: Estimate) -> str:
-    return "" if speedup.low is not None else ", one launch each, no interval"
+    return "" if speedup.low is not None else ", no interval after a single launch"
 
 
 def _limit(bound: Bound, split: StepSplit | None) -> str:
@@ -306,7 +305,7 @@ def _sentences(
     job = jobs.get(point.cell)
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
         sentences.append(
-            f"The whole job: {base.job_s.value:.4g} s, then {job.job_s.value:.4g} s, "
+            f"The whole job: {figure(base.job_s.value)} s, then {figure(job.job_s.value)} s, "
             f"{base.job_s.value / job.job_s.value:.2f}x."
         )
     for curve in curves[1:]:
@@ -325,7 +324,7 @@ def _sentences(
     cost = costs.get(point.cell)
     if cost is not None:
         known = (("job", cost.job), ("target", cost.to_target), ("epoch", cost.per_epoch))
-        words = [f"{name} {value:.4g}" for name, value in known if value is not None]
+        words = [f"{name} {figure(value)}" for name, value in known if value is not None]
         if words:
             sentences.append(
                 f"At {cost.price_per_worker_hour:g} per worker and hour, "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from farandole.model.curves import Group, group_labels, group_of
 from farandole.model.info import BatchPoint, BatchSweep, UtilisationRow
-from farandole.model.measured import Measured, common_unit, count
+from farandole.model.measured import Measured, common_unit, count, figure
 from farandole.model.statistics import SPEED_MARGIN, speed_relation
 from farandole.study.records import Cell
 
@@ -91,7 +91,7 @@ def _sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -> str:
     fastest = max(known, key=lambda point: point.throughput.value if point.throughput else 0.0)
     assert chosen.throughput is not None
     assert fastest.throughput is not None
-    number = f"{chosen.throughput.value:.4g} {unit}"
+    number = f"{figure(chosen.throughput.value)} {unit}"
     if len(known) == 1:
         sentence = f"Only batch {best} was measured: {number}."
     elif best == points[-1].batch:

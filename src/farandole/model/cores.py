@@ -7,7 +7,7 @@ from typing import Literal
 
 from farandole.model.curves import gain
 from farandole.model.info import SplitPoint, SplitTable
-from farandole.model.measured import Measured, common_unit, count, factor_words
+from farandole.model.measured import Measured, common_unit, count, factor_words, figure
 from farandole.study.records import Cell
 
 Kind = Literal["global batch", "batch"]
@@ -86,7 +86,7 @@ def _sentence(best: Measured | None, points: Sequence[SplitPoint], unit: str) ->
     worst = min(points, key=lambda point: point.throughput.value)
     return (
         f"{count(chosen.workers, 'process')} x "
-        f"{count(chosen.threads, 'thread')} is best: {chosen.throughput.value:.4g} {unit}, "
+        f"{count(chosen.threads, 'thread')} is best: {figure(chosen.throughput.value)} {unit}, "
         f"{chosen.throughput.value / worst.throughput.value:.2f} times {worst.workers} x "
         f"{worst.threads}."
     )

@@ -259,3 +259,8 @@ def count(number: int, noun: str) -> str:
     """Return "1 worker", "2 workers", "4 processes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def figure(value: float) -> str:
+    """Write a figure for a sentence: four digits, and never an exponent for thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

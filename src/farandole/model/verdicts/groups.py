@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from farandole.model.info import Verdict
+from farandole.model.measured import figure
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 
 NOTHING_GAINED = 0.05
@@ -44,8 +45,8 @@ def faster_device_gains_nothing(
                 kind="faster_device_gains_nothing",
                 severity="warn",
                 sentence=(
-                    f"{fast} gains nothing over {slow}: {speeds[fast].value:.4g} and "
-                    f"{speeds[slow].value:.4g} {unit}, {found:.2f}x ({label})."
+                    f"{fast} gains nothing over {slow}: {figure(speeds[fast].value)} and "
+                    f"{figure(speeds[slow].value)} {unit}, {found:.2f}x ({label})."
                 ),
                 action=(
                     "The device is not what bounds it: look at input first (loading, decoding, "
@@ -83,7 +84,7 @@ def order_reverses(
                         pair = (one, other) if ahead else (other, one)
                         reversed_pairs.append((setting, *pair))
     order = " > ".join(
-        f"{name} ({found.value:.4g})"
+        f"{name} ({figure(found.value)})"
         for name, found in sorted(speeds[first].items(), key=lambda item: -item[1].value)
     )
     sentence = f"By {factor}, {unit} at {first}: {order}."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from farandole.model.info import JobTime, UtilisationRow, Verdict
 from farandole.model.laws import amdahl_fraction
-from farandole.model.measured import count
+from farandole.model.measured import count, figure
 
 FIXED_SHARE = 0.30
 FLAT = 0.80
@@ -30,7 +30,7 @@ def fixed_cost(job: JobTime) -> Verdict | None:
         kind="fixed_cost",
         severity="warn",
         sentence=(
-            f"Fixed cost: {job.fixed_share:.0%} of the job's {job.job_s.value:.4g} s are not "
+            f"Fixed cost: {job.fixed_share:.0%} of the job's {figure(job.job_s.value)} s are not "
             f"training{parts} ({job.label})."
         ),
         action=(
@@ -65,8 +65,8 @@ def flat_jobs(jobs: Sequence[JobTime]) -> Verdict | None:
         kind="fixed_cost",
         severity="warn",
         sentence=(
-            f"Fixed cost: {count(fewest, 'worker')} took {longest:.4g} s and "
-            f"{count(last[0], 'worker')} {last[1]:.4g} s: {min(serial, 1.0):.0%} of the job is "
+            f"Fixed cost: {count(fewest, 'worker')} took {figure(longest)} s and "
+            f"{count(last[0], 'worker')} {figure(last[1])} s: {min(serial, 1.0):.0%} of the job is "
             f"not shared.{factor}"
         ),
         action=f"Stay with {count(fewest, 'worker')}, or give them more to do.",
@@ -111,9 +111,9 @@ def contradicting_times(job: JobTime) -> Verdict | None:
         kind="contradicting_times",
         severity="warn",
         sentence=(
-            f"A figure is off: {job.epochs:g} epochs of {job.epoch_s.value:.4g} s are "
-            f"{job.epochs * job.epoch_s.value:.4g} s, more than the job's {job.job_s.value:.4g} s "
-            f"({job.label})."
+            f"A figure is off: {job.epochs:g} epochs of {figure(job.epoch_s.value)} s are "
+            f"{figure(job.epochs * job.epoch_s.value)} s, more than the job's "
+            f"{figure(job.job_s.value)} s ({job.label})."
         ),
         action="Do not compute with either before it is clear which.",
         evidence={"epochs x epoch (s)": job.epochs * job.epoch_s.value, "job (s)": job.job_s.value},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from farandole.model.info import MetricCurve, MetricRow, Verdict
-from farandole.model.measured import count
+from farandole.model.measured import count, figure
 from farandole.model.series import Series
 from farandole.model.stability import WINDOW, plateau, reach
 
@@ -186,8 +186,8 @@ def soonest(rows: Sequence[MetricRow]) -> Verdict | None:
                 kind="soonest",
                 severity="good",
                 sentence=(
-                    f"{best.label} reaches {what} of {best.metric} soonest: after {time_s:.4g} s; "
-                    f"{worst.label} needs {longest:.4g} s."
+                    f"{best.label} reaches {what} of {best.metric} soonest: after "
+                    f"{figure(time_s)} s; {worst.label} needs {figure(longest)} s."
                 ),
                 action="Choose by this, not by samples per second, when accuracy is what you need.",
                 evidence={"soonest (s)": time_s, "latest (s)": longest},
