@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from farandole.cli.main import main
+from farandole.cli.study import with_folder
 from farandole.study.records import Study
 from tests.conftest import run_cli
 from tests.study import scripts
@@ -21,6 +22,19 @@ QUICK = ["--repeats", "1", "--no-epoch", "--no-today", "--keep-busy", "--no-repo
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     return scripts.write(tmp_path, scripts.PRINTS)
+
+
+def test_lines_to_copy_name_the_folder() -> None:
+    lines = [
+        "Look at launches/0001-w1-r0/output.txt, mend it, and go on with "
+        "farandole study --resume DIR.",
+        "DIR and launches are words, too.",
+    ]
+    assert with_folder(lines, "my study") == [
+        "Look at my study/launches/0001-w1-r0/output.txt, mend it, and go on with "
+        "farandole study --resume 'my study'.",
+        "DIR and launches are words, too.",
+    ]
 
 
 @pytest.mark.ranks

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +279,14 @@ def _report(path: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(to_json(found), indent=1, allow_nan=False))
     else:
-        print("\n".join(["", *terminal_lines(found, _shown(page))]), flush=True)
+        lines = with_folder(terminal_lines(found, _shown(page)), _shown(path))
+        print("\n".join(["", *lines]), flush=True)
+
+
+def with_folder(lines: Sequence[str], folder: str) -> list[str]:
+    """Name the study's folder in lines to copy, which are written for whoever has the folder."""
+    resume, output = f"--resume {shlex.quote(folder)}", f" {folder}/launches/"
+    return [line.replace("--resume DIR", resume).replace(" launches/", output) for line in lines]
 
 
 def _import(args: argparse.Namespace) -> int:

@@ -209,8 +209,8 @@ def _headline(
     if silent is not None:
         why = silent.failed or "the machine was busy"
         return (
-            f"{alone}no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so there is no "
-            "speedup yet."
+            f"{alone}no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so "
+            "there is no speedup yet."
         )
     if len(curve.points) == 1:
         return f"{alone}only one worker count was measured, so there is no speedup yet."
