@@ -39,7 +39,8 @@ def test_lines_to_copy_name_the_folder() -> None:
 
 @pytest.mark.ranks
 def test_a_study_from_the_shell(script: str, tmp_path: Path) -> None:
-    flags = ["-np", "1,2", *QUICK, "--throughput", scripts.THROUGHPUT, "--time_limit", "5m"]
+    flags = ["-np", "1,2", "--threads", "1", *QUICK, "--throughput", scripts.THROUGHPUT]
+    flags += ["--time_limit", "5m"]
     done = run_cli("study", *flags, "-L", "batch=4", "--", script, "--bs={batch}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[1/2] 1 worker, batch 4, repeat 1: done in" in done.stderr
@@ -65,7 +66,8 @@ def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> Non
 @pytest.mark.ranks
 def test_a_study_of_which_nothing_works_fails(script: str, tmp_path: Path) -> None:
     Path(script).write_text("raise ValueError('no')\n")
-    done = run_cli("study", "-np", "1", *QUICK, "--out", "out", "--", script, cwd=tmp_path)
+    flags = ["-np", "1", "--threads", "1", *QUICK, "--out", "out"]
+    done = run_cli("study", *flags, "--", script, cwd=tmp_path)
     assert done.returncode == 1
     assert "1 worker, repeat 1: failed in" in done.stderr
     assert "ValueError: no" in done.stderr

@@ -47,7 +47,8 @@ def test_cells_in_words() -> None:
     assert cell_words(Cell(workers=1, threads=4, today=True)) == "1 process with all 4 cores"
     assert cell_words(Cell(workers=1, transport="gloo")) == "1 worker, gloo"
     # Cells that differ only in threads are told apart.
-    assert cell_words(Cell(workers=1, threads=2, batch=8)) == "1 worker, 2 threads each, batch 8"
+    assert cell_words(Cell(workers=1, threads=2, batch=8)) == "1 worker, 2 threads, batch 8"
+    assert cell_words(Cell(workers=2, threads=2)) == "2 workers, 2 threads each"
 
 
 def test_a_line_when_a_launch_has_ended() -> None:

@@ -104,7 +104,7 @@ def cell_words(cell: Cell) -> str:
     else:
         words = [f"{cell.workers} worker{'s' * (cell.workers != 1)}"]
         if cell.threads is not None and cell.threads > 1:
-            words.append(f"{cell.threads} threads each")
+            words.append(f"{cell.threads} threads{' each' * (cell.workers != 1)}")
     if cell.batch is not None:
         words.append(f"batch {cell.batch}")
     if cell.transport != "auto":
