@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from farandole.launch.horovod_alias import install
-from tests.conftest import run_cli
+from farandole.launch.variables import SITE
+from tests.conftest import clean_environ, run_cli
 
 SCRIPT = """
 import horovod
@@ -82,3 +85,28 @@ def test_what_farandole_does_not_have_says_so(monkeypatch: pytest.MonkeyPatch) -
             __import__("horovod.spark")
     finally:
         sys.modules.pop("horovod", None)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_behind_another_launcher_an_installed_horovod_comes_first(
+    tmp_path: Path, installed: bool
+) -> None:
+    if installed:
+        package = tmp_path / "horovod"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "torch.py").write_text("def mine(): pass\n")
+    code = "import horovod.torch as hvd; print(hvd.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_environ(
+            PYTHONPATH=f"{SITE}{os.pathsep}{tmp_path}",
+            FARANDOLE_HOROVOD_ALIAS="missing",
+            FARANDOLE_RECORD_DIR=str(tmp_path / "record"),
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ("horovod.torch" if installed else "farandole.torch")

@@ -100,6 +100,7 @@ def test_a_command_with_its_own_launcher_gets_no_rank() -> None:
     assert read_world(environ).size == 1
     assert not {name for name in environ if "RANK" in name or "WORLD" in name or "BOARD" in name}
     assert environ["FARANDOLE_RECORD_DIR"] == "/record"
+    assert environ["FARANDOLE_HOROVOD_ALIAS"] == "missing"
     assert environ["PYTHONPATH"] == f"{SITE}{os.pathsep}/mine"
     assert (environ["OMP_NUM_THREADS"], environ["FARANDOLE_TRANSPORT"]) == ("3", "gloo")
     assert environ["SLURM_NTASKS"] == "4"

@@ -18,10 +18,15 @@ _ROOMS = ("torch", "keras", "tensorflow")
 _VERSION = "0.28.1"
 
 
-def install() -> None:
-    """Answer imports of horovod from here on; those that were made before stay."""
+def install(*, if_missing: bool = False) -> None:
+    """Answer imports of horovod from here on; those that were made before stay.
+
+    Args:
+        if_missing: Let an installed Horovod through.
+    """
     if "horovod" not in sys.modules:
-        sys.meta_path.insert(0, _Finder())
+        # Finders are asked in their order: the last one hears of what nobody has found.
+        sys.meta_path.insert(len(sys.meta_path) if if_missing else 0, _Finder())
 
 
 class _Finder:
@@ -40,6 +45,9 @@ class _Finder:
 
         if fullname == "horovod":
             return ModuleSpec(fullname, _Package(), is_package=True)  # type: ignore[arg-type]
+        parent = sys.modules.get("horovod")
+        if parent is not None and not isinstance(getattr(parent, "__loader__", None), _Package):
+            return None  # an installed Horovod without that part
         meant = fullname.replace("horovod", "farandole", 1)
         room = meant.split(".")[1]
         if room not in _ROOMS or find_spec(f"farandole.{room}") is None or find_spec(meant) is None:

@@ -18,8 +18,13 @@ def install() -> None:
     """Prepare this process: as a worker of ours, and for the recorder, whoever launched it."""
     if os.environ.get("FARANDOLE_RANK"):
         _install_worker()
-    elif os.environ.get("TORCHELASTIC_RUN_ID"):
-        _end_with_torchrun()
+    else:
+        if os.environ.get("TORCHELASTIC_RUN_ID"):
+            _end_with_torchrun()
+        if os.environ.get("FARANDOLE_HOROVOD_ALIAS") == "missing":
+            from farandole.launch import horovod_alias
+
+            horovod_alias.install(if_missing=True)
     if os.environ.get("FARANDOLE_RECORD_DIR"):
         from farandole.recorder.install import install as let_the_recorder_in
 

@@ -118,6 +118,8 @@ def launcher_environ(base: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "FARANDOLE_THREADS": str(plan.threads),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
+        # Whoever brings a launcher, mpirun or horovodrun, means the Horovod that is installed.
+        "FARANDOLE_HOROVOD_ALIAS": "missing" if plan.horovod_alias else "off",
     }
     _set_threads(environ, plan)
     _set_record(environ, plan)
