@@ -161,3 +161,13 @@ def test_figures_of_sentences_have_no_exponent() -> None:
         "11,878",
         "2,500,000",
     ]
+
+
+def test_a_failure_before_the_batch_was_seen_belongs_to_the_cell_that_was_mended() -> None:
+    failed = make_launch(Cell(workers=2, threads=1), [], outcome="failed", reason="no module")
+    mended = timed_launch(Cell(workers=2, threads=1, batch=8), 0.1)
+    (cell,), rows = measure(make_study([failed, mended]))
+    assert (cell.failed, len(cell.launches), len(cell.paces)) == ("", 2, 1)
+    assert [row.kept for row in rows] == [False, True]
+    (alone,), _ = measure(make_study([failed]))
+    assert alone.failed == "failed: no module"

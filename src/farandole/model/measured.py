@@ -85,8 +85,17 @@ def common_unit(cells: Sequence[Measured]) -> str:
 def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
     """Sort a study's launches into cells and list every launch, kept or not."""
     by_cell: dict[Cell, list[Launch]] = {}
+    seen = {
+        replace(launch.cell, batch=None): launch.cell
+        for launch in study.launches
+        if launch.cell.batch is not None
+    }
     for launch in study.launches:
-        by_cell.setdefault(launch.cell, []).append(launch)
+        cell = launch.cell
+        if cell.batch is None and not _ended_well(launch):
+            # It failed before the recorder saw its batch, and another one of its cell did not.
+            cell = seen.get(cell, cell)
+        by_cell.setdefault(cell, []).append(launch)
     labels = label_cells(by_cell)
     cells, rows = [], []
     for place, (cell, launches) in enumerate(by_cell.items()):
