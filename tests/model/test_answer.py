@@ -189,6 +189,13 @@ def test_of_several_curves_the_headline_says_which_it_is_of() -> None:
     )
 
 
+def test_a_table_is_told_what_rows_it_lacks() -> None:
+    rows = [table_launch(cell, throughput=rate) for cell, rate in ((ONE, 100.0), (TWO, 190.0))]
+    assert answer_of(rows).next == "Add the rows of repeated runs to the table for intervals."
+    assert answer_of(rows[:1]).next == "Add rows with other numbers of workers to the table."
+    assert answer_of(rows * 2).next.startswith("Add a column with a metric")
+
+
 def test_more_workers_that_do_not_pay() -> None:
     found = answer_of(repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.25, 0.251, 0.249]))
     assert found.workers == 1

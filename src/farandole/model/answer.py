@@ -105,7 +105,9 @@ def give_answer(
         accuracy=accuracy,
         limited_by=bound,
         void=None,
-        next=_next(main, point, accuracy, bound, verdicts, silent),
+        next=_next(main, point, accuracy, bound, verdicts, silent)
+        if not all(cell.imported for cell in cells)
+        else _next_row(main, accuracy),
         headline=headline,
         sentences=tuple(_sentences(main, point, curves, jobs, costs)),
     )
@@ -291,6 +293,19 @@ def _next(
         f"To know about more workers, study -np {more},{2 * more} on a machine with as many cores "
         "or GPUs."
     )
+
+
+def _next_row(curve: Curve, accuracy: AccuracyVerdict) -> str:
+    """Say what a table lacks: nothing can be launched for it."""
+    if len(curve.points) == 1:
+        return "Add rows with other numbers of workers to the table."
+    if any(point.launches < 2 for point in curve.points):
+        return "Add the rows of repeated runs to the table for intervals."
+    if accuracy == "not_measured":
+        return "Add a column with a metric, such as val_accuracy, to the table."
+    if accuracy == "inconclusive":
+        return "Add the rows of more seeds to the table."
+    return "Measure it where you are: farandole study -- COMMAND"
 
 
 def _sentences(
