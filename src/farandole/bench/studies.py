@@ -108,7 +108,7 @@ def _cell(settings: Settings) -> Group:
     counts = sorted({1, settings.num_ranks})
     options = {
         "workers": counts,
-        "batches": (16, 32),
+        "batches": (16,),
         "script_flags": ("--steps", str(_SHORT_STEPS), "--samples", str(_SHORT_SAMPLES)),
     }
     contestants = (

@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"launches per contestant (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; fewer "
         "where one takes minutes)",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer launches, a third of the steps")
+    parser.add_argument("--quick", action="store_true", help="fewer launches, steps and cells")
     parser.add_argument(
         "--peers",
         metavar="NAMES",
