@@ -58,7 +58,7 @@ def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("report: my study/report.html\n")
     assert (tmp_path / "my study" / "report.html").is_file()
-    done = run_cli("study", "--resume", "my study", "--json", cwd=tmp_path)
+    done = run_cli("study", "--resume", "my study", "--keep-busy", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(json.loads(done.stdout)["answer"])[:3] == ["workers", "speedup", "interval"]
 
@@ -142,7 +142,7 @@ def test_secrets_are_not_kept(script: str, tmp_path: Path) -> None:
     assert len(kept) >= 2
     assert not any("hush" in text for text in kept)
     assert json.loads((tmp_path / "out" / "study.json").read_text())["command"][-1] == "***"
-    done = run_cli("study", "--resume", "out", cwd=tmp_path)
+    done = run_cli("study", "--resume", "out", "--keep-busy", cwd=tmp_path)
     assert done.returncode == 2
     assert "secrets, which are not kept" in done.stderr
 

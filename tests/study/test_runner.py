@@ -378,7 +378,7 @@ def test_a_study_of_a_function(tmp_path: Path) -> None:
     assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
     # The function is kept: the command line can go on with it.
     (place(study.launches[1]) / "launch.json").unlink()
-    done = run_cli("study", "--no-report", "--resume", "out")
+    done = run_cli("study", "--no-report", "--resume", "out", "--keep-busy")
     assert done.returncode == 0, done.stderr
     study = Study.load("out")
     assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
