@@ -44,6 +44,14 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the tests out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def clean_environ(**changes: str) -> dict[str, str]:
     """This process's environment without any launcher's variables, and with these changes."""
     environ = {

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from farandole.report import render
 from farandole.report.charts.scaling import scaling
 from farandole.report.render import bundle, pictures
 from tests.report.builders import Words, study
@@ -32,3 +37,23 @@ def test_the_bundle_cannot_end_its_element() -> None:
     assert "vegaEmbed" in script
     assert "</script" not in script.lower()
     assert "<!--" not in script
+
+
+def test_the_bundle_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(render, "make_bundle", lambda: made.append("once") or "the script\u2028")
+    for _ in range(2):
+        assert bundle.__wrapped__() == "the script\u2028"
+    assert made == ["once"]
+    (kept,) = (tmp_path / "cache" / "farandole").iterdir()
+    assert kept.name.startswith("vega-")
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(render, "make_bundle", lambda: "the script")
+    assert bundle.__wrapped__() == "the script"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from farandole.errors import FarandoleError
 from farandole.report.escape import strict
 from farandole.report.figure import Figure, Spec
 from farandole.report.theme import paper_config
+from farandole.world.cache import cache_folder
 
 PICTURES = ("png", "svg", "pdf")
 _WIDTH = 440
@@ -39,7 +43,29 @@ def pictures(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
 
 @cache
 def bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script for a page."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script for a page.
+
+    Putting them together takes 2 s, so that the user's cache keeps the result.
+    """
+    from importlib.metadata import version
+
+    from farandole.study.atomic import write_text
+
+    folder = cache_folder(os.environ)
+    kept = folder / f"vega-{version('vl-convert-python')}.js" if folder else None
+    if kept is not None:
+        with contextlib.suppress(OSError, ValueError):
+            return kept.read_text(encoding="utf-8")
+    script = make_bundle()
+    if kept is not None:
+        with contextlib.suppress(OSError, FarandoleError):  # a cache is no reason to fail
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_text(kept, script)
+    return script
+
+
+def make_bundle() -> str:
+    """Put the page's script together."""
     import vl_convert
 
     script: str = vl_convert.javascript_bundle(_SNIPPET)
