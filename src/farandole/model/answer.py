@@ -247,6 +247,8 @@ def _limit(bound: Bound, split: StepSplit | None) -> str:
             return taken
         if bound == "input":
             return f"waiting for data takes {share(split.data_s, split):.0%}"
+        if bound == "fixed_cost":
+            return f"{taken} of a step, but fixed cost most of the job"
         if bound == "straggler":
             return f"waiting for the slowest worker takes {share(split.waiting_s, split):.0%}"
     return _BOUND_WORDS[bound]

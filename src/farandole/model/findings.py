@@ -134,12 +134,13 @@ def _of_curves(found: Findings) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
     by_cell = {cell.cell: cell for cell in found.cells}
     imported = all(cell.imported for cell in found.cells)
-    verdicts.append(on_curve.single_launches(found.curves, imported=imported))
+    flag = "--seeds" if found.spec.get("measure") == "accuracy" else "--repeats"
+    verdicts.append(on_curve.single_launches(found.curves, imported=imported, flag=flag))
     for curve in found.curves:
         verdicts += [
             on_curve.leaves_linear(curve),
             on_curve.more_than_linear(curve),
-            on_curve.too_noisy(curve),
+            on_curve.too_noisy(curve, flag),
         ]
         good = [by_cell[point.cell] for point in curve.points if point.valid]
         for few, many in pairwise(good):

@@ -119,7 +119,7 @@ def undecided(speedup: Estimate) -> bool:
     return speedup.low < 1 < speedup.high and half_width > SPEED_MARGIN
 
 
-def too_noisy(curve: Curve) -> Verdict | None:
+def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdict | None:
     """Fire when a speedup's interval is so wide that the number should not be quoted."""
     for point in curve.points:
         found = point.speedup
@@ -141,15 +141,23 @@ def too_noisy(curve: Curve) -> Verdict | None:
                     f"between {found.low:.2f} and {found.high:.2f} after {point.launches} launches "
                     f"({curve.label})."
                 ),
-                action=f"Run it again with --repeats {more} on a quieter machine.",
+                action=f"Run it again with {flag} {more} on a quieter machine.",
                 evidence={"half width": half_width, "launches": float(point.launches)},
                 labels=(curve.label,),
             )
     return None
 
 
-def single_launches(curves: Sequence[Curve], *, imported: bool = False) -> Verdict | None:
-    """Fire when no speedup on any curve has an interval, because nothing was repeated."""
+def single_launches(
+    curves: Sequence[Curve], *, imported: bool = False, flag: str = "--repeats"
+) -> Verdict | None:
+    """Fire when no speedup on any curve has an interval, because nothing was repeated.
+
+    Args:
+        curves: all of a study's.
+        imported: whether the figures were measured elsewhere.
+        flag: what gives more launches.
+    """
     others = [
         point
         for curve in curves
@@ -158,7 +166,7 @@ def single_launches(curves: Sequence[Curve], *, imported: bool = False) -> Verdi
     ]
     if not others or any(point.speedup and point.speedup.low is not None for point in others):
         return None
-    action = "Run it again with --repeats 5 for intervals."
+    action = f"Run it again with {flag} 5 for intervals."
     if imported:
         action = "Add the rows of repeated runs to the table for intervals."
     return Verdict(
