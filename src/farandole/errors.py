@@ -34,6 +34,10 @@ class MismatchError(CollectiveError):
     """The ranks submitted different things under one name; nothing was exchanged."""
 
 
+class StepsDifferError(CollectiveError):
+    """The ranks are at different points of training: the message says where each of them is."""
+
+
 class PeerDiedError(CollectiveError):
     """A peer ended while an operation with it was under way."""
 

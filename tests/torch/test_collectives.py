@@ -12,7 +12,6 @@ import torch
 import farandole.torch as hvd
 from farandole.engine.named import DuplicateNameError
 from farandole.errors import MismatchError, NotInitializedError
-from farandole.torch.collectives import reduction_of
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -565,12 +564,3 @@ ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"))
 @checks.each()
 def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
     ranks.run(check)
-
-
-def test_reductions_by_horovods_arguments() -> None:
-    assert reduction_of(None, None).op == "average"
-    assert reduction_of(True, None).op == "average"
-    assert reduction_of(False, None).op == "sum"
-    assert reduction_of(None, hvd.Product, 2.0, 3.0).op == "product"
-    with raises(ValueError, "op=7"):
-        reduction_of(None, 7)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from farandole.engine.arguments import Sum, reduction_of
 from farandole.engine.operations import Allreduce
-from farandole.torch.collectives import Sum, allreduce_operation, reduction_of
+from farandole.torch.collectives import allreduce_operation
 from farandole.torch.remembered import Remembered
 
 _ARGUMENTS = (None, Sum, 1.0, 1.0)

@@ -16,6 +16,7 @@ except ImportError as _error:
 
     raise missing_torch() from _error
 
+from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
 from farandole.engine.context import (
     cross_rank,
     cross_size,
@@ -27,13 +28,9 @@ from farandole.engine.context import (
     shutdown,
     size,
 )
+from farandole.engine.handles import poll, synchronize
+from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.torch.collectives import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather,
     allgather_async,
     allreduce,
@@ -51,13 +48,7 @@ from farandole.torch.collectives import (
     reducescatter_async,
 )
 from farandole.torch.compression import Compression
-from farandole.torch.functions import (
-    allgather_object,
-    broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
-from farandole.torch.handles import poll, synchronize
+from farandole.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.process_group import register as _register_backend
 

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
 
 from farandole.engine import context
+from farandole.engine.arguments import (
+    Average,
+    Sum,
+    check_arithmetic,
+    check_root,
+    check_rows,
+    reduction_of,
+    scattered_rows,
+    splits_of,
+)
+from farandole.engine.handles import begin, run_now
 from farandole.engine.operations import (
     Allgather,
     Allreduce,
     Alltoall,
     Broadcast,
-    Operation,
     Reducescatter,
 )
 from farandole.engine.signature import Signature
 from farandole.errors import UsageError
-from farandole.recorder.recorder import current
-from farandole.torch.handles import table
 from farandole.torch.remembered import Remembered
 from farandole.torch.tensors import buffer_of, check, device_of
 from farandole.transport.protocol import Buffer
-from farandole.transport.reduction import STORAGE, Reduction
-
-# Horovod's numbers; programs store and compare them.
-Average, Sum, Adasum, Min, Max, Product = range(6)
-_SPECIAL = frozenset({"bool", "complex64", "complex128"})
-"""Types on which not every reduction can be done."""
-_OPS = {Average: "average", Sum: "sum", Min: "min", Max: "max", Product: "product"}
+from farandole.transport.reduction import Reduction
 
 
 def allreduce(
@@ -56,7 +56,7 @@ def allreduce(
     """
     sent, undo = _compress(tensor, compression)
     result = _like(sent)
-    _blocking(
+    run_now(
         "allreduce", name, _allreduce(sent, result, average, op, prescale_factor, postscale_factor)
     )
     return undo(result)
@@ -73,7 +73,7 @@ def allreduce_async(
     """Begin an allreduce into a new tensor; `synchronize` the handle to get it."""
     result = _like(tensor)
     operation = _allreduce(tensor, result, average, op, prescale_factor, postscale_factor)
-    return _async("allreduce", name, operation, lambda: result)
+    return begin("allreduce", name, operation, lambda: result)
 
 
 def allreduce_(
@@ -86,7 +86,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Combine a tensor over all ranks in place, and return it."""
     operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
-    _blocking("allreduce", name, operation)
+    run_now("allreduce", name, operation)
     return tensor
 
 
@@ -100,25 +100,25 @@ def allreduce_async_(
 ) -> int:
     """Begin an allreduce in place; leave the tensor alone until it is synchronised."""
     operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
-    return _async("allreduce", name, operation, lambda: tensor)
+    return begin("allreduce", name, operation, lambda: tensor)
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
     """Return the root's tensor on every rank; the input stays as it is."""
     result = _like(tensor)
-    _blocking("broadcast", name, _broadcast(tensor, result, root_rank))
+    run_now("broadcast", name, _broadcast(tensor, result, root_rank))
     return result
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> int:
     """Begin a broadcast into a new tensor."""
     result = _like(tensor)
-    return _async("broadcast", name, _broadcast(tensor, result, root_rank), lambda: result)
+    return begin("broadcast", name, _broadcast(tensor, result, root_rank), lambda: result)
 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
     """Overwrite a tensor with the root's, and return it."""
-    _blocking("broadcast", name, _broadcast(tensor, tensor, root_rank))
+    run_now("broadcast", name, _broadcast(tensor, tensor, root_rank))
     return tensor
 
 
@@ -130,20 +130,20 @@ def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = No
 def broadcast_kind_async_(tensor: torch.Tensor, root_rank: int, name: str | None, kind: str) -> int:
     """Begin a broadcast in place of something that is recorded as bytes of this kind."""
     operation = _broadcast(tensor, tensor, root_rank)
-    return _async("broadcast", name, operation, lambda: tensor, kind)
+    return begin("broadcast", name, operation, lambda: tensor, kind)
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
     """Return all ranks' tensors one behind the other; first dimensions may differ."""
     operation, result = allgather_operation(tensor)
-    _blocking("allgather", name, operation)
+    run_now("allgather", name, operation)
     return result()
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None) -> int:
     """Begin an allgather."""
     operation, result = allgather_operation(tensor)
-    return _async("allgather", name, operation, result)
+    return begin("allgather", name, operation, result)
 
 
 def reducescatter(
@@ -160,7 +160,7 @@ def reducescatter(
     """
     sent, undo = _compress(tensor, compression)
     operation, result = _reducescatter(sent, op, prescale_factor, postscale_factor)
-    _blocking("reducescatter", name, operation)
+    run_now("reducescatter", name, operation)
     return undo(result)
 
 
@@ -173,7 +173,7 @@ def reducescatter_async(
 ) -> int:
     """Begin a reducescatter."""
     operation, result = _reducescatter(tensor, op, prescale_factor, postscale_factor)
-    return _async("reducescatter", name, operation, lambda: result)
+    return begin("reducescatter", name, operation, lambda: result)
 
 
 def alltoall(
@@ -192,7 +192,7 @@ def alltoall(
         The rows received; with `splits` also how many came from each rank.
     """
     operation, result = _alltoall(tensor, splits)
-    _blocking("alltoall", name, operation)
+    run_now("alltoall", name, operation)
     output, received = result()
     return output if splits is None else (output, received)
 
@@ -204,45 +204,20 @@ def alltoall_async(
 ) -> int:
     """Begin an alltoall; `synchronize` returns the rows and how many came from each rank."""
     operation, result = _alltoall(tensor, splits)
-    return _async("alltoall", name, operation, result)
+    return begin("alltoall", name, operation, result)
 
 
 def barrier() -> None:
     """Wait until every rank is here."""
     # An all-reduce of one byte is one, and after the first time it takes no message.
     token = torch.zeros(1, dtype=torch.uint8)
-    _blocking("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0), "control")
-
-
-@lru_cache(maxsize=256)
-def reduction_of(
-    average: bool | None, op: int | None, prescale: float = 1.0, postscale: float = 1.0
-) -> Reduction:
-    """Return the reduction that Horovod's arguments ask for."""
-    if average is not None:
-        if op is not None:
-            raise UsageError("Give either average= (deprecated) or op=, not both.")
-        op = Average if average else Sum
-    op = Average if op is None else op
-    if op not in _OPS:
-        raise UsageError(
-            f"op={op!r} is not a reduction here. Use hvd.Average, Sum, Min, Max or Product."
-        )
-    return Reduction(op=_OPS[op], prescale=float(prescale), postscale=float(postscale))
-
-
-def check_root(root: int) -> None:
-    """Raise UsageError unless `root` is a rank."""
-    size = context.size()
-    if not 0 <= root < size:
-        raise UsageError(f"root_rank={root} is not a rank: there are {size}, from 0 to {size - 1}.")
+    run_now("barrier", None, _allreduce(token, token, None, Sum, 1.0, 1.0), "control")
 
 
 def allreduce_operation(source: torch.Tensor, target: torch.Tensor, how: Reduction) -> Allreduce:
     """Describe an all-reduce from one tensor into another, or in place."""
     buffer = buffer_of(source)
-    if buffer.dtype in _SPECIAL:
-        _check_arithmetic(buffer, how)
+    check_arithmetic(buffer.dtype, how)
     signature = Signature(
         "allreduce",
         buffer.dtype,
@@ -306,13 +281,10 @@ def _reducescatter(
 ) -> tuple[Reducescatter, torch.Tensor]:
     _check_rows(tensor, "reducescatter")
     how = reduction_of(None, op, prescale, postscale)
-    size, rank = context.size(), context.rank()
-    each, more = divmod(tensor.shape[0], size)
-    rows = [each + (r < more) for r in range(size)]
-    result = tensor.new_empty((rows[rank], *tensor.shape[1:]))
+    rows = scattered_rows(tensor.shape[0])
+    result = tensor.new_empty((rows[context.rank()], *tensor.shape[1:]))
     buffer = buffer_of(tensor)
-    if buffer.dtype in _SPECIAL:
-        _check_arithmetic(buffer, how)
+    check_arithmetic(buffer.dtype, how)
     signature = Signature.reducing(
         "reducescatter", buffer.dtype, tuple(tensor.shape), how, device_of(buffer)
     )
@@ -338,56 +310,11 @@ def _alltoall(
 
 
 def _splits(rows: int, splits: torch.Tensor | Sequence[int] | None) -> list[int]:
-    size = context.size()
-    if splits is None:
-        if rows % size:
-            raise UsageError(
-                f"alltoall of {rows} rows does not divide over {size} ranks. Give splits=."
-            )
-        return [rows // size] * size
     if isinstance(splits, torch.Tensor):
         if splits.dtype != torch.int32:
             raise UsageError(f"splits must be int32, not {splits.dtype}.")
         splits = splits.tolist()
-    counts = [int(count) for count in splits]
-    if len(counts) != size or sum(counts) != rows or min(counts) < 0:
-        raise UsageError(
-            f"splits={counts} does not fit: {size} numbers from 0 that add up to {rows} rows."
-        )
-    return counts
-
-
-def _blocking(kind: str, name: str | None, operation: Operation, payload: str = "other") -> None:
-    full, unnamed = table.name(kind, name)
-    _record(operation, payload)
-    try:
-        context.current().engine.run(full, operation)
-    finally:
-        table.free(unnamed)
-
-
-def _async(
-    kind: str,
-    name: str | None,
-    operation: Operation,
-    result: Callable[[], Any],
-    payload: str = "other",
-) -> int:
-    full, unnamed = table.name(kind, name)
-    _record(operation, payload)
-    try:
-        handle = context.current().engine.submit(full, operation)
-    except Exception:
-        table.free(unnamed)
-        raise
-    return table.add(handle, result, unnamed)
-
-
-def _record(operation: Operation, payload: str) -> None:
-    recorder = current()
-    if recorder is not None:
-        signature = operation.signature
-        recorder.sent(payload, math.prod(signature.shape) * STORAGE[signature.dtype].itemsize)
+    return splits_of(rows, splits)
 
 
 def _compress(
@@ -406,14 +333,4 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 def _check_rows(tensor: torch.Tensor, kind: str) -> None:
     check(tensor)
-    if tensor.dim() == 0:
-        raise UsageError(f"{kind} needs a tensor with at least one dimension; this has none.")
-
-
-def _check_arithmetic(buffer: Buffer, how: Reduction) -> None:
-    if buffer.dtype == "bool" and (
-        how.op == "average" or (how.prescale, how.postscale) != (1.0, 1.0)
-    ):
-        raise UsageError("A bool tensor cannot be averaged or scaled. Convert it first.")
-    if buffer.dtype.startswith("complex") and how.op in ("min", "max"):
-        raise UsageError("Complex numbers have no order: op Min and Max cannot be used on them.")
+    check_rows(tensor.shape, kind)

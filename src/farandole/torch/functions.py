@@ -1,4 +1,4 @@
-"""Broadcasting models, optimizers and objects."""
+"""Broadcasting models and optimizers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from farandole.engine import context, objects
-from farandole.errors import CollectiveError, UsageError
-from farandole.recorder.recorder import current
-from farandole.torch.collectives import broadcast_kind_async_, check_root
-from farandole.torch.handles import synchronize
+from farandole.engine import context
+from farandole.engine.arguments import check_root
+from farandole.engine.handles import synchronize
+from farandole.engine.objects.exchange import broadcast_object
+from farandole.errors import UsageError
+from farandole.torch.collectives import broadcast_kind_async_
 
 # A state_dict does not say which of its tensors are trained; batch norm's are known by name.
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-# Stands in the place of an object that could not be sent; no encoded object begins with it.
-_REFUSED = b"\x00"
 
 
 def broadcast_parameters(
@@ -71,54 +70,6 @@ def broadcast_optimizer_state(
     )
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
-
-
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
-    """Return the root's object on every rank.
-
-    Plain data travels without pickle. Anything else is pickled between processes of one host, and
-    across hosts only with FARANDOLE_ALLOW_PICKLE=1.
-    """
-    check_root(root_rank)
-    is_root = context.rank() == root_rank
-    answers = _exchange(obj, f"broadcast_object.{name or 'noname'}", send=is_root)
-    return obj if is_root else _decoded(root_rank, answers[root_rank])
-
-
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Return every rank's object, in rank order; see broadcast_object for what may travel."""
-    answers = _exchange(obj, f"allgather_object.{name or 'noname'}", send=True)
-    return [_decoded(rank, answer) for rank, answer in enumerate(answers)]
-
-
-def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
-    """Return what each rank has sent, encoded.
-
-    An object that cannot travel is an error here and, so that nobody waits for it, on every rank
-    that would have received it.
-    """
-    now = context.current()
-    message, error = b"", None
-    if send:
-        try:
-            message = objects.encode(obj, allow_pickle=now.world.allow_pickle)
-        except Exception as reason:
-            message, error = _REFUSED + str(reason).encode(), reason
-    answers = now.engine.exchange(message, name=name)
-    recorder = current()
-    if recorder is not None:
-        # Who only receives counts what the root has sent.
-        recorder.sent("objects", len(message) if send else sum(map(len, answers)))
-    if error is not None:
-        raise error
-    return answers
-
-
-def _decoded(rank: int, answer: bytes) -> Any:
-    if answer.startswith(_REFUSED):
-        reason = answer.removeprefix(_REFUSED).decode()
-        raise CollectiveError(f"Rank {rank} could not send its object: {reason}")
-    return objects.decode(answer, allow_pickle=context.current().world.allow_pickle)
 
 
 def _named(number: int, item: Any) -> tuple[str, Any]:

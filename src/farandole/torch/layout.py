@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from farandole.engine import marks
 from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
@@ -30,8 +31,8 @@ class Layout:
     ) -> None:
         self.plan = plan
         self._how = how
-        note_bytes = max(-(-len(members) // 8) for members in plan.members)
-        self._note_bytes = note_bytes
+        bits = max(-(-len(members) // 8) for members in plan.members)
+        self._note_bytes = note_bytes = max(bits, marks.NOTE_BYTES)
         device = parameters[next(iter(plan.places))].device
         self.buckets: BucketSet = open_buckets(
             engine, name, plan.shapes, note_bytes, device=device.type
@@ -109,6 +110,13 @@ class Layout:
             full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
             self._submit(bucket, full | (flags if bucket == self._last else 0))
 
+    def mark(self, mark: marks.Mark, engine: Engine) -> None:
+        """Say where this rank stands between two steps, in the place of the first bucket."""
+        note = mark.encode(self._note_bytes)
+        handle = self.buckets.submit(0, self._step, self._how, marks.MARK, note)
+        self._step += 1
+        marks.check(marks.marks_of(engine.wait(handle)) or ())  # type: ignore[arg-type]
+
     def finish(
         self, parameters: Sequence[torch.nn.Parameter], engine: Engine
     ) -> tuple[int, ...] | None:
@@ -117,12 +125,17 @@ class Layout:
         Returns:
             None, or the members of the last bucket if a rank wants another plan: these were not
             reduced.
+
+        Raises:
+            StepsDifferError: a rank is not in a step, but at the end of its epoch.
         """
         left_out = None
         for bucket, handle in enumerate(self._handles):
             assert handle is not None
             answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
             if any(flags & REPLAN for flags, _ in answers):
+                if (said := marks.marks_of(answers)) is not None:
+                    marks.check(said)
                 left_out = self.plan.members[bucket]
             elif all(flags & FULL for flags, _ in answers):
                 for index in self.plan.members[bucket]:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from farandole.engine import context
+from farandole.engine.arguments import Average, reduction_of
 from farandole.engine.overlap import OverlapTrial
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
-from farandole.torch.collectives import Average, reduction_of
 from farandole.torch.compression import Compression
 from farandole.torch.reducer import GradientReducer
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from farandole.engine import marks
 from farandole.engine.buckets import REPLAN, BucketSet
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
@@ -147,6 +148,14 @@ class GradientReducer:
             figures = json.dumps(self._overlap.figures()).encode()
             everyone = self._meet(figures, f"{self._prefix}.overlap")
             self._overlap.decide([json.loads(answer) for answer in everyone])
+
+    def mark(self, kind: int, number: int) -> None:
+        """Say where this rank stands between two steps (see engine.marks)."""
+        if self._layout is not None:
+            self._layout.mark(marks.Mark(kind, number), self._engine)
+            return
+        said = self._meet(json.dumps(marks.as_json(kind, number)).encode(), self._meeting)
+        marks.check([json.loads(answer).get("mark") for answer in said])
 
     def forget(self) -> None:
         """Drop what has come in since the last synchronize, as after a restored checkpoint.
@@ -278,6 +287,8 @@ class GradientReducer:
         everyone = [
             json.loads(answer) for answer in self._meet(json.dumps(said).encode(), self._meeting)
         ]
+        if any("mark" in answer for answer in everyone):
+            marks.check([answer.get("mark") for answer in everyone])
         for rank, answer in enumerate(everyone):
             if answer["parameters"] != everyone[0]["parameters"]:
                 raise MismatchError(

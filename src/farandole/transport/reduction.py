@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from farandole.transport.half import narrow, widen
+
 Array = np.ndarray[Any, Any]
 
 OPERATIONS = ("sum", "average", "min", "max", "product")
@@ -168,9 +170,6 @@ def _real(values: Array) -> Array:
 
 
 def _fold_half(parts: Sequence[Array], out: Array, dtype: str, how: Reduction) -> None:
-    import torch
-
-    half = torch.float16 if dtype == "float16" else torch.bfloat16
-    wide = [torch.from_numpy(part).view(half).float().numpy() for part in parts]
+    wide = [widen(part, dtype) for part in parts]
     _fold_full(wide, wide[0], how)
-    torch.from_numpy(out).view(half).copy_(torch.from_numpy(wide[0]))
+    narrow(wide[0], out, dtype)

@@ -1,7 +1,8 @@
-"""Integer handles of asynchronous operations, as Horovod's API has them, and default names."""
+"""The front doors' way to the engine: default names, integer handles, blocking and not."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from farandole.engine import context
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
+from farandole.engine.operations import Operation
+from farandole.recorder.recorder import current
+from farandole.transport.reduction import STORAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +114,38 @@ def synchronize(handle: int) -> Any:
         CollectiveError: the operation failed, on every rank alike.
     """
     return table.synchronize(handle)
+
+
+def run_now(kind: str, name: str | None, operation: Operation, payload: str = "other") -> None:
+    """Submit an operation and wait for it; `payload` is the kind of bytes it is recorded as."""
+    full, unnamed = table.name(kind, name)
+    _record(operation, payload)
+    try:
+        context.current().engine.run(full, operation)
+    finally:
+        table.free(unnamed)
+
+
+def begin(
+    kind: str,
+    name: str | None,
+    operation: Operation,
+    result: Callable[[], Any],
+    payload: str = "other",
+) -> int:
+    """Submit an operation; return the handle that `synchronize` turns into its result."""
+    full, unnamed = table.name(kind, name)
+    _record(operation, payload)
+    try:
+        handle = context.current().engine.submit(full, operation)
+    except Exception:
+        table.free(unnamed)
+        raise
+    return table.add(handle, result, unnamed)
+
+
+def _record(operation: Operation, payload: str) -> None:
+    recorder = current()
+    if recorder is not None:
+        signature = operation.signature
+        recorder.sent(payload, math.prod(signature.shape) * STORAGE[signature.dtype].itemsize)

@@ -8,8 +8,8 @@ import pytest
 
 import farandole.torch as hvd
 from farandole.engine.handle import Handle
+from farandole.engine.handles import HandleTable
 from farandole.errors import NotInitializedError
-from farandole.torch.handles import HandleTable
 
 
 @pytest.fixture

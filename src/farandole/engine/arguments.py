@@ -1,0 +1,80 @@
+"""Horovod's arguments as the engine understands them: reductions, roots, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from farandole.engine import context
+from farandole.errors import UsageError
+from farandole.transport.reduction import Reduction
+
+# Horovod's numbers; programs store and compare them.
+Average, Sum, Adasum, Min, Max, Product = range(6)
+_OPS = {Average: "average", Sum: "sum", Min: "min", Max: "max", Product: "product"}
+_SPECIAL = frozenset({"bool", "complex64", "complex128"})
+"""Types on which not every reduction can be done."""
+
+
+@lru_cache(maxsize=256)
+def reduction_of(
+    average: bool | None, op: int | None, prescale: float = 1.0, postscale: float = 1.0
+) -> Reduction:
+    """Return the reduction that Horovod's arguments ask for."""
+    if average is not None:
+        if op is not None:
+            raise UsageError("Give either average= (deprecated) or op=, not both.")
+        op = Average if average else Sum
+    op = Average if op is None else op
+    if op not in _OPS:
+        raise UsageError(
+            f"op={op!r} is not a reduction here. Use hvd.Average, Sum, Min, Max or Product."
+        )
+    return Reduction(op=_OPS[op], prescale=float(prescale), postscale=float(postscale))
+
+
+def check_arithmetic(dtype: str, how: Reduction) -> None:
+    """Raise UsageError if values of this type cannot be reduced like this."""
+    if dtype not in _SPECIAL:
+        return
+    if dtype == "bool" and (how.op == "average" or (how.prescale, how.postscale) != (1.0, 1.0)):
+        raise UsageError("A bool tensor cannot be averaged or scaled. Convert it first.")
+    if dtype.startswith("complex") and how.op in ("min", "max"):
+        raise UsageError("Complex numbers have no order: op Min and Max cannot be used on them.")
+
+
+def check_root(root: int) -> None:
+    """Raise UsageError unless `root` is a rank."""
+    size = context.size()
+    if not 0 <= root < size:
+        raise UsageError(f"root_rank={root} is not a rank: there are {size}, from 0 to {size - 1}.")
+
+
+def check_rows(shape: Sequence[int], kind: str) -> None:
+    """Raise UsageError unless there is a first dimension to go by."""
+    if not shape:
+        raise UsageError(f"{kind} needs a tensor with at least one dimension; this has none.")
+
+
+def scattered_rows(rows: int) -> list[int]:
+    """Return how many rows of a reducescatter each rank gets: the first ones get one more."""
+    size = context.size()
+    each, more = divmod(rows, size)
+    return [each + (r < more) for r in range(size)]
+
+
+def splits_of(rows: int, splits: Sequence[int] | None) -> list[int]:
+    """Return how many rows of an alltoall go to each rank."""
+    size = context.size()
+    if splits is None:
+        if rows % size:
+            raise UsageError(
+                f"alltoall of {rows} rows does not divide over {size} ranks. Give splits=."
+            )
+        return [rows // size] * size
+    counts = [int(count) for count in splits]
+    if len(counts) != size or sum(counts) != rows or min(counts) < 0:
+        raise UsageError(
+            f"splits={counts} does not fit: {size} numbers from 0 that add up to {rows} rows."
+        )
+    return counts

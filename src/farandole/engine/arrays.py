@@ -1,0 +1,147 @@
+"""Collective operations on NumPy arrays: what Keras and TensorFlow stand on.
+
+Results are new arrays; a caller's array is only read. Types that NumPy lacks, such as bfloat16,
+are those of ml_dtypes, which TensorFlow and JAX bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from farandole.engine import context
+from farandole.engine.arguments import (
+    check_arithmetic,
+    check_root,
+    check_rows,
+    scattered_rows,
+    splits_of,
+)
+from farandole.engine.handles import run_now
+from farandole.engine.operations import Allgather, Allreduce, Alltoall, Broadcast, Reducescatter
+from farandole.engine.signature import Signature
+from farandole.errors import UsageError
+from farandole.transport.protocol import Buffer
+from farandole.transport.reduction import AVERAGE, HALF_TYPES, STORAGE, SUM, Array, Reduction
+
+
+def allreduce(
+    array: Array, name: str | None = None, how: Reduction = AVERAGE, payload: str = "other"
+) -> Array:
+    """Combine an array over all ranks.
+
+    Args:
+        array: of the same shape and type on every rank.
+        name: what ties the ranks' calls together; by default the order of unnamed calls does.
+        how: the reduction.
+        payload: the kind of bytes that it is recorded as.
+    """
+    source = buffer_of(array)
+    check_arithmetic(source.dtype, how)
+    result = np.empty(array.shape, array.dtype)
+    signature = Signature.reducing("allreduce", source.dtype, array.shape, how)
+    run_now("allreduce", name, Allreduce(signature, source, buffer_of(result), how), payload)
+    return result
+
+
+def broadcast(array: Array, root: int, name: str | None = None, payload: str = "other") -> Array:
+    """Return the root's array on every rank."""
+    check_root(root)
+    source = buffer_of(array)
+    result = np.empty(array.shape, array.dtype)
+    signature = Signature("broadcast", source.dtype, array.shape, root=root)
+    run_now("broadcast", name, Broadcast(signature, source, buffer_of(result)), payload)
+    return result
+
+
+def allgather(array: Array, name: str | None = None) -> Array:
+    """Return all ranks' arrays one behind the other; first dimensions may differ."""
+    gathered, _ = allgather_rows(array, name)
+    return gathered
+
+
+def allgather_rows(array: Array, name: str | None = None) -> tuple[Array, list[int]]:
+    """Return all ranks' arrays one behind the other, and how many rows each rank brought."""
+    check_rows(array.shape, "allgather")
+    source, made, brought = buffer_of(array), _Made(array), list[int]()
+
+    def allocate(rows: Sequence[int]) -> Buffer:
+        brought.extend(rows)
+        return made.with_rows(sum(rows))
+
+    signature = Signature("allgather", source.dtype, array.shape)
+    run_now("allgather", name, Allgather(signature, source, allocate))
+    return made.array, brought
+
+
+def alltoall(
+    array: Array, splits: Sequence[int] | None = None, name: str | None = None
+) -> tuple[Array, list[int]]:
+    """Send some rows to every rank; return the rows received and how many came from each."""
+    check_rows(array.shape, "alltoall")
+    source, made, received = buffer_of(array), _Made(array), list[int]()
+
+    def allocate(rows: Sequence[int]) -> Buffer:
+        received.extend(rows)
+        return made.with_rows(sum(rows))
+
+    signature = Signature("alltoall", source.dtype, array.shape)
+    operation = Alltoall(signature, source, splits_of(len(array), splits), allocate)
+    run_now("alltoall", name, operation)
+    return made.array, received
+
+
+def reducescatter(array: Array, name: str | None = None, how: Reduction = AVERAGE) -> Array:
+    """Combine an array over all ranks; return this rank's share of its rows."""
+    check_rows(array.shape, "reducescatter")
+    source = buffer_of(array)
+    check_arithmetic(source.dtype, how)
+    rows = scattered_rows(len(array))
+    result = np.empty((rows[context.rank()], *array.shape[1:]), array.dtype)
+    signature = Signature.reducing("reducescatter", source.dtype, array.shape, how)
+    operation = Reducescatter(signature, source, buffer_of(result), rows, how)
+    run_now("reducescatter", name, operation)
+    return result
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    # An all-reduce of one byte is one, and after the first time it takes no message.
+    token = Buffer(np.zeros(1, np.uint8), "uint8")
+    signature = Signature.reducing("allreduce", "uint8", (1,), SUM)
+    run_now("barrier", None, Allreduce(signature, token, token, SUM), "control")
+
+
+def type_name(array: Array) -> str:
+    """Return the name of an array's type, as signatures have it.
+
+    Raises:
+        UsageError: arrays of this type cannot be sent.
+    """
+    name: str = array.dtype.name
+    if name not in STORAGE:
+        raise UsageError(
+            f"An array of type {name} cannot be sent. Types that can: {', '.join(STORAGE)}."
+        )
+    return name
+
+
+def buffer_of(array: Array) -> Buffer:
+    """Return an array's values as the engine sees them; copies only what is not contiguous."""
+    name = type_name(array)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return Buffer(flat.view(np.uint16) if name in HALF_TYPES else flat, name)
+
+
+class _Made:
+    """A result whose number of rows is known only when all ranks have submitted."""
+
+    array: Array
+
+    def __init__(self, like: Array) -> None:
+        self._shape, self._dtype = like.shape[1:], like.dtype
+
+    def with_rows(self, rows: int) -> Buffer:
+        self.array = np.empty((rows, *self._shape), self._dtype)
+        return buffer_of(self.array)

@@ -1,0 +1,272 @@
+"""All gradients of a step averaged by one call, in buckets: for Keras and TensorFlow.
+
+They arrive as arrays, all at once. What comes back are views of the buckets, which hold until the
+next call: whoever keeps them longer makes copies. The first call lays the buckets out; it is also
+where models that differ between ranks are found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from farandole.engine import marks
+from farandole.engine.arrays import type_name
+from farandole.engine.buckets import FULL, BucketSet, open_buckets
+from farandole.engine.engine import Engine
+from farandole.engine.handle import Handle
+from farandole.engine.plan import Gradient, Plan, make_plan
+from farandole.errors import MismatchError, UsageError
+from farandole.recorder.recorder import current
+from farandole.transport.half import narrow, widen
+from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction
+
+
+class Gradients:
+    """Reduces the gradients of one optimizer's variables, step by step."""
+
+    def __init__(
+        self, engine: Engine, names: Sequence[str], how: Reduction, wire: str | None = None
+    ) -> None:
+        """Begin; all ranks do so in the same order.
+
+        Args:
+            engine: reduces.
+            names: of the variables; the same on every rank.
+            how: the reduction, on every gradient.
+            wire: "float16" or "bfloat16" to send floating-point gradients in that precision.
+        """
+        self._engine, self._names, self._how, self._wire = engine, list(names), how, wire
+        self._prefix = engine.unique_name("gradients", "\n".join(names))
+        # By number and not by names: models that differ must meet there to find it out.
+        self._meeting = engine.unique_name("optimizer", "")
+        self._plan: Plan | None = None
+        self._buckets: BucketSet | None = None
+        self._places: list[_Slot] = []
+        self._step = 0
+        self._nbytes = 0
+
+    def reduce(self, gradients: Sequence[Array | None]) -> list[Array | None]:
+        """Combine a step's gradients over all ranks.
+
+        Args:
+            gradients: in the order of the names. One that this rank does not have counts as zero
+                where another rank has it.
+
+        Returns:
+            The results in the same order; None for those that no rank has. They may be views
+            that hold until the next call.
+
+        Raises:
+            MismatchError: the ranks' gradients differ in number, names, shapes or types.
+            StepsDifferError: a rank is not in a step, but at the end of its epoch.
+        """
+        if self._plan is None:
+            self._lay_out(gradients)
+        plan, buckets = self._plan, self._buckets
+        assert plan is not None
+        if buckets is None:
+            return [None] * len(gradients)
+        began_s = time.monotonic()
+        self._step += 1
+        handles = [
+            self._submit(bucket, [gradients[i] for i in members])
+            for bucket, members in enumerate(plan.members)
+        ]
+        ready_s = time.monotonic()
+        present: set[int] = set()
+        for members, handle in zip(plan.members, handles, strict=True):
+            present.update(self._wait(handle, members))
+        self._record(began_s, ready_s)
+        return [slot.result() if i in present else None for i, slot in enumerate(self._places)]
+
+    def mark(self, kind: int, number: int) -> None:
+        """Say where this rank stands between two steps, and check that all say the same.
+
+        Args:
+            kind: of engine.marks.
+            number: of the epoch, of steps or of epochs.
+
+        Raises:
+            StepsDifferError: another rank stands elsewhere.
+        """
+        if self._buckets is None:
+            said = self._meet(marks.as_json(kind, number))
+            marks.check([answer.get("mark") for answer in said])
+            return
+        self._step += 1
+        note = marks.Mark(kind, number).encode(self._note_bytes)
+        handle = self._buckets.submit(0, self._step, self._how, marks.MARK, note)
+        marks.check(marks.marks_of(self._engine.wait(handle)) or ())  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Let go of the buckets."""
+        if self._buckets is not None:
+            self._buckets.close()
+        self._plan = self._buckets = None
+        self._places = []
+
+    def _lay_out(self, gradients: Sequence[Array | None]) -> None:
+        """Agree with all ranks on what there is, and make buckets for it."""
+        mine = [
+            None if gradient is None else [list(gradient.shape), type_name(gradient)]
+            for gradient in gradients
+        ]
+        everyone = self._meet({"names": self._names, "gradients": mine})
+        if any("mark" in said for said in everyone):
+            marks.check([said.get("mark") for said in everyone])
+        agreed = _agree(everyone)
+        found = [(index, *what) for index, what in enumerate(agreed) if what is not None]
+        sent = {index: self._sent_as(dtype) for index, _, dtype in found}
+        self._plan = plan = make_plan(
+            [
+                Gradient(
+                    index=index,
+                    count=int(np.prod(shape, dtype=np.int64)),
+                    dtype=sent[index],
+                    itemsize=STORAGE[sent[index]].itemsize,
+                )
+                for index, shape, _ in found
+            ]
+        )
+        if not found:
+            return
+        bits = max(-(-len(members) // 8) for members in plan.members)
+        self._note_bytes = max(bits, marks.NOTE_BYTES)
+        self._buckets = open_buckets(self._engine, self._prefix, plan.shapes, self._note_bytes)
+        by_index = {index: (shape, dtype) for index, shape, dtype in found}
+        self._places = [_Slot.empty()] * len(gradients)
+        for index, place in plan.places.items():
+            shape, dtype = by_index[index]
+            count = int(np.prod(shape, dtype=np.int64))
+            flat = self._buckets.arrays[place.bucket][place.offset : place.offset + count]
+            self._places[index] = _Slot(flat, tuple(shape), dtype, sent[index])
+        self._nbytes = sum(slot.flat.nbytes for slot in self._places)
+        recorder = current()
+        if recorder is not None:
+            recorder.setup(gradient_bytes_per_step=self._nbytes)
+
+    def _sent_as(self, dtype: str) -> str:
+        compressible = dtype in ("float32", "float64") and self._wire is not None
+        return self._wire if compressible and self._wire is not None else dtype
+
+    def _submit(self, bucket: int, gradients: list[Array | None]) -> Handle:
+        assert self._plan is not None
+        assert self._buckets is not None
+        for index, gradient in zip(self._plan.members[bucket], gradients, strict=True):
+            self._places[index].write(gradient, self._names[index])
+        missing = [position for position, gradient in enumerate(gradients) if gradient is None]
+        bits = np.zeros(self._note_bytes * 8, np.uint8)
+        bits[: len(gradients)] = 1
+        bits[missing] = 0
+        flags = 0 if missing else FULL
+        return self._buckets.submit(bucket, self._step, self._how, flags, np.packbits(bits))
+
+    def _wait(self, handle: Handle, members: Sequence[int]) -> Sequence[int]:
+        """Return which of a bucket's gradients any rank had."""
+        answers: list[tuple[int, Array]] = self._engine.wait(handle)  # type: ignore[assignment]
+        if all(flags & FULL for flags, _ in answers):
+            return members
+        if (said := marks.marks_of(answers)) is not None:
+            marks.check(said)
+        bits = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
+        return [index for position, index in enumerate(members) if bits[position]]
+
+    def _meet(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+        message = json.dumps(said).encode()
+        recorder = current()
+        if recorder is not None:
+            recorder.sent("control", len(message))
+        return [json.loads(answer) for answer in self._engine.exchange(message, self._meeting)]
+
+    def _record(self, began_s: float, ready_s: float) -> None:
+        recorder = current()
+        if recorder is None:
+            return
+        done_s = time.monotonic()
+        recorder.gradients(
+            ready_s=ready_s, done_s=done_s, began_s=began_s, exposed_s=done_s - began_s
+        )
+        recorder.sent("gradients", self._nbytes)
+
+
+class _Slot:
+    """Where one gradient lies, how it is written there and read."""
+
+    __slots__ = ("_dtype", "_half", "_shape", "flat")
+
+    def __init__(self, flat: Array, shape: tuple[int, ...], dtype: str, sent: str) -> None:
+        self.flat, self._shape, self._dtype = flat, shape, dtype
+        self._half = sent if sent in HALF_TYPES else None
+
+    @classmethod
+    def empty(cls) -> _Slot:
+        """Return the place of what no rank has."""
+        return cls(np.empty(0, np.float32), (0,), "float32", "float32")
+
+    def write(self, gradient: Array | None, name: str) -> None:
+        if gradient is None:
+            self.flat[...] = 0
+            return
+        if gradient.shape != self._shape or gradient.dtype.name != self._dtype:
+            raise UsageError(
+                f"The gradient of {name!r} was {self._dtype}{list(self._shape)} in the first step "
+                f"and is {gradient.dtype.name}{list(gradient.shape)} now. Make the optimizer anew."
+            )
+        if self._half is None:
+            np.copyto(self.flat.reshape(self._shape), gradient)
+        elif self._dtype == self._half:
+            np.copyto(self.flat, np.ascontiguousarray(gradient).reshape(-1).view(np.uint16))
+        else:
+            wide = np.ascontiguousarray(gradient, np.float32).reshape(-1)
+            narrow(wide, self.flat, self._half)
+
+    def result(self) -> Array:
+        if self._half is None:
+            return self.flat.reshape(self._shape)
+        if self._dtype == self._half:
+            return self.flat.view(_half_type(self._half)).reshape(self._shape)
+        wide: Array = widen(self.flat, self._half).reshape(self._shape)
+        return wide.astype(self._dtype, copy=False)
+
+
+def _half_type(name: str) -> np.dtype[Any]:
+    if name == "float16":
+        return np.dtype(np.float16)
+    from ml_dtypes import bfloat16  # TensorFlow and JAX bring it
+
+    half: np.dtype[Any] = np.dtype(bfloat16)
+    return half
+
+
+def _agree(everyone: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return shape and type of each gradient, None where no rank has it; all ranks alike."""
+    agreed: list[Any] = [None] * len(everyone[0]["names"])
+    for rank, said in enumerate(everyone):
+        if said["names"] != everyone[0]["names"]:
+            raise MismatchError(
+                f"The ranks train different models: rank 0 has {len(agreed)} variables "
+                f"({_first_names(everyone[0]['names'], said['names'])}), rank {rank} has "
+                f"{len(said['names'])} ({_first_names(said['names'], everyone[0]['names'])}). "
+                "Build the same model on every rank."
+            )
+        for index, what in enumerate(said["gradients"]):
+            if what is None:
+                continue
+            if agreed[index] is not None and agreed[index] != what:
+                raise MismatchError(
+                    f"The gradients of {said['names'][index]!r} differ: "
+                    f"{agreed[index][1]}{agreed[index][0]} on another rank, {what[1]}{what[0]} on "
+                    f"rank {rank}. Build the same model on every rank."
+                )
+            agreed[index] = what
+    return agreed
+
+
+def _first_names(mine: Sequence[str], other: Sequence[str]) -> str:
+    own = [name for name in mine if name not in set(other)]
+    return ", ".join((own or list(mine))[:2]) or "none"

@@ -1,0 +1,61 @@
+"""Objects from rank to rank, for every front door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.engine import context, objects
+from farandole.engine.arguments import check_root
+from farandole.errors import CollectiveError
+from farandole.recorder.recorder import current
+
+# Stands in the place of an object that could not be sent; no encoded object begins with it.
+_REFUSED = b"\x00"
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
+    """Return the root's object on every rank.
+
+    Plain data travels without pickle. Anything else is pickled between processes of one host, and
+    across hosts only with FARANDOLE_ALLOW_PICKLE=1.
+    """
+    check_root(root_rank)
+    is_root = context.rank() == root_rank
+    answers = _exchange(obj, f"broadcast_object.{name or 'noname'}", send=is_root)
+    return obj if is_root else _decoded(root_rank, answers[root_rank])
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """Return every rank's object, in rank order; see broadcast_object for what may travel."""
+    answers = _exchange(obj, f"allgather_object.{name or 'noname'}", send=True)
+    return [_decoded(rank, answer) for rank, answer in enumerate(answers)]
+
+
+def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
+    """Return what each rank has sent, encoded.
+
+    An object that cannot travel is an error here and, so that nobody waits for it, on every rank
+    that would have received it.
+    """
+    now = context.current()
+    message, error = b"", None
+    if send:
+        try:
+            message = objects.encode(obj, allow_pickle=now.world.allow_pickle)
+        except Exception as reason:
+            message, error = _REFUSED + str(reason).encode(), reason
+    answers = now.engine.exchange(message, name=name)
+    recorder = current()
+    if recorder is not None:
+        # Who only receives counts what the root has sent.
+        recorder.sent("objects", len(message) if send else sum(map(len, answers)))
+    if error is not None:
+        raise error
+    return answers
+
+
+def _decoded(rank: int, answer: bytes) -> Any:
+    if answer.startswith(_REFUSED):
+        reason = answer.removeprefix(_REFUSED).decode()
+        raise CollectiveError(f"Rank {rank} could not send its object: {reason}")
+    return objects.decode(answer, allow_pickle=context.current().world.allow_pickle)
