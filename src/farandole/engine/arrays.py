@@ -27,7 +27,12 @@ from farandole.transport.reduction import AVERAGE, HALF_TYPES, STORAGE, SUM, Arr
 
 
 def allreduce(
-    array: Array, name: str | None = None, how: Reduction = AVERAGE, payload: str = "other"
+    array: Array,
+    name: str | None = None,
+    how: Reduction = AVERAGE,
+    payload: str = "other",
+    *,
+    bits_of: str | None = None,
 ) -> Array:
     """Combine an array over all ranks.
 
@@ -36,12 +41,14 @@ def allreduce(
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
         how: the reduction.
         payload: the kind of bytes that it is recorded as.
+        bits_of: "float16" or "bfloat16" where the array holds the bits of such numbers.
     """
-    source = buffer_of(array)
+    source = buffer_of(array, bits_of)
     check_arithmetic(source.dtype, how)
     result = np.empty(array.shape, array.dtype)
+    target = buffer_of(result, bits_of)
     signature = Signature.reducing("allreduce", source.dtype, array.shape, how)
-    run_now("allreduce", name, Allreduce(signature, source, buffer_of(result), how), payload)
+    run_now("allreduce", name, Allreduce(signature, source, target, how), payload)
     return result
 
 
@@ -127,9 +134,9 @@ def type_name(array: Array) -> str:
     return name
 
 
-def buffer_of(array: Array) -> Buffer:
+def buffer_of(array: Array, bits_of: str | None = None) -> Buffer:
     """Return an array's values as the engine sees them; copies only what is not contiguous."""
-    name = type_name(array)
+    name = bits_of or type_name(array)
     flat = np.ascontiguousarray(array).reshape(-1)
     return Buffer(flat.view(np.uint16) if name in HALF_TYPES else flat, name)
 

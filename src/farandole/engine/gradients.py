@@ -8,8 +8,10 @@ where models that differ between ranks are found.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,31 @@ from farandole.engine.buckets import FULL, BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Gradient, Plan, make_plan
-from farandole.errors import MismatchError, UsageError
+from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder.recorder import current
 from farandole.transport.half import narrow, widen
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction
+
+Spec = tuple[Sequence[int], str]
+"""Shape and type of a gradient."""
+
+
+def spec_of(gradient: Array) -> Spec:
+    """Return an array's shape and type."""
+    return gradient.shape, type_name(gradient)
 
 
 class Gradients:
     """Reduces the gradients of one optimizer's variables, step by step."""
 
     def __init__(
-        self, engine: Engine, names: Sequence[str], how: Reduction, wire: str | None = None
+        self,
+        engine: Engine,
+        names: Sequence[str],
+        how: Reduction,
+        *,
+        wire: str | None = None,
+        meeting: str | None = None,
     ) -> None:
         """Begin; all ranks do so in the same order.
 
@@ -39,14 +55,17 @@ class Gradients:
             names: of the variables; the same on every rank.
             how: the reduction, on every gradient.
             wire: "float16" or "bfloat16" to send floating-point gradients in that precision.
+            meeting: under which name the ranks meet before the first step; by default one of
+                their own.
         """
         self._engine, self._names, self._how, self._wire = engine, list(names), how, wire
         self._prefix = engine.unique_name("gradients", "\n".join(names))
         # By number and not by names: models that differ must meet there to find it out.
-        self._meeting = engine.unique_name("optimizer", "")
+        self._meeting = meeting or engine.unique_name("optimizer", "")
+        self._present: frozenset[int] = frozenset()
         self._plan: Plan | None = None
         self._buckets: BucketSet | None = None
-        self._places: list[_Slot] = []
+        self._places: dict[int, _Slot] = {}
         self._step = 0
         self._nbytes = 0
 
@@ -66,7 +85,7 @@ class Gradients:
             StepsDifferError: a rank is not in a step, but at the end of its epoch.
         """
         if self._plan is None:
-            self._lay_out(gradients)
+            self.prepare([None if each is None else spec_of(each) for each in gradients])
         plan, buckets = self._plan, self._buckets
         assert plan is not None
         if buckets is None:
@@ -79,10 +98,59 @@ class Gradients:
         ]
         ready_s = time.monotonic()
         present: set[int] = set()
-        for members, handle in zip(plan.members, handles, strict=True):
-            present.update(self._wait(handle, members))
+        with self._anew_if_steps_differ():
+            for members, handle in zip(plan.members, handles, strict=True):
+                present.update(self._wait(handle, members))
         self._record(began_s, ready_s)
-        return [slot.result() if i in present else None for i, slot in enumerate(self._places)]
+        return [
+            self._places[index].result() if index in present else None
+            for index in range(len(gradients))
+        ]
+
+    def prepare(self, specs: Sequence[Spec | None]) -> frozenset[int]:
+        """Agree with all ranks on what there is, and make buckets for it: once.
+
+        Args:
+            specs: of the gradients that this rank has, in the order of the names.
+
+        Returns:
+            Which gradients any rank has.
+        """
+        if self._plan is not None:
+            return self._present
+        mine = [None if spec is None else [list(spec[0]), spec[1]] for spec in specs]
+        everyone = self._meet({"names": self._names, "gradients": mine})
+        if any("mark" in said for said in everyone):
+            marks.check([said.get("mark") for said in everyone])
+        found = {index: what for index, what in enumerate(_agree(everyone)) if what is not None}
+        sent = {index: self._sent_as(dtype) for index, (_, dtype) in found.items()}
+        self._plan = plan = make_plan(
+            [
+                Gradient(
+                    index=index,
+                    count=math.prod(shape),
+                    dtype=sent[index],
+                    itemsize=STORAGE[sent[index]].itemsize,
+                )
+                for index, (shape, _) in found.items()
+            ]
+        )
+        self._present = frozenset(found)
+        if not found:
+            return self._present
+        bits = max(-(-len(members) // 8) for members in plan.members)
+        self._note_bytes = max(bits, marks.NOTE_BYTES)
+        self._buckets = open_buckets(self._engine, self._prefix, plan.shapes, self._note_bytes)
+        for index, place in plan.places.items():
+            shape, dtype = found[index]
+            flat = self._buckets.arrays[place.bucket]
+            stretch = flat[place.offset : place.offset + math.prod(shape)]
+            self._places[index] = _Slot(stretch, tuple(shape), dtype, sent[index])
+        self._nbytes = sum(slot.flat.nbytes for slot in self._places.values())
+        recorder = current()
+        if recorder is not None:
+            recorder.setup(gradient_bytes_per_step=self._nbytes)
+        return self._present
 
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps, and check that all say the same.
@@ -101,54 +169,24 @@ class Gradients:
         self._step += 1
         note = marks.Mark(kind, number).encode(self._note_bytes)
         handle = self._buckets.submit(0, self._step, self._how, marks.MARK, note)
-        marks.check(marks.marks_of(self._engine.wait(handle)) or ())  # type: ignore[arg-type]
+        with self._anew_if_steps_differ():
+            marks.check(marks.marks_of(self._engine.wait(handle)) or ())  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Let go of the buckets."""
         if self._buckets is not None:
             self._buckets.close()
         self._plan = self._buckets = None
-        self._places = []
+        self._places = {}
 
-    def _lay_out(self, gradients: Sequence[Array | None]) -> None:
-        """Agree with all ranks on what there is, and make buckets for it."""
-        mine = [
-            None if gradient is None else [list(gradient.shape), type_name(gradient)]
-            for gradient in gradients
-        ]
-        everyone = self._meet({"names": self._names, "gradients": mine})
-        if any("mark" in said for said in everyone):
-            marks.check([said.get("mark") for said in everyone])
-        agreed = _agree(everyone)
-        found = [(index, *what) for index, what in enumerate(agreed) if what is not None]
-        sent = {index: self._sent_as(dtype) for index, _, dtype in found}
-        self._plan = plan = make_plan(
-            [
-                Gradient(
-                    index=index,
-                    count=int(np.prod(shape, dtype=np.int64)),
-                    dtype=sent[index],
-                    itemsize=STORAGE[sent[index]].itemsize,
-                )
-                for index, shape, _ in found
-            ]
-        )
-        if not found:
-            return
-        bits = max(-(-len(members) // 8) for members in plan.members)
-        self._note_bytes = max(bits, marks.NOTE_BYTES)
-        self._buckets = open_buckets(self._engine, self._prefix, plan.shapes, self._note_bytes)
-        by_index = {index: (shape, dtype) for index, shape, dtype in found}
-        self._places = [_Slot.empty()] * len(gradients)
-        for index, place in plan.places.items():
-            shape, dtype = by_index[index]
-            count = int(np.prod(shape, dtype=np.int64))
-            flat = self._buckets.arrays[place.bucket][place.offset : place.offset + count]
-            self._places[index] = _Slot(flat, tuple(shape), dtype, sent[index])
-        self._nbytes = sum(slot.flat.nbytes for slot in self._places)
-        recorder = current()
-        if recorder is not None:
-            recorder.setup(gradient_bytes_per_step=self._nbytes)
+    @contextmanager
+    def _anew_if_steps_differ(self) -> Iterator[None]:
+        """Give up buckets that only some ranks wait for: the next step makes new ones."""
+        try:
+            yield
+        except StepsDifferError:
+            self.close()
+            raise
 
     def _sent_as(self, dtype: str) -> str:
         compressible = dtype in ("float32", "float64") and self._wire is not None
@@ -202,11 +240,6 @@ class _Slot:
     def __init__(self, flat: Array, shape: tuple[int, ...], dtype: str, sent: str) -> None:
         self.flat, self._shape, self._dtype = flat, shape, dtype
         self._half = sent if sent in HALF_TYPES else None
-
-    @classmethod
-    def empty(cls) -> _Slot:
-        """Return the place of what no rank has."""
-        return cls(np.empty(0, np.float32), (0,), "float32", "float32")
 
     def write(self, gradient: Array | None, name: str) -> None:
         if gradient is None:

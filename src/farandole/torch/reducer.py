@@ -14,7 +14,8 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -26,7 +27,7 @@ from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
-from farandole.errors import MismatchError
+from farandole.errors import MismatchError, StepsDifferError
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import allreduce_operation
@@ -51,6 +52,9 @@ class GradientReducer:
         how: Reduction,
         passes: int,
         overlap: OverlapTrial,
+        *,
+        order: Sequence[int] = (),
+        meeting: str | None = None,
     ) -> None:
         """Watch the parameters.
 
@@ -61,17 +65,21 @@ class GradientReducer:
             how: the reduction, on every gradient.
             passes: backward passes whose gradients are summed before they are reduced.
             overlap: says whether buckets are reduced while backward runs.
+            order: in which backward is expected to produce the gradients, where the first step
+                will not show it.
+            meeting: under which name the ranks meet before the first step; by default one of
+                their own.
         """
         self._engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
         # By number and not by names: models that differ must meet there to find it out.
-        self._meeting = engine.unique_name("optimizer", "")
+        self._meeting = meeting or engine.unique_name("optimizer", "")
         self._passes = passes
         self._layout: Layout | None = None
         self._plans = 0
         self._nbytes = 0
-        self._order: list[int] = []
+        self._order = list(order)
         self._fired = [0] * len(parameters)
         self._expected = [passes] * len(parameters)
         self._nested: set[int] = set()
@@ -132,7 +140,8 @@ class GradientReducer:
             surprises = self._surprises(layout)
             flags = REPLAN if surprises else 0
             layout.submit_rest(self._parameters, flags, set(surprises))
-            left_out = layout.finish(self._parameters, self._engine)
+            with self._anew_if_steps_differ():
+                left_out = layout.finish(self._parameters, self._engine)
             # Somebody else's was dense.
             self._dense.update(i for i in surprises if not self._is_sparse(i))
             if left_out is None:
@@ -152,10 +161,23 @@ class GradientReducer:
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self._layout is not None:
-            self._layout.mark(marks.Mark(kind, number), self._engine)
+            with self._anew_if_steps_differ():
+                self._layout.mark(marks.Mark(kind, number), self._engine)
             return
         said = self._meet(json.dumps(marks.as_json(kind, number)).encode(), self._meeting)
         marks.check([json.loads(answer).get("mark") for answer in said])
+
+    @contextmanager
+    def _anew_if_steps_differ(self) -> Iterator[None]:
+        """Give up buckets that only some ranks wait for: the next step makes new ones."""
+        try:
+            yield
+        except StepsDifferError:
+            if self._layout is not None:
+                self._layout.buckets.close()
+                self._layout = None
+            self._fired = [0] * len(self._parameters)
+            raise
 
     def forget(self) -> None:
         """Drop what has come in since the last synchronize, as after a restored checkpoint.

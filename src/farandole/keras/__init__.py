@@ -1,0 +1,75 @@
+"""Keras 3's front door, on each of its backends: Horovod's names, Horovod's meaning.
+
+import farandole.keras as hvd
+
+hvd.init()
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size()))
+model.compile(optimizer=optimizer, loss=..., metrics=[...])
+model.fit(hvd.shard((x, y), batch_size=32), callbacks=hvd.callbacks.standard())
+"""
+
+from __future__ import annotations
+
+from farandole.keras.backend import check_keras as _check_keras
+
+_check_keras()
+
+from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
+from farandole.engine.arrays import barrier  # noqa: E402
+from farandole.engine.context import (  # noqa: E402
+    cross_rank,
+    cross_size,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
+from farandole.keras.collectives import (  # noqa: E402
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    broadcast_variables,
+    reducescatter,
+)
+from farandole.keras.compression import Compression  # noqa: E402
+from farandole.keras.optimizer import (  # noqa: E402
+    DistributedOptimizer,
+    PartialDistributedOptimizer,
+)
+from farandole.keras.saving import load_model  # noqa: E402
+from farandole.keras.trainer import init  # noqa: E402
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "PartialDistributedOptimizer",
+    "Product",
+    "Sum",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "rank",
+    "reducescatter",
+    "shutdown",
+    "size",
+]

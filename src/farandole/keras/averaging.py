@@ -1,0 +1,229 @@
+"""What lies between a Keras optimizer and the engine: how gradients are combined, and with whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from farandole.engine import context, marks
+from farandole.engine.arguments import Average, reduction_of
+from farandole.engine.gradients import Gradients, Spec
+from farandole.errors import UsageError
+from farandole.recorder.ending import StopLaunch, ended
+from farandole.transport.reduction import Array, Reduction
+
+
+class Backend(Protocol):
+    """One of Keras's backends: how its gradients reach the engine and come back."""
+
+    def combine(
+        self, averaging: Averaging, optimizer: Any, gradients: list[Any], variables: list[Any]
+    ) -> list[Any]:
+        """Return gradients combined over all workers; None for those that no worker has."""
+
+    def apply(
+        self,
+        averaging: Averaging,
+        optimizer: Any,
+        gradients: list[Any],
+        variables: list[Any],
+        update: Any,
+    ) -> None:
+        """Combine gradients, and call `update(gradients, variables)` when it is time for it."""
+
+
+class Marking(Protocol):
+    """Whatever moves gradients also carries marks (engine.marks)."""
+
+    def mark(self, kind: int, number: int) -> None:
+        """Say where this rank stands between two steps."""
+
+
+class Averaging:
+    """How one optimizer's gradients are combined."""
+
+    def __init__(
+        self,
+        *,
+        how: Reduction,
+        wire: str | None,
+        passes: int,
+        average_passes: bool,
+        scale_local: bool,
+    ) -> None:
+        """Begin.
+
+        Args:
+            how: the reduction.
+            wire: the type in which gradients travel; None for their own.
+            passes: batches whose gradients are summed before they are combined.
+            average_passes: whether that sum is divided by their number.
+            scale_local: whether gradients of local variables are divided by the number of workers.
+        """
+        self.how, self.wire, self.passes = how, wire, passes
+        self.local_layers: tuple[Any, ...] = ()
+        self.mover: Marking | None = None
+        """What moves the gradients; made in the first step."""
+        self.failure: BaseException | None = None
+        """What a callback raised inside of a backend that would wrap it."""
+        self.context = context.current()
+        self._average_passes, self._scale_local = average_passes, scale_local
+        self._local: list[Any] = []
+        self._paused = False
+        self._sums: list[Array | None] = []
+        self._summed = 0
+        self._updates = 0
+        # By number and not by names: models that differ must meet there to find it out.
+        self.meeting = self.context.engine.unique_name("optimizer", "")
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return self.context.world.size
+
+    @property
+    def idle(self) -> bool:
+        """Whether gradients are applied as they are: one worker, or combined already."""
+        return self._paused or (self.size == 1 and self.passes == 1)
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that Keras runs on."""
+        from farandole.keras.backends import current
+
+        return current()
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Let the optimizer's own code call `apply` without combining once more."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def register_local(self, variable: Any) -> None:
+        """Leave a variable's gradient to each worker (Horovod's register_local_var)."""
+        self._local.append(variable)
+
+    def is_local(self, variables: Sequence[Any]) -> list[bool]:
+        """Say which variables are left to each worker."""
+        local = {id(variable) for variable in self._local}
+        for layer in self.local_layers:
+            local |= {id(variable) for variable in layer.trainable_variables}
+        return [id(variable) in local for variable in variables]
+
+    def scale(self, gradient: Any) -> Any:
+        """Return a local variable's gradient as it is applied."""
+        return gradient / self.size if self._scale_local and gradient is not None else gradient
+
+    def check(self) -> None:
+        """Raise what speaks against another step."""
+        if ended():
+            raise StopLaunch
+        if self.context is not context.current():
+            raise UsageError(
+                "This optimizer was wrapped before shutdown() and init(), among workers that have "
+                "parted since. Make the optimizer anew and call DistributedOptimizer again."
+            )
+
+    def gradients(self, names: Sequence[str]) -> Gradients:
+        """Return the buckets of this optimizer's gradients, made on the first call."""
+        if self.mover is None:
+            self.mover = Gradients(
+                self.context.engine, names, self.how, wire=self.wire, meeting=self.meeting
+            )
+        assert isinstance(self.mover, Gradients)
+        return self.mover
+
+    def prepare(self, names: Sequence[str], specs: Sequence[Spec | None]) -> frozenset[int]:
+        """Agree on which gradients there are, ahead of the first step."""
+        if self.size == 1:
+            return frozenset(index for index, spec in enumerate(specs) if spec is not None)
+        return self.gradients(names).prepare(specs)
+
+    def reduce(
+        self, names: Sequence[str], arrays: Sequence[Array | None]
+    ) -> list[Array | None] | None:
+        """Combine a batch's gradients; None while more batches are to be summed first.
+
+        The results may be views that hold until the next call.
+        """
+        self.check()
+        total = self._summed_up(arrays) if self.passes > 1 else list(arrays)
+        if total is None:
+            return None
+        self._updates += 1
+        self.context.note_step(self._updates)
+        if self.size == 1:
+            return total
+        return self.gradients(names).reduce(total)
+
+    def reduce_inside(self, names: Sequence[str], arrays: Sequence[Array | None]) -> Any:
+        """Like reduce, in a callback of a backend: `unwrapping` raises what it raised."""
+        try:
+            return self.reduce(names, arrays)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    @contextmanager
+    def unwrapping(self) -> Iterator[None]:
+        """Raise what a callback raised as it was, and not as the backend puts it."""
+        try:
+            yield
+        except Exception as error:
+            failure, self.failure = self.failure, None
+            if failure is None:
+                raise
+            raise failure from error
+
+    def mark(self, kind: int, number: int) -> None:
+        """Say where this rank stands between two steps; all must stand at the same point.
+
+        Raises:
+            StepsDifferError: another rank stands elsewhere.
+        """
+        if self.size == 1 or ended():
+            return
+        if self.mover is not None:
+            self.mover.mark(kind, number)
+            return
+        said = json.dumps(marks.as_json(kind, number)).encode()
+        answers = self.context.engine.exchange(said, self.meeting)
+        marks.check([json.loads(answer).get("mark") for answer in answers])
+
+    def note_update(self) -> None:
+        """Count an update that was combined without `reduce`."""
+        self._updates += 1
+        self.context.note_step(self._updates)
+
+    def _summed_up(self, arrays: Sequence[Array | None]) -> list[Array | None] | None:
+        if self._summed == 0:
+            self._sums = [None if array is None else np.array(array) for array in arrays]
+        else:
+            for index, array in enumerate(arrays):
+                total = self._sums[index]
+                if array is not None:
+                    self._sums[index] = np.array(array) if total is None else total + array
+        self._summed += 1
+        if self._summed < self.passes:
+            return None
+        self._summed = 0
+        sums, self._sums = self._sums, []
+        if self._average_passes:
+            return [None if total is None else total / self.passes for total in sums]
+        return sums
+
+
+def reduction_with_predivide(op: int, factor: float) -> Reduction:
+    """Return the reduction of gradients, the division of an average in two if that is asked for."""
+    if factor != 1.0 and op != Average:
+        raise UsageError("gradient_predivide_factor is for op=hvd.Average only.")
+    if factor <= 0:
+        raise UsageError(f"gradient_predivide_factor={factor}: it must be above 0.")
+    return reduction_of(None, op, 1.0 / factor, factor)

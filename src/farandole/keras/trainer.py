@@ -1,0 +1,201 @@
+"""What has to be different in Keras's own compile and fit when several workers train together.
+
+`init()` replaces a few methods of keras.Model by ones that do their work and then call them. For
+models whose optimizer is not wrapped nothing changes but progress bars: rank 0 alone shows them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from farandole.engine import context, marks
+from farandole.errors import UsageError
+from farandole.keras.averaging import Averaging
+from farandole.keras.backend import backend_name
+
+_installed = False
+models: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Models that were compiled with a wrapped optimizer: what "global variables" means in Keras 3."""
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Meet the other workers. A second call without shutdown() changes nothing.
+
+    Args:
+        comm: Horovod's; only None, all workers, is there.
+        process_sets: likewise.
+    """
+    if comm is not None or process_sets is not None:
+        raise UsageError("init(comm=..., process_sets=...) is not there: leave both out.")
+    context.init()
+    install()
+
+
+def install() -> None:
+    """Put our methods in the place of keras.Model's; once."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    import keras
+
+    keras.Model.compile = _compile(keras.Model.compile)
+    keras.Model.fit = _fit(keras.Model.fit)
+    for name in ("evaluate", "predict"):
+        setattr(keras.Model, name, _quiet(getattr(keras.Model, name)))
+    if backend_name() == "jax":
+        keras.Model.make_train_function = _make_train_function(keras.Model.make_train_function)
+
+
+def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def compile(self: Any, *arguments: Any, **named: Any) -> Any:
+        from farandole.keras.optimizer import hand_over, is_wrapped
+
+        # Programs for Horovod say so to Keras 2, and Keras 3 does not know it.
+        named.pop("experimental_run_tf_function", None)
+        given = signature.bind(self, *arguments, **named).arguments
+        wrapped = is_wrapped(given.get("optimizer"))
+        if wrapped and backend_name() == "tensorflow":
+            if given.get("jit_compile", "auto") not in ("auto", False, None):
+                raise UsageError(
+                    "jit_compile=True does not work with DistributedOptimizer on TensorFlow: XLA "
+                    "cannot call the exchange between workers. Leave jit_compile out."
+                )
+            named["jit_compile"] = False
+            arguments = _without(signature, arguments, "jit_compile")
+        result = plain(self, *arguments, **named)
+        inner = getattr(self.optimizer, "inner_optimizer", None)
+        if is_wrapped(inner):
+            hand_over(inner, self.optimizer)
+        if is_wrapped(self.optimizer):
+            models.add(self)
+        return result
+
+    return compile
+
+
+def _without(
+    signature: inspect.Signature, arguments: tuple[Any, ...], name: str
+) -> tuple[Any, ...]:
+    """Return positional arguments up to the named one, which will be given by name."""
+    place = list(signature.parameters).index(name) - 1
+    return arguments[:place]
+
+
+def _fit(plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def fit(self: Any, *arguments: Any, **named: Any) -> Any:
+        from farandole.keras.optimizer import averaging_of, is_wrapped
+
+        bound = signature.bind(self, *arguments, **named)
+        _hush(bound)
+        if not is_wrapped(self.optimizer):
+            return plain(*bound.args, **bound.kwargs)
+        averaging = averaging_of(self.optimizer)
+        if averaging.size > 1:
+            marking = _marking_callback(averaging)
+            bound.arguments["callbacks"] = _before(marking, bound.arguments.get("callbacks"), self)
+        with averaging.unwrapping():
+            return plain(*bound.args, **bound.kwargs)
+
+    return fit
+
+
+def _quiet(plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def quiet(self: Any, *arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(self, *arguments, **named)
+        _hush(bound)
+        return plain(*bound.args, **bound.kwargs)
+
+    return quiet
+
+
+def _hush(bound: inspect.BoundArguments) -> None:
+    """Show progress on rank 0 only, unless the program has said what it wants."""
+    if (
+        context.is_initialized()
+        and context.rank()
+        and bound.arguments.get("verbose") in (None, "auto")
+    ):
+        bound.arguments["verbose"] = 0
+
+
+def _before(callback: Any, callbacks: Any, model: Any) -> Any:
+    """Return callbacks with one more at their front."""
+    import keras
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callback.set_model(model)
+        callbacks.callbacks.insert(0, callback)
+        return callbacks
+    if callbacks is None:
+        return [callback]
+    return [callback, *(callbacks if isinstance(callbacks, list | tuple) else [callbacks])]
+
+
+def _marking_callback(averaging: Averaging) -> Any:
+    import keras
+
+    class Marking(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        """Says where this rank stands, first of all callbacks: none may wait for others before."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._epochs = self._steps = 0
+            self._in_epoch = False
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            averaging.mark(marks.BEGIN_EPOCH, epoch)
+            self._steps, self._in_epoch = 0, True
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._steps = batch + 1
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            self._end_epoch()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self._end_epoch()
+            self._epochs = epoch + 1
+
+        def on_train_end(self, logs: Any = None) -> None:
+            averaging.mark(marks.END, self._epochs)
+
+        def _end_epoch(self) -> None:
+            if self._in_epoch:
+                self._in_epoch = False
+                averaging.mark(marks.END_EPOCH, self._steps)
+
+    return Marking()
+
+
+def _make_train_function(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def make_train_function(self: Any, force: bool = False) -> Any:
+        from keras.src.backend.jax.trainer import JAXTrainer
+
+        from farandole.keras.optimizer import averaging_of, is_wrapped
+
+        own_step = type(self).train_step is not JAXTrainer.train_step
+        if own_step or not is_wrapped(self.optimizer) or averaging_of(self.optimizer).idle:
+            return plain(self, force)
+        if self.train_function is None or force:
+            from farandole.keras.backends.jax import split_step
+
+            step = split_step(self, averaging_of(self.optimizer))
+            self.train_function = self._make_function(step)
+        return None
+
+    return make_train_function

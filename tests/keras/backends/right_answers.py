@@ -1,0 +1,393 @@
+"""Checks of gradients combined over the workers, against one process with the global batch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import farandole.keras as hvd
+from farandole.errors import MismatchError, StepsDifferError, UsageError
+from tests.keras.checking import run_checks
+
+BATCH, STEPS = 8, 20
+BACKEND = keras.backend.backend()
+
+
+def data(steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
+    """The global data: `size` batches for every step."""
+    random = np.random.default_rng(1)
+    count = BATCH * hvd.size() * steps
+    return random.normal(size=(count, 6)).astype("float32"), random.normal(size=(count, 2)).astype(
+        "float32"
+    )
+
+
+def share(array: np.ndarray, rank: int) -> np.ndarray:
+    """One worker's part of every global batch."""
+    return array.reshape(-1, hvd.size(), BATCH, *array.shape[1:])[:, rank].reshape(
+        -1, *array.shape[1:]
+    )
+
+
+def model(seed: int = 3, **options: object) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)], **options
+    )
+
+
+def weights(net: keras.Model) -> np.ndarray:
+    return np.concatenate([np.ravel(w) for w in net.get_weights()])
+
+
+def trained_alone(optimizer: keras.optimizers.Optimizer, steps: int = STEPS) -> np.ndarray:
+    net = model()
+    net.compile(optimizer, "mse")
+    x, y = data(steps)
+    net.fit(x, y, batch_size=BATCH * hvd.size(), shuffle=False, verbose=0)
+    return weights(net)
+
+
+def trained_together(
+    optimizer: keras.optimizers.Optimizer, steps: int = STEPS, **compile_options: object
+) -> np.ndarray:
+    net = model()
+    net.compile(optimizer, "mse", **compile_options)
+    x, y = (share(array, hvd.rank()) for array in data(steps))
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    return weights(net)
+
+
+def assert_close(got: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-6) -> None:
+    distance = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+    assert distance < tolerance, f"{distance} apart"
+
+
+def assert_same_on_all(got: np.ndarray) -> None:
+    everyone = hvd.allgather_object(got.tobytes())
+    assert all(other == everyone[0] for other in everyone), "ranks differ"
+
+
+def check_sgd() -> None:
+    got = trained_together(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)))
+    assert_same_on_all(got)
+    assert_close(got, trained_alone(keras.optimizers.SGD(0.1, momentum=0.9)))
+
+
+def check_adam() -> None:
+    got = trained_together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
+    assert_same_on_all(got)
+    # Adam divides by the root of tiny gradients, which is where float32 sums differ most.
+    assert_close(got, trained_alone(keras.optimizers.Adam(0.01)), 1e-5)
+
+
+def check_clipping_sees_the_average() -> None:
+    got = trained_together(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, global_clipnorm=0.1)))
+    assert_close(got, trained_alone(keras.optimizers.SGD(0.1, global_clipnorm=0.1)))
+
+
+def check_sum_is_size_times_the_average() -> None:
+    got = trained_together(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), op=hvd.Sum))
+    assert_close(got, trained_alone(keras.optimizers.SGD(0.1 * hvd.size())))
+
+
+def check_predivide() -> None:
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), gradient_predivide_factor=2.0)
+    assert_close(trained_together(wrapped), trained_alone(keras.optimizers.SGD(0.1)))
+
+
+def check_several_passes_per_step() -> None:
+    wrapped = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.1), backward_passes_per_step=2, average_aggregated_gradients=True
+    )
+    got = trained_together(wrapped)
+    assert int(wrapped.iterations) == STEPS // 2
+    assert_same_on_all(got)
+    net = model()
+    net.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = data()
+    net.fit(x, y, batch_size=2 * BATCH * hvd.size(), shuffle=False, verbose=0)
+    assert_close(got, weights(net))
+
+
+def check_half_precision_on_the_way() -> None:
+    alone = trained_alone(keras.optimizers.SGD(0.1))
+    for compression, tolerance in ((hvd.Compression.fp16, 1e-3), (hvd.Compression.bf16, 1e-2)):
+        got = trained_together(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=compression)
+        )
+        assert_same_on_all(got)
+        assert_close(got, alone, tolerance)
+        assert not np.array_equal(got, alone)
+
+
+def check_a_variable_without_gradient() -> None:
+    """A layer that does not take part stays as it is; the others are combined."""
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((6,))
+    used, unused = keras.layers.Dense(2), keras.layers.Dense(2)
+    net = keras.Model(inputs, used(inputs) + keras.ops.stop_gradient(unused(inputs)))
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    before = [np.array(w) for w in unused.get_weights()]
+    x, y = (share(array, hvd.rank()) for array in data())
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    assert_same_on_all(weights(net))
+    for was, now in zip(before, unused.get_weights(), strict=True):
+        assert np.array_equal(was, now)
+
+
+def check_local_layers() -> None:
+    net = model()
+    layer = net.layers[-1]
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=layer)
+    net.compile(optimizer, "mse")
+    x, y = (share(array, hvd.rank()) for array in data())
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    everyone = hvd.allgather_object([np.ravel(w).tobytes() for w in layer.get_weights()])
+    assert everyone[0] != everyone[1], "the local layer was combined"
+
+
+def check_an_embedding() -> None:
+    """Sparse gradients travel as dense ones."""
+
+    def net() -> keras.Model:
+        keras.utils.set_random_seed(5)
+        return keras.Sequential(
+            [
+                keras.Input((3,), dtype="int32"),
+                keras.layers.Embedding(11, 4),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1),
+            ]
+        )
+
+    random = np.random.default_rng(2)
+    x = random.integers(0, 11, (BATCH * hvd.size() * 5, 3)).astype("int32")
+    y = random.normal(size=(len(x), 1)).astype("float32")
+    together, alone = net(), net()
+    together.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    together.fit(
+        share(x, hvd.rank()), share(y, hvd.rank()), batch_size=BATCH, shuffle=False, verbose=0
+    )
+    alone.compile(keras.optimizers.SGD(0.1), "mse")
+    alone.fit(x, y, batch_size=BATCH * hvd.size(), shuffle=False, verbose=0)
+    assert_close(weights(together), weights(alone))
+
+
+def check_train_on_batch() -> None:
+    net, reference = model(), model()
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    reference.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = data(1)
+    net.train_on_batch(share(x, hvd.rank()), share(y, hvd.rank()))
+    reference.train_on_batch(x, y)
+    assert_close(weights(net), weights(reference))
+
+
+def check_a_loop_of_ones_own() -> None:
+    net, reference = model(), model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer.build(net.trainable_variables)
+    plain = keras.optimizers.SGD(0.1)
+    plain.build(reference.trainable_variables)
+    x, y = data(5)
+    for step in range(5):
+        part = slice(step * BATCH, (step + 1) * BATCH)
+        _own_step(net, optimizer, share(x, hvd.rank())[part], share(y, hvd.rank())[part])
+        whole = slice(step * BATCH * hvd.size(), (step + 1) * BATCH * hvd.size())
+        _own_step(reference, plain, x[whole], y[whole])
+    assert_same_on_all(weights(net))
+    assert_close(weights(net), weights(reference))
+
+
+def _own_step(net: keras.Model, optimizer: object, x: np.ndarray, y: np.ndarray) -> None:
+    if BACKEND == "torch":
+        import torch
+
+        loss = keras.ops.mean((net(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2)
+        values = [v.value for v in net.trainable_variables]
+        # Not by backward(): these gradients never were in `.grad`.
+        gradients = torch.autograd.grad(loss, values)
+        with torch.no_grad():
+            optimizer.apply(list(gradients), net.trainable_variables)
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x) - y) ** 2)
+        variables = net.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+    else:
+        import jax
+
+        def loss_of(values: list) -> object:
+            out, _ = net.stateless_call(values, [], x)
+            return keras.ops.mean((out - y) ** 2)
+
+        values = [v.value for v in net.trainable_variables]
+        gradients = jax.grad(loss_of)(values)
+        optimizer.apply(gradients, net.trainable_variables)
+
+
+def check_a_train_step_of_ones_own() -> None:
+    """A model with its own train_step, which on JAX is compiled as a whole."""
+
+    class Own(keras.Sequential):
+        def train_step(self, *arguments: object) -> object:
+            return super().train_step(*arguments)
+
+    keras.utils.set_random_seed(3)
+    net = Own([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)])
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, y = (share(array, hvd.rank()) for array in data(5))
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    assert_close(weights(net), trained_alone(keras.optimizers.SGD(0.1), 5))
+
+
+def check_loss_scaling_decides_alike() -> None:
+    """An infinite gradient on one rank skips the update on all of them."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        net = model()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    assert type(net.optimizer).__name__ == "LossScaleOptimizer"
+    before = weights(net)
+    x, y = (share(array, hvd.rank()) for array in data(1))
+    net.train_on_batch(np.full_like(x, np.inf) if hvd.rank() == 1 else x, y)
+    assert np.array_equal(before, weights(net)), "updated by an infinite gradient"
+    for _ in range(20):  # the scale falls until gradients are finite
+        net.train_on_batch(x, y)
+    assert not np.array_equal(before, weights(net))
+    assert_same_on_all(weights(net))
+
+
+def check_saved_without_us_and_resumed_exactly() -> None:
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    x, y = (share(array, hvd.rank()) for array in data())
+    half = len(x) // 2
+    through = model()
+    through.compile(wrapped, "mse")
+    through.fit(x[:half], y[:half], batch_size=BATCH, shuffle=False, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.keras")
+        through.save(file)
+        assert b"farandole" not in file.read_bytes()
+        assert keras.models.load_model(file).optimizer.__class__ is keras.optimizers.Adam
+        resumed = hvd.load_model(file)
+    for net in (through, resumed):
+        net.fit(x[half:], y[half:], batch_size=BATCH, shuffle=False, verbose=0)
+    assert_same_on_all(weights(resumed))
+    assert np.array_equal(weights(through), weights(resumed))
+
+
+def check_collectives() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    mean = (size - 1) / 2
+    tensor = keras.ops.convert_to_tensor(np.full((2, 3), rank, "float32"))
+    got = hvd.allreduce(tensor)
+    assert keras.ops.is_tensor(got)
+    assert np.allclose(keras.ops.convert_to_numpy(got), mean)
+    assert hvd.allreduce(float(rank), op=hvd.Sum) == size * mean
+    assert np.allclose(hvd.allreduce(np.float32([rank]), compression=hvd.Compression.fp16), mean)
+    gathered = hvd.allgather(keras.ops.convert_to_tensor(np.full((rank + 1, 2), rank, "int32")))
+    assert keras.ops.convert_to_numpy(gathered)[:, 0].tolist() == [
+        r for r in range(size) for _ in range(r + 1)
+    ]
+    assert keras.ops.convert_to_numpy(hvd.broadcast(tensor, 1)).max() == 1
+    assert hvd.reducescatter(np.ones((size, 2)), op=hvd.Sum).shape == (1, 2)
+    variable = keras.Variable(np.full(3, rank, "float32"))
+    hvd.broadcast_variables([variable], root_rank=1)
+    assert keras.ops.convert_to_numpy(variable).tolist() == [1, 1, 1]
+
+
+def check_broadcast_global_variables() -> None:
+    net = model(seed=hvd.rank())
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), "mse")
+    hvd.broadcast_global_variables(0)
+    assert_same_on_all(weights(net))
+
+
+def check_unequal_steps_are_named_at_once() -> None:
+    net = model()
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, y = (share(array, hvd.rank()) for array in data(6))
+    mine = len(x) if hvd.rank() else len(x) - 2 * BATCH
+    with pytest.raises(StepsDifferError, match="rank 0 has ended its epoch after 4 steps"):
+        net.fit(x[:mine], y[:mine], batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    # The library stays usable.
+    hvd.barrier()
+    net = model()
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    assert_same_on_all(weights(net))
+
+
+def check_unequal_epochs_are_named_at_once() -> None:
+    net = model()
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, y = (share(array, hvd.rank()) for array in data(2))
+    with pytest.raises(StepsDifferError, match="rank 0 has ended after 2 epochs; rank 1 begins"):
+        net.fit(x, y, batch_size=BATCH, epochs=2 + hvd.rank(), shuffle=False, verbose=0)
+
+
+def check_progress_on_rank_0_only() -> None:
+    import contextlib
+    import io
+
+    net = model()
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, y = (share(array, hvd.rank()) for array in data(2))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        net.fit(x, y, batch_size=BATCH)
+        net.evaluate(x, y)
+        net.predict(x)
+    assert bool(printed.getvalue()) == (hvd.rank() == 0), printed.getvalue()
+
+
+def check_wrapped_twice() -> None:
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    with pytest.raises(UsageError, match="already"):
+        hvd.DistributedOptimizer(wrapped)
+    with pytest.raises(UsageError, match="takes a Keras 3 optimizer, not a builtins.object"):
+        hvd.DistributedOptimizer(object())
+    with pytest.raises(UsageError, match="is no compression"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=3)
+    with pytest.raises(UsageError, match="must be at least 1"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=0)
+
+
+def check_xla() -> None:
+    net = model()
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    if BACKEND != "tensorflow":
+        return
+    net.compile(wrapped, "mse")
+    assert net.jit_compile is False
+    with pytest.raises(UsageError, match="jit_compile=True does not work"):
+        net.compile(wrapped, "mse", jit_compile=True)
+
+
+def check_different_models_are_named() -> None:
+    net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(2 + hvd.rank())])
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, _ = (share(array, hvd.rank()) for array in data(1))
+    with pytest.raises(MismatchError, match="rank 1"):
+        net.fit(x, np.zeros((len(x), 2 + hvd.rank()), "float32"), batch_size=BATCH, verbose=0)
+
+
+if os.environ.get("FARANDOLE_TEST_INTER_OP"):
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+if __name__ == "__main__":
+    run_checks(sys.modules["__main__"])
