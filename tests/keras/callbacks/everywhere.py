@@ -1,0 +1,318 @@
+"""Checks of the callbacks that each backend has to pass."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import farandole.keras as hvd
+from tests.keras.checking import run_checks
+
+# What each rank has: unequal shares of validation, and batches of unequal size in training.
+BATCHES = (8, 5, 3)
+VALIDATION = (23, 11, 6)
+STEPS = 4
+RANDOM = np.random.default_rng(11)
+X = RANDOM.normal(size=(STEPS * sum(BATCHES), 6)).astype("float32")
+Y = (X @ RANDOM.normal(size=6) + RANDOM.normal(size=len(X)) > 0).astype("float32")[:, None]
+
+
+class Hundredfold(keras.metrics.Metric):
+    """A user's metric, of whose state nothing is known: the mean prediction, times 100."""
+
+    def __init__(self, name: str = "hundredfold", **options: Any) -> None:
+        super().__init__(name=name, **options)
+        self.total = self.add_variable((), "zeros", name="total")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(100.0 * keras.ops.sum(y_pred))
+        self.count.assign_add(keras.ops.cast(keras.ops.size(y_pred), "float32"))
+
+    def result(self) -> Any:
+        return self.total / self.count
+
+
+class Watch(keras.callbacks.Callback):
+    """Writes down what it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates: list[float] = []
+        self.logs: list[dict[str, float]] = []
+        self.at_begin: list[np.ndarray] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.at_begin = [np.array(w) for w in self.model.get_weights()]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.rates.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.logs.append(dict(logs))
+
+
+def share(parts: tuple[int, ...]) -> slice:
+    ends = np.cumsum((0, *parts[: hvd.size()]))
+    return slice(int(ends[hvd.rank()]), int(ends[hvd.rank() + 1]))
+
+
+def whole(parts: tuple[int, ...]) -> slice:
+    return slice(0, sum(parts[: hvd.size()]))
+
+
+def model(rate: float = 0.1, seed: int = 3, metrics: list[Any] | None = None) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    net = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(5, "tanh"),
+            keras.layers.Dense(1, "sigmoid"),
+        ]
+    )
+    net.compile(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(rate)),
+        "binary_crossentropy",
+        metrics=metrics or ["accuracy", keras.metrics.AUC(name="auc"), Hundredfold()],
+    )
+    return net
+
+
+def fit(net: keras.Model, callbacks: list[Any], epochs: int = 1, **options: Any) -> dict[str, Any]:
+    batch = BATCHES[hvd.rank()]
+    mine = share(tuple(STEPS * size for size in BATCHES))
+    history = net.fit(
+        *(X[mine], Y[mine]),
+        batch_size=batch,
+        epochs=epochs,
+        callbacks=callbacks,
+        verbose=0,
+        shuffle=False,
+        **options,
+    )
+    found: dict[str, Any] = history.history
+    return found
+
+
+def assert_same_on_all(value: Any) -> None:
+    everyone = hvd.allgather_object(value)
+    assert all(str(other) == str(everyone[0]) for other in everyone), everyone
+
+
+def assert_near(got: dict[str, float], expected: dict[str, float]) -> None:
+    assert got.keys() == expected.keys(), (got, expected)
+    for name in expected:
+        assert abs(got[name] - expected[name]) <= 1e-6 * max(1, abs(expected[name])), (
+            f"{name}: {got[name]} instead of {expected[name]}"
+        )
+
+
+def check_validation_metrics_are_those_of_one_process() -> None:
+    net = model()
+    mine, everything = share(VALIDATION), whole(VALIDATION)
+    history = fit(
+        net,
+        [hvd.callbacks.MetricAverageCallback()],
+        epochs=2,
+        validation_data=(X[mine], Y[mine]),
+        validation_batch_size=4,
+    )
+    expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
+    assert_near({name: history[f"val_{name}"][-1] for name in expected}, expected)
+    assert set(expected) == {"loss", "accuracy", "auc", "hundredfold"}
+    assert_same_on_all(history)
+
+
+def check_training_metrics_are_those_of_one_process() -> None:
+    # At a rate of 0 all batches of an epoch see the same weights, as evaluate does.
+    everything = whole(tuple(STEPS * size for size in BATCHES))
+    for validated in (False, True):
+        net = model(rate=0.0)
+        options = {"validation_data": (X[:7], Y[:7])} if validated else {}
+        history = fit(net, [hvd.callbacks.MetricAverageCallback()], epochs=2, **options)
+        expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
+        for epoch in range(2):
+            assert_near({name: history[name][epoch] for name in expected}, expected)
+
+
+def check_evaluate_returns_metrics_over_all_workers() -> None:
+    net = model()
+    mine, everything = share(VALIDATION), whole(VALIDATION)
+    expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
+    average = hvd.callbacks.MetricAverageCallback()
+    own = net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True)
+    got = net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True, callbacks=[average])
+    assert_near(got, expected)
+    listed = net.evaluate(X[mine], Y[mine], verbose=0, callbacks=[average])
+    assert listed == [got[name] for name in ("loss", "accuracy", "auc", "hundredfold")]
+    # Without the callback it is this rank's again.
+    assert net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True) == own
+
+
+def check_later_callbacks_see_averages() -> None:
+    before, after = Watch(), Watch()
+    history = fit(model(), [before, hvd.callbacks.MetricAverageCallback(), after], epochs=2)
+    assert [logs["loss"] for logs in after.logs] == history["loss"]
+    everyone = hvd.allgather_object([logs["loss"] for logs in before.logs])
+    weights = np.array(BATCHES[: hvd.size()], float)
+    expected = np.average(np.array(everyone), axis=0, weights=weights)
+    np.testing.assert_allclose(history["loss"], expected, rtol=1e-6)
+
+
+def check_a_metric_that_is_not_a_number_is_said_on_every_rank() -> None:
+    net = model(rate=0.0, metrics=["accuracy"])
+    mine = share(VALIDATION)
+    x = X[mine].copy()
+    if hvd.rank() == 1:
+        x[0] = np.nan
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        history = fit(net, [hvd.callbacks.MetricAverageCallback()], validation_data=(x, Y[mine]))
+    said = [str(w.message) for w in caught if "not a number" in str(w.message)]
+    assert len(said) == 1, [str(w.message) for w in caught]
+    assert "val_loss on rank 1" in said[0], said
+    assert np.isnan(history["val_loss"][0])
+    assert np.isfinite(history["loss"][0])
+    assert_same_on_all(said)
+    assert_same_on_all(history)
+
+
+def slope(optimizer: Any) -> keras.Model:
+    """A model of one weight, whose gradient is 1 whatever it is."""
+    net = keras.Sequential(
+        [
+            keras.Input((1,)),
+            keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros"),
+        ]
+    )
+    net.compile(
+        hvd.DistributedOptimizer(optimizer), loss=lambda y_true, y_pred: keras.ops.mean(y_pred)
+    )
+    return net
+
+
+def train_slope(net: keras.Model, callbacks: list[Any], epochs: int) -> float:
+    ones = np.ones((6, 1), "float32")
+    net.fit(ones, ones, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks)
+    return float(net.get_weights()[0][0, 0])
+
+
+def warmup_rates(full: float, epochs: int, warmup: int) -> list[float]:
+    size, steps = hvd.size(), 3
+    line = [
+        full / size * (1 + (size - 1) * (step + 1) / (warmup * steps))
+        for step in range(warmup * steps)
+    ]
+    return line + [full] * ((epochs - warmup) * steps)
+
+
+def check_warmup_sets_the_rate_of_every_batch() -> None:
+    watch = Watch()
+    warmup = hvd.callbacks.LearningRateWarmupCallback(0.6, warmup_epochs=2)
+    net = slope(keras.optimizers.SGD(0.6))
+    moved = train_slope(net, [warmup, watch], epochs=3)
+    expected = warmup_rates(0.6, epochs=3, warmup=2)
+    np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
+    # And the compiled step took them.
+    np.testing.assert_allclose(moved, -sum(expected), rtol=1e-5)
+    np.testing.assert_allclose([logs["learning_rate"] for logs in watch.logs], expected[2::3])
+
+
+def check_momentum_is_corrected_when_the_rate_changes() -> None:
+    for corrected in (True, False):
+        net = slope(keras.optimizers.SGD(0.6, momentum=0.9))
+        warmup = hvd.callbacks.LearningRateWarmupCallback(
+            0.6, warmup_epochs=2, momentum_correction=corrected
+        )
+        moved = train_slope(net, [warmup], epochs=3)
+        old, velocity, expected = 0.6, 0.0, 0.0
+        for rate in warmup_rates(0.6, epochs=3, warmup=2):
+            velocity = 0.9 * velocity * (rate / old if corrected else 1.0) - rate
+            expected, old = expected + velocity, rate
+        np.testing.assert_allclose(moved, expected, rtol=1e-5)
+
+
+def check_broadcast_gives_every_rank_the_roots_state() -> None:
+    root = hvd.size() - 1
+    net = model(seed=hvd.rank())
+    own = net.get_weights()
+    net.optimizer.learning_rate = 0.01 * (hvd.rank() + 1)
+    watch = Watch()
+    fit(net, [hvd.callbacks.BroadcastGlobalVariablesCallback(root), watch])
+    for got, expected in zip(watch.at_begin, hvd.broadcast_object(own, root), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    np.testing.assert_allclose(watch.rates, 0.01 * (root + 1), rtol=1e-6)
+    assert_same_on_all([w.tolist() for w in net.get_weights()])
+
+
+def check_broadcast_of_a_model_that_its_first_batch_builds() -> None:
+    for batches in (1, 3):
+        keras.utils.set_random_seed(hvd.rank())
+        net = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
+        net.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(1)
+        net.fit(
+            *(X[: 4 * batches], Y[: 4 * batches]),
+            batch_size=4,
+            verbose=0,
+            callbacks=[callback],
+        )
+        assert callback.broadcast_done
+        assert_same_on_all([w.tolist() for w in net.get_weights()])
+        state = [keras.ops.convert_to_numpy(v).tolist() for v in net.optimizer.variables]
+        assert_same_on_all(state)
+
+
+class StopAt(keras.callbacks.Callback):
+    """Stops one rank after an epoch."""
+
+    def __init__(self, epoch: int, rank: int) -> None:
+        super().__init__()
+        self.epoch, self.rank = epoch, rank
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == self.epoch and hvd.rank() == self.rank:
+            self.model.stop_training = True
+
+
+def check_all_ranks_stop_when_one_does() -> None:
+    callbacks = hvd.callbacks.standard(callbacks=[StopAt(epoch=1, rank=1)], monitor="loss")
+    history = fit(model(), callbacks, epochs=5)
+    assert len(history["loss"]) == 2
+    assert callbacks[-1].stopped_by == [1]
+
+
+def check_standard_set_stops_early_and_keeps_the_best_model() -> None:
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    path = Path(folder, "made", "best.keras")
+    # The wrong way: the loss only grows, so that the first epoch is the best.
+    net = model(rate=-0.5, seed=hvd.rank())
+    mine = share(VALIDATION)
+    early = keras.callbacks.EarlyStopping(patience=2)
+    watch = Watch()
+    callbacks = hvd.callbacks.standard(checkpoint=path, early_stopping=early, callbacks=[watch])
+    history = fit(net, callbacks, epochs=9, validation_data=(X[mine], Y[mine]))
+    assert len(history["val_loss"]) == 3, history
+    assert_same_on_all(history)
+    assert early.stopped_epoch == 2
+    # Every rank finds the file, and nothing beside it.
+    assert [file.name for file in path.parent.iterdir()] == ["best.keras"]
+    everything = whole(VALIDATION)
+    best = keras.models.load_model(path, custom_objects={"Hundredfold": Hundredfold})
+    loss = best.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, history["val_loss"][0], rtol=1e-6)
+    hvd.barrier()
+    if hvd.rank() == 0:
+        path.unlink()
+        path.parent.rmdir()
+        Path(folder).rmdir()
+
+
+if __name__ == "__main__":
+    run_checks(sys.modules[__name__])
