@@ -27,6 +27,7 @@ from farandole.engine.context import (  # noqa: E402
     size,
 )
 from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
+from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
     allgather,
     allreduce,
@@ -61,6 +62,7 @@ __all__ = [
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
+    "callbacks",
     "cross_rank",
     "cross_size",
     "init",
