@@ -65,6 +65,20 @@ def test_a_module_that_is_not_installed_is_named() -> None:
     assert missing(contestant) == "no_such_package.torch is not installed"
 
 
+def test_a_backend_of_keras_that_is_not_installed_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = {"keras"}
+    monkeypatch.setattr("farandole.bench.contestant._importable", installed.__contains__)
+    contestant = _contestant(Starter.DIRECT, backend="jax")
+    assert missing(contestant) == "jax is not installed: pip install 'farandole[jax]'"
+    # PyTorch is needed by nobody who computes with another backend.
+    installed.add("jax")
+    assert missing(contestant) is None
+    installed.clear()
+    assert missing(contestant) == "keras is not installed: pip install 'farandole[keras]'"
+
+
 def test_a_folder_of_the_right_name_is_not_an_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,14 @@ from tests.conftest import clean_environ, cli_argv, eventually, run_cli
         (["overhead", "-np", "2"], "-np 2 does not fit `bench overhead`: it measures one worker"),
         (["report", "-np", "2"], "-np 2 does not fit `bench report`: it starts no workers"),
         (["ranks", "-np", "1,-2"], "-np -2 is not a number"),
+        (
+            ["train", "--backend", "jax"],
+            "--backend jax is a choice of Keras'. Add --framework keras",
+        ),
+        (["train", "--framework", "keras", "--backend", "mxnet"], "--backend mxnet is unknown"),
+        (["memory", "--framework", "keras"], "--framework keras does not fit `bench memory`"),
+        (["train", "--framework", "keras", "--peers", "ddp"], "--peers ddp does not fit"),
+        (["train", "--framework", "keras", "--models", "resnet18"], "Choose from mlp, cnn."),
         (["nothing"], "invalid choice: 'nothing'"),
     ],
 )

@@ -133,8 +133,11 @@ def missing(contestant: Contestant) -> str | None:
         if not _importable("mpi4py"):
             return "mpi4py is not installed: pip install mpi4py"
         return None
-    if not _importable("torch"):
-        return "torch is not installed: pip install 'farandole[torch]'"
+    # What a worker computes with: PyTorch, or Keras on one of its backends.
+    backend = contestant.options.get("backend")
+    for package in ("torch",) if backend is None else ("keras", backend):
+        if not _importable(package):
+            return f"{package} is not installed: pip install 'farandole[{package}]'"
     module = contestant.options.get("module")
     if module is not None and not _importable(module):
         return f"{module} is not installed"

