@@ -108,7 +108,8 @@ def launch(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=90,
+        # Two of TensorFlow or JAX at once take their time to start on a busy machine.
+        timeout=180,
         check=False,
     )
     return Launched(code=done.returncode, output=done.stdout, ranks=read_ranks(folder))

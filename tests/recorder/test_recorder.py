@@ -88,6 +88,29 @@ def test_steps_are_written_in_blocks(tmp_path: Path, opened: Open, clock: Clock)
     assert len(found.steps()["end_s"]) == 12
 
 
+def test_steps_that_ran_in_one_piece_share_its_time(
+    tmp_path: Path, opened: Open, clock: Clock
+) -> None:
+    recorder = opened()
+    clock.now_s = 1006.0
+    recorder.several_steps(1003.0, [8, 8, 5])
+    assert recorder.steps == 3
+    recorder.close()
+    steps = read(tmp_path).steps()
+    assert steps["end_s"] == [1004.0, 1005.0, 1006.0]
+    assert steps["samples"] == [8.0, 8.0, 5.0]
+
+
+def test_a_note_on_waiting_for_data_is_not_contradicted(tmp_path: Path, opened: Open) -> None:
+    recorder = opened()
+    recorder.note(f"{recording.WAITING}: for a reason.")
+    recorder.trained_on(3)
+    recorder.step()
+    recorder.close()
+    assert read(tmp_path).notes == [f"{recording.WAITING}: for a reason."]
+    assert read(tmp_path).steps()["samples"] == [3.0]
+
+
 def test_bytes_are_counted_by_kind(tmp_path: Path, opened: Open) -> None:
     recorder = opened()
     recorder.sent("gradients", 100)

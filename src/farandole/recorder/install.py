@@ -1,4 +1,4 @@
-"""Letting the recorder into a process that may train: hooks once torch has been imported.
+"""Letting the recorder into a process that may train: hooks once torch or Keras is imported.
 
 Nothing is opened before the process trains: launchers and helpers see the same variables.
 """
@@ -8,26 +8,47 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+_followed = False
+
 
 def install() -> None:
-    """Follow torch in this process, as soon as it is imported."""
+    """Follow torch and Keras in this process, as soon as they are imported."""
     from farandole.launch.import_hook import after_import
     from farandole.recorder.loaders import Loaders
 
     loaders = Loaders()
     after_import(("torch",), lambda: _follow_training(loaders))
     after_import(("torch.utils.data.dataloader",), lambda: _follow_loaders(loaders))
+    after_import(("keras",), lambda: _follow_keras(loaders))
 
 
 def _follow_training(loaders: Any) -> None:
     import torch
 
-    from farandole.recorder import ddp, opened, optimizers
-    from farandole.recorder.recorder import when_opened
+    from farandole.recorder import ddp, optimizers
 
     # First, so that it tells of a step's gradients before the step ends.
     ddp.install(torch)
     optimizers.install(optimizers.Optimizers(loaders))
+    _follow_process()
+
+
+def _follow_keras(loaders: Any) -> None:
+    from farandole.recorder import keras
+
+    keras.install(loaders)
+    _follow_process()
+
+
+def _follow_process() -> None:
+    """Follow what every framework's worker does, once."""
+    global _followed
+    if _followed:
+        return
+    _followed = True
+    from farandole.recorder import opened
+    from farandole.recorder.recorder import when_opened
+
     when_opened(_watch)
     opened.follow(when_opened)
 

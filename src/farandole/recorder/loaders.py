@@ -48,6 +48,8 @@ class Loaders:
         self._first = True
         self._training: _Pass | None = None
         """The pass that training is in, until it ends."""
+        self.silent = False
+        """Whether somebody else tells of what loaders give now."""
 
     def fetched(
         self, iterator: Any, batch: Any, begin_s: float, end_s: float, recorder: Recorder
@@ -81,8 +83,10 @@ class Loaders:
         elif one in self._pending:
             self._pending.remove(one)
 
-    def settle(self, recorder: Recorder) -> None:
-        """Count what was fetched for the step that now ends."""
+    def settle(self, recorder: Recorder) -> bool:
+        """Count what was fetched for the step that now ends; return whether there was anything."""
+        if not self._pending:
+            return False
         for one in self._pending:
             if self._first:
                 self._first = False
@@ -98,6 +102,7 @@ class Loaders:
             if not one.ended:  # some libraries fetch one batch ahead
                 self._training = one
         self._pending.clear()
+        return True
 
     def _abandon(self, new: _Pass, recorder: Recorder) -> None:
         """Take note of a pass that was left before its end, if this one begins in its place."""
@@ -140,7 +145,7 @@ def install(dataloader: Any, loaders: Loaders) -> None:
     clock = time.monotonic
 
     def __next__(self: Any) -> Any:  # noqa: N807 (it takes that method's place)
-        recorder = current() if torch.is_grad_enabled() else None
+        recorder = current() if torch.is_grad_enabled() and not loaders.silent else None
         if recorder is None:
             return fetch(self)
         begin_s = clock()

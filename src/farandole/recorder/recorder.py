@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 BYTE_KINDS = ("gradients", "buffers", "parameters", "objects", "other", "control")
 _BLOCK_S = 1.0
+WAITING = "Waiting for data was not measured"
+"""How a note about it begins."""
 
 Source = Callable[[], "Mapping[str, Any] | None"]
 
@@ -100,6 +102,10 @@ class Recorder:
         if self.timeline:
             self.event("data", "wait for a batch", begin_s, end_s)
 
+    def trained_on(self, samples: int) -> None:
+        """Tell of a batch of which nobody knows how long training waited for it."""
+        self._step.seen_samples(samples)
+
     def samples(self, count: float) -> None:
         """Say how many samples a step has; counts more than what a loader was seen to give.
 
@@ -153,12 +159,24 @@ class Recorder:
         if self.stopped:
             raise ending.StopLaunch
         now_s = self._clock()
-        self._rows.append(self._step.end(end or now_s))
-        self.steps += 1
-        if self._stopper is not None and self._stopper.step(self.steps, now_s, self.epochs):
-            self._stop()
-        if now_s >= self._due_s:
-            self.flush()
+        self._ended(self._step.end(end or now_s), now_s)
+
+    def several_steps(self, begin_s: float, samples: Sequence[float | None]) -> None:
+        """Tell that steps have ended that ran in one piece: their time is shared out evenly.
+
+        Args:
+            begin_s: when the first of them began.
+            samples: of each step, None where that is not known.
+
+        Raises:
+            StopLaunch: one of them was the last one, by the study's rule.
+        """
+        if self.stopped:
+            raise ending.StopLaunch
+        each_s = (self._clock() - begin_s) / len(samples)
+        ends_s = [begin_s + each_s * (n + 1) for n in range(len(samples))]
+        for row, end_s in zip(self._step.end_several(ends_s, samples), ends_s, strict=True):
+            self._ended(row, end_s)
 
     def epoch(self, begin_s: float, end_s: float) -> None:
         """Tell of a pass over the training data."""
@@ -201,6 +219,9 @@ class Recorder:
         if text not in self._notes:
             self._notes.add(text)
             self._lines.append(line("note", text=text))
+
+    def _says(self, beginning: str) -> bool:
+        return any(note.startswith(beginning) for note in self._notes)
 
     def event(self, track: str, name: str, begin_s: float, end_s: float) -> None:
         """Keep an event for the timeline, if one was asked for."""
@@ -252,8 +273,8 @@ class Recorder:
             "weights": None,
             "stopped": self.stopped,
         }
-        if self.steps and self._step.data_s is None:
-            self.note("Waiting for data was not measured: no DataLoader was seen.")
+        if self.steps and self._step.data_s is None and not self._says(WAITING):
+            self.note(f"{WAITING}: no DataLoader was seen.")
         for source in self._endings:
             try:
                 fields |= source() or {}
@@ -273,6 +294,14 @@ class Recorder:
         self._writer.close()
         if self._events_writer is not None:
             self._events_writer.close()
+
+    def _ended(self, row: list[Any], end_s: float) -> None:
+        self._rows.append(row)
+        self.steps += 1
+        if self._stopper is not None and self._stopper.step(self.steps, end_s, self.epochs):
+            self._stop()
+        if end_s >= self._due_s:
+            self.flush()
 
     def _stop(self) -> None:
         assert self._stopper is not None

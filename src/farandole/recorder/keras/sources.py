@@ -1,0 +1,121 @@
+"""Where each backend fetches its batches, and how that is seen without changing it.
+
+torch: before the step, on the main thread. JAX: at the begin of the step, on the main thread.
+TensorFlow: inside of its compiled function. There the data set gets one more stage at its end,
+which is run when the step asks for its batch: it passes the batch on, and tells of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from farandole.recorder.keras.feed import Feed
+from farandole.recorder.recorder import current
+
+
+def follow_torch(iterator: Any, feed: Feed, loaders: Any) -> None:
+    """Follow TorchEpochIterator."""
+    fetch = iterator.__next__
+    clock = time.monotonic
+
+    @functools.wraps(fetch)
+    def __next__(self: Any) -> Any:  # noqa: N807 (it takes that method's place)
+        if current() is None:
+            return fetch(self)
+        begin_s = clock()
+        # What a loader inside of Keras gives is told here.
+        loaders.silent = True
+        try:
+            found = fetch(self)
+        finally:
+            loaders.silent = False
+        end_s = clock()
+        feed.dataset_size = _size(self)
+        for batch in found[2]:
+            feed.fetched(batch, begin_s, end_s)
+            begin_s = end_s
+        return found
+
+    iterator.__next__ = __next__
+
+
+def follow_jax(iterator: Any, feed: Feed) -> None:
+    """Follow JAXEpochIterator."""
+    get_iterator = iterator._get_iterator
+
+    @functools.wraps(get_iterator)
+    def _get_iterator(self: Any) -> Any:
+        found = get_iterator(self)
+        return found if current() is None else _Timed(found, feed, _size(self))
+
+    iterator._get_iterator = _get_iterator
+
+
+class _Timed:
+    """An iterator that tells of each batch."""
+
+    def __init__(self, batches: Any, feed: Feed, size: int | None) -> None:
+        self._next: Callable[[], Any] = iter(batches).__next__
+        self._feed, self._size = feed, size
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        begin_s = time.monotonic()
+        batch = self._next()
+        self._feed.dataset_size = self._size
+        self._feed.fetched(batch, begin_s, time.monotonic())
+        return batch
+
+
+def follow_tensorflow(iterator: Any, feed: Feed) -> None:
+    """Follow TFEpochIterator."""
+    import tensorflow as tf
+
+    init = iterator.__init__
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        init(self, *args, **kwargs)
+        # Strategies of TensorFlow's own fetch ahead and on several devices.
+        if current() is not None and isinstance(self._distributed_dataset, tf.data.Dataset):
+            size = _size(self)
+            if size is not None:
+                feed.dataset_size = size
+            self._distributed_dataset = _with_tap(tf, self._distributed_dataset, feed)
+
+    iterator.__init__ = __init__
+
+
+def _with_tap(tf: Any, dataset: Any, feed: Feed) -> Any:
+    """Return a data set that tells of each batch when it is asked for."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    dense = [at for at, spec in enumerate(specs) if isinstance(spec, tf.TensorSpec)]
+    if not dense:
+        return dataset
+
+    def tell(*arrays: Any) -> None:
+        feed.fetched(arrays, None, time.monotonic())
+
+    def tap(*batch: Any) -> Any:
+        flat = tf.nest.flatten(batch)
+        tf.numpy_function(tell, [flat[at] for at in dense], [])
+        # tf.data hands a tuple over as several arguments.
+        return batch if type(dataset.element_spec) is tuple else batch[0]
+
+    return dataset.map(tap)
+
+
+def _size(iterator: Any) -> int | None:
+    """Return how many samples an epoch of all workers has; None where that is not known."""
+    recorder, adapter = current(), iterator.data_adapter
+    sharded = getattr(getattr(adapter, "py_dataset", None), "split", None)
+    if sharded is not None and getattr(adapter.py_dataset, "unit", None) == "samples":
+        return int(sharded.length)
+    # Arrays as a program gives them to fit: each worker goes over its own.
+    size = getattr(adapter, "_num_samples", None)
+    return size * recorder.size if isinstance(size, int) and recorder is not None else None
