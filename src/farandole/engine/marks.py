@@ -20,7 +20,11 @@ MARK = 4 | REPLAN
 NOTE_BYTES = 16
 """Room that a mark needs in a bucket's note."""
 
-_SAYS = ("begins epoch {}", "has ended its epoch after {} steps", "has ended after {} epochs")
+_SAYS = (
+    "at the begin of epoch {}",
+    "at the end of the epoch, after {} steps",
+    "done, after {} epochs",
+)
 BEGIN_EPOCH, END_EPOCH, END = range(3)
 
 
@@ -57,10 +61,10 @@ def check(marks: Sequence[Sequence[int] | None]) -> None:
         return
     ranks: dict[str, list[int]] = {}
     for rank, mark in enumerate(said):
-        text = "goes on training" if mark is None else _SAYS[mark.kind].format(mark.number)
+        text = "in another training step" if mark is None else _SAYS[mark.kind].format(mark.number)
         ranks.setdefault(text, []).append(rank)
     words = "; ".join(
-        f"rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))} {text}"
+        f"rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))}: {text}"
         for text, who in ranks.items()
     )
     raise StepsDifferError(
