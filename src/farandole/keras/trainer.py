@@ -41,14 +41,23 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    replacements = {"compile": _compile, "fit": _fit, "evaluate": _quiet, "predict": _quiet}
+    if backend_name() == "jax":
+        replacements["make_train_function"] = _make_train_function
+    for name, replacement in replacements.items():
+        owner = _owner(name)
+        setattr(owner, name, replacement(vars(owner)[name]))
+
+
+def _owner(name: str) -> type:
+    """Return the class that defines a method of keras.Model.
+
+    In the place of that one: Keras takes a `compile` of Model's own for a user's, and would not
+    restore it from a file.
+    """
     import keras
 
-    keras.Model.compile = _compile(keras.Model.compile)
-    keras.Model.fit = _fit(keras.Model.fit)
-    for name in ("evaluate", "predict"):
-        setattr(keras.Model, name, _quiet(getattr(keras.Model, name)))
-    if backend_name() == "jax":
-        keras.Model.make_train_function = _make_train_function(keras.Model.make_train_function)
+    return next(kind for kind in keras.Model.__mro__ if name in vars(kind))
 
 
 def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +107,7 @@ def _fit(plain: Callable[..., Any]) -> Callable[..., Any]:
 
         bound = signature.bind(self, *arguments, **named)
         _hush(bound)
+        _follow(bound, self)
         if not is_wrapped(self.optimizer):
             return plain(*bound.args, **bound.kwargs)
         averaging = averaging_of(self.optimizer)
@@ -130,6 +140,20 @@ def _hush(bound: inspect.BoundArguments) -> None:
         and bound.arguments.get("verbose") in (None, "auto")
     ):
         bound.arguments["verbose"] = 0
+
+
+def _follow(bound: inspect.BoundArguments, model: Any) -> None:
+    """Let sharded data know fit's epochs, and do not let fit shuffle it again."""
+    from farandole.keras.data import Following, is_sharded
+
+    data = bound.arguments.get("x")
+    if not is_sharded(data):
+        return
+    bound.arguments["shuffle"] = False
+    # With steps_per_epoch an epoch of fit is not a pass over the data; passes are counted then.
+    if bound.arguments.get("steps_per_epoch") is None:
+        callbacks = bound.arguments.get("callbacks")
+        bound.arguments["callbacks"] = _before(Following(data), callbacks, model)
 
 
 def _before(callback: Any, callbacks: Any, model: Any) -> Any:
