@@ -241,6 +241,21 @@ def test_output_dir_keeps_a_file_per_rank(script: Path, tmp_path: Path) -> None:
     assert (tmp_path / "logs/rank.0/stderr").read_text() == "err"
 
 
+def test_one_rank_is_shown_and_files_keep_all(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import os, sys; print('out', os.environ['RANK']); sys.exit(os.environ['RANK'] == '1')"
+    )
+    # Horovod's name of the one flag, torchrun's of the other.
+    flags = ("--output-filename", tmp_path / "logs", "--local-ranks-filter", "0")
+    done = run_cli("run", "-np", "2", *flags, script)
+    assert done.stdout == "[0]<stdout>:out 0\n"
+    assert (tmp_path / "logs/rank.1/stdout").read_text() == "out 1\n"
+    # Why the launch failed is said all the same.
+    assert done.returncode == 1
+    assert "rank 1" in done.stderr
+    assert "out 1" in done.stderr
+
+
 def test_a_reader_that_leaves_ends_the_launch(script: Path) -> None:
     script.write_text("import itertools\nfor n in itertools.count(): print(n)")
     with start("-np", "2", script) as launcher:

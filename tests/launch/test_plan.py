@@ -67,8 +67,10 @@ def test_every_flag_has_a_variable() -> None:
             "FARANDOLE_OUTPUT_DIR": "logs",
             "FARANDOLE_START_TIMEOUT": "7",
             "FARANDOLE_SILENCE_TIMEOUT": "8.5",
+            "FARANDOLE_SHOW_RANKS": "1",
         }
     )
+    assert made.shown == {1}
     assert (made.transport, made.output_dir) == ("gloo", Path("logs"))
     assert (made.start_timeout_s, made.silence_timeout_s) == (7.0, 8.5)
 
@@ -91,6 +93,10 @@ def test_every_flag_has_a_variable() -> None:
         ({"command": ["nowhere.py"]}, "nowhere.py: there is no such script"),
         ({"command": ["no-such-program"]}, "no-such-program: there is no such command"),
         ({"hosts": "n1:2,n2:2"}, "-H n1:2,n2:2: only localhost"),
+        ({"show_ranks": "2"}, "--show-ranks 2: there are 2 workers, ranks 0 to 1"),
+        ({"show_ranks": "1-0"}, "--show-ranks 1-0"),
+        ({"show_ranks": "first"}, "--show-ranks first: give ranks such as 0, 0,2 or 0-3, or all"),
+        ({"show_ranks": ""}, "--show-ranks : give ranks"),
     ],
 )
 def test_bad_input_is_named(changes: dict[str, Any], says: str) -> None:
@@ -98,6 +104,21 @@ def test_bad_input_is_named(changes: dict[str, Any], says: str) -> None:
         plan(**changes)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (None, None),
+        ("all", None),
+        (0, {0}),
+        ("0,2", {0, 2}),
+        ("1-3", {1, 2, 3}),
+        ("0, 2-3", {0, 2, 3}),
+    ],
+)
+def test_ranks_that_are_shown(text: str | int | None, ranks: set[int] | None) -> None:
+    assert plan(np=4, show_ranks=text).shown == ranks
 
 
 def test_localhost_is_a_host() -> None:

@@ -8,6 +8,7 @@ import pytest
 from farandole.launch.plan import Plan
 from farandole.launch.variables import SITE, Job, launcher_environ, worker_environ
 from farandole.world.environment import read_world
+from tests.conftest import run_cli
 
 JOB = Job(
     job_id="j0b",
@@ -58,6 +59,36 @@ def test_threads_are_set_unless_the_user_did() -> None:
     assert environ_of(base=base)["OMP_NUM_THREADS"] == "3"
     assert environ_of(base=base)["MKL_NUM_THREADS"] == "9"
     assert environ_of(base=base, override_threads=True)["MKL_NUM_THREADS"] == "3"
+
+
+def test_threads_of_tensorflow_and_jax() -> None:
+    environ = environ_of()
+    assert (environ["TF_NUM_INTRAOP_THREADS"], environ["PJRT_NPROC"]) == ("3", "3")
+    # One more waits for other workers.
+    assert environ["TF_NUM_INTEROP_THREADS"] == "4"
+    mine = {"TF_NUM_INTEROP_THREADS": "1"}
+    assert environ_of(base=mine)["TF_NUM_INTEROP_THREADS"] == "1"
+    assert environ_of(base=mine, override_threads=True)["TF_NUM_INTEROP_THREADS"] == "4"
+
+
+POOLS = """
+import os, collections
+import jax, tensorflow as tf
+
+tf.function(lambda a: a + 1)(tf.ones(3))
+jax.jit(lambda a: a + 1)(jax.numpy.ones(3)).block_until_ready()
+tasks = [f"/proc/self/task/{task}/comm" for task in os.listdir("/proc/self/task")]
+names = collections.Counter(open(task).read().strip() for task in tasks)
+print(names["tf_Compute"], names["tf_XLAEigen"])
+"""
+
+
+@pytest.mark.ranks
+def test_tensorflow_and_jax_do_as_they_are_told(tmp_path: Path) -> None:
+    (tmp_path / "pools.py").write_text(POOLS)
+    flags = ("-np", "1", "--threads", "5", "--no-tag")
+    done = run_cli("run", *flags, tmp_path / "pools.py", timeout_s=180)
+    assert done.stdout.splitlines()[-1:] == ["6 5"], done.stderr
 
 
 def test_sockets_stay_on_loopback_unless_the_user_said_otherwise() -> None:

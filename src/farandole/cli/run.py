@@ -25,8 +25,9 @@ examples:
 
 Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
 Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
-FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
-FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE.
+FARANDOLE_OUTPUT_DIR, FARANDOLE_SHOW_RANKS, FARANDOLE_START_TIMEOUT,
+FARANDOLE_SILENCE_TIMEOUT, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR,
+FARANDOLE_TIMELINE_FILE.
 """
 
 
@@ -66,7 +67,18 @@ def add_parser(subparsers: Any) -> None:
         help="auto, shm, gloo or nccl (default auto: shared memory where it can be had)",
     )
     add_flag(
-        parser, "--output-dir", metavar="DIR", help="keep DIR/rank.<rank>/stdout and stderr too"
+        parser,
+        "--output-dir",
+        aliases=("--output-filename",),
+        metavar="DIR",
+        help="keep DIR/rank.<rank>/stdout and stderr too",
+    )
+    add_flag(
+        parser,
+        "--show-ranks",
+        aliases=("--local-ranks-filter",),
+        metavar="RANKS",
+        help="show output of these ranks only: 0, or 0,2, or 0-3 (default all); files keep all",
     )
     add_flag(
         parser,
@@ -132,6 +144,7 @@ def main(args: argparse.Namespace) -> int:
         start_timeout=args.start_timeout,
         silence_timeout=args.silence_timeout,
         tag=not args.no_tag,
+        show_ranks=args.show_ranks,
         record=args.record,
         timeline=args.timeline,
         hosts=args.hosts,

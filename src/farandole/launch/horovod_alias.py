@@ -44,6 +44,9 @@ class _Finder:
         from importlib.util import find_spec
 
         if fullname == "horovod":
+            # Ours from here on: its parts are not to be looked for in our own folders.
+            sys.meta_path.remove(self)
+            sys.meta_path.insert(0, self)
             return ModuleSpec(fullname, _Package(), is_package=True)  # type: ignore[arg-type]
         parent = sys.modules.get("horovod")
         if parent is not None and not isinstance(getattr(parent, "__loader__", None), _Package):

@@ -145,12 +145,13 @@ class _Run:
         files: Mapping[Stream, IO[bytes]],
     ) -> None:
         outputs: dict[Stream, WorkerOutput] = {}
+        shown = self._plan.shown is None or rank in self._plan.shown
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for stream in streams:
             outputs[stream] = WorkerOutput(
                 rank=rank,
                 stream=stream,
-                show=self._show,
+                show=self._show if shown else _show_nothing,
                 tag=self._plan.tag,
                 file=files.get(stream),  # type: ignore[arg-type]
             )
@@ -333,7 +334,7 @@ class _Run:
 
 
 def _show_nothing(stream: Stream, line: str) -> None:
-    """Show nothing, since nobody looks."""
+    """Show nothing: nobody looks, or this rank is not asked for."""
 
 
 @contextlib.contextmanager

@@ -22,7 +22,11 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
+    # TensorFlow reads none of these, nor does XLA, on which JAX computes.
+    "TF_NUM_INTRAOP_THREADS",
+    "PJRT_NPROC",
 )
+INTER_OP_VARIABLE = "TF_NUM_INTEROP_THREADS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class Plan:
     silence_timeout_s: float = DEFAULT_SILENCE_TIMEOUT_S
     tag: bool = True
     """Whether lines are shown with their rank."""
+    shown: frozenset[int] | None = None
+    """The ranks whose lines are shown; None: all."""
     record_dir: Path | None = None
     """Where the workers record what happens."""
     timeline: Path | None = None
@@ -63,6 +69,7 @@ def make_plan(
     start_timeout: str | float | None = None,
     silence_timeout: str | float | None = None,
     tag: bool = True,
+    show_ranks: str | int | None = None,
     record: str | Path | None = None,
     timeline: str | Path | None = None,
     hosts: str | None = None,
@@ -75,8 +82,8 @@ def make_plan(
 
     A value that is None is taken from its environment variable (FARANDOLE_NP, FARANDOLE_THREADS,
     FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
-    FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE), and then from its
-    default.
+    FARANDOLE_SHOW_RANKS, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE),
+    and then from its default.
 
     Raises:
         UsageError: Something cannot be used as given.
@@ -120,6 +127,7 @@ def make_plan(
             DEFAULT_SILENCE_TIMEOUT_S,
         ),
         tag=tag,
+        shown=_ranks(*pick(show_ranks, "FARANDOLE_SHOW_RANKS", "--show-ranks "), workers),
         horovod_alias=alias != "off",
         record_dir=_record_dir(*pick(record, "FARANDOLE_RECORD_DIR", "--record ")),
         timeline=_timeline(*pick(timeline, "FARANDOLE_TIMELINE_FILE", "--timeline ")),
@@ -193,6 +201,23 @@ def _count(text: str, name: str, noun: str, *, or_else: str = "") -> int:
     if value < 1:
         raise UsageError(f"{name}{text}: give a number of {noun} from 1 up{or_else}.")
     return value
+
+
+def _ranks(text: str | None, name: str, workers: int) -> frozenset[int] | None:
+    """Read `0`, `0,2`, `0-3` or `all`."""
+    if text is None or text.strip().lower() == "all":
+        return None
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{name}{text}: give ranks such as 0, 0,2 or 0-3, or all.")
+        ranks.update(range(int(first), int(last or first) + 1))
+    if not ranks or max(ranks) >= workers:
+        raise UsageError(
+            f"{name}{text}: there are {workers} workers, ranks 0 to {workers - 1}. Choose of these."
+        )
+    return frozenset(ranks)
 
 
 def _seconds(text: str | None, name: str, default: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.plan import THREAD_VARIABLES, Plan
+from farandole.launch.plan import INTER_OP_VARIABLE, THREAD_VARIABLES, Plan
 
 SITE = Path(__file__).parent / "site"
 _LOOPBACK = "127.0.0.1"
@@ -137,6 +137,9 @@ def _set_threads(environ: dict[str, str], plan: Plan) -> None:
     for name in THREAD_VARIABLES:
         if plan.override_threads or not environ.get(name):
             environ[name] = str(plan.threads)
+    if plan.override_threads or not environ.get(INTER_OP_VARIABLE):
+        # One more: it waits in the exchange of gradients, while others fetch the next batch.
+        environ[INTER_OP_VARIABLE] = str(plan.threads + 1)
 
 
 def _join(first: str, rest: str | None) -> str:
