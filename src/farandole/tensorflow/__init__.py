@@ -1,0 +1,125 @@
+"""TensorFlow 2's front door: Horovod's names, Horovod's meaning.
+
+import farandole.tensorflow as hvd
+
+hvd.init()
+with tf.GradientTape() as tape:
+    loss = loss_of(model(x), y)
+tape = hvd.DistributedGradientTape(tape)
+gradients = tape.gradient(loss, model.trainable_variables)
+hvd.broadcast_variables(model.variables, root_rank=0)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import tensorflow as _tensorflow  # noqa: F401
+except ImportError as _error:
+    from farandole.errors import MissingExtraError
+
+    raise MissingExtraError(
+        "farandole.tensorflow needs TensorFlow, which is not installed: "
+        "pip install 'farandole[tensorflow]'."
+    ) from _error
+
+from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
+from farandole.engine.context import (
+    cross_rank,
+    cross_size,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from farandole.tensorflow.collectives import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+)
+from farandole.tensorflow.compression import Compression
+from farandole.tensorflow.functions import (
+    allgather_object,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
+from farandole.tensorflow.optimizer import DistributedOptimizer
+from farandole.tensorflow.process_sets import global_process_set
+from farandole.tensorflow.sizes import (
+    local_rank_op,
+    local_size_op,
+    process_set_included_op,
+    rank_op,
+    size_op,
+)
+from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "PartialDistributedGradientTape",
+    "Product",
+    "Sum",
+    "SyncBatchNormalization",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "init",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_rank_op",
+    "local_size",
+    "local_size_op",
+    "process_set_included_op",
+    "rank",
+    "rank_op",
+    "reducescatter",
+    "shutdown",
+    "size",
+    "size_op",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Keras is imported with its layer, and not by programs that only use TensorFlow.
+    if name == "SyncBatchNormalization":
+        from farandole.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(
+        f"farandole.tensorflow has no {name}: it has {', '.join(__all__)}.", name=name
+    )

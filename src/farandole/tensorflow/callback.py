@@ -1,0 +1,145 @@
+"""Python inside of TensorFlow: where a collective operation leaves the graph and comes back.
+
+In a tf.function it is a `numpy_function`, which blocks one of TensorFlow's threads until all ranks
+are there. Ranks that block in different operations would wait for each other forever, so that all
+of them have to come in the same order: program order. TensorFlow keeps that among callbacks of one
+graph, but not between them and nested functions, branches or loops that use variables. So each
+callback reads a variable before it runs and writes it afterwards; what touches one variable stays
+in program order everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from farandole.engine import context
+from farandole.engine.groups import aligned
+from farandole.errors import PeerDiedError, UsageError
+from farandole.transport.reduction import Array
+
+Work = Callable[..., Sequence[Any]]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_token: Any = None
+
+
+def as_written(function: Function) -> Function:
+    """Keep AutoGraph from translating a function of ours inside of a tf.function (a decorator)."""
+    kept: Function = tf.autograph.experimental.do_not_convert(function)
+    return kept
+
+
+def call(
+    work: Work, inputs: Sequence[Any], outputs: Sequence[Any], *, borrowed: bool = False
+) -> list[Any]:
+    """Run Python on the values of tensors: now or, in a tf.function, whenever that runs.
+
+    Args:
+        work: takes an array for each input, which it only reads, and returns one for each output.
+        inputs: tensors.
+        outputs: a tf.TensorSpec for each result.
+        borrowed: whether the results are memory that `work` uses again in its next call.
+
+    Returns:
+        A tensor for each output.
+    """
+    context.current()  # Without init() the error is better here than out of a graph.
+    if tf.executing_eagerly():
+        results = work(*(np.asarray(tensor) for tensor in inputs))
+        # It copies, always.
+        return [
+            tf.convert_to_tensor(result, output.dtype)
+            for result, output in zip(results, outputs, strict=True)
+        ]
+    _check_graph()
+    token = _order()
+
+    def callback(_: Any, *values: Any) -> list[Array]:
+        try:
+            results = work(*map(np.asarray, values))
+        except PeerDiedError as error:
+            _note(error)
+            raise
+        return [_kept(result) if borrowed else result for result in results]
+
+    tensors: list[Any] = tf.numpy_function(
+        callback,
+        [token.read_value(), *inputs],
+        [output.dtype for output in outputs],
+        name="farandole",
+    )
+    with tf.control_dependencies(tensors):
+        token.assign_add(1)
+    for tensor, output in zip(tensors, outputs, strict=True):
+        tensor.set_shape(output.shape)
+    return tensors
+
+
+def like(tensor: Any) -> Any:
+    """Return the tf.TensorSpec of a result that is like this tensor."""
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def any_rows(tensor: Any) -> Any:
+    """Return the tf.TensorSpec of a result that has any number of rows like this tensor's."""
+    shape = None if tensor.shape.rank is None else [None, *tensor.shape[1:]]
+    return tf.TensorSpec(shape, tensor.dtype)
+
+
+def check_eager(what: str) -> None:
+    """Raise UsageError inside of a tf.function, where this would run only while it is traced."""
+    if not tf.executing_eagerly():
+        _check_graph()
+        raise UsageError(
+            f"{what} cannot be used inside of a tf.function: call it outside, where it runs each "
+            "time and not only while TensorFlow traces the function."
+        )
+
+
+def _kept(array: Array) -> Array:
+    """Return a copy which TensorFlow takes over as it is.
+
+    It takes memory that is aligned without a copy of its own, and would see it change.
+    """
+    copy = aligned(array.size, array.dtype).reshape(array.shape)
+    np.copyto(copy, array)
+    return copy
+
+
+def _order() -> Any:
+    """Return the variable that keeps callbacks in program order."""
+    global _token
+    if _token is None:
+        with tf.init_scope(), tf.device("CPU:0"):
+            _token = tf.Variable(0, trainable=False, dtype=tf.int64, name="farandole_order")
+    return _token
+
+
+def _check_graph() -> None:
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        raise UsageError(
+            "Farandole works with TensorFlow 2: eagerly and in tf.function. Eager execution is "
+            "switched off here; leave out tf.compat.v1.disable_eager_execution() and "
+            "disable_v2_behavior(), and sessions."
+        )
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise UsageError(
+            "Collective operations cannot be compiled by XLA: they are callbacks, and XLA has "
+            "none. Use tf.function without jit_compile=True around them; functions without "
+            "collectives that are called inside may keep it."
+        )
+
+
+def _note(error: PeerDiedError) -> None:
+    """Tell the launcher that a peer ended first: TensorFlow makes its own error of this one."""
+    import os
+
+    if os.environ.get("FARANDOLE_BOARD"):
+        from farandole.launch.startup import note_failure
+
+        note_failure(error, error.__traceback__)

@@ -1,0 +1,400 @@
+"""Collective operations on TensorFlow's tensors, with Horovod's names, meaning and gradients.
+
+All of them work eagerly and in tf.function. Arguments without effect, which Horovod has:
+device_dense, device_sparse (operations run on the CPU) and ignore_name_scope (names are used as
+they are given).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from farandole.engine import arrays, context, groups
+from farandole.engine.arguments import Average, check_root, reduction_of, scattered_rows
+from farandole.errors import UsageError
+from farandole.tensorflow import sparse
+from farandole.tensorflow.callback import any_rows, as_written, call, like
+from farandole.tensorflow.compression import compress
+from farandole.tensorflow.process_sets import check_process_set
+from farandole.transport.reduction import AVERAGE, Array, Reduction
+
+
+@as_written
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: Any = None,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """Combine a tensor over all ranks.
+
+    Its gradient is the same all-reduce of the gradients; Min, Max and Product have none.
+
+    Args:
+        tensor: a tensor, a variable or tf.IndexedSlices; of the same shape and type on every rank
+            (of the slices, the number may differ).
+        average: deprecated: True for Average, False for Sum.
+        compression: hvd.Compression.none, fp16 or bf16, or a class with compress and decompress.
+        op: Average (default), Sum, Min, Max or Product.
+        prescale_factor: multiplies every rank's values first.
+        postscale_factor: multiplies the result.
+        name: what ties the ranks' calls together; by default the order of unnamed calls does.
+        process_set: only all workers, which is the default.
+    """
+    check_process_set(process_set)
+    how = reduction_of(average, op, prescale_factor, postscale_factor)
+    if isinstance(tensor, tf.IndexedSlices):
+        return sparse.allreduce(tensor, name, how)
+    sent, undo = compress(tf.convert_to_tensor(tensor), compression)
+    return undo(_allreduce(sent, name, how))
+
+
+@as_written
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Any = None,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Combine several tensors over all ranks, by one exchange for all of one type.
+
+    Arguments are those of allreduce.
+    """
+    check_process_set(process_set)
+    how = reduction_of(average, op, prescale_factor, postscale_factor)
+    results = list(tensors)
+    dense = [i for i, each in enumerate(results) if not isinstance(each, tf.IndexedSlices)]
+    packed = [compress(tf.convert_to_tensor(results[index]), compression) for index in dense]
+    combined = _grouped_allreduce([sent for sent, _ in packed], name, how) if packed else []
+    for index, (_, undo), result in zip(dense, packed, combined, strict=True):
+        results[index] = undo(result)
+    for index, each in enumerate(results):
+        if isinstance(each, tf.IndexedSlices):
+            results[index] = sparse.allreduce(each, _part(name, index), how)
+    return results
+
+
+@as_written
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> Any:
+    """Return all ranks' tensors one behind the other; first dimensions may differ.
+
+    Its gradient is this rank's rows of the gradients' average, as Horovod has it.
+    """
+    (result,) = grouped_allgather([tensor], name, ignore_name_scope, process_set)
+    return result
+
+
+@as_written
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> list[Any]:
+    """Gather several tensors, each like allgather does."""
+    check_process_set(process_set)
+    given = [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+    def gather(*values: Array) -> list[Array]:
+        found = [arrays.allgather_rows(v, _part(name, i)) for i, v in enumerate(values)]
+        starts = [sum(rows[: context.rank()]) for _, rows in found]
+        return [*(gathered for gathered, _ in found), np.array(starts, np.int64)]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(*inputs: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
+        outputs = [*map(any_rows, inputs), tf.TensorSpec([len(inputs)], tf.int64)]
+        *gathered, starts = call(gather, inputs, outputs)
+
+        def gradient(*upstream: Any) -> list[Any]:
+            averages = _grouped_allreduce(_dense(upstream), _backward(name), AVERAGE)
+            return [
+                _rows(average, starts[i], tf.shape(inputs[i], tf.int64)[0], inputs[i])
+                for i, average in enumerate(averages)
+            ]
+
+        return gathered, gradient
+
+    return _listed(run(*given)) if given else []
+
+
+@as_written
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> Any:
+    """Return the root's tensor on every rank.
+
+    Its gradient is the gradients' average on the root and zero elsewhere, as Horovod has it.
+    """
+    check_process_set(process_set)
+    check_root(root_rank)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(given: Any) -> tuple[Any, Callable[[Any], Any]]:
+        (result,) = call(
+            lambda value: [arrays.broadcast(value, root_rank, name)], [given], [like(given)]
+        )
+
+        def gradient(upstream: Any) -> Any:
+            average = _allreduce(tf.convert_to_tensor(upstream), _backward(name), AVERAGE)
+            return average if context.rank() == root_rank else tf.zeros_like(average)
+
+        return result, gradient
+
+    return run(tf.convert_to_tensor(tensor))
+
+
+@as_written
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: Any = None,
+) -> Any:
+    """Send some rows of a tensor to every rank; return the rows received.
+
+    Its gradient sends the gradients' rows back to where they came from.
+
+    Args:
+        tensor: its rows go to rank 0 first, then to rank 1, and so on.
+        splits: how many rows go to each rank (int32); by default equally many.
+        name: what ties the ranks' calls together.
+        process_set: only all workers, which is the default.
+
+    Returns:
+        The rows received; with `splits` also how many came from each rank.
+    """
+    check_process_set(process_set)
+    counts = None if splits is None else _splits(splits)
+    rows, received = _alltoall(tf.convert_to_tensor(tensor), counts, name)
+    return rows if splits is None else (rows, received)
+
+
+@as_written
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = None,
+    op: int = Average,
+    name: str | None = None,
+    process_set: Any = None,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Combine a tensor over all ranks and return this rank's share of its rows.
+
+    If the rows do not divide evenly the first ranks get one more. Its gradient is all ranks'
+    gradients one behind the other, times the number of ranks for Sum, as Horovod has it.
+
+    Args:
+        tensor: of the same shape and type on every rank.
+        compression: as in allreduce.
+        op: Average (default), Sum, Min, Max or Product.
+        name: what ties the ranks' calls together.
+        process_set: only all workers, which is the default.
+        prescale_factor: multiplies every rank's values first.
+        postscale_factor: multiplies the result.
+    """
+    check_process_set(process_set)
+    how = reduction_of(None, op, prescale_factor, postscale_factor)
+    sent, undo = compress(tf.convert_to_tensor(tensor), compression)
+    (result,) = _reducescatter([sent], name, how)
+    return undo(result)
+
+
+@as_written
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = None,
+    op: int = Average,
+    process_set: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
+    """Combine and share out several tensors, each like reducescatter does."""
+    check_process_set(process_set)
+    how = reduction_of(None, op, prescale_factor, postscale_factor)
+    packed = [compress(tf.convert_to_tensor(tensor), compression) for tensor in tensors]
+    results = _reducescatter([sent for sent, _ in packed], name, how) if packed else []
+    return [undo(result) for (_, undo), result in zip(packed, results, strict=True)]
+
+
+@as_written
+def barrier(process_set: Any = None) -> None:
+    """Wait until every rank is here; in a tf.function, at this point of it."""
+    check_process_set(process_set)
+
+    def wait() -> list[Array]:
+        arrays.barrier()
+        return [np.zeros((), np.int32)]
+
+    call(wait, [], [tf.TensorSpec([], tf.int32)])
+
+
+@as_written
+def join(device: int = -1) -> int:
+    """Say that this version has no join.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(
+        "join() comes in a later version. Give every worker equally many batches instead: "
+        "dataset.shard(hvd.size(), hvd.rank()) and then take(steps), with the same steps "
+        "everywhere."
+    )
+
+
+def _allreduce(tensor: Any, name: str | None, how: Reduction) -> Any:
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(given: Any) -> tuple[Any, Callable[[Any], Any]]:
+        (result,) = call(lambda value: [arrays.allreduce(value, name, how)], [given], [like(given)])
+
+        def gradient(upstream: Any) -> Any:
+            _check_linear(how)
+            return _allreduce(tf.convert_to_tensor(upstream), _backward(name), how)
+
+        return result, gradient
+
+    return run(tensor)
+
+
+def _grouped_allreduce(tensors: Sequence[Any], name: str | None, how: Reduction) -> list[Any]:
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(*given: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
+        results = call(
+            lambda *values: groups.allreduce(values, name, how), given, [*map(like, given)]
+        )
+
+        def gradient(*upstream: Any) -> list[Any]:
+            _check_linear(how)
+            return _grouped_allreduce(_dense(upstream), _backward(name), how)
+
+        return results, gradient
+
+    return _listed(run(*tensors))
+
+
+def _alltoall(tensor: Any, splits: Any, name: str | None) -> tuple[Any, Any]:
+    size = context.size()
+
+    def exchange(value: Array, counts: Array | None = None) -> list[Array]:
+        rows, received = arrays.alltoall(value, None if counts is None else counts.tolist(), name)
+        return [rows, np.array(received, np.int32)]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(given: Any) -> tuple[tuple[Any, Any], Callable[[Any, Any], Any]]:
+        rows, received = call(
+            exchange,
+            [given] if splits is None else [given, splits],
+            [any_rows(given), tf.TensorSpec([size], tf.int32)],
+        )
+
+        def gradient(upstream: Any, _: Any) -> Any:
+            back, _ = _alltoall(tf.convert_to_tensor(upstream), received, _backward(name))
+            return back
+
+        return (rows, received), gradient
+
+    rows, received = run(tensor)
+    return rows, received
+
+
+def _reducescatter(tensors: Sequence[Any], name: str | None, how: Reduction) -> list[Any]:
+    size = context.size()
+
+    def scatter(*values: Array) -> list[Array]:
+        return [arrays.reducescatter(v, _part(name, i), how) for i, v in enumerate(values)]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(*given: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
+        results = call(scatter, given, [*map(_share, given)])
+
+        def gradient(*upstream: Any) -> list[Any]:
+            _check_linear(how)
+            factor = how.prescale * how.postscale * (size if how.op == "sum" else 1)
+            scaled = [each * tf.cast(factor, each.dtype) for each in _dense(upstream)]
+            return grouped_allgather(scaled, _backward(name))
+
+        return results, gradient
+
+    return _listed(run(*tensors))
+
+
+def _share(tensor: Any) -> Any:
+    """Return the tf.TensorSpec of this rank's share of a tensor's rows."""
+    if tensor.shape.rank is None or tensor.shape.rank == 0 or tensor.shape[0] is None:
+        return any_rows(tensor) if tensor.shape.rank != 0 else like(tensor)
+    rows = scattered_rows(tensor.shape[0])[context.rank()]
+    return tf.TensorSpec([rows, *tensor.shape[1:]], tensor.dtype)
+
+
+def _splits(splits: Any) -> Any:
+    if not tf.is_tensor(splits) and not isinstance(splits, np.ndarray):
+        return tf.convert_to_tensor(splits, tf.int32)
+    counts = tf.convert_to_tensor(splits)
+    if counts.dtype != tf.int32:
+        raise UsageError(f"splits must be int32, not {counts.dtype.name}.")
+    return counts
+
+
+def _check_linear(how: Reduction) -> None:
+    if how.op not in ("sum", "average"):
+        raise UsageError(
+            f"Combining by {how.op} has no gradient here; Sum and Average have. Use "
+            "tf.stop_gradient on the result if it shall be a constant."
+        )
+
+
+def _dense(tensors: Sequence[Any]) -> list[Any]:
+    # A gradient may be tf.IndexedSlices, if the result was looked up by index.
+    return [tf.convert_to_tensor(tensor) for tensor in tensors]
+
+
+def _rows(tensor: Any, start: Any, count: Any, like_this: Any) -> Any:
+    rows = tensor[start : start + count]
+    rows.set_shape(like_this.shape)
+    return rows
+
+
+def _listed(found: Any) -> list[Any]:
+    # custom_gradient takes a list of one out of its list.
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _backward(name: str | None) -> str | None:
+    return None if name is None else f"{name}.gradient"
+
+
+def _part(name: str | None, index: int) -> str | None:
+    return None if name is None else f"{name}.{index}"

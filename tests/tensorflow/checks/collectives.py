@@ -1,0 +1,528 @@
+"""Values, gradients, shapes and errors of collective operations, eagerly and in tf.function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import farandole.tensorflow as hvd
+from farandole.errors import CollectiveError, MismatchError, NotInitializedError, UsageError
+from tests.tensorflow.checks.both import both, everyone, raises, same
+
+
+def values(rank: int, dtype: str = "float32") -> Any:
+    return (np.arange(6).reshape(2, 3) % 3 + rank + 1).astype(tf.as_dtype(dtype).as_numpy_dtype)
+
+
+def check_allreduce_combines() -> None:
+    combine = {
+        hvd.Average: lambda all_: np.mean(all_, 0),
+        hvd.Sum: lambda all_: np.sum(all_, 0),
+        hvd.Min: lambda all_: np.min(all_, 0),
+        hvd.Max: lambda all_: np.max(all_, 0),
+        hvd.Product: lambda all_: np.prod(all_, 0),
+    }
+    mine = tf.constant(values(hvd.rank()))
+    for op, expected in combine.items():
+        for found in both(lambda x, op=op: hvd.allreduce(x, op=op), mine):
+            same(found, expected(everyone(values)))
+    for found in both(hvd.allreduce, mine):
+        same(found, np.mean(everyone(values), 0))
+
+
+def check_allreduce_takes_types() -> None:
+    for dtype in ("float16", "bfloat16", "float64", "int32", "int64", "uint8"):
+        mine = tf.constant(values(hvd.rank(), dtype))
+        for found in both(lambda x: hvd.allreduce(x, op=hvd.Sum), mine):
+            assert found.dtype == mine.dtype
+            same(tf.cast(found, tf.float64), np.sum(everyone(values), 0))
+
+
+def check_allreduce_takes_variables_and_numbers() -> None:
+    import keras
+
+    mean = np.mean(everyone(values), 0)
+    variable = tf.Variable(values(hvd.rank()))
+    of_keras = keras.Variable(values(hvd.rank()))
+    for found in both(lambda: hvd.allreduce(variable)) + both(lambda: hvd.allreduce(of_keras)):
+        same(found, mean)
+    same(hvd.allreduce(float(hvd.rank())), np.mean(everyone(float), dtype=np.float32))
+    same(hvd.allreduce(values(hvd.rank())), mean)
+
+
+def check_allreduce_scales() -> None:
+    for found in both(
+        lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0),
+        tf.constant(values(hvd.rank())),
+    ):
+        same(found, 1.5 * np.sum(everyone(values), 0))
+
+
+def check_average_is_another_word_for_op() -> None:
+    mine = tf.constant(values(hvd.rank()))
+    same(hvd.allreduce(mine, average=False), np.sum(everyone(values), 0))
+    same(hvd.allreduce(mine, True), np.mean(everyone(values), 0))
+    with raises(ValueError, "not both"):
+        hvd.allreduce(mine, average=True, op=hvd.Sum)
+
+
+def check_compression() -> None:
+    mine = tf.constant(values(hvd.rank()) / 3)
+    expected = np.mean(everyone(lambda rank: values(rank) / 3), 0)
+    for compression, rtol in ((hvd.Compression.fp16, 1e-3), (hvd.Compression.bf16, 1e-2)):
+        for found in both(lambda x, c=compression: hvd.allreduce(x, compression=c), mine):
+            assert found.dtype == tf.float32
+            same(found, expected, rtol)
+            assert not np.array_equal(found, expected), "it was not compressed"
+    counts = hvd.allreduce(tf.constant(hvd.rank()), op=hvd.Sum, compression=hvd.Compression.fp16)
+    assert counts.dtype == tf.int32
+    with raises(UsageError, "no compression"):
+        hvd.allreduce(mine, compression="fp16")
+
+
+def check_a_compression_of_ones_own() -> None:
+    class Halves:
+        @staticmethod
+        def compress(tensor: Any) -> tuple[Any, Any]:
+            return tensor / 2, 2.0
+
+        @staticmethod
+        def decompress(tensor: Any, ctx: Any) -> Any:
+            return tensor * ctx
+
+    mine = tf.constant(values(hvd.rank()))
+    for found in both(lambda x: hvd.allreduce(x, compression=Halves), mine):
+        same(found, np.mean(everyone(values), 0))
+
+
+def check_slices() -> None:
+    def slices(rank: int) -> Any:
+        rows = rank + 1
+        return np.full((rows, 2), rank + 1.0, np.float32), np.arange(rows, dtype=np.int64)
+
+    dense = np.zeros((2, hvd.size() + 1, 2), np.float32)
+    for rank in range(hvd.size()):
+        rows, places = slices(rank)
+        dense[:, places] += rows
+    dense[0] /= hvd.size()
+
+    def work(rows: Any, places: Any) -> Any:
+        given = tf.IndexedSlices(rows, places, tf.constant([hvd.size() + 1, 2], tf.int64))
+        combined = [hvd.allreduce(given), hvd.allreduce(given, op=hvd.Sum, name="slices")]
+        assert all(isinstance(each, tf.IndexedSlices) for each in combined)
+        return [tf.convert_to_tensor(each) for each in combined]
+
+    for found in both(work, *map(tf.constant, slices(hvd.rank()))):
+        same(tf.stack(found), dense)
+    with raises(UsageError, "summed or averaged", "sparse_as_dense"):
+        hvd.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])), op=hvd.Max)
+
+
+def gradient_of(work: Any, mine: Any, weights: Any) -> Any:
+    """Return the gradient of sum(work(mine) * weights)."""
+
+    def run(x: Any, w: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(work(x) * w)
+        return tape.gradient(loss, x)
+
+    return both(run, tf.constant(mine), tf.constant(weights))
+
+
+def check_gradients_of_allreduce() -> None:
+    mine, weights = values(hvd.rank()), values(hvd.rank() + 5)
+    upstream = everyone(lambda rank: values(rank + 5))
+    for op, expected in ((hvd.Average, np.mean(upstream, 0)), (hvd.Sum, np.sum(upstream, 0))):
+        for name in (None, f"graded.{op}"):
+            for found in gradient_of(
+                lambda x, op=op, name=name: hvd.allreduce(x, op=op, name=name), mine, weights
+            ):
+                same(found, expected)
+    for found in gradient_of(
+        lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0),
+        mine,
+        weights,
+    ):
+        same(found, 6 * np.sum(upstream, 0))
+    with raises(UsageError, "max has no gradient"), tf.GradientTape() as tape:
+        x = tf.constant(mine)
+        tape.watch(x)
+        tape.gradient(hvd.allreduce(x, op=hvd.Max), x)
+
+
+def check_the_gradient_of_a_gradient() -> None:
+    """The sum of squares of averages, differentiated twice, is a constant."""
+    x = tf.constant(float(hvd.rank() + 1))
+
+    def work(x: Any) -> Any:
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = hvd.allreduce(x, op=hvd.Sum) ** 2
+            first = inner.gradient(y, x)
+        return first, outer.gradient(first, x)
+
+    total = sum(range(1, hvd.size() + 1))
+    for first, second in both(work, x):
+        same(first, np.float32(2 * total * hvd.size()))
+        same(second, np.float32(2 * hvd.size() * hvd.size()))
+
+
+def check_a_gradient_that_is_slices() -> None:
+    def work(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.gather(hvd.allreduce(x, op=hvd.Sum), [1]))
+        return tape.gradient(loss, x)
+
+    for found in both(work, tf.ones([3])):
+        same(found, np.array([0, hvd.size(), 0], np.float32))
+
+
+def check_grouped_allreduce() -> None:
+    def work(*tensors: Any) -> Any:
+        return hvd.grouped_allreduce(tensors, op=hvd.Sum)
+
+    def mine(rank: int) -> list[Any]:
+        return [
+            values(rank),
+            np.float32(rank),
+            np.arange(3) + rank,
+            np.ones((0, 2), np.float32),
+            values(rank, "bfloat16"),
+        ]
+
+    for found in both(work, *map(tf.constant, mine(hvd.rank()))):
+        for index, result in enumerate(found):
+            given = mine(hvd.rank())[index]
+            assert result.dtype == tf.as_dtype(given.dtype)
+            expected = np.sum(everyone(lambda r, i=index: mine(r)[i].astype(np.float64)), 0)
+            same(tf.cast(result, tf.float64), expected)
+    assert hvd.grouped_allreduce([]) == []
+    (named,) = hvd.grouped_allreduce([tf.constant(values(hvd.rank()))], name="one")
+    same(named, np.mean(everyone(values), 0))
+
+
+def check_a_large_group() -> None:
+    tensors = [tf.fill([index % 5 + 1], float(hvd.rank() + index)) for index in range(40)]
+    offset = np.mean(range(hvd.size()))
+    for found in both(lambda *tensors: hvd.grouped_allreduce(tensors), *tensors):
+        for index, result in enumerate(found):
+            same(result, np.full(index % 5 + 1, offset + index, np.float32))
+
+
+def check_a_group_with_slices() -> None:
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([hvd.rank()]), tf.constant([3, 2]))
+    dense, combined = hvd.grouped_allreduce([tf.ones(2), slices], op=hvd.Sum)
+    same(dense, np.full(2, hvd.size(), np.float32))
+    expected = np.repeat([1.0] * hvd.size() + [0.0] * (3 - hvd.size()), 2).reshape(3, 2)
+    same(tf.convert_to_tensor(combined), expected)
+
+
+def check_gradients_of_a_group() -> None:
+    def work(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            a, b = hvd.grouped_allreduce([x, y])
+            loss = tf.reduce_sum(a) * float(hvd.rank()) + 2.0 * tf.reduce_sum(b)
+        return tape.gradient(loss, [x, y])
+
+    for one, other in both(work, tf.ones(2), tf.ones([2, 2])):
+        same(one, np.full(2, np.mean(range(hvd.size())), np.float32))
+        same(other, np.full((2, 2), 2.0, np.float32))
+
+
+def check_allgather() -> None:
+    def mine(rank: int) -> Any:
+        return np.full((rank + 1, 2), rank, np.float32)
+
+    expected = np.concatenate(everyone(mine))
+    for found in both(hvd.allgather, tf.constant(mine(hvd.rank()))):
+        same(found, expected)
+    for found in both(
+        lambda x, y: hvd.grouped_allgather([x, y], name="both"),
+        tf.constant(mine(hvd.rank())),
+        tf.constant([hvd.rank()], tf.int64),
+    ):
+        same(found[0], expected)
+        assert found[1].numpy().tolist() == list(range(hvd.size()))
+    assert hvd.grouped_allgather([]) == []
+
+
+def check_gradients_of_allgather() -> None:
+    """Averages of the gradients, of which each rank gets its rows."""
+    sizes = [rank + 1 for rank in range(hvd.size())]
+    weights = np.arange(sum(sizes), dtype=np.float32)
+    start = sum(sizes[: hvd.rank()])
+    expected = (weights * np.mean(range(1, hvd.size() + 1)))[start:][: sizes[hvd.rank()]]
+    for found in gradient_of(
+        hvd.allgather, np.ones(sizes[hvd.rank()], np.float32), weights * (hvd.rank() + 1)
+    ):
+        same(found, expected)
+
+
+def check_broadcast() -> None:
+    root = hvd.size() - 1
+    for found in both(lambda x: hvd.broadcast(x, root), tf.constant(values(hvd.rank()))):
+        same(found, values(root))
+    for found in both(lambda x: hvd.broadcast(x, root), tf.constant(hvd.rank() == root)):
+        assert bool(found)
+    with raises(UsageError, "not a rank"):
+        hvd.broadcast(tf.ones(1), hvd.size())
+
+
+def check_gradients_of_broadcast() -> None:
+    average = np.mean(everyone(lambda rank: values(rank + 5)), 0)
+    expected = average if hvd.rank() == 1 else np.zeros_like(average)
+    for found in gradient_of(
+        lambda x: hvd.broadcast(x, 1), values(hvd.rank()), values(hvd.rank() + 5)
+    ):
+        same(found, expected)
+
+
+def sent(rank: int, splits: list[int]) -> Any:
+    return np.arange(sum(splits), dtype=np.float32) + 100 * rank
+
+
+def check_alltoall() -> None:
+    def splits(rank: int) -> list[int]:
+        return [(rank + to) % 3 for to in range(hvd.size())]
+
+    me = hvd.rank()
+    parts, counts = [], []
+    for rank in range(hvd.size()):
+        start = sum(splits(rank)[:me])
+        parts.append(sent(rank, splits(rank))[start:][: splits(rank)[me]])
+        counts.append(splits(rank)[me])
+    mine = tf.constant(sent(me, splits(me)))
+    for rows, received in both(hvd.alltoall, mine, tf.constant(splits(me), tf.int32)):
+        same(rows, np.concatenate(parts))
+        assert received.numpy().tolist() == counts
+    rows, _ = hvd.alltoall(mine, splits(me))
+    same(rows, np.concatenate(parts))
+    for rows in both(hvd.alltoall, tf.fill([hvd.size(), 2], float(me))):
+        same(rows, np.repeat(np.arange(hvd.size(), dtype=np.float32), 2).reshape(-1, 2))
+    with raises(UsageError, "int32"):
+        hvd.alltoall(mine, np.array(splits(me), np.int64))
+
+
+def check_gradients_of_alltoall() -> None:
+    """The gradient of a row comes back from the rank that it went to."""
+    splits = [to + 1 for to in range(hvd.size())]
+
+    def work(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            rows, _ = hvd.alltoall(x, splits)
+            loss = tf.reduce_sum(rows) * float(hvd.rank() + 1)
+        return tape.gradient(loss, x)
+
+    for found in both(work, tf.ones([sum(splits), 2])):
+        same(found, np.repeat(np.arange(hvd.size()) + 1.0, splits)[:, None] * np.ones(2))
+
+
+def check_reducescatter() -> None:
+    rows = 2 * hvd.size() + 1
+
+    def mine(rank: int) -> Any:
+        return np.arange(rows * 2, dtype=np.float32).reshape(rows, 2) * (rank + 1)
+
+    first = 2 * hvd.rank() + min(hvd.rank(), 1)
+    last = first + 2 + (hvd.rank() < 1)
+    for op, expected in (
+        (hvd.Average, np.mean(everyone(mine), 0)),
+        (hvd.Sum, np.sum(everyone(mine), 0)),
+    ):
+        for found in both(
+            lambda x, op=op: hvd.reducescatter(x, op=op), tf.constant(mine(hvd.rank()))
+        ):
+            same(found, expected[first:last])
+    for found in both(
+        lambda x: hvd.grouped_reducescatter([x, 2 * x], op=hvd.Sum), tf.constant(mine(hvd.rank()))
+    ):
+        same(found[1], 2 * np.sum(everyone(mine), 0)[first:last])
+    assert hvd.grouped_reducescatter([]) == []
+
+
+def check_gradients_of_reducescatter() -> None:
+    """All ranks' gradients one behind the other, times their number for Sum: Horovod's."""
+    for op, factor in ((hvd.Average, 1.0), (hvd.Sum, float(hvd.size()))):
+        for found in gradient_of(
+            lambda x, op=op: hvd.reducescatter(x, op=op),
+            np.ones(2 * hvd.size(), np.float32),
+            np.float32(hvd.rank() + 1),
+        ):
+            same(found, factor * np.repeat(np.arange(hvd.size()) + 1.0, 2))
+
+
+def check_static_shapes() -> None:
+    shapes: list[Any] = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([7, 3])])
+    def work(x: Any, y: Any) -> Any:
+        results = [
+            hvd.allreduce(y),
+            hvd.allreduce(x),
+            hvd.allgather(y),
+            hvd.broadcast(y, 0),
+            hvd.reducescatter(y),
+            *hvd.grouped_allreduce([x, y]),
+        ]
+        shapes.extend(result.shape.as_list() for result in results)
+        return results
+
+    work(tf.ones([2, 3]), tf.ones([7, 3]))
+    mine = -(-(7 - hvd.rank()) // hvd.size())
+    assert shapes == [[7, 3], [None, 3], [None, 3], [7, 3], [mine, 3], [None, 3], [7, 3]], shapes
+
+
+def check_program_order() -> None:
+    """Unnamed operations in nested functions, branches and loops that use different variables."""
+    first, second = tf.Variable(1.0), tf.Variable(10.0)
+
+    @tf.function
+    def one() -> Any:
+        return hvd.allreduce(first, op=hvd.Sum)
+
+    @tf.function
+    def other() -> Any:
+        return hvd.allreduce(second, op=hvd.Sum)
+
+    @tf.function
+    def work() -> Any:
+        results = [hvd.allreduce(tf.constant(100.0), op=hvd.Sum), one(), other()]
+        results.append(tf.cond(second > 0, lambda: hvd.allreduce(2 * second, op=hvd.Sum), one))
+        total = tf.constant(0.0)
+        for _ in tf.range(5):
+            total += hvd.allreduce(3 * first, op=hvd.Sum)
+            second.assign_add(hvd.allreduce(tf.constant(1.0)))
+        hvd.barrier()
+        return [*results, total, hvd.allreduce(tf.constant(1000.0), op=hvd.Sum)]
+
+    for turn in range(10):
+        second.assign(10.0)
+        found = [float(each) / hvd.size() for each in work()]
+        assert found == [100.0, 1.0, 10.0, 20.0, 15.0, 1000.0], (turn, found)
+        assert float(second) == 15.0
+
+
+def check_one_rank_traces_anew() -> None:
+    @tf.function
+    def work(x: Any, rank_dependent: bool) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum), hvd.allreduce(2 * x, op=hvd.Sum)
+
+    for turn in range(4):
+        one, two = work(tf.ones(2), turn == 1 and hvd.rank() == 0)
+        same(one, np.full(2, hvd.size(), np.float32))
+        same(two, 2 * one)
+
+
+def check_gradients_through_a_nested_function() -> None:
+    variable = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def inner(x: Any) -> Any:
+        return hvd.allreduce(x * variable, op=hvd.Sum)
+
+    @tf.function
+    def outer(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(inner(x) + inner(2 * x))
+        return tape.gradient(loss, variable)
+
+    same(outer(tf.ones(2)), np.full(2, 3.0 * hvd.size(), np.float32))
+
+
+def check_a_mismatch_is_an_error_everywhere_and_no_end() -> None:
+    other = tf.ones(2 + hvd.rank())
+    with raises(MismatchError, "rank 0: allreduce of float32[2]", "rank 1"):
+        hvd.allreduce(other)
+    with raises(tf.errors.OpError, "MismatchError", "rank 0: allreduce of float32[2]"):
+        tf.function(hvd.allreduce)(other)
+    shapes = [[2, 3], [4]] if hvd.rank() else [[4], [2, 3]]
+    with raises(CollectiveError, "([2, 3], [4])", "rank 1"):
+        hvd.grouped_allreduce([tf.ones(shape) for shape in shapes])
+    same(hvd.allreduce(tf.ones(1)), np.ones(1))
+
+
+def check_what_cannot_be_sent() -> None:
+    for work in (hvd.allreduce, tf.function(hvd.allreduce)):
+        with raises((UsageError, tf.errors.OpError), "cannot be sent"):
+            work(tf.constant(["text"]))
+    with raises(UsageError, "at least one dimension"):
+        hvd.allgather(tf.constant(1.0))
+
+
+def check_xla_is_refused() -> None:
+    @tf.function(jit_compile=True)
+    def compiled(x: Any) -> Any:
+        return hvd.allreduce(x)
+
+    @tf.function(jit_compile=True)
+    def outer(x: Any) -> Any:
+        return tf.function(hvd.allreduce)(x)
+
+    for work in (compiled, outer):
+        # Whatever AutoGraph makes of the error's type.
+        with raises(Exception, "cannot be compiled by XLA", "without jit_compile=True"):
+            work(tf.ones(1))
+
+    @tf.function
+    def around(x: Any) -> Any:
+        return hvd.allreduce(tf.function(lambda y: 2 * y, jit_compile=True)(x), op=hvd.Sum)
+
+    same(around(tf.ones(1)), np.full(1, 2.0 * hvd.size()))
+
+
+def check_only_all_workers() -> None:
+    class SomeSet:
+        process_set_id = 1
+
+    same(hvd.allreduce(tf.ones(1), process_set=hvd.global_process_set), np.ones(1))
+    for call in (
+        lambda: hvd.allreduce(tf.ones(1), process_set=SomeSet()),
+        lambda: hvd.broadcast(tf.ones(1), 0, process_set=SomeSet()),
+        lambda: hvd.DistributedGradientTape(tf.GradientTape(), process_set=SomeSet()),
+        lambda: hvd.size_op(1),
+    ):
+        with raises(UsageError, "later version"):
+            call()
+
+
+def check_numbers_as_tensors() -> None:
+    found = [hvd.size_op(), hvd.rank_op(), hvd.local_rank_op(), hvd.local_size_op()]
+    assert [int(each) for each in found] == [hvd.size(), hvd.rank(), hvd.rank(), hvd.size()]
+    assert all(each.dtype == tf.int32 for each in found)
+    assert int(hvd.process_set_included_op()) == 1
+
+
+def check_join_is_not_there() -> None:
+    with raises(UsageError, "later version", "equally many batches"):
+        hvd.join()
+
+
+def check_names() -> None:
+    """Ranks that submit in different orders are told apart by names, eagerly."""
+    names = ["a", "b"]
+    for name in names:
+        same(hvd.allreduce(tf.constant(1.0), name=name), np.float32(1))
+    with raises(AttributeError, "farandole.tensorflow has no elastic"):
+        _ = hvd.elastic
+
+
+def check_init_again() -> None:
+    @tf.function
+    def work(x: Any) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    same(work(tf.ones(1)), np.full(1, hvd.size()))
+    hvd.shutdown()
+    for call in (hvd.size_op, lambda: hvd.allreduce(tf.ones(1)), lambda: hvd.barrier()):
+        with raises(NotInitializedError, "hvd.init()"):
+            call()
+    hvd.init()
+    same(work(tf.ones(1)), np.full(1, hvd.size()))

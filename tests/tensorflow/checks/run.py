@@ -1,0 +1,38 @@
+"""Run every check on this rank; say of each that it is done. The first that fails ends the job.
+
+With CHECK_ONE_THREAD=1, on one core and with one of TensorFlow's threads.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import tensorflow as tf
+
+import farandole.tensorflow as hvd
+
+
+def main() -> None:
+    if os.environ.get("CHECK_ONE_THREAD"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    faulthandler.dump_traceback_later(240, exit=True)
+    hvd.init()
+    for name in sys.argv[1:]:
+        module = importlib.import_module(f"tests.tensorflow.checks.{name}")
+        for check in [value for key, value in vars(module).items() if key.startswith("check_")]:
+            check()
+            # One write, so that ranks' lines do not mix.
+            sys.stdout.write(f"done {hvd.rank()} {name}.{check.__name__}\n")
+            sys.stdout.flush()
+    faulthandler.cancel_dump_traceback_later()
+
+
+main()

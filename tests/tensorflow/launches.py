@@ -1,0 +1,66 @@
+"""One launch of all checks for each world, and how each check went there."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import run_cli
+
+ROOT = Path(__file__).parents[2]
+CHECKS = Path(__file__).parent / "checks"
+
+
+class Launch:
+    """Ranks that ran checks one after the other, until all were done or one failed."""
+
+    def __init__(self, size: int, modules: tuple[str, ...], **env: str) -> None:
+        self.size = size
+        done = run_cli(
+            *("run", "-np", str(size), "--no-tag", CHECKS / "run.py", *modules),
+            env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | env,
+            cwd=ROOT,
+            timeout_s=300.0,
+        )
+        self._lines = done.stdout.splitlines()
+        self._errors = done.stderr
+
+    def check(self, name: str) -> None:
+        """Fail unless every rank is through with a check."""
+        found = sorted(line for line in self._lines if line.endswith(f" {name}"))
+        assert found == [f"done {rank} {name}" for rank in range(self.size)], self._errors[-4000:]
+
+
+def names(module: str) -> list[str]:
+    """Return the checks of a module; without importing it, which would import TensorFlow."""
+    tree = ast.parse((CHECKS / f"{module}.py").read_text())
+    return [
+        f"{module}.{item.name}"
+        for item in tree.body
+        if isinstance(item, ast.FunctionDef) and item.name.startswith("check_")
+    ]
+
+
+def each(module: str) -> pytest.MarkDecorator:
+    """Make a test of every check of a module, given to it as `check`."""
+    return pytest.mark.parametrize("check", names(module))
+
+
+@pytest.fixture(scope="session")
+def pair() -> Launch:
+    """Two ranks."""
+    return Launch(2, ("collectives", "functions", "tape", "sync_batch_norm"))
+
+
+@pytest.fixture(scope="session")
+def three() -> Launch:
+    """Three ranks, more than this machine may have cores."""
+    return Launch(3, ("collectives", "tape", "sync_batch_norm"))
+
+
+@pytest.fixture(scope="session")
+def narrow() -> Launch:
+    """Two ranks on one core, with one of TensorFlow's threads each."""
+    return Launch(2, ("collectives", "tape"), CHECK_ONE_THREAD="1")

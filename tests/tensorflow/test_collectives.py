@@ -1,0 +1,24 @@
+"""Collective operations on TensorFlow's tensors; the checks are in checks/collectives.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorflow.launches import Launch, each
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+
+
+@each("collectives")
+def test_two_ranks(pair: Launch, check: str) -> None:
+    pair.check(check)
+
+
+@each("collectives")
+def test_three_ranks(three: Launch, check: str) -> None:
+    three.check(check)
+
+
+@each("collectives")
+def test_one_core_and_one_thread(narrow: Launch, check: str) -> None:
+    narrow.check(check)

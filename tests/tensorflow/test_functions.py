@@ -1,0 +1,14 @@
+"""Broadcasting variables and objects; the checks are in checks/functions.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorflow.launches import Launch, each
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+
+
+@each("functions")
+def test_two_ranks(pair: Launch, check: str) -> None:
+    pair.check(check)
