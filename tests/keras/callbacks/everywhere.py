@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tests.keras.checking import run_checks
 
 # What each rank has: unequal shares of validation, and batches of unequal size in training.
 BATCHES = (8, 5, 3)
-VALIDATION = (23, 11, 6)
+VALIDATION = (20, 11, 6)
+VALIDATION_BATCH = 5
 STEPS = 4
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(STEPS * sum(BATCHES), 6)).astype("float32")
@@ -67,7 +69,12 @@ def whole(parts: tuple[int, ...]) -> slice:
     return slice(0, sum(parts[: hvd.size()]))
 
 
-def model(rate: float = 0.1, seed: int = 3, metrics: list[Any] | None = None) -> keras.Model:
+def model(
+    rate: float = 0.1,
+    seed: int = 3,
+    loss: str = "binary_crossentropy",
+    metrics: list[Any] | None = None,
+) -> keras.Model:
     keras.utils.set_random_seed(seed)
     net = keras.Sequential(
         [
@@ -78,8 +85,8 @@ def model(rate: float = 0.1, seed: int = 3, metrics: list[Any] | None = None) ->
     )
     net.compile(
         hvd.DistributedOptimizer(keras.optimizers.SGD(rate)),
-        "binary_crossentropy",
-        metrics=metrics or ["accuracy", keras.metrics.AUC(name="auc"), Hundredfold()],
+        loss,
+        metrics=metrics or ["accuracy"],
     )
     return net
 
@@ -113,46 +120,49 @@ def assert_near(got: dict[str, float], expected: dict[str, float]) -> None:
         )
 
 
-def check_validation_metrics_are_those_of_one_process() -> None:
-    net = model()
-    mine, everything = share(VALIDATION), whole(VALIDATION)
+@cache
+def measured() -> keras.Model:
+    """A model with metrics of all kinds; at a rate of 0 all batches see the same weights."""
+    return model(rate=0.0, metrics=["accuracy", keras.metrics.AUC(name="auc"), Hundredfold()])
+
+
+def evaluated(net: keras.Model, part: slice, batch: int, **options: Any) -> Any:
+    return net.evaluate(X[part], Y[part], batch_size=batch, verbose=0, return_dict=True, **options)
+
+
+def check_metrics_are_those_of_one_process() -> None:
+    net, mine = measured(), share(VALIDATION)
     history = fit(
         net,
         [hvd.callbacks.MetricAverageCallback()],
         epochs=2,
         validation_data=(X[mine], Y[mine]),
-        validation_batch_size=4,
+        validation_batch_size=VALIDATION_BATCH,
+        validation_freq=2,
     )
-    expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
-    assert_near({name: history[f"val_{name}"][-1] for name in expected}, expected)
-    assert set(expected) == {"loss", "accuracy", "auc", "hundredfold"}
+    trained = evaluated(net, whole(tuple(STEPS * size for size in BATCHES)), VALIDATION_BATCH)
+    validated = evaluated(net, whole(VALIDATION), VALIDATION_BATCH)
+    assert set(trained) == {"loss", "accuracy", "auc", "hundredfold"}
+    # An epoch without validation, and one with it, which resets the metrics of training.
+    for epoch in range(2):
+        assert_near({name: history[name][epoch] for name in trained}, trained)
+    assert_near({name: history[f"val_{name}"][0] for name in validated}, validated)
     assert_same_on_all(history)
 
 
-def check_training_metrics_are_those_of_one_process() -> None:
-    # At a rate of 0 all batches of an epoch see the same weights, as evaluate does.
-    everything = whole(tuple(STEPS * size for size in BATCHES))
-    for validated in (False, True):
-        net = model(rate=0.0)
-        options = {"validation_data": (X[:7], Y[:7])} if validated else {}
-        history = fit(net, [hvd.callbacks.MetricAverageCallback()], epochs=2, **options)
-        expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
-        for epoch in range(2):
-            assert_near({name: history[name][epoch] for name in expected}, expected)
-
-
 def check_evaluate_returns_metrics_over_all_workers() -> None:
-    net = model()
-    mine, everything = share(VALIDATION), whole(VALIDATION)
-    expected = net.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)
+    net, mine = measured(), share(VALIDATION)
+    expected = evaluated(net, whole(VALIDATION), VALIDATION_BATCH)
+    own = evaluated(net, mine, VALIDATION_BATCH)
     average = hvd.callbacks.MetricAverageCallback()
-    own = net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True)
-    got = net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True, callbacks=[average])
+    got = evaluated(net, mine, VALIDATION_BATCH, callbacks=[average])
     assert_near(got, expected)
-    listed = net.evaluate(X[mine], Y[mine], verbose=0, callbacks=[average])
+    listed = net.evaluate(
+        X[mine], Y[mine], batch_size=VALIDATION_BATCH, verbose=0, callbacks=[average]
+    )
     assert listed == [got[name] for name in ("loss", "accuracy", "auc", "hundredfold")]
     # Without the callback it is this rank's again.
-    assert net.evaluate(X[mine], Y[mine], verbose=0, return_dict=True) == own
+    assert evaluated(net, mine, VALIDATION_BATCH) == own
 
 
 def check_later_callbacks_see_averages() -> None:
@@ -166,7 +176,7 @@ def check_later_callbacks_see_averages() -> None:
 
 
 def check_a_metric_that_is_not_a_number_is_said_on_every_rank() -> None:
-    net = model(rate=0.0, metrics=["accuracy"])
+    net = model(rate=0.0, loss="mse", metrics=["mae"])
     mine = share(VALIDATION)
     x = X[mine].copy()
     if hvd.rank() == 1:
@@ -297,15 +307,20 @@ def check_standard_set_stops_early_and_keeps_the_best_model() -> None:
     early = keras.callbacks.EarlyStopping(patience=2)
     watch = Watch()
     callbacks = hvd.callbacks.standard(checkpoint=path, early_stopping=early, callbacks=[watch])
-    history = fit(net, callbacks, epochs=9, validation_data=(X[mine], Y[mine]))
+    history = fit(
+        net,
+        callbacks,
+        epochs=9,
+        validation_data=(X[mine], Y[mine]),
+        validation_batch_size=VALIDATION_BATCH,
+    )
     assert len(history["val_loss"]) == 3, history
     assert_same_on_all(history)
     assert early.stopped_epoch == 2
     # Every rank finds the file, and nothing beside it.
     assert [file.name for file in path.parent.iterdir()] == ["best.keras"]
-    everything = whole(VALIDATION)
-    best = keras.models.load_model(path, custom_objects={"Hundredfold": Hundredfold})
-    loss = best.evaluate(X[everything], Y[everything], verbose=0, return_dict=True)["loss"]
+    best = keras.models.load_model(path)
+    loss = evaluated(best, whole(VALIDATION), VALIDATION_BATCH)["loss"]
     np.testing.assert_allclose(loss, history["val_loss"][0], rtol=1e-6)
     hvd.barrier()
     if hvd.rank() == 0:
