@@ -144,10 +144,10 @@ def _hush(bound: inspect.BoundArguments) -> None:
 
 def _follow(bound: inspect.BoundArguments, model: Any) -> None:
     """Let sharded data know fit's epochs, and do not let fit shuffle it again."""
-    from farandole.keras.data import Following, is_sharded
+    from farandole.keras.data import Following, sharded_part
 
-    data = bound.arguments.get("x")
-    if not is_sharded(data):
+    data = sharded_part(bound.arguments.get("x"))
+    if data is None:
         return
     bound.arguments["shuffle"] = False
     # With steps_per_epoch an epoch of fit is not a pass over the data; passes are counted then.

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from farandole.keras.data.following import Following
-from farandole.keras.data.sharding import is_sharded, shard
+from farandole.keras.data.sharding import is_sharded, shard, sharded_part
 
-__all__ = ["Following", "is_sharded", "shard"]
+__all__ = ["Following", "is_sharded", "shard", "sharded_part"]

@@ -15,6 +15,8 @@ from farandole.keras.data.batches import ShardedArrays, ShardedPyDataset
 from farandole.keras.data.split import plan
 from farandole.keras.data.terms import Terms, agree, check
 
+_ARRAYS, _PY_DATASET = "arrays", "keras.utils.PyDataset"
+_TF_DATASET, _LOADER = "tf.data.Dataset", "torch DataLoader"
 _BATCH_SIZE = 32  # Keras's own default for arrays
 
 
@@ -91,6 +93,17 @@ def is_sharded(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("set_epoch", "remark", "dropped", "padded"))
 
 
+def sharded_part(data: Any) -> Any | None:
+    """Return the sharded data that this is or, by tf.data's .map() and the like, was made from."""
+    if is_sharded(data):
+        return data
+    if not _is_a(data, "DatasetV2", "tensorflow.python."):
+        return None
+    from farandole.keras.data import tf_dataset
+
+    return next(filter(is_sharded, tf_dataset.parts(data)), None)
+
+
 def _shard_arrays(data: Any, terms: Terms) -> Any:
     converted = arrays.to_numpy(data)
     length = arrays.common_length(converted)
@@ -135,8 +148,6 @@ def _shard_tf_dataset(data: Any, terms: Terms) -> Any:
     return tf_dataset.shard_dataset(data, terms)
 
 
-_ARRAYS, _PY_DATASET = "arrays", "keras.utils.PyDataset"
-_TF_DATASET, _LOADER = "tf.data.Dataset", "torch DataLoader"
 _MAKERS: dict[str, Callable[[Any, Terms], Any]] = {
     _ARRAYS: _shard_arrays,
     _PY_DATASET: _shard_py_dataset,
@@ -147,10 +158,10 @@ _MAKERS: dict[str, Callable[[Any, Terms], Any]] = {
 
 def _kind(data: Any) -> str:
     """Return which kind of data this is, without importing what it may be of."""
-    if is_sharded(data):
+    if sharded_part(data) is not None:
         raise UsageError(
-            "This data was sharded before. Give the result of shard() to fit, and shard() the "
-            "whole data only."
+            "This data was sharded before, or was made from data that was. Give it to fit as it "
+            "is; shard() wants the whole data, once."
         )
     if isinstance(data, keras.utils.PyDataset):
         return _PY_DATASET

@@ -90,11 +90,6 @@ def check(dataset: Any, terms: Terms) -> None:
     Raises:
         UsageError: says what to change.
     """
-    if any(hasattr(part, "set_epoch") for part in _parts(dataset)):
-        raise UsageError(
-            "The tf.data.Dataset was made from one that was sharded before. Do .map() and the like "
-            "first, then shard() once."
-        )
     if cardinality(dataset) is None and terms.remainder == "pad":
         raise UsageError(
             'remainder="pad" needs to know how many elements the tf.data.Dataset has, and this one '
@@ -108,7 +103,7 @@ def check(dataset: Any, terms: Terms) -> None:
         )
     if dataset.options().deterministic is False:
         raise UsageError(_mixed("its options say deterministic=False", "Leave that out"))
-    for part in _parts(dataset):
+    for part in parts(dataset):
         kind = type(part).__name__
         if kind == "_ShardDataset":
             raise UsageError(
@@ -171,11 +166,11 @@ def _seeded(shuffle: Any) -> bool:
     return bool(int(shuffle._seed) or int(shuffle._seed2))
 
 
-def _parts(dataset: Any) -> Iterator[Any]:
+def parts(dataset: Any) -> Iterator[Any]:
     """Go over a dataset and all that it is made from."""
     yield dataset
     for part in dataset._inputs():
-        yield from _parts(part)
+        yield from parts(part)
 
 
 def _rounds(dataset: Any, batch: int, rank: int, size: int) -> Any:
