@@ -37,6 +37,7 @@ from farandole.keras.collectives import (  # noqa: E402
     reducescatter,
 )
 from farandole.keras.compression import Compression  # noqa: E402
+from farandole.keras.data import shard  # noqa: E402
 from farandole.keras.optimizer import (  # noqa: E402
     DistributedOptimizer,
     PartialDistributedOptimizer,
@@ -72,6 +73,7 @@ __all__ = [
     "local_size",
     "rank",
     "reducescatter",
+    "shard",
     "shutdown",
     "size",
 ]

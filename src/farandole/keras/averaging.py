@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,23 +18,46 @@ from farandole.recorder.ending import StopLaunch, ended
 from farandole.transport.reduction import Array, Reduction
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The gradients of one batch, in the order of the optimizer's variables on every worker."""
+
+    variables: list[Any]
+    """All of the optimizer's that are combined, whether or not they take part this time."""
+    gradients: list[Any]
+    """None for those that this worker does not have."""
+    wanted: frozenset[int]
+    """The variables, by their place, that are to be updated."""
+
+    @property
+    def names(self) -> list[str]:
+        """What errors call the variables.
+
+        Not their paths: Keras counts up names of layers, so that equal models may differ in them.
+        """
+        return [f"{i} ({v.path.rpartition('/')[2]})" for i, v in enumerate(self.variables)]
+
+    @property
+    def specs(self) -> list[Spec]:
+        """Shape and type of each."""
+        return [
+            (tuple(map(int, variable.shape)), str(variable.dtype)) for variable in self.variables
+        ]
+
+
 class Backend(Protocol):
     """One of Keras's backends: how its gradients reach the engine and come back."""
 
-    def combine(
-        self, averaging: Averaging, optimizer: Any, gradients: list[Any], variables: list[Any]
-    ) -> list[Any]:
-        """Return gradients combined over all workers; None for those that no worker has."""
+    def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
+        """Return gradients combined over all workers; None for those that no worker has.
+
+        The whole is None while more batches are to be summed first.
+        """
 
     def apply(
-        self,
-        averaging: Averaging,
-        optimizer: Any,
-        gradients: list[Any],
-        variables: list[Any],
-        update: Any,
+        self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
     ) -> None:
-        """Combine gradients, and call `update(gradients, variables)` when it is time for it."""
+        """Combine gradients, and call `update` with them when it is time for it."""
 
 
 class Marking(Protocol):
@@ -77,6 +101,7 @@ class Averaging:
         self._sums: list[Array | None] = []
         self._summed = 0
         self._updates = 0
+        self._taking_part: frozenset[int] | None = None
         # By number and not by names: models that differ must meet there to find it out.
         self.meeting = self.context.engine.unique_name("optimizer", "")
 
@@ -131,25 +156,8 @@ class Averaging:
                 "parted since. Make the optimizer anew and call DistributedOptimizer again."
             )
 
-    def gradients(self, names: Sequence[str]) -> Gradients:
-        """Return the buckets of this optimizer's gradients, made on the first call."""
-        if self.mover is None:
-            self.mover = Gradients(
-                self.context.engine, names, self.how, wire=self.wire, meeting=self.meeting
-            )
-        assert isinstance(self.mover, Gradients)
-        return self.mover
-
-    def prepare(self, names: Sequence[str], specs: Sequence[Spec | None]) -> frozenset[int]:
-        """Agree on which gradients there are, ahead of the first step."""
-        if self.size == 1:
-            return frozenset(index for index, spec in enumerate(specs) if spec is not None)
-        return self.gradients(names).prepare(specs)
-
-    def reduce(
-        self, names: Sequence[str], arrays: Sequence[Array | None]
-    ) -> list[Array | None] | None:
-        """Combine a batch's gradients; None while more batches are to be summed first.
+    def reduce(self, batch: Batch, arrays: Sequence[Array | None]) -> list[Array | None] | None:
+        """Combine a batch's gradients, given as arrays; None while more are to be summed first.
 
         The results may be views that hold until the next call.
         """
@@ -157,16 +165,15 @@ class Averaging:
         total = self._summed_up(arrays) if self.passes > 1 else list(arrays)
         if total is None:
             return None
-        self._updates += 1
-        self.context.note_step(self._updates)
-        if self.size == 1:
-            return total
-        return self.gradients(names).reduce(total)
+        self.note_update()
+        return total if self.size == 1 else self._gradients(batch).reduce(total)
 
-    def reduce_inside(self, names: Sequence[str], arrays: Sequence[Array | None]) -> Any:
+    def reduce_inside(
+        self, batch: Batch, arrays: Sequence[Array | None]
+    ) -> list[Array | None] | None:
         """Like reduce, in a callback of a backend: `unwrapping` raises what it raised."""
         try:
-            return self.reduce(names, arrays)
+            return self.reduce(batch, arrays)
         except BaseException as error:
             self.failure = error
             raise
@@ -198,9 +205,34 @@ class Averaging:
         marks.check([json.loads(answer).get("mark") for answer in answers])
 
     def note_update(self) -> None:
-        """Count an update that was combined without `reduce`."""
+        """Count an update, and let the launcher know how far training is."""
         self._updates += 1
         self.context.note_step(self._updates)
+
+    def agree(self, batch: Batch) -> frozenset[int]:
+        """Return which of the variables take part on any worker: asked in the first step only.
+
+        For compiled steps, which must know what comes back before it does.
+        """
+        if self._taking_part is None:
+            mine = [i for i, gradient in enumerate(batch.gradients) if gradient is not None]
+            message = json.dumps({"mine": mine}).encode()
+            answers = self.context.engine.exchange(message, self.meeting)
+            said = [json.loads(answer) for answer in answers]
+            if any("mark" in answer for answer in said):
+                marks.check([answer.get("mark") for answer in said])
+            self._taking_part = frozenset(i for answer in said for i in answer["mine"])
+        return self._taking_part
+
+    def _gradients(self, batch: Batch) -> Gradients:
+        if self.mover is None:
+            self.mover = reducer = Gradients(
+                self.context.engine, batch.names, self.how, wire=self.wire, meeting=self.meeting
+            )
+            # A place for every variable: which of them take part may change from step to step.
+            reducer.prepare(batch.specs)
+        assert isinstance(self.mover, Gradients)
+        return self.mover
 
     def _summed_up(self, arrays: Sequence[Array | None]) -> list[Array | None] | None:
         if self._summed == 0:

@@ -81,9 +81,9 @@ def broadcast_global_variables(root_rank: int = 0) -> None:
     Keras 3 has no list of global variables: these are all models that were compiled with a
     DistributedOptimizer and are built.
     """
-    from farandole.keras.trainer import models
+    from farandole.keras.trainer import common_models
 
-    found = sorted(models, key=lambda model: model.name)
+    found = common_models()
     if not found:
         raise UsageError(
             "There is no model with a DistributedOptimizer yet: call model.compile first, or give "

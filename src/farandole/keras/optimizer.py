@@ -12,7 +12,7 @@ from typing import Any
 
 from farandole.engine.arguments import Average
 from farandole.errors import UsageError
-from farandole.keras.averaging import Averaging, reduction_with_predivide
+from farandole.keras.averaging import Averaging, Batch, reduction_with_predivide
 from farandole.keras.compression import Compression, wire_of
 
 _KEY = "_farandole"
@@ -156,18 +156,22 @@ def _combined(optimizer: Any, averaging: Averaging) -> Any:
 
     @functools.wraps(plain)
     def apply(grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        if averaging.idle:
-            plain(optimizer, grads, trainable_variables)
-            return
         gradients = list(grads)
-        variables = list(
-            optimizer._trainable_variables if trainable_variables is None else trainable_variables
-        )
-        if not optimizer.built:
-            optimizer.build(variables)
+        if averaging.idle or not gradients:
+            plain(optimizer, gradients, trainable_variables)
+            return
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+            if not optimizer.built:
+                optimizer.build(trainable_variables)
+            optimizer._check_variables_are_known(trainable_variables)
+        variables = trainable_variables or optimizer._trainable_variables
+        step = Step(optimizer, averaging, gradients, variables)
         with averaging.pausing():
             averaging.backend.apply(
-                averaging, optimizer, gradients, variables, functools.partial(plain, optimizer)
+                averaging,
+                step.batch,
+                lambda combined: plain(optimizer, step.results(combined), variables),
             )
 
     return apply
@@ -180,15 +184,51 @@ def _combined_stateless(optimizer: Any, averaging: Averaging) -> Any:
     def stateless_apply(
         optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> Any:
-        if averaging.idle:
-            return plain(optimizer, optimizer_variables, grads, trainable_variables)
-        gradients = averaging.backend.combine(
-            averaging, optimizer, list(grads), list(optimizer._trainable_variables)
-        )
+        gradients = list(grads)
+        if not averaging.idle:
+            step = Step(optimizer, averaging, gradients, optimizer._trainable_variables)
+            combined = averaging.backend.combine(averaging, step.batch)
+            if combined is None:
+                return trainable_variables, optimizer_variables
+            gradients = step.results(combined)
         with averaging.pausing():
             return plain(optimizer, optimizer_variables, gradients, trainable_variables)
 
     return stateless_apply
+
+
+class Step:
+    """Gradients as a program gives them, and as all workers see them."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        averaging: Averaging,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+    ) -> None:
+        everything = optimizer._trainable_variables
+        local = averaging.is_local(everything)
+        shared = [index for index, own in enumerate(local) if not own]
+        position = {index: place for place, index in enumerate(shared)}
+        self._gradients, self._averaging = list(gradients), averaging
+        self._places = [position.get(optimizer._get_variable_index(v)) for v in variables]
+        aligned: list[Any] = [None] * len(shared)
+        for place, gradient in zip(self._places, gradients, strict=True):
+            if place is not None:
+                aligned[place] = gradient
+        self.batch = Batch(
+            variables=[everything[index] for index in shared],
+            gradients=aligned,
+            wanted=frozenset(place for place in self._places if place is not None),
+        )
+
+    def results(self, combined: Sequence[Any]) -> list[Any]:
+        """Return what the optimizer applies, in the program's order."""
+        return [
+            self._averaging.scale(gradient) if place is None else combined[place]
+            for place, gradient in zip(self._places, self._gradients, strict=True)
+        ]
 
 
 def _describe(value: Any) -> str:

@@ -32,7 +32,7 @@ def load_model(
     import keras
 
     from farandole.keras.optimizer import DistributedOptimizer
-    from farandole.keras.trainer import models
+    from farandole.keras.trainer import remember
 
     known = {kind.__name__: kind for kind in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects=known | dict(custom_objects or {}))
@@ -46,5 +46,5 @@ def load_model(
     model.train_function = None
     if keras.backend.backend() == "tensorflow":
         model.jit_compile = False
-    models.add(model)
+    remember(model)
     return model

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from farandole.engine import context, marks
+from farandole.engine.objects.exchange import allgather_object
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging
 from farandole.keras.backend import backend_name
 
 _installed = False
-models: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Models that were compiled with a wrapped optimizer: what "global variables" means in Keras 3."""
+_models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -49,6 +51,22 @@ def install() -> None:
         setattr(owner, name, replacement(vars(owner)[name]))
 
 
+def remember(model: Any) -> None:
+    """Count a model with a wrapped optimizer to those of `common_models`."""
+    _models[next(_numbers)] = model
+
+
+def common_models() -> list[Any]:
+    """Return the models with wrapped optimizers that are there on all workers, by their age.
+
+    That is what "global variables" means in Keras 3. A model that nobody uses any more may be
+    there still on some workers only: Python collects garbage when it pleases.
+    """
+    alive = dict(_models)
+    everyone = allgather_object(sorted(alive), name="keras.models")
+    return [alive[number] for number in sorted(set(everyone[0]).intersection(*everyone[1:]))]
+
+
 def _owner(name: str) -> type:
     """Return the class that defines a method of keras.Model.
 
@@ -57,7 +75,8 @@ def _owner(name: str) -> type:
     """
     import keras
 
-    return next(kind for kind in keras.Model.__mro__ if name in vars(kind))
+    found: type = next(kind for kind in keras.Model.__mro__ if name in vars(kind))
+    return found
 
 
 def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +103,7 @@ def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
         if is_wrapped(inner):
             hand_over(inner, self.optimizer)
         if is_wrapped(self.optimizer):
-            models.add(self)
+            remember(self)
         return result
 
     return compile
@@ -172,7 +191,7 @@ def _before(callback: Any, callbacks: Any, model: Any) -> Any:
 def _marking_callback(averaging: Averaging) -> Any:
     import keras
 
-    class Marking(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+    class Marking(keras.callbacks.Callback):  # type: ignore[misc]
         """Says where this rank stands, first of all callbacks: none may wait for others before."""
 
         def __init__(self) -> None:

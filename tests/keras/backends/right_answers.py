@@ -206,6 +206,31 @@ def check_a_loop_of_ones_own() -> None:
     assert_close(weights(net), weights(reference))
 
 
+def check_variables_in_another_order_and_in_parts() -> None:
+    """A rank may give variables in its own order; a step may leave some of them out."""
+    net, reference = model(), model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    optimizer.build(net.trainable_variables)
+    plain = keras.optimizers.SGD(0.1, momentum=0.9)
+    plain.build(reference.trainable_variables)
+    count = len(net.trainable_variables)
+    for step in range(6):
+        chosen = list(range(count)) if step % 3 else [step % count, (step + 2) % count]
+        mean = (hvd.size() - 1) / 2
+        for kind, one, value in (
+            (optimizer, net, float(hvd.rank())),
+            (plain, reference, mean),
+        ):
+            order = chosen if hvd.rank() == 0 or one is reference else chosen[::-1]
+            variables = [one.trainable_variables[i] for i in order]
+            gradients = [
+                keras.ops.ones(v.shape) * (value + i) for i, v in zip(order, variables, strict=True)
+            ]
+            kind.apply(gradients, variables)
+    assert_same_on_all(weights(net))
+    assert_close(weights(net), weights(reference))
+
+
 def _own_step(net: keras.Model, optimizer: object, x: np.ndarray, y: np.ndarray) -> None:
     if BACKEND == "torch":
         import torch
@@ -280,7 +305,9 @@ def check_saved_without_us_and_resumed_exactly() -> None:
         file = Path(folder, "model.keras")
         through.save(file)
         assert b"farandole" not in file.read_bytes()
-        assert keras.models.load_model(file).optimizer.__class__ is keras.optimizers.Adam
+        loaded = keras.models.load_model(file)
+        assert type(loaded.optimizer) is type(keras.optimizers.Adam())
+        assert "apply" not in vars(loaded.optimizer)
         resumed = hvd.load_model(file)
     for net in (through, resumed):
         net.fit(x[half:], y[half:], batch_size=BATCH, shuffle=False, verbose=0)
@@ -320,7 +347,7 @@ def check_unequal_steps_are_named_at_once() -> None:
     net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     x, y = (share(array, hvd.rank()) for array in data(6))
     mine = len(x) if hvd.rank() else len(x) - 2 * BATCH
-    with pytest.raises(StepsDifferError, match="rank 0 has ended its epoch after 4 steps"):
+    with pytest.raises(StepsDifferError, match="rank 0: at the end of the epoch, after 4 steps"):
         net.fit(x[:mine], y[:mine], batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
     # The library stays usable.
     hvd.barrier()
@@ -334,7 +361,9 @@ def check_unequal_epochs_are_named_at_once() -> None:
     net = model()
     net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     x, y = (share(array, hvd.rank()) for array in data(2))
-    with pytest.raises(StepsDifferError, match="rank 0 has ended after 2 epochs; rank 1 begins"):
+    with pytest.raises(
+        StepsDifferError, match="rank 0: done, after 2 epochs; rank 1: at the begin"
+    ):
         net.fit(x, y, batch_size=BATCH, epochs=2 + hvd.rank(), shuffle=False, verbose=0)
 
 
@@ -357,7 +386,7 @@ def check_wrapped_twice() -> None:
     wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
     with pytest.raises(UsageError, match="already"):
         hvd.DistributedOptimizer(wrapped)
-    with pytest.raises(UsageError, match="takes a Keras 3 optimizer, not a builtins.object"):
+    with pytest.raises(UsageError, match="takes a Keras 3 optimizer, not a builtins"):
         hvd.DistributedOptimizer(object())
     with pytest.raises(UsageError, match="is no compression"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=3)
@@ -384,7 +413,7 @@ def check_different_models_are_named() -> None:
         net.fit(x, np.zeros((len(x), 2 + hvd.rank()), "float32"), batch_size=BATCH, verbose=0)
 
 
-if os.environ.get("FARANDOLE_TEST_INTER_OP"):
+if os.environ.get("FARANDOLE_TEST_INTER_OP") and BACKEND == "tensorflow":
     import tensorflow as tf
 
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -6,7 +6,7 @@ a step of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,51 +14,37 @@ import numpy as np
 from jax.experimental import io_callback
 
 from farandole.errors import UsageError
-from farandole.keras.averaging import Averaging
+from farandole.keras.averaging import Averaging, Batch
 from farandole.transport.reduction import Array
 
 
 class JaxBackend:
     """See keras.averaging.Backend."""
 
-    def combine(
-        self, averaging: Averaging, optimizer: Any, gradients: list[Any], variables: list[Any]
-    ) -> list[Any]:
+    def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
         """Return gradients combined over all workers, also while a step is being compiled."""
-        local = averaging.is_local(variables)
-        shared = [index for index, own in enumerate(local) if not own]
-        names = [variables[index].path for index in shared]
-        given = [gradients[index] for index in shared]
-        if any(isinstance(gradient, jax.core.Tracer) for gradient in given):
-            combined = _compiled(averaging, names, given)
-        else:
-            reduced = averaging.reduce(names, [_array_of(gradient) for gradient in given])
-            if reduced is None:
-                return []
-            # Copies: what a program does with them later is not known here.
-            combined = [None if array is None else jax.numpy.array(array) for array in reduced]
-        results = [averaging.scale(gradient) for gradient in gradients]
-        for index, gradient in zip(shared, combined, strict=True):
-            results[index] = gradient
-        return results
+        if any(isinstance(gradient, jax.core.Tracer) for gradient in batch.gradients):
+            return _compiled(averaging, batch)
+        reduced = averaging.reduce(batch, [_array_of(gradient) for gradient in batch.gradients])
+        if reduced is None:
+            return None
+        # Copies: what a program does with them later is not known here.
+        return [None if array is None else jax.numpy.array(array) for array in reduced]
 
     def apply(
-        self,
-        averaging: Averaging,
-        optimizer: Any,
-        gradients: list[Any],
-        variables: list[Any],
-        update: Callable[[list[Any], list[Any]], None],
+        self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
     ) -> None:
         """Combine, and update unless more batches are to be summed first."""
-        combined = self.combine(averaging, optimizer, gradients, variables)
-        if combined:
-            update(combined, variables)
+        combined = self.combine(averaging, batch)
+        if combined is not None:
+            update(combined)
 
 
 def split_step(model: Any, averaging: Averaging) -> Callable[[Any, Any], Any]:
     """Return Keras's training step for JAX, in two compiled functions with the engine between."""
     from keras.src.trainers.data_adapters import data_adapter_utils
+
+    from farandole.keras.optimizer import Step
 
     def compute(
         trainable: list[Any],
@@ -91,57 +77,53 @@ def split_step(model: Any, averaging: Averaging) -> Callable[[Any, Any], Any]:
         # Gradients are not given away: their memory is ours.
         compute = jax.jit(compute, donate_argnums=(1, 2))
         update = jax.jit(update, donate_argnums=(0, 1))
-    names = [variable.path for variable in model.trainable_variables]
 
     def step(state: Any, data: Any) -> Any:
         trainable, non_trainable, optimizer, metrics = state
         gradients, logs, non_trainable, metrics = compute(
             trainable, non_trainable, metrics, optimizer, data
         )
-        local = averaging.is_local(model.trainable_variables)
-        shared = [index for index, own in enumerate(local) if not own]
-        reduced = averaging.reduce(
-            [names[index] for index in shared], [_array_of(gradients[index]) for index in shared]
-        )
+        given = Step(model.optimizer, averaging, gradients, model.trainable_variables)
+        arrays = [_array_of(gradient) for gradient in given.batch.gradients]
+        reduced = averaging.reduce(given.batch, arrays)
         if reduced is not None:
-            combined = [
-                averaging.scale(g) if own else g for g, own in zip(gradients, local, strict=True)
-            ]
-            for index, array in zip(shared, reduced, strict=True):
-                combined[index] = array
             # They alias the buckets, which are written again when the next gradients are there:
             # those wait for this update.
-            trainable, optimizer = update(trainable, optimizer, combined)
+            trainable, optimizer = update(trainable, optimizer, given.results(reduced))
         return logs, (trainable, non_trainable, optimizer, metrics)
 
     return step
 
 
-def _compiled(averaging: Averaging, names: list[str], gradients: list[Any]) -> list[Any]:
+def _compiled(averaging: Averaging, batch: Batch) -> list[Any]:
     if averaging.passes > 1:
         raise UsageError(
             f"backward_passes_per_step={averaging.passes} does not work inside of a compiled step "
             "of your own: use fit with the model's own train_step, or "
             "gradient_accumulation_steps of the Keras optimizer."
         )
-    specs = [None if g is None else (g.shape, g.dtype.name) for g in gradients]
-    present = sorted(averaging.prepare(names, specs))
-    mine = [position for position, spec in enumerate(specs) if spec is not None]
+    mine = [place for place, gradient in enumerate(batch.gradients) if gradient is not None]
+    specs = batch.specs
 
     def callback(*arrays: Any) -> list[Array]:
-        given: list[Array | None] = [None] * len(names)
-        for position, array in zip(mine, arrays, strict=True):
-            given[position] = np.asarray(array)
-        reduced = averaging.reduce_inside(names, given)
+        given: list[Array | None] = [None] * len(specs)
+        for place, array in zip(mine, arrays, strict=True):
+            given[place] = np.asarray(array)
+        reduced = averaging.reduce_inside(batch, given)
         assert reduced is not None
-        return [np.array(reduced[position]) for position in present]
+        return [np.array(reduced[place]) for place in mine]
 
-    shapes = [jax.ShapeDtypeStruct(gradients[p].shape, gradients[p].dtype) for p in present]
-    results = io_callback(callback, shapes, *(gradients[p] for p in mine), ordered=True)
-    combined: list[Any] = [None] * len(names)
-    for position, result in zip(present, results, strict=True):
-        combined[position] = result
+    shapes = [_struct(*specs[place]) for place in mine]
+    results = io_callback(callback, shapes, *(batch.gradients[p] for p in mine), ordered=True)
+    combined: list[Any] = [None] * len(specs)
+    for place, result in zip(mine, results, strict=True):
+        combined[place] = result
     return combined
+
+
+def _struct(shape: Sequence[int], dtype: str) -> Any:
+    struct: Any = jax.ShapeDtypeStruct
+    return struct(shape, dtype)
 
 
 def _array_of(gradient: Any) -> Array | None:

@@ -12,89 +12,72 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.keras.averaging import Averaging
+from farandole.errors import UsageError
+from farandole.keras.averaging import Averaging, Batch
 from farandole.transport.reduction import Array
 
 
 class TensorFlowBackend:
     """See keras.averaging.Backend."""
 
-    def combine(
-        self, averaging: Averaging, optimizer: Any, gradients: list[Any], variables: list[Any]
-    ) -> list[Any]:
-        """Return gradients combined over all workers."""
-        _, combined = _call(averaging, gradients, variables)
+    def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
+        """Return gradients combined over all workers; never asked to sum several batches."""
+        _, combined = _call(averaging, batch)
         return combined
 
     def apply(
-        self,
-        averaging: Averaging,
-        optimizer: Any,
-        gradients: list[Any],
-        variables: list[Any],
-        update: Callable[[list[Any], list[Any]], None],
+        self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
     ) -> None:
         """Combine, and update unless more batches are to be summed first."""
-        complete, combined = _call(averaging, gradients, variables)
+        complete, combined = _call(averaging, batch)
         if averaging.passes == 1:
-            update(combined, variables)
+            update(combined)
             return
 
         def go() -> tf.Tensor:
-            # Traced inside of a branch, where the pause around this call still holds.
-            update(combined, variables)
+            update(combined)
             return tf.constant(True)
 
         tf.cond(complete, go, lambda: tf.constant(False))
 
 
-def _call(averaging: Averaging, gradients: list[Any], variables: list[Any]) -> Any:
+def _call(averaging: Averaging, batch: Batch) -> tuple[tf.Tensor, list[Any]]:
     """Return whether there is something to apply, and the combined gradients."""
-    local = averaging.is_local(variables)
-    shared = [index for index, own in enumerate(local) if not own]
-    dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-    names = [variables[index].path for index in shared]
-    specs = [
-        None if dense[index] is None else (tuple(variables[index].shape), dense[index].dtype.name)
-        for index in shared
-    ]
-    # While tracing, and so in the first step on every rank.
-    present = sorted(averaging.prepare(names, specs))
-    mine = [position for position, spec in enumerate(specs) if spec is not None]
-    types = [
-        dense[shared[p]].dtype if specs[p] is not None else variables[shared[p]].dtype
-        for p in present
-    ]
+    mine = [place for place, gradient in enumerate(batch.gradients) if gradient is not None]
+    # While this is traced; for the first time in the first step, on every rank.
+    coming = sorted(batch.wanted & (averaging.agree(batch) | frozenset(mine)))
+    specs = batch.specs
 
     def callback(*arrays: Array) -> list[Any]:
-        given: list[Array | None] = [None] * len(shared)
-        for position, array in zip(mine, arrays, strict=True):
-            given[position] = array
-        reduced = averaging.reduce_inside(names, given)
+        given: list[Array | None] = [None] * len(specs)
+        for place, array in zip(mine, arrays, strict=True):
+            given[place] = array
+        reduced = averaging.reduce_inside(batch, given)
         if reduced is None:
-            return [np.bool_(False), *(_zeros(variables[shared[p]], given[p]) for p in present)]
+            return [np.bool_(False), *(np.zeros(*specs[place]) for place in coming)]
+        late = [p for p in batch.wanted.difference(coming) if reduced[p] is not None]
+        if late:
+            raise UsageError(
+                f"Another rank has a gradient of variable {batch.names[late[0]]}, which this rank "
+                "did not expect when its step was traced. Use all variables in the first step."
+            )
         # Those that no rank has in this step count as zero: the graph expects them.
-        results = [
-            _zeros(variables[shared[p]], given[p]) if reduced[p] is None else reduced[p]
-            for p in present
-        ]
+        results = [np.zeros(*specs[p]) if reduced[p] is None else reduced[p] for p in coming]
         return [np.bool_(True), *results]
 
     outputs = tf.numpy_function(
-        callback, [dense[shared[p]] for p in mine], [tf.bool, *types], name="farandole_gradients"
+        callback,
+        [tf.cast(tf.convert_to_tensor(batch.gradients[p]), specs[p][1]) for p in mine],
+        [tf.bool, *(specs[place][1] for place in coming)],
+        name="farandole_gradients",
     )
+    # TensorFlow unpacks a list of one.
     complete, *results = outputs if isinstance(outputs, list | tuple) else [outputs]
-    combined = [averaging.scale(g) if own else None for g, own in zip(dense, local, strict=True)]
-    for position, result in zip(present, results, strict=True):
-        index = shared[position]
-        result.set_shape(variables[index].shape)
-        combined[index] = result
+    combined: list[Any] = [None] * len(specs)
+    for place, result in zip(coming, results, strict=True):
+        result.set_shape(specs[place][0])
+        combined[place] = result
     return complete, combined
-
-
-def _zeros(variable: Any, like: Array | None) -> Array:
-    dtype = variable.dtype if like is None else like.dtype
-    return np.zeros(tuple(variable.shape), dtype)
 
 
 BACKEND = TensorFlowBackend()

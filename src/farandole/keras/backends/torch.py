@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from farandole.engine.overlap import OverlapTrial
-from farandole.keras.averaging import Averaging
+from farandole.keras.averaging import Averaging, Batch
 from farandole.torch.reducer import GradientReducer
 from farandole.torch.tensors import buffer_of, view_of
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array
@@ -21,55 +21,39 @@ from farandole.transport.reduction import HALF_TYPES, STORAGE, Array
 class TorchBackend:
     """See keras.averaging.Backend."""
 
-    def combine(
-        self, averaging: Averaging, optimizer: Any, gradients: list[Any], variables: list[Any]
-    ) -> list[Any]:
-        """Return gradients combined over all workers; never asked for several batches at once."""
-        local = averaging.is_local(variables)
-        shared = [index for index, own in enumerate(local) if not own]
-        if averaging.wire is None and averaging.passes == 1:
-            combined = _by_hooks(
-                averaging, [variables[i] for i in shared], [gradients[i] for i in shared]
-            )
-        else:
-            arrays = [_array_of(gradients[i]) for i in shared]
-            reduced = averaging.reduce([variables[i].path for i in shared], arrays)
+    def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
+        """Return gradients combined over all workers."""
+        with torch.no_grad():
+            if averaging.wire is None and averaging.passes == 1:
+                return _by_hooks(averaging, batch)
+            reduced = averaging.reduce(batch, [_array_of(gradient) for gradient in batch.gradients])
             if reduced is None:
-                return []
-            combined = [
-                None if array is None else _tensor_of(array, variables[i].value)
-                for i, array in zip(shared, reduced, strict=True)
+                return None
+            return [
+                None if array is None else _tensor_of(array, variable.value)
+                for variable, array in zip(batch.variables, reduced, strict=True)
             ]
-        results = [averaging.scale(gradient) for gradient in gradients]
-        for index, gradient in zip(shared, combined, strict=True):
-            results[index] = gradient
-        return results
 
     def apply(
-        self,
-        averaging: Averaging,
-        optimizer: Any,
-        gradients: list[Any],
-        variables: list[Any],
-        update: Callable[[list[Any], list[Any]], None],
+        self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
     ) -> None:
         """Combine, and update unless more batches are to be summed first."""
-        with torch.no_grad():
-            combined = self.combine(averaging, optimizer, gradients, variables)
-            if combined:
-                update(combined, variables)
+        combined = self.combine(averaging, batch)
+        if combined is not None:
+            with torch.no_grad():
+                update(combined)
 
 
-def _by_hooks(averaging: Averaging, variables: list[Any], gradients: list[Any]) -> list[Any]:
+def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
     averaging.check()
-    parameters = [variable.value for variable in variables]
+    parameters = [variable.value for variable in batch.variables]
     reducer = averaging.mover
     if reducer is None:
         now = averaging.context
         # Backward goes from the last layer to the first.
         averaging.mover = reducer = GradientReducer(
             now.engine,
-            [variable.path for variable in variables],
+            batch.names,
             parameters,
             averaging.how,
             1,
@@ -78,10 +62,10 @@ def _by_hooks(averaging: Averaging, variables: list[Any], gradients: list[Any]) 
             meeting=averaging.meeting,
         )
     assert isinstance(reducer, GradientReducer)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
+    for place in batch.wanted:
         # A loop of the user's own may have computed them by torch.autograd.grad.
-        if parameter.grad is not gradient:
-            parameter.grad = gradient
+        if parameters[place].grad is not batch.gradients[place]:
+            parameters[place].grad = batch.gradients[place]
     reducer.synchronize()
     averaging.note_update()
     return [parameter.grad for parameter in parameters]
