@@ -18,7 +18,7 @@ _WEIGHTS = (".weights.h5",)
 _MODEL = (".keras", ".h5")
 
 
-class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc, name-defined]
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     """Save the model whenever the monitored metric is better than ever before.
 
     Rank 0 decides and writes; all ranks go on when the file is there. It is written under another
@@ -60,8 +60,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
             save_freq=save_freq,
         )
         self._suffixes = suffixes
+        self.best: float | None = None
         if filepath is None:
-            self.filepath = None
+            self.filepath: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there is a path."""

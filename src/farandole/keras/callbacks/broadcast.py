@@ -17,7 +17,7 @@ Outline = tuple[str, tuple[int, ...], str]
 """A variable's path, shape and type."""
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Give every worker the root's weights and optimizer state when training begins.
 
     States of random generators stay each worker's own: with the root's, dropout would drop the

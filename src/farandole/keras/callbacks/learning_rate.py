@@ -18,7 +18,7 @@ from farandole.keras.callbacks.rates import Plan, momentum_correction, warmup_mu
 _VELOCITIES = ((keras.optimizers.SGD, "momentums"), (keras.optimizers.RMSprop, "_momentums"))
 
 
-class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Set the learning rate to a multiple of `initial_lr` that depends on the epoch.
 
     The rate is in the logs of each epoch as `learning_rate`.

@@ -17,7 +17,7 @@ from farandole.keras.callbacks.metric_states import Reading, flatten, numeric, r
 _RESULT = "_get_metrics_result_or_logs"
 
 
-class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Put metrics over all workers into the logs, before callbacks that come later see them.
 
     Metrics of Keras become what one process would say that had seen all workers' samples, however
@@ -84,14 +84,15 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc, nam
         Its callbacks get a copy of what it returns, so that nothing done to their logs is seen.
         """
         model = self.model
+        own_names: dict[str, Any] = model.__dict__
         plain = getattr(model, _RESULT)
 
         def answer(logs: Any) -> Any:
-            vars(model).pop(_RESULT, None)
+            own_names.pop(_RESULT, None)
             own = flatten(plain(logs))
             return own | average(own, {"": read(model)})
 
-        vars(model)[_RESULT] = answer
+        own_names[_RESULT] = answer
 
 
 def average(logs: Mapping[str, Any], readings: Mapping[str, Reading]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class Reading:
 
 def read(model: Any) -> Reading:
     """Read a model's metrics."""
-    metrics, states, values, names = {}, {}, {}, {}
+    metrics, states, names = {}, {}, {}
+    values: dict[str, Array] = {}
     for metric, result in _results(model):
         if not is_additive(metric) or not result:
             continue

@@ -10,7 +10,7 @@ from farandole.engine import context
 from farandole.engine.objects.exchange import allgather_object
 
 
-class StopTogetherCallback(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+class StopTogetherCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Stop every worker at the end of an epoch in which a callback has stopped one of them.
 
     Put it last: it looks at what callbacks before it have decided. A worker that is stopped in the
