@@ -115,7 +115,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Keras is imported with its layer, and not by programs that only use TensorFlow.
+    # On use: programs that only use TensorFlow need no Keras, or another one than version 3.
     if name == "SyncBatchNormalization":
         from farandole.tensorflow.sync_batch_norm import SyncBatchNormalization
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-from farandole.errors import UsageError
-
-if "keras" not in sys.modules:
-    # tf.keras is Keras on TensorFlow, whatever the user's keras.json says.
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
 import keras as _keras
 
+from farandole.errors import UsageError
 from farandole.keras import *  # noqa: F403
 from farandole.keras import __all__ as __all__
 
