@@ -154,5 +154,19 @@ def check_a_loader() -> None:
     assert_agreed(shared(shard(parallel, seed=SEED), epochs=2))
 
 
+def check_a_tf_dataset() -> None:
+    # What TensorFlow's own backend does with it is checked in tf_dataset.
+    import tensorflow as tf
+
+    source = tf.data.Dataset.from_tensor_slices(numbered(LENGTH))
+    whole = fitted(shard(source, BATCH, seed=SEED), epochs=3).epochs
+    for ranks in zip(*of_all(whole), strict=True):
+        numbers = flat([flat(steps) for steps in ranks])
+        assert len({len(steps) for steps in ranks}) == 1, "unequal steps"
+        assert len(numbers) == len(set(numbers)) == LENGTH - LENGTH % hvd.size()
+    again = fitted(shard(source, BATCH, seed=SEED), epochs=3, initial_epoch=2).epochs
+    assert again == whole[2:]
+
+
 if __name__ == "__main__":
     run_checks(sys.modules[__name__])

@@ -57,6 +57,15 @@ def check_a_resumed_fit_takes_the_same_order() -> None:
     assert looped(data) == whole[3]
 
 
+def check_fit_tells_its_epochs_to_data_with_steps_behind_shard() -> None:
+    def data() -> Any:
+        return shard(samples(), BATCH).map(lambda x, y: (x, 2.0 * y)).prefetch(2)
+
+    whole = fitted(data(), epochs=4).epochs
+    assert fitted(data(), epochs=4, initial_epoch=2).epochs == whole[2:]
+    assert whole[0] != whole[1]
+
+
 def check_seeds_give_other_orders() -> None:
     assert looped(shard(samples(), BATCH, seed=1)) != looped(shard(samples(), BATCH, seed=2))
 
