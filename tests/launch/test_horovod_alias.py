@@ -39,6 +39,32 @@ optimizer.step()
 print("rank", hvd.rank(), "of", hvd.size(), horovod.__version__)
 """
 
+FRONT_DOORS = """
+import horovod.keras as hvd
+import horovod.keras.callbacks
+import farandole.keras
+assert hvd is farandole.keras and hvd.__name__ == "farandole.keras"
+assert horovod.keras.callbacks is farandole.keras.callbacks
+from horovod.keras.callbacks import MetricAverageCallback
+import horovod.tensorflow
+import farandole.tensorflow
+assert horovod.tensorflow is farandole.tensorflow
+from horovod.tensorflow import DistributedGradientTape, SyncBatchNormalization
+for code in ("import horovod.tensorflow.elastic", "from horovod.tensorflow import elastic"):
+    try:
+        exec(code)
+    except ImportError as error:
+        print("farandole.tensorflow" in str(error) and "elastic" in str(error))
+try:
+    import horovod.tensorflow.keras
+except ValueError as error:
+    print("Keras runs on torch here" in str(error))
+else:
+    import horovod.tensorflow.keras.callbacks
+    print(horovod.tensorflow.keras.__name__, horovod.tensorflow.keras.callbacks.__name__)
+    assert horovod.tensorflow.keras.DistributedOptimizer is hvd.DistributedOptimizer
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -52,6 +78,23 @@ def test_an_unchanged_script(script: Path) -> None:
     done = run_cli("run", "-np", "2", "--no-tag", script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 0.28.1", "rank 1 of 2 0.28.1"]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("backend", "last"),
+    [
+        ("tensorflow", "farandole.tensorflow.keras farandole.tensorflow.keras.callbacks"),
+        ("torch", "True"),
+    ],
+)
+def test_keras_and_tensorflow(tmp_path: Path, backend: str, last: str) -> None:
+    script = tmp_path / "doors.py"
+    script.write_text(FRONT_DOORS)
+    env = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = run_cli("run", "-np", "1", "--no-tag", script, env=env, timeout_s=110.0)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True", "True", last]
 
 
 @pytest.mark.ranks
@@ -95,8 +138,10 @@ def test_behind_another_launcher_an_installed_horovod_comes_first(
         package = tmp_path / "horovod"
         package.mkdir()
         (package / "__init__.py").write_text("")
-        (package / "torch.py").write_text("def mine(): pass\n")
-    code = "import horovod.torch as hvd; print(hvd.__name__)"
+        (package / "torch").mkdir()
+        (package / "torch" / "__init__.py").write_text("def mine(): pass\n")
+        (package / "torch" / "optimizer.py").write_text("")
+    code = "import horovod.torch.optimizer as part; print(part.__name__)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=clean_environ(
@@ -109,4 +154,6 @@ def test_behind_another_launcher_an_installed_horovod_comes_first(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ("horovod.torch" if installed else "farandole.torch")
+    assert done.stdout.strip() == (
+        "horovod.torch.optimizer" if installed else "farandole.torch.optimizer"
+    )

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]
 
 
-def test_a_program_for_horovod_runs_as_it_is(tmp_path: Path) -> None:
+def test_a_loop_for_horovod_runs_as_it_is(tmp_path: Path) -> None:
     script = Path(__file__).parent / "programs" / "custom_loop.py"
     done = run_cli("run", "-np", "2", "--no-tag", script, tmp_path, timeout_s=220.0)
     assert done.returncode == 0, done.stderr
@@ -29,6 +29,22 @@ def test_a_program_for_horovod_runs_as_it_is(tmp_path: Path) -> None:
         "checkpoint",
         "ckpt-1.data-00000-of-00001",
         "ckpt-1.index",
+    ]
+
+
+def test_a_fit_for_horovod_runs_as_it_is(tmp_path: Path) -> None:
+    script = Path(__file__).parent / "programs" / "fit.py"
+    done = run_cli("run", "-np", "2", "--no-tag", script, tmp_path, timeout_s=220.0)
+    assert done.returncode == 0, done.stderr
+    ranks = sorted(re.findall(r"rank (\d) spread (\S+) losses (.*)", done.stdout))
+    assert [rank for rank, _, _ in ranks] == ["0", "1"]
+    assert {spread for _, spread, _ in ranks} == {"0.0"}, "the weights are the same"
+    assert ranks[0][2] == ranks[1][2], "metrics are averaged"
+    losses = [float(loss) for loss in ranks[0][2].split()]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"checkpoint-{epoch}.keras" for epoch in (1, 2, 3)
     ]
 
 
