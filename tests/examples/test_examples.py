@@ -39,13 +39,29 @@ def test_train_ddp() -> None:
     assert "over 2 workers" in done.stdout
 
 
+@pytest.mark.ranks
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+def test_keras_digits(backend: str) -> None:
+    script = ROOT / "examples" / "keras_digits.py"
+    environ = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = run_cli("run", "-np", "2", script, env=environ, timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    assert "[1]<stdout>" not in done.stdout, "only rank 0 shows progress"
+    accuracy, workers = re.findall(r"accuracy (\S+) over (\d+) workers", done.stdout)[0]
+    assert float(accuracy) > 0.9
+    assert workers == "2"
+
+
 def test_every_example_has_a_test() -> None:
     tested = Path(__file__).read_text()
     assert [path.name for path in EXAMPLES if path.name not in tested] == []
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    source = (ROOT / "examples" / "train_digits.py").read_text()
+@pytest.mark.parametrize(
+    ("page", "example"), [("README.md", "train_digits.py"), ("docs/keras.md", "keras_digits.py")]
+)
+def test_pages_show_the_examples_as_they_are(page: str, example: str) -> None:
+    source = (ROOT / "examples" / example).read_text()
     body = source.split('"""\n', 1)[1].strip()
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert body in [block.strip() for block in blocks]
