@@ -215,6 +215,17 @@ def check_momentum_of_rmsprop_is_corrected() -> None:
     np.testing.assert_allclose(after, before / 2, rtol=1e-6)
 
 
+def check_the_rate_of_an_optimizer_in_a_loss_scale() -> None:
+    inner = keras.optimizers.SGD(0.1, momentum=0.9)
+    scaled = keras.optimizers.LossScaleOptimizer(inner)
+    watch = Watch()
+    warmup = hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=1)
+    net = slope(scaled)
+    train_slope(net, [hvd.callbacks.BroadcastGlobalVariablesCallback(0), warmup, watch], epochs=1)
+    np.testing.assert_allclose(watch.rates, [0.2 / 3, 0.25 / 3, 0.1], rtol=1e-6)
+    assert float(keras.ops.convert_to_numpy(inner.learning_rate)) == np.float32(0.1)
+
+
 def check_rates_that_cannot_be_set() -> None:
     decay = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     warmup = hvd.callbacks.LearningRateWarmupCallback(0.1)

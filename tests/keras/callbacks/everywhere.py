@@ -18,7 +18,7 @@ from tests.keras.checking import run_checks
 # What each rank has: unequal shares of validation, and batches of unequal size in training.
 BATCHES = (8, 5, 3)
 VALIDATION = (20, 11, 6)
-VALIDATION_BATCH = 5
+VALIDATION_BATCH = 4
 STEPS = 4
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(STEPS * sum(BATCHES), 6)).astype("float32")
@@ -226,12 +226,15 @@ def check_warmup_sets_the_rate_of_every_batch() -> None:
     watch = Watch()
     warmup = hvd.callbacks.LearningRateWarmupCallback(0.6, warmup_epochs=2)
     net = slope(keras.optimizers.SGD(0.6))
-    moved = train_slope(net, [warmup, watch], epochs=3)
+    moved = train_slope(net, [warmup], epochs=3)
     expected = warmup_rates(0.6, epochs=3, warmup=2)
-    np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
-    # And the compiled step took them.
+    # The compiled step took them. Nobody watches: on JAX looking at the model puts it in order.
     np.testing.assert_allclose(moved, -sum(expected), rtol=1e-5)
-    np.testing.assert_allclose([logs["learning_rate"] for logs in watch.logs], expected[2::3])
+    train_slope(net, [warmup, watch], epochs=3)
+    np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        [logs["learning_rate"] for logs in watch.logs], expected[2::3], rtol=1e-6
+    )
 
 
 def check_momentum_is_corrected_when_the_rate_changes() -> None:
@@ -262,7 +265,8 @@ def check_broadcast_gives_every_rank_the_roots_state() -> None:
 
 
 def check_broadcast_of_a_model_that_its_first_batch_builds() -> None:
-    for batches in (1, 3):
+    # Only TensorFlow leaves the building to the first batch: of an epoch with others, or without.
+    for batches in (1, 3) if keras.backend.backend() == "tensorflow" else (1,):
         keras.utils.set_random_seed(hvd.rank())
         net = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
         net.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
