@@ -94,6 +94,8 @@ class Averaging:
         """What moves the gradients; made in the first step."""
         self.failure: BaseException | None = None
         """What a callback raised inside of a backend that would wrap it."""
+        self.batches = 0
+        """Whose gradients have come in."""
         self.context = context.current()
         self._average_passes, self._scale_local = average_passes, scale_local
         self._local: list[Any] = []
@@ -146,8 +148,9 @@ class Averaging:
         """Return a local variable's gradient as it is applied."""
         return gradient / self.size if self._scale_local and gradient is not None else gradient
 
-    def check(self) -> None:
-        """Raise what speaks against another step."""
+    def begin(self) -> None:
+        """Count another batch, or raise what speaks against it."""
+        self.batches += 1
         if ended():
             raise StopLaunch
         if self.context is not context.current():
@@ -161,7 +164,7 @@ class Averaging:
 
         The results may be views that hold until the next call.
         """
-        self.check()
+        self.begin()
         total = self._summed_up(arrays) if self.passes > 1 else list(arrays)
         if total is None:
             return None

@@ -196,15 +196,13 @@ def _marking_callback(averaging: Averaging) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self._epochs = self._steps = 0
+            self._epochs = self._batches = 0
             self._in_epoch = False
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             averaging.mark(marks.BEGIN_EPOCH, epoch)
-            self._steps, self._in_epoch = 0, True
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self._steps = batch + 1
+            # Not counted by on_train_batch_end: who has that keeps Keras from going on meanwhile.
+            self._batches, self._in_epoch = averaging.batches, True
 
         def on_test_begin(self, logs: Any = None) -> None:
             self._end_epoch()
@@ -219,7 +217,7 @@ def _marking_callback(averaging: Averaging) -> Any:
         def _end_epoch(self) -> None:
             if self._in_epoch:
                 self._in_epoch = False
-                averaging.mark(marks.END_EPOCH, self._steps)
+                averaging.mark(marks.END_EPOCH, averaging.batches - self._batches)
 
     return Marking()
 

@@ -45,7 +45,7 @@ class TorchBackend:
 
 
 def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
-    averaging.check()
+    averaging.begin()
     parameters = [variable.value for variable in batch.variables]
     reducer = averaging.mover
     if reducer is None:
