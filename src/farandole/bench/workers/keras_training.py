@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -58,11 +57,14 @@ def finish(model: Any) -> None:
     """Return when the last step's results are there: JAX computes them after the call returned."""
     if keras.backend.backend() != "jax":
         return
-    jax = importlib.import_module("jax")
     state = model._jax_state
     if not state:
         raise SystemExit("Keras keeps JAX's state elsewhere: these times would say nothing")
-    jax.block_until_ready(state)
+    # One by one: Keras wraps these containers, and jax.block_until_ready passes over what it does
+    # not know without a word.
+    for arrays in state.values():
+        for array in arrays:
+            array.block_until_ready()
 
 
 def train(task: keras_models.Task, optimizer: Any, pace: Pace, *, rank: int) -> None:
