@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging, Batch
+from farandole.tensorflow.callback import call
 from farandole.transport.reduction import Array
 
 
@@ -65,17 +66,15 @@ def _call(averaging: Averaging, batch: Batch) -> tuple[tf.Tensor, list[Any]]:
         results = [np.zeros(*specs[p]) if reduced[p] is None else reduced[p] for p in coming]
         return [np.bool_(True), *results]
 
-    outputs = tf.numpy_function(
+    # Not borrowed, though it is the buckets' memory: they are written again when the next gradients
+    # are there, and those wait for this update.
+    complete, *results = call(
         callback,
         [tf.cast(tf.convert_to_tensor(batch.gradients[p]), specs[p][1]) for p in mine],
-        [tf.bool, *(specs[place][1] for place in coming)],
-        name="farandole_gradients",
+        [tf.TensorSpec([], tf.bool), *(tf.TensorSpec(*specs[place]) for place in coming)],
     )
-    # TensorFlow unpacks a list of one.
-    complete, *results = outputs if isinstance(outputs, list | tuple) else [outputs]
     combined: list[Any] = [None] * len(specs)
     for place, result in zip(coming, results, strict=True):
-        result.set_shape(specs[place][0])
         combined[place] = result
     return complete, combined
 
