@@ -103,8 +103,10 @@ def environment(backend: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "JAX_PLATFORMS": "cpu",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        # One thread computes. With two inter-op threads, both would.
         "TF_NUM_INTRAOP_THREADS": "1",
         "TF_NUM_INTEROP_THREADS": "1",
+        # Not enough by itself: JAX's workers are pinned to a core, too.
         "PJRT_NPROC": "1",
     }
 
