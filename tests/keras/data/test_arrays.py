@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,33 @@ def test_samples_are_taken_out_of_all_arrays_alike() -> None:
 )
 def test_floats_become_keras_floats_as_in_fit(dtype: str, expected: str) -> None:
     assert taker_of(X.astype(dtype))(np.array([0])).dtype == expected
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a", "b"]),
+        np.array([True, False]),
+        np.array([b"x", None]),
+        np.array([1, 2], ">i4"),
+    ],
+)
+def test_other_types_stay_as_they_are(array: np.ndarray) -> None:
+    batch = taker_of(array)(np.array([1]))
+    assert batch.dtype == array.dtype
+    assert batch[0] == array[1]
+
+
+def test_arrays_that_are_not_straight_are_not_copied_for_each_batch() -> None:
+    wide = np.zeros((3000, 2000), "float32").T
+    wide[7] = 5.0
+    take = taker_of(wide)
+    tracemalloc.start()
+    batch = take(np.array([7, 8]))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert batch[:, 0].tolist() == [5.0, 0.0]
+    assert most < wide.nbytes / 10
 
 
 def test_a_file_on_disk_is_read_by_the_batch(tmp_path: Any) -> None:

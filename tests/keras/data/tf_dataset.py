@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import keras
 import pytest
 import tensorflow as tf
 
 import farandole.keras as hvd
 from farandole.keras.data import shard
 from tests.keras.checking import run_checks
-from tests.keras.data.fitting import flat, of_all, refused
-from tests.keras.data.recording import Steps, fitted, numbered
+from tests.keras.data.fitting import SEED, assert_agreed, flat, of_all, refused, shared
+from tests.keras.data.recording import Batches, Steps, fitted, numbered
 
 LENGTH, BATCH = 61, 4
 
@@ -176,6 +177,35 @@ def check_what_cannot_be_sharded() -> None:
     refused(("batch_size=4", "comes in batches"), samples().batch(8, drop_remainder=True), BATCH)
     refused(("pad", "assert_cardinality"), unknown(), BATCH, remainder="pad")
     refused(("1 samples",), samples(1), BATCH)
+
+
+def check_arrays_and_batches_in_fit() -> None:
+    """They go into TensorFlow's fit in ways of their own."""
+    data = shard(numbered(LENGTH), BATCH, seed=SEED)
+    assert_agreed(shared(data, epochs=3))
+    assert_agreed(shared(data, epochs=6, initial_epoch=4), first=4)
+    test = shard(numbered(LENGTH), 8, shuffle=False, remainder="keep")
+    seen = fitted(shard(Batches(9), seed=SEED), epochs=2, validation_data=test)
+    for ranks in zip(*of_all(seen.epochs), strict=True):
+        batches = {tuple(step) for steps in ranks for step in steps}
+        assert len(batches) == 9 - 9 % hvd.size()
+    for ranks in zip(*of_all(seen.tests), strict=True):
+        assert sorted(flat([flat(steps) for steps in ranks])) == list(range(LENGTH))
+
+
+def check_structures_of_arrays_in_fit() -> None:
+    x, y = numbered(24)
+    a, b = keras.Input((3,), name="a"), keras.Input((3,), name="b")
+    model = keras.Model({"a": a, "b": b}, keras.layers.Dense(1)(keras.layers.Add()([a, b])))
+    model.compile(optimizer="sgd", loss="mse")
+    for weights in ((), (y,)):
+        data = shard(({"b": x, "a": x.astype("float64")}, y, *weights), BATCH)
+        assert len(model.fit(data, epochs=2, verbose=0).history["loss"]) == 2
+    # Class weights are Keras's own way.
+    model.fit(shard(({"b": x, "a": x}, (y > 9).astype("int64")), BATCH), class_weight={0: 1, 1: 2})
+    alone = shard(x, BATCH, shuffle=False, remainder="keep")
+    outputs = keras.Sequential([keras.layers.Identity()]).predict(alone, verbose=0)
+    assert outputs[:, 0].tolist() == list(range(hvd.rank(), 24, hvd.size()))
 
 
 if __name__ == "__main__":
