@@ -28,6 +28,15 @@ def data(count, seed):
     random = np.random.default_rng(seed)
     x = random.normal(size=(count, 8)).astype("float32")
     return x, (x.sum(1) > 0).astype("int32")
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+    def __len__(self):
+        return 3
+    def __getitem__(self, n):
+        return self.x[16 * n : 16 * n + 16], self.y[16 * n : 16 * n + 16]
 """
 FIT = (
     MODEL
@@ -58,7 +67,10 @@ def figures(rank: Recorded, name: str) -> list[float]:
 @pytest.mark.ranks
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) -> None:
-    launched = launch(tmp_path, FIT, np=2, stop={"epochs": 2}, KERAS_BACKEND=backend)
+    # One thread for all of TensorFlow's operations, those included that wait for other workers.
+    threads = {"TF_NUM_INTEROP_THREADS": "1"}
+    stop = {"epochs": 2}
+    launched = launch(tmp_path, FIT, np=2, stop=stop, KERAS_BACKEND=backend, **threads)
     assert launched.code == 0, launched.output
     assert "not reached" not in launched.output
     assert "Traceback" not in launched.output
@@ -116,7 +128,7 @@ class Evaluates(keras.callbacks.Callback):
             self.model.evaluate(x[:8], y[:8], verbose=0)
 plain = model(keras.optimizers.Adam())
 plain.evaluate(x, y, verbose=0)
-plain.fit(x, y, batch_size=16, verbose=0, callbacks=[Evaluates()])
+plain.fit(Batches(x, y), verbose=0, shuffle=False, callbacks=[Evaluates()])
 plain.predict(x, verbose=0)
 
 # 2. Batch by batch: 2 steps.
@@ -125,7 +137,11 @@ for part in (slice(0, 10), slice(10, 17)):
 
 # 3. Two batches make an update: 2 steps of 4 batches.
 summing = model(keras.optimizers.SGD(0.01, gradient_accumulation_steps=2))
-summing.fit(x, y, batch_size=10, verbose=0)
+if backend == "tensorflow":
+    import tensorflow as tf
+    summing.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(10), verbose=0)
+else:
+    summing.fit(x, y, batch_size=10, verbose=0)
 
 # 4. A loop of its own: 3 updates.
 own = model(keras.optimizers.SGD(0.01))
@@ -148,6 +164,12 @@ elif backend == "tensorflow":
         optimizer.apply_gradients(zip(tape.gradient(value, variables), variables))
 else:
     import jax
+    from keras.src.utils.tracking import TrackedList
+    from farandole.recorder.keras.devices import Jax
+    many = lambda a: jax.lax.fori_loop(0, 300, lambda _, b: jax.numpy.tanh(b @ b), a)
+    slow = jax.jit(many)(jax.numpy.ones((300, 300)))
+    Jax(slow).end(TrackedList([slow]))  # as Keras keeps its weights
+    print("waited", slow.is_ready())
     def value(trainable, x, y):
         predicted, _ = own.stateless_call(trainable, [], x)
         return loss(y, predicted)
@@ -189,6 +211,7 @@ def test_other_ways_to_train(tmp_path: Path, backend: str) -> None:
     assert launched.code == 0, launched.output
     assert "on the way out" in launched.output
     assert "not reached" not in launched.output
+    assert ("waited True" in launched.output) == (backend == "jax")
     (rank,) = launched.ranks
     assert rank.end["stopped"] is True
     assert rank.setup["framework"] == "keras"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from farandole.recorder.cuda import StreamClock, peak_bytes
@@ -14,7 +14,7 @@ class Device(Protocol):
 
     name: str
 
-    def end(self, values: Any) -> Later | None:
+    def end(self, values: Sequence[Any]) -> Later | None:
         """Wait until these weights are there, or return what will know when they were."""
 
     def peak_bytes(self) -> int | None:
@@ -28,7 +28,7 @@ class Torch:
         self.name = str(value.device.type)
         self._stream = StreamClock() if self.name == "cuda" else None
 
-    def end(self, values: Any) -> Later | None:
+    def end(self, values: Sequence[Any]) -> Later | None:
         """See Device."""
         return None if self._stream is None else self._stream.reached(self._stream.mark())
 
@@ -43,7 +43,7 @@ class TensorFlow:
     def __init__(self, value: Any) -> None:
         self.name = "cuda" if "GPU" in str(value.device).upper() else "cpu"
 
-    def end(self, values: Any) -> Later | None:
+    def end(self, values: Sequence[Any]) -> Later | None:
         """See Device."""
         if self.name != "cpu":
             import tensorflow as tf
@@ -63,12 +63,13 @@ class Jax:
         platform = next(iter(value.devices())).platform
         self.name = "cuda" if platform == "gpu" else str(platform)
 
-    def end(self, values: Any) -> Later | None:
+    def end(self, values: Sequence[Any]) -> Later | None:
         """See Device."""
         import jax
 
         wait: Any = jax.block_until_ready
-        wait(values)
+        # Keras keeps them in a list of its own kind, which JAX takes for something to pass over.
+        wait(list(values))
         return None
 
     def peak_bytes(self) -> int | None:

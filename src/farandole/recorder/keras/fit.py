@@ -105,7 +105,7 @@ class Fits:
             return  # nothing in it can be trained
         # JAX's; elsewhere weights are there when a call has returned.
         state = getattr(model, "_jax_state", None) or {}
-        end = device.end(state.get("trainable_variables"))
+        end = device.end(state.get("trainable_variables") or ())
         if not self._described:
             self._describe(recorder, batches)
         count = len(batches) or int(model.steps_per_execution)

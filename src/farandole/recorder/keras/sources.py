@@ -107,7 +107,27 @@ def _with_tap(tf: Any, dataset: Any, feed: Feed) -> Any:
         # tf.data hands a tuple over as several arguments.
         return batch if type(dataset.element_spec) is tuple else batch[0]
 
-    return dataset.map(tap)
+    # TensorFlow fetches ahead at the end of a data set. Here that must be before the tap, which
+    # else would tell of batches too early.
+    if _fetches_ahead(dataset):
+        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.map(tap).with_options(options)
+
+
+def _fetches_ahead(dataset: Any) -> bool:
+    """Say whether TensorFlow would have this data set fetch ahead by itself."""
+    options = dataset.options()
+    settings = (
+        options.autotune.enabled,
+        options.experimental_optimization.apply_default_optimizations,
+        options.experimental_optimization.inject_prefetch,
+    )
+    last = dataset
+    while type(last).__name__ == "_OptionsDataset":
+        last = last._input_dataset
+    return False not in settings and "Prefetch" not in type(last).__name__
 
 
 def _size(iterator: Any) -> int | None:

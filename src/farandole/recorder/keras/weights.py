@@ -91,7 +91,8 @@ def _digest(values: Sequence[Any]) -> bytes | None:
     try:
         for value in values:
             array = np.ascontiguousarray(keras.ops.convert_to_numpy(value))
-            digest.update(memoryview(array.reshape(-1).view(np.uint8)))
+            plain: Any = array.reshape(-1).view(np.uint8)
+            digest.update(plain)
     except (RuntimeError, TypeError, ValueError):
         return None  # given away to a computation, sharded, or of a type that NumPy does not know
     return digest.digest()
