@@ -93,6 +93,19 @@ def test_each_reason_has_its_own_remedy() -> None:
     assert voids["same_samples"].launches == (same.id,)
 
 
+@pytest.mark.parametrize("framework", ["keras", "farandole.keras"])
+def test_programs_for_keras_have_keras_remedies(framework: str) -> None:
+    for changes, remedy in (
+        (both(bytes_sent=NOTHING), "model.compile(hvd.DistributedOptimizer(optimizer)"),
+        ([{"weights": "a"}, {"weights": "b"}], "BroadcastGlobalVariablesCallback"),
+        (both(sample_hashes=SAME), "hvd.shard((x, y), batch_size=...)"),
+    ):
+        launch = launch_of(*({**given, "framework": framework} for given in changes))
+        cells, _ = measure(make_study([launch]))
+        (void,) = find_voids(cells[0])
+        assert remedy in void.mend
+
+
 def test_a_launch_that_failed_is_not_looked_at() -> None:
     launch = launch_of(*both(bytes_sent=NOTHING))
     failed = make_launch(launch.cell, launch.ranks, outcome="failed")

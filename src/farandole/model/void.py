@@ -29,6 +29,20 @@ SHARD = (
 )
 
 
+KERAS = {
+    WRAP: (
+        "Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), with hvd of "
+        "import farandole.keras as hvd"
+    ),
+    BROADCAST: (
+        "Begin with the same weights: give fit the callback "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0), on every rank"
+    ),
+    SHARD: "Give each worker its own part: fit(hvd.shard((x, y), batch_size=...))",
+}
+"""The same for programs that train with Keras."""
+
+
 def find_voids(found: Measured) -> list[Void]:
     """Return what is wrong with a cell's launches, at most one reason of each kind."""
     by_kind: dict[VoidKind, list[Launch]] = {}
@@ -127,6 +141,8 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
         evidence = {"overlap of samples": min(share for share in shares if share is not None)}
         mend = SHARD
+    if any("keras" in rank.framework for rank in ranks):
+        mend = KERAS[mend]
     return Void(
         kind=kind,
         cell=found.cell,
