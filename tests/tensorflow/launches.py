@@ -11,6 +11,7 @@ from tests.conftest import run_cli
 
 ROOT = Path(__file__).parents[2]
 CHECKS = Path(__file__).parent / "checks"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Launch:
@@ -19,7 +20,7 @@ class Launch:
     def __init__(self, size: int, modules: tuple[str, ...], **env: str) -> None:
         self.size = size
         done = run_cli(
-            *("run", "-np", str(size), "--no-tag", CHECKS / "run.py", *modules),
+            *("run", "-np", str(size), "--no-tag", PROGRAMS / "run_checks.py", *modules),
             env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | env,
             cwd=ROOT,
             timeout_s=300.0,
@@ -51,16 +52,30 @@ def each(module: str) -> pytest.MarkDecorator:
 @pytest.fixture(scope="session")
 def pair() -> Launch:
     """Two ranks."""
-    return Launch(2, ("collectives", "functions", "tape", "sync_batch_norm"))
+    return Launch(
+        2,
+        (
+            "callback",
+            "collectives",
+            "compression",
+            "functions",
+            "gradients",
+            "optimizer",
+            "sizes",
+            "sparse",
+            "sync_batch_norm",
+            "tape",
+        ),
+    )
 
 
 @pytest.fixture(scope="session")
 def three() -> Launch:
     """Three ranks, more than this machine may have cores."""
-    return Launch(3, ("collectives", "tape", "sync_batch_norm"))
+    return Launch(3, ("collectives", "gradients", "sparse", "sync_batch_norm"))
 
 
 @pytest.fixture(scope="session")
 def narrow() -> Launch:
     """Two ranks on one core, with one of TensorFlow's threads each."""
-    return Launch(2, ("collectives", "tape"), CHECK_ONE_THREAD="1")
+    return Launch(2, ("callback", "gradients", "tape"), CHECK_ONE_THREAD="1")

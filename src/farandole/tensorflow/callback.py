@@ -11,6 +11,7 @@ in program order everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -115,9 +116,18 @@ def _order() -> Any:
     """Return the variable that keeps callbacks in program order."""
     global _token
     if _token is None:
-        with tf.init_scope(), tf.device("CPU:0"):
-            _token = tf.Variable(0, trainable=False, dtype=tf.int64, name="farandole_order")
+        # A tf.function takes variables that are made while it is traced for its own, even within
+        # init_scope, and refuses them after its first trace. It does not see other threads.
+        maker = Thread(target=_make_token, name="farandole-order")
+        maker.start()
+        maker.join()
     return _token
+
+
+def _make_token() -> None:
+    global _token
+    with tf.device("CPU:0"):
+        _token = tf.Variable(0, trainable=False, dtype=tf.int64, name="farandole_order")
 
 
 def _check_graph() -> None:

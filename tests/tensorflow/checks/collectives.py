@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import farandole.tensorflow as hvd
-from farandole.errors import CollectiveError, MismatchError, NotInitializedError, UsageError
+from farandole.errors import UsageError
 from tests.tensorflow.checks.both import both, everyone, raises, same
 
 
@@ -66,58 +66,6 @@ def check_average_is_another_word_for_op() -> None:
     same(hvd.allreduce(mine, True), np.mean(everyone(values), 0))
     with raises(ValueError, "not both"):
         hvd.allreduce(mine, average=True, op=hvd.Sum)
-
-
-def check_compression() -> None:
-    mine = tf.constant(values(hvd.rank()) / 3)
-    expected = np.mean(everyone(lambda rank: values(rank) / 3), 0)
-    for compression, rtol in ((hvd.Compression.fp16, 1e-3), (hvd.Compression.bf16, 1e-2)):
-        for found in both(lambda x, c=compression: hvd.allreduce(x, compression=c), mine):
-            assert found.dtype == tf.float32
-            same(found, expected, rtol)
-            assert not np.array_equal(found, expected), "it was not compressed"
-    counts = hvd.allreduce(tf.constant(hvd.rank()), op=hvd.Sum, compression=hvd.Compression.fp16)
-    assert counts.dtype == tf.int32
-    with raises(UsageError, "no compression"):
-        hvd.allreduce(mine, compression="fp16")
-
-
-def check_a_compression_of_ones_own() -> None:
-    class Halves:
-        @staticmethod
-        def compress(tensor: Any) -> tuple[Any, Any]:
-            return tensor / 2, 2.0
-
-        @staticmethod
-        def decompress(tensor: Any, ctx: Any) -> Any:
-            return tensor * ctx
-
-    mine = tf.constant(values(hvd.rank()))
-    for found in both(lambda x: hvd.allreduce(x, compression=Halves), mine):
-        same(found, np.mean(everyone(values), 0))
-
-
-def check_slices() -> None:
-    def slices(rank: int) -> Any:
-        rows = rank + 1
-        return np.full((rows, 2), rank + 1.0, np.float32), np.arange(rows, dtype=np.int64)
-
-    dense = np.zeros((2, hvd.size() + 1, 2), np.float32)
-    for rank in range(hvd.size()):
-        rows, places = slices(rank)
-        dense[:, places] += rows
-    dense[0] /= hvd.size()
-
-    def work(rows: Any, places: Any) -> Any:
-        given = tf.IndexedSlices(rows, places, tf.constant([hvd.size() + 1, 2], tf.int64))
-        combined = [hvd.allreduce(given), hvd.allreduce(given, op=hvd.Sum, name="slices")]
-        assert all(isinstance(each, tf.IndexedSlices) for each in combined)
-        return [tf.convert_to_tensor(each) for each in combined]
-
-    for found in both(work, *map(tf.constant, slices(hvd.rank()))):
-        same(tf.stack(found), dense)
-    with raises(UsageError, "summed or averaged", "sparse_as_dense"):
-        hvd.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])), op=hvd.Max)
 
 
 def gradient_of(work: Any, mine: Any, weights: Any) -> Any:
@@ -213,14 +161,6 @@ def check_a_large_group() -> None:
     for found in both(lambda *tensors: hvd.grouped_allreduce(tensors), *tensors):
         for index, result in enumerate(found):
             same(result, np.full(index % 5 + 1, offset + index, np.float32))
-
-
-def check_a_group_with_slices() -> None:
-    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([hvd.rank()]), tf.constant([3, 2]))
-    dense, combined = hvd.grouped_allreduce([tf.ones(2), slices], op=hvd.Sum)
-    same(dense, np.full(2, hvd.size(), np.float32))
-    expected = np.repeat([1.0] * hvd.size() + [0.0] * (3 - hvd.size()), 2).reshape(3, 2)
-    same(tf.convert_to_tensor(combined), expected)
 
 
 def check_gradients_of_a_group() -> None:
@@ -359,147 +299,6 @@ def check_gradients_of_reducescatter() -> None:
             same(found, factor * np.repeat(np.arange(hvd.size()) + 1.0, 2))
 
 
-def check_static_shapes() -> None:
-    shapes: list[Any] = []
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([7, 3])])
-    def work(x: Any, y: Any) -> Any:
-        results = [
-            hvd.allreduce(y),
-            hvd.allreduce(x),
-            hvd.allgather(y),
-            hvd.broadcast(y, 0),
-            hvd.reducescatter(y),
-            *hvd.grouped_allreduce([x, y]),
-        ]
-        shapes.extend(result.shape.as_list() for result in results)
-        return results
-
-    work(tf.ones([2, 3]), tf.ones([7, 3]))
-    mine = -(-(7 - hvd.rank()) // hvd.size())
-    assert shapes == [[7, 3], [None, 3], [None, 3], [7, 3], [mine, 3], [None, 3], [7, 3]], shapes
-
-
-def check_program_order() -> None:
-    """Unnamed operations in nested functions, branches and loops that use different variables."""
-    first, second = tf.Variable(1.0), tf.Variable(10.0)
-
-    @tf.function
-    def one() -> Any:
-        return hvd.allreduce(first, op=hvd.Sum)
-
-    @tf.function
-    def other() -> Any:
-        return hvd.allreduce(second, op=hvd.Sum)
-
-    @tf.function
-    def work() -> Any:
-        results = [hvd.allreduce(tf.constant(100.0), op=hvd.Sum), one(), other()]
-        results.append(tf.cond(second > 0, lambda: hvd.allreduce(2 * second, op=hvd.Sum), one))
-        total = tf.constant(0.0)
-        for _ in tf.range(5):
-            total += hvd.allreduce(3 * first, op=hvd.Sum)
-            second.assign_add(hvd.allreduce(tf.constant(1.0)))
-        hvd.barrier()
-        return [*results, total, hvd.allreduce(tf.constant(1000.0), op=hvd.Sum)]
-
-    for turn in range(10):
-        second.assign(10.0)
-        found = [float(each) / hvd.size() for each in work()]
-        assert found == [100.0, 1.0, 10.0, 20.0, 15.0, 1000.0], (turn, found)
-        assert float(second) == 15.0
-
-
-def check_one_rank_traces_anew() -> None:
-    @tf.function
-    def work(x: Any, rank_dependent: bool) -> Any:
-        return hvd.allreduce(x, op=hvd.Sum), hvd.allreduce(2 * x, op=hvd.Sum)
-
-    for turn in range(4):
-        one, two = work(tf.ones(2), turn == 1 and hvd.rank() == 0)
-        same(one, np.full(2, hvd.size(), np.float32))
-        same(two, 2 * one)
-
-
-def check_gradients_through_a_nested_function() -> None:
-    variable = tf.Variable([1.0, 2.0])
-
-    @tf.function
-    def inner(x: Any) -> Any:
-        return hvd.allreduce(x * variable, op=hvd.Sum)
-
-    @tf.function
-    def outer(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(inner(x) + inner(2 * x))
-        return tape.gradient(loss, variable)
-
-    same(outer(tf.ones(2)), np.full(2, 3.0 * hvd.size(), np.float32))
-
-
-def check_a_mismatch_is_an_error_everywhere_and_no_end() -> None:
-    other = tf.ones(2 + hvd.rank())
-    with raises(MismatchError, "rank 0: allreduce of float32[2]", "rank 1"):
-        hvd.allreduce(other)
-    with raises(tf.errors.OpError, "MismatchError", "rank 0: allreduce of float32[2]"):
-        tf.function(hvd.allreduce)(other)
-    shapes = [[2, 3], [4]] if hvd.rank() else [[4], [2, 3]]
-    with raises(CollectiveError, "([2, 3], [4])", "rank 0: grouped allreduce ([4], [2, 3])"):
-        hvd.grouped_allreduce([tf.ones(shape) for shape in shapes])
-    same(hvd.allreduce(tf.ones(1)), np.ones(1))
-
-
-def check_what_cannot_be_sent() -> None:
-    for work in (hvd.allreduce, tf.function(hvd.allreduce)):
-        with raises((UsageError, tf.errors.OpError), "cannot be sent"):
-            work(tf.constant(["text"]))
-    with raises(UsageError, "at least one dimension"):
-        hvd.allgather(tf.constant(1.0))
-
-
-def check_xla_is_refused() -> None:
-    @tf.function(jit_compile=True)
-    def compiled(x: Any) -> Any:
-        return hvd.allreduce(x)
-
-    @tf.function(jit_compile=True)
-    def outer(x: Any) -> Any:
-        return tf.function(hvd.allreduce)(x)
-
-    for work in (compiled, outer):
-        # Whatever AutoGraph makes of the error's type.
-        with raises(Exception, "cannot be compiled by XLA", "without jit_compile=True"):
-            work(tf.ones(1))
-
-    @tf.function
-    def around(x: Any) -> Any:
-        return hvd.allreduce(tf.function(lambda y: 2 * y, jit_compile=True)(x), op=hvd.Sum)
-
-    same(around(tf.ones(1)), np.full(1, 2.0 * hvd.size()))
-
-
-def check_only_all_workers() -> None:
-    class SomeSet:
-        process_set_id = 1
-
-    same(hvd.allreduce(tf.ones(1), process_set=hvd.global_process_set), np.ones(1))
-    for call in (
-        lambda: hvd.allreduce(tf.ones(1), process_set=SomeSet()),
-        lambda: hvd.broadcast(tf.ones(1), 0, process_set=SomeSet()),
-        lambda: hvd.DistributedGradientTape(tf.GradientTape(), process_set=SomeSet()),
-        lambda: hvd.size_op(1),
-    ):
-        with raises(UsageError, "later version"):
-            call()
-
-
-def check_numbers_as_tensors() -> None:
-    found = [hvd.size_op(), hvd.rank_op(), hvd.local_rank_op(), hvd.local_size_op()]
-    assert [int(each) for each in found] == [hvd.size(), hvd.rank(), hvd.rank(), hvd.size()]
-    assert all(each.dtype == tf.int32 for each in found)
-    assert int(hvd.process_set_included_op()) == 1
-
-
 def check_join_is_not_there() -> None:
     with raises(UsageError, "later version", "equally many batches"):
         hvd.join()
@@ -512,17 +311,3 @@ def check_names() -> None:
         same(hvd.allreduce(tf.constant(1.0), name=name), np.float32(1))
     with raises(AttributeError, "farandole.tensorflow has no elastic"):
         _ = hvd.elastic
-
-
-def check_init_again() -> None:
-    @tf.function
-    def work(x: Any) -> Any:
-        return hvd.allreduce(x, op=hvd.Sum)
-
-    same(work(tf.ones(1)), np.full(1, hvd.size()))
-    hvd.shutdown()
-    for call in (hvd.size_op, lambda: hvd.allreduce(tf.ones(1)), lambda: hvd.barrier()):
-        with raises(NotInitializedError, "hvd.init()"):
-            call()
-    hvd.init()
-    same(work(tf.ones(1)), np.full(1, hvd.size()))

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import farandole.tensorflow as hvd
-from farandole.errors import MismatchError, UsageError
+from farandole.errors import UsageError
 from tests.tensorflow.checks.both import alike, both, everyone, raises, same
 
 BATCH, STEPS = 4, 20
@@ -71,18 +71,6 @@ def check_training_equals_one_worker_with_the_whole_batch() -> None:
             )
             alike(found)
             assert np.linalg.norm(found - expected) < 1e-6 * np.linalg.norm(expected)
-
-
-def check_a_wrapped_optimizer_does_the_same() -> None:
-    mine = lambda step: batch(step, hvd.rank())  # noqa: E731
-    plain: Any = {"wrap": lambda tape: tape, "traced": True}
-    expected = train(model_of(2), keras.optimizers.SGD(0.02), whole, **plain)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.02))
-    found = train(model_of(2), optimizer, mine, **plain)
-    alike(found)
-    assert np.linalg.norm(found - expected) < 1e-6 * np.linalg.norm(expected)
-    with raises(UsageError, "optimizer of TensorFlow 1", "DistributedGradientTape"):
-        hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
 
 
 def slope(rank: int) -> float:
@@ -159,34 +147,6 @@ def check_a_compression_of_ones_own() -> None:
     for found in gradients([tf.Variable([1.0])], compression=Doubles):
         assert found[0].dtype == tf.float32
         same(found[0], [mean()])
-
-
-def check_what_no_rank_has() -> None:
-    used, unused = tf.Variable([1.0]), tf.Variable([1.0])
-    for found in gradients([unused, used], lambda s: slope(hvd.rank()) * tf.reduce_sum(s[1])):
-        assert found[0] is None
-        same(found[1], [mean()])
-    for found in gradients([unused], lambda s: tf.constant(1.0) * 2):
-        assert found == [None]
-
-
-def check_what_only_some_ranks_have_is_an_error() -> None:
-    """A rank without a gradient would not update: its weights would part from the others'."""
-    pair = [tf.Variable([1.0]), tf.Variable([2.0])]
-
-    def work() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(pair[0])
-            if hvd.rank() > 0:
-                loss += tf.reduce_sum(pair[1])
-        return hvd.DistributedGradientTape(tape).gradient(loss, pair)
-
-    for run in (work, tf.function(work, autograph=False)):
-        if hvd.rank() > 0:
-            same(run()[1], [(hvd.size() - 1) / hvd.size()])
-        else:
-            with raises((UsageError, tf.errors.OpError), "no gradient of variable 1", "ZERO"):
-                run()
 
 
 def check_rows_that_were_looked_up() -> None:
@@ -271,77 +231,3 @@ def check_it_is_a_tape() -> None:
         hvd.DistributedGradientTape(tape)
     with raises(UsageError, "takes a tf.GradientTape, not a int"):
         hvd.DistributedGradientTape(1)
-
-
-def check_gradients_outlive_the_next_step() -> None:
-    """The buckets are used again, and TensorFlow takes aligned memory without a copy."""
-    variable = tf.Variable(tf.ones([1024]))
-
-    @tf.function
-    def work(factor: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = factor * tf.reduce_sum(variable)
-        return hvd.DistributedGradientTape(tape).gradient(loss, [variable])
-
-    first = work(tf.constant(1.0))
-    second = work(tf.constant(2.0))
-    same(first[0], np.ones(1024))
-    same(second[0], np.full(1024, 2.0))
-
-
-def check_models_that_differ_are_an_error_on_every_rank() -> None:
-    variable = tf.Variable(tf.ones([2 + hvd.rank(), 77]))
-
-    def work() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(variable)
-        return hvd.DistributedGradientTape(tape).gradient(loss, [variable])
-
-    for _ in range(2):
-        with raises(MismatchError, "variable 0", "float32[2, 77]", "Build the same model"):
-            work()
-    for found in gradients([tf.Variable([1.0])]):
-        same(found[0], [mean()])
-
-
-def check_many_sets_of_variables() -> None:
-    for count in [*range(1, 25), *range(1, 5)]:
-        (found,) = gradients([tf.Variable(tf.ones([count]))])[:1]
-        same(found[0], np.full(count, mean(), np.float32))
-
-
-def check_one_rank_traces_anew() -> None:
-    variable = tf.Variable([1.0, 1.0])
-
-    @tf.function
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(variable) * tf.reduce_mean(x)
-        return hvd.DistributedGradientTape(tape).gradient(loss, [variable])
-
-    for turn in range(4):
-        rows = 3 if turn == 2 and hvd.rank() == 1 else 2
-        same(step(tf.fill([rows], slope(hvd.rank())))[0], np.full(2, mean(), np.float32))
-
-
-def check_two_tapes_in_one_function() -> None:
-    one, other = tf.Variable([1.0]), tf.Variable([1.0])
-
-    @tf.function
-    def step() -> Any:
-        with tf.GradientTape() as first, tf.GradientTape() as second:
-            a, b = slope(hvd.rank()) * tf.reduce_sum(one), 2.0 * tf.reduce_sum(other)
-        results = [
-            hvd.DistributedGradientTape(first).gradient(a, one),
-            hvd.DistributedGradientTape(second).gradient(b, other),
-        ]
-        one.assign_sub(results[0])
-        other.assign_sub(results[1])
-        return results
-
-    for _ in range(5):
-        found = step()
-        same(found[0], [mean()])
-        same(found[1], [2.0])
-    alike(one.numpy())
-    same(other, [-9.0])

@@ -1,6 +1,7 @@
 """Run every check on this rank; say of each that it is done. The first that fails ends the job.
 
-With CHECK_ONE_THREAD=1, on one core and with one of TensorFlow's threads.
+Not in the folder of the checks, whose names would then stand before those of other modules. With
+CHECK_ONE_THREAD=1, on one core and with one of TensorFlow's threads.
 """
 
 from __future__ import annotations

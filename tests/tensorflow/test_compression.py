@@ -1,0 +1,14 @@
+"""Compression; the checks are in checks/compression.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorflow.launches import Launch, each
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+
+
+@each("compression")
+def test_two_ranks(pair: Launch, check: str) -> None:
+    pair.check(check)

@@ -1,0 +1,19 @@
+"""tf.IndexedSlices; the checks are in checks/sparse.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorflow.launches import Launch, each
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+
+
+@each("sparse")
+def test_two_ranks(pair: Launch, check: str) -> None:
+    pair.check(check)
+
+
+@each("sparse")
+def test_three_ranks(three: Launch, check: str) -> None:
+    three.check(check)
