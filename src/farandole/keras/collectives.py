@@ -104,7 +104,9 @@ def broadcast_model(model: Any, root_rank: int, leave_out: Iterable[Any] = ()) -
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
     left = {id(variable) for variable in leave_out}
-    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    # Not its seed generators, which `variables` has: with the root's, every worker would drop the
+    # same units.
+    variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
     unique = {id(variable): variable for variable in variables}
     broadcast_variables([v for key, v in unique.items() if key not in left], root_rank)
 
