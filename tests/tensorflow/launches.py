@@ -65,6 +65,7 @@ def pair() -> Launch:
             "sparse",
             "sync_batch_norm",
             "tape",
+            "tf_keras",
         ),
     )
 
