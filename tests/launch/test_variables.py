@@ -84,6 +84,7 @@ print(names["tf_Compute"], names["tf_XLAEigen"])
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(300)  # both take their time to start beside other tests
 def test_tensorflow_and_jax_do_as_they_are_told(tmp_path: Path) -> None:
     (tmp_path / "pools.py").write_text(POOLS)
     flags = ("-np", "1", "--threads", "5", "--no-tag")

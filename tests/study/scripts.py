@@ -66,3 +66,22 @@ def write(folder: Path, text: str, name: str = "my train.py") -> str:
     path = folder / name
     path.write_text(text)
     return str(path)
+
+
+# Keras' fit with a batch of its own; nothing is said to the study but by param.
+KERAS = """
+import keras, numpy as np
+import farandole
+import farandole.keras as hvd
+
+hvd.init()
+keras.utils.set_random_seed(hvd.rank())
+x = np.random.default_rng(0).normal(size=(512, 8)).astype("float32")
+y = (x.sum(1) > 0).astype("float32")
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, "relu"),
+                          keras.layers.Dense(1, "sigmoid")])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), "binary_crossentropy",
+              metrics=["accuracy"])
+model.fit(hvd.shard((x, y), batch_size=farandole.param("batch", 32)), epochs=3,
+          validation_data=(x[:64], y[:64]), callbacks=hvd.callbacks.standard())
+"""

@@ -14,6 +14,8 @@ import pytest
 
 import farandole
 from farandole.errors import UsageError
+from farandole.model.analyse import analyse
+from farandole.model.void import void_of
 from farandole.study.attempt import Interrupted
 from farandole.study.records import Launch, Study
 from farandole.study.refuse import StudyRefusedError
@@ -21,6 +23,7 @@ from tests.conftest import clean_environ, cli_argv, eventually, run_cli
 from tests.study import scripts
 
 pytestmark = pytest.mark.ranks
+METRICS = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 @pytest.fixture(autouse=True)
@@ -351,6 +354,31 @@ def test_an_unchanged_horovod_script_and_its_params(tmp_path: Path) -> None:
     (launch,) = study.launches
     assert [rank.batch_seen for rank in launch.ranks] == [8, 8]
     assert [metric.name for metric in launch.ranks[0].metrics] == ["val_loss", "val_loss"]
+
+
+@pytest.mark.timeout(300)  # Keras takes its time to start beside other tests
+def test_a_fit_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    script = scripts.write(tmp_path, scripts.KERAS)
+    flags = {"throughput": None, "measure": "accuracy", "seeds": 1}
+    study = run(script, params={"batch": [16]}, **flags)
+    assert outcomes(study) == [(1, "ok"), (2, "ok")]
+    for launch in study.launches:
+        workers = launch.cell.workers
+        assert len(launch.ranks) == workers
+        assert void_of(launch) is None
+        for rank in launch.ranks:
+            assert rank.framework == "farandole.keras"
+            assert (rank.batch_seen, rank.dataset_size) == (16, 512)
+            assert len(rank.steps) == 3 * 512 // 16 // workers
+            assert len(rank.epochs) == 3
+            named = {name: [m.epoch for m in rank.metrics if m.name == name] for name in METRICS}
+            assert named == {name: [0.0, 1.0, 2.0] for name in METRICS}
+    one, two = study.launches[1].ranks
+    assert one.bytes_sent["gradients"] > 0
+    assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
+    rows = analyse(study).metrics
+    assert {row.cell.workers for row in rows if row.metric == "val_accuracy"} == {1, 2}
 
 
 def test_another_batch_than_the_cells_is_refused(tmp_path: Path) -> None:

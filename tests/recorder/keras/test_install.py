@@ -65,6 +65,7 @@ def figures(rank: Recorded, name: str) -> list[float]:
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(300)  # TensorFlow and JAX take their time to start beside other tests
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) -> None:
     # One thread for all of TensorFlow's operations, those included that wait for other workers.
@@ -99,7 +100,8 @@ def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) 
         data_s = rank.steps()["data_s"]
         # TensorFlow compiles a fit's first step before it asks for a batch.
         assert data_s[0] is None or backend != "tensorflow"
-        assert all(value is not None and value > 0 for value in data_s[1:])
+        assert all(value is not None and value >= 0 for value in data_s[1:])
+        assert backend == "tensorflow" or all(value for value in data_s)
         optimizer_s = rank.steps()["optimizer_s"]
         assert all((value is not None) == (backend == "torch") for value in optimizer_s)
         epochs = rank.of("epoch")
@@ -200,6 +202,7 @@ print("not reached")
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(300)  # TensorFlow and JAX take their time to start beside other tests
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_other_ways_to_train(tmp_path: Path, backend: str) -> None:
     # 3 updates; the first is not yet known to lead, after those of the batches.

@@ -17,6 +17,8 @@ from farandole.recorder.keras.trained import Trained, passes_of
 from farandole.recorder.keras.weights import model_values
 from farandole.recorder.recorder import WAITING, Recorder, current
 
+# A data set that is always late must not be taken for a slow call.
+_MOST_CALL_S = 0.0005
 SEVERAL = f"{WAITING}: several steps run in one execution (steps_per_execution)."
 
 
@@ -28,6 +30,16 @@ class _Fit:
         self.number, self.outer = number, outer
         self.steps = self.steps_in_epoch = 0
         self.epoch_begin_s = self.batch_begin_s = self.last_end_s = time.monotonic()
+        self._call_s = _MOST_CALL_S
+
+    def asked_s(self, batch: Batch) -> float:
+        """Return when a step that has just begun asked for its batch.
+
+        Its compiled function must be called first. That takes as long as the quickest step so far
+        took to have its batch: then it was there already.
+        """
+        self._call_s = min(self._call_s, batch.end_s - self.batch_begin_s)
+        return self.batch_begin_s + self._call_s
 
 
 class Fits:
@@ -136,10 +148,10 @@ class Fits:
         self, recorder: Recorder, fit: _Fit, batches: list[Batch], *, together: bool
     ) -> None:
         for batch in batches:
-            begin_s = fit.batch_begin_s if batch.begin_s is None else batch.begin_s
             # TensorFlow compiles a fit's first step before it fetches anything.
             compiled = batch.begin_s is None and fit.steps == len(batches)
             if not compiled and not together:
+                begin_s = fit.asked_s(batch) if batch.begin_s is None else batch.begin_s
                 recorder.data_waited(begin_s, batch.end_s, batch.samples)
             elif batch.samples is not None:
                 recorder.trained_on(batch.samples)
