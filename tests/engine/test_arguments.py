@@ -8,10 +8,12 @@ import pytest
 
 from farandole.engine import context
 from farandole.engine.arguments import (
+    Average,
     Product,
     check_arithmetic,
     check_root,
     check_rows,
+    gradient_reduction,
     reduction_of,
     scattered_rows,
     splits_of,
@@ -38,6 +40,15 @@ def test_reductions() -> None:
         reduction_of(None, 7)
     with pytest.raises(UsageError, match="not both"):
         reduction_of(True, Product)
+
+
+def test_the_division_of_an_average_in_two() -> None:
+    assert gradient_reduction(Average, 1.0) == AVERAGE
+    assert gradient_reduction(Average, 4.0) == Reduction(op="average", prescale=0.25, postscale=4.0)
+    with pytest.raises(UsageError, match="only"):
+        gradient_reduction(Product, 2.0)
+    with pytest.raises(UsageError, match="above 0"):
+        gradient_reduction(Average, 0.0)
 
 
 def test_arithmetic_that_a_type_does_not_have() -> None:

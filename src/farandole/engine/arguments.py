@@ -33,6 +33,15 @@ def reduction_of(
     return Reduction(op=_OPS[op], prescale=float(prescale), postscale=float(postscale))
 
 
+def gradient_reduction(op: int, predivide: float) -> Reduction:
+    """Return the reduction of gradients, the division of an average in two if that is asked for."""
+    if predivide != 1.0 and op != Average:
+        raise UsageError("gradient_predivide_factor is for op=hvd.Average only.")
+    if predivide <= 0:
+        raise UsageError(f"gradient_predivide_factor={predivide}: it must be above 0.")
+    return reduction_of(None, op, 1.0 / predivide, predivide)
+
+
 def check_arithmetic(dtype: str, how: Reduction) -> None:
     """Raise UsageError if values of this type cannot be reduced like this."""
     if dtype not in _SPECIAL:

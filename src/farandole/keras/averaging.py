@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from farandole.engine import context, marks
-from farandole.engine.arguments import Average, reduction_of
 from farandole.engine.gradients import Gradients, Spec
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
@@ -253,12 +252,3 @@ class Averaging:
         if self._average_passes:
             return [None if total is None else total / self.passes for total in sums]
         return sums
-
-
-def reduction_with_predivide(op: int, factor: float) -> Reduction:
-    """Return the reduction of gradients, the division of an average in two if that is asked for."""
-    if factor != 1.0 and op != Average:
-        raise UsageError("gradient_predivide_factor is for op=hvd.Average only.")
-    if factor <= 0:
-        raise UsageError(f"gradient_predivide_factor={factor}: it must be above 0.")
-    return reduction_of(None, op, 1.0 / factor, factor)

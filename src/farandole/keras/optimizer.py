@@ -10,9 +10,9 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from farandole.engine.arguments import Average
+from farandole.engine.arguments import Average, gradient_reduction
 from farandole.errors import UsageError
-from farandole.keras.averaging import Averaging, Batch, reduction_with_predivide
+from farandole.keras.averaging import Averaging, Batch
 from farandole.keras.compression import Compression, wire_of
 
 _KEY = "_farandole"
@@ -82,7 +82,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             f"backward_passes_per_step={backward_passes_per_step}: it must be at least 1."
         )
     averaging = Averaging(
-        how=reduction_with_predivide(op, gradient_predivide_factor),
+        how=gradient_reduction(op, gradient_predivide_factor),
         wire=wire_of(compression),
         passes=backward_passes_per_step,
         average_passes=average_aggregated_gradients,

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.engine import context
-from farandole.engine.arguments import Average, reduction_of
+from farandole.engine.arguments import Average, gradient_reduction
 from farandole.errors import UsageError
 from farandole.tensorflow.callback import as_written
 from farandole.tensorflow.compression import compressor_of
@@ -64,7 +64,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
             f"DistributedGradientTape takes a tf.GradientTape, not a {type(gradtape).__name__}."
         )
     way = Way(
-        how=_reduction(op, gradient_predivide_factor),
+        how=gradient_reduction(op, gradient_predivide_factor),
         compressor=compressor_of(compression),
         sparse_as_dense=sparse_as_dense,
     )
@@ -198,11 +198,3 @@ class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
 def _identity(source: Any) -> int:
     """Return what a Keras variable and the TensorFlow variable inside of it share."""
     return id(source if isinstance(source, tf.Variable) else getattr(source, "_value", source))
-
-
-def _reduction(op: int, factor: float) -> Any:
-    if factor != 1.0 and op != Average:
-        raise UsageError("gradient_predivide_factor is for op=hvd.Average only.")
-    if factor <= 0:
-        raise UsageError(f"gradient_predivide_factor={factor}: it must be above 0.")
-    return reduction_of(None, op, 1.0 / factor, factor)
