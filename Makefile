@@ -13,9 +13,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 demo: $(READY)
 	$(BIN)/farandole demo
 
-# All tests but those that take minutes (pytest -m soak).
+# All tests but those that take minutes (pytest -m soak). Two files at a time: many tests wait for
+# processes to start. A file stays in one process, where its tests share their launches.
 test: lint
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
