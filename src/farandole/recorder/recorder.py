@@ -210,6 +210,10 @@ class Recorder:
         """Tell what is the same in all steps, unless somebody who knows better has told."""
         self.setup(**{name: value for name, value in fields.items() if name not in self._known})
 
+    def knows(self, name: str) -> bool:
+        """Say whether somebody has told this by `setup`."""
+        return name in self._known
+
     def tell(self, kind: str, **fields: Any) -> None:
         """Write a line of any kind."""
         self._lines.append(line(kind, **fields))

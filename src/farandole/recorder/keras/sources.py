@@ -113,7 +113,18 @@ def _with_tap(tf: Any, dataset: Any, feed: Feed) -> Any:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    return dataset.map(tap).with_options(options)
+    return _mapped(dataset, tap).with_options(options)
+
+
+def _mapped(dataset: Any, tap: Callable[..., Any]) -> Any:
+    """Return a data set with one more stage, run by the very thread that asks for a batch."""
+    try:
+        from tensorflow.python.data.ops.map_op import _MapDataset
+
+        # Through another thread, as by `map`, a batch takes a tenth of a millisecond longer.
+        return _MapDataset(dataset, tap, use_inter_op_parallelism=False, preserve_cardinality=True)
+    except (ImportError, TypeError):
+        return dataset.map(tap)
 
 
 def _fetches_ahead(dataset: Any) -> bool:

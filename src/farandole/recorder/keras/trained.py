@@ -41,8 +41,9 @@ class Trained:
                 self._device = KINDS[self.backend](found[0])
                 recorder.add_ending(self._ending)
             self._parameters[number] = sum(math.prod(tuple(value.shape)) for value in found)
-            wrapped = averaging_of(optimizer) is not None
-            recorder.assume(framework="farandole.keras" if wrapped else "keras")
+            # Gradients may be averaged by a tape of Farandole's as well.
+            ours = averaging_of(optimizer) is not None or recorder.knows("gradient_bytes_per_step")
+            recorder.assume(framework="farandole.keras" if ours else "keras")
             recorder.setup(device=self._device.name, parameters=sum(self._parameters.values()))
         return self._device
 
