@@ -29,6 +29,8 @@ _LAUNCHER_NAMES = (
     "MASTER_PORT",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
+    # Which backend the tests' own process has is not for those that it starts.
+    "KERAS_BACKEND",
 )
 
 
