@@ -14,9 +14,9 @@ demo: $(READY)
 	$(BIN)/farandole demo
 
 # All tests but those that take minutes (pytest -m soak). Two files at a time: many tests wait for
-# processes to start. A file stays in one process, where its tests share their launches.
+# processes to start. tests/conftest.py keeps those together that share their launches.
 test: lint
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

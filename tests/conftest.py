@@ -46,6 +46,17 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
         time.sleep(0.01)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what shares launches in one process of xdist, and begin with what takes longest."""
+    here = Path(__file__).parent
+    for item in items:
+        path = item.path.relative_to(here)
+        whole_room = path.parts[0] == "tensorflow"
+        item.add_marker(pytest.mark.xdist_group("tensorflow" if whole_room else str(path)))
+    slow = ("keras", "tensorflow")
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the tests out of the user's cache."""

@@ -105,12 +105,12 @@ def _launch(group: str, contestant: str, *, synchronized: bool = False) -> Launc
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_farandole_trains_the_perceptron_together(backend: str) -> None:
-    record = _launch(f"train-keras-{backend}-mlp", "farandole")
+def test_farandole_trains_the_perceptron_together() -> None:
+    # The others start the same worker; that each backend averages is tested in tests/keras.
+    record = _launch("train-keras-tensorflow-mlp", "farandole")
     assert record.failure is None
     assert record.values["step"] > 0
-    assert record.facts["backend"] == backend
+    assert record.facts["backend"] == "tensorflow"
     assert record.facts["num_parameters"] == 5_824_522
 
 

@@ -131,7 +131,7 @@ finally:
         try:
             call()
         except RuntimeError as error:
-            print("refused:", error)
+            print(f"refused: {error}\\n", end="")  # by one write: both ranks share the output
     dist.destroy_process_group()
     dist.barrier()
 """

@@ -18,6 +18,7 @@ _NARROW = (
     "check_a_train_step_of_ones_own",
     "check_unequal_steps_are_named_at_once",
 )
+_OF_THREE = ("check_adam", "check_unequal_steps_are_named_at_once")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -27,7 +28,7 @@ def test_on_two_ranks(check: str, backend: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (Debian's util-linux)")
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])  # on torch there is no callback
 @pytest.mark.parametrize("check", _NARROW)
 def test_on_one_core_with_one_thread(check: str, backend: str) -> None:
     """Where a callback that blocks has the only thread, and all ranks the only core."""
@@ -40,6 +41,6 @@ def test_on_one_core_with_one_thread(check: str, backend: str) -> None:
     ).expect(check)
 
 
-@pytest.mark.parametrize("check", ["check_adam", *_NARROW])
+@pytest.mark.parametrize("check", _OF_THREE)
 def test_on_three_ranks(check: str) -> None:
-    Launch(program=_PROGRAM, backend="torch", size=3, only=("check_adam", *_NARROW)).expect(check)
+    Launch(program=_PROGRAM, backend="torch", size=3, only=_OF_THREE).expect(check)

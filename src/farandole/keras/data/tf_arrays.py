@@ -1,8 +1,8 @@
 """Sharded arrays as TensorFlow's fit likes them best. Imported on that backend only.
 
-Keras would run a Python generator for each batch: in trials by hand, 0.3 ms more of processor time
-in a small model's step of 1.5 ms. One call per batch cost no more than arrays given to `fit`, and
-needs no copy of them.
+Keras would run a Python generator for each batch, which cost a small model's step more processor
+time than arrays given to `fit` in trials by hand (on a loaded machine; no figure is claimed). One
+call per batch was near these, and needs no copy of them.
 """
 
 from __future__ import annotations
