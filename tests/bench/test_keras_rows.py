@@ -11,7 +11,7 @@ import pytest
 from farandole.bench.contestant import WORKERS, Contestant
 from farandole.bench.launch import LaunchRecord, launch
 from farandole.bench.plan import groups
-from farandole.bench.rows import BACKENDS, Group, Settings
+from farandole.bench.rows import Group, Settings
 
 _KERAS = Settings(framework="keras", models=("mlp", "cnn"))
 
