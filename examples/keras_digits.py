@@ -1,7 +1,7 @@
 """Train a small CNN on the digits with Keras, on any number of workers and any backend.
 
-    KERAS_BACKEND=torch farandole run -np 2 examples/keras_digits.py
-    farandole study -np 1,2 -L batch=32,64 -- examples/keras_digits.py
+KERAS_BACKEND=torch farandole run -np 2 examples/keras_digits.py
+farandole study -np 1,2 -L batch=32,64 -- examples/keras_digits.py
 """
 
 import keras

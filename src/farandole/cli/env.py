@@ -7,12 +7,12 @@ import json
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from farandole.version import __version__
+from farandole.world.machine import package_version
 
-_PACKAGES = ("torch", "numpy", "keras", "tensorflow", "mpi4py")
+_PACKAGES = ("torch", "numpy", "keras", "tensorflow", "jax", "mpi4py")
 _EPILOG = """\
 examples:
   farandole env
@@ -96,7 +96,7 @@ def collect() -> dict[str, Any]:
             "quota": cores.quota,
         },
         "gpus": count_gpus(os.environ),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: package_version(name) for name in _PACKAGES},
         "variables": {name: value for name, value in sorted(os.environ.items()) if _matters(name)},
     }
 
@@ -139,13 +139,6 @@ def _check_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{found['ratio_to_ddp']:.2f} times its speed",
         ),
     ]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _matters(name: str) -> bool:

@@ -13,6 +13,9 @@ from pathlib import Path
 from farandole.version import __version__
 from farandole.world.cores import read_cores
 
+# Builds of a package that are distributions of their own.
+_ALSO_BY = {"tensorflow": ("tensorflow-cpu", "tensorflow-intel")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -57,7 +60,7 @@ def describe_machine(packages: Sequence[str], *, root: Path = Path("/")) -> Mach
         versions={
             "farandole": __version__,
             "python": sys.version.split()[0],
-            **{name: _version(name) for name in packages},
+            **{name: package_version(name) for name in packages},
         },
     )
 
@@ -96,8 +99,11 @@ def _governor(root: Path) -> str | None:
         return None  # virtual machines do not tell
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def package_version(name: str) -> str | None:
+    """Return the version of a package, whatever distribution brings it; None if none does."""
+    for distribution in (name, *_ALSO_BY.get(name, ())):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
