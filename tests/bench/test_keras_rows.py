@@ -115,6 +115,7 @@ def test_farandole_trains_the_perceptron_together() -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.soak
 def test_the_limit_trains_the_small_network_without_farandole() -> None:
     # The worker itself fails if it has imported farandole.
     record = _launch("train-keras-jax-cnn", "limit, free")
@@ -125,6 +126,7 @@ def test_the_limit_trains_the_small_network_without_farandole() -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.soak
 def test_meeting_after_each_step_is_not_training_together() -> None:
     # Every rank has data of its own, so that equal weights prove an exchange.
     record = _launch("train-keras-torch-mlp", "limit, barrier", synchronized=True)

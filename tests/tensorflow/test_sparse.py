@@ -12,8 +12,3 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
 @each("sparse")
 def test_two_ranks(pair: Launch, check: str) -> None:
     pair.check(check)
-
-
-@each("sparse")
-def test_three_ranks(three: Launch, check: str) -> None:
-    three.check(check)
