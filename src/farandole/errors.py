@@ -55,6 +55,10 @@ class PickleRefusedError(FarandoleError, TypeError):
     """An object that is not plain data would need pickle, and pickle is off for this job."""
 
 
+class DataError(FarandoleError, ValueError):
+    """Training data that are not what was expected: the message says what was found."""
+
+
 class StoreError(FarandoleError, RuntimeError):
     """A study's folder cannot be written to; what was written before is intact."""
 

@@ -1,0 +1,189 @@
+"""What a lab is: its questions, the studies that answer them, and what they found.
+
+Everything here is a record or a seam. `run.py` makes the studies that a lab plans, by the public
+`farandole study`; the lab's own answers come out of what they found; `report/lab/` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from farandole.model.info import ScalingInfo
+from farandole.report.figure import Figure
+from farandole.report.table import Table
+from farandole.study.records import Study
+
+Size = Literal["quick", "budget", "full"]
+"""About a minute; what fits a budget of time; the lab's literal protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user asked for, and the room that there is."""
+
+    size: Size
+    budget_s: float | None
+    """For size "budget"; None for the others."""
+    data: Path | None
+    """Real data; None: what is generated or bundled."""
+    workers: tuple[int, ...]
+    """Numbers of workers; empty when left open."""
+    recipes: tuple[str, ...]
+    """Ways to set the learning rate (farandole.recipes); empty when left open."""
+    cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """What a lab's data are."""
+
+    source: str
+    """In words: "MNIST from the given folder", "scikit-learn's digits"."""
+    train: int
+    test: int
+    sample: str
+    """One sample in words: "28x28 grey", "66x200 RGB"."""
+    skipped: tuple[str, ...] = ()
+    """Files that could not be read, with the reason each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One study: a `farandole study` command in parts."""
+
+    name: str
+    """Its folder below the lab's studies/."""
+    title: str
+    """What it is for, in words."""
+    flags: tuple[str, ...]
+    """Of `farandole study`, before the command."""
+    script: str
+    """A file of examples/: "cifar10.py"."""
+    arguments: tuple[str, ...]
+    """Of the script, with placeholders."""
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Where the run differs from the lab, or had to choose: "lab / here"."""
+
+    what: str
+    lab: str
+    here: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All studies of a lab at one size."""
+
+    studies: tuple[Planned, ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def estimate_s(self) -> float:
+        """What all of it takes."""
+        return sum(study.estimate_s for study in self.studies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """What a pilot study measured of one workload on one worker with one thread."""
+
+    samples_per_s: float
+    startup_s: float
+    """From the launch to the first step, and from the last to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One thing that the lab asks."""
+
+    key: str
+    """In report.json and file names: "batch", "communication"."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A question with its answer in words, from figures that the tables hold."""
+
+    question: Question
+    sentences: tuple[str, ...]
+    tables: tuple[Table, ...]
+    """The first is the question's own: report.json has it under the question's key."""
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What the original got wrong, and the right account of it."""
+
+    said: str
+    right: str
+    shown_by: str
+    """The run or the arithmetic that shows it, with its figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a lab's answers are made from."""
+
+    asked: Asked
+    data: DataFacts
+    plan: Plan
+    studies: Mapping[str, ScalingInfo]
+    """By `Planned.name`; one that could not be made is not there."""
+    records: Mapping[str, Study]
+    """The same as plain records, for what the analysis does not show: metrics of single ranks."""
+    published: Mapping[str, ScalingInfo]
+    """By the name of the file in published/."""
+
+
+class Lab(Protocol):
+    """One lab. Its methods compute and do nothing else, apart from `data`, which reads."""
+
+    name: str
+    title: str
+    line: str
+    """For the list of labs: what it shows, in one line."""
+    questions: tuple[Question, ...]
+    published: tuple[str, ...]
+    """Files of published/ without ending, in the order in which the report shows them."""
+    efforts: int
+    """How many sizes `plan` knows, for fitting a budget: 0 is the least useful one."""
+
+    def data(self, asked: Asked) -> DataFacts:
+        """Look at the data as a whole.
+
+        Raises:
+            DataError: they are not what the lab needs; says what was expected and what found.
+        """
+        ...
+
+    def pilot(self, asked: Asked) -> tuple[Planned, ...]:
+        """Return short studies that measure the rates which `plan` needs, under their names."""
+        ...
+
+    def plan(self, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
+        """Return the studies of a size.
+
+        Args:
+            asked: `quick` and `full` have one plan each, whatever the effort.
+            data: what there is to train on.
+            rates: from the pilot; empty for `quick` and `full`.
+            effort: 0 to `efforts` - 1; a larger one never takes less time.
+        """
+        ...
+
+    def answer(self, found: Found) -> tuple[Answered, ...]:
+        """Answer every question, in order; one without figures says what is missing."""
+        ...
+
+    def corrections(self, found: Found) -> tuple[Correction, ...]:
+        """Say what the original got wrong."""
+        ...
