@@ -65,6 +65,8 @@ class Planned:
     arguments: tuple[str, ...]
     """Of the script, with placeholders."""
     estimate_s: float
+    environ: tuple[tuple[str, str], ...] = ()
+    """Variables that the script needs: ("KERAS_BACKEND", "torch")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
