@@ -50,7 +50,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         _PARTS,
         show=seconds,
         title="time per step",
-        scale=_time_scale(max(n.item.step_s for n in drawn)),
+        scale=marks.time_scale(max(n.item.step_s for n in drawn)),
         weights=[_PARTS[key] for key in ("compute", "transfer", "data", "waiting", "optimizer")],
     )
     columns = (
@@ -102,7 +102,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         {kind: kind for kind in present},
         show=size,
         title="payload per step, all workers",
-        scale=_byte_scale(largest),
+        scale=marks.byte_scale(largest),
         weights=present,
     )
     columns = (
@@ -144,7 +144,7 @@ def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         _JOB_PARTS,
         show=seconds,
         title="time",
-        scale=_time_scale(largest),
+        scale=marks.time_scale(largest),
         weights=[_JOB_PARTS[key] for key in ("epochs", "between", "startup")],
     )
     columns = (
@@ -297,18 +297,3 @@ def _job_row(named: Named[JobTime]) -> tuple[Any, ...]:
 
 def _measured(parts: Mapping[str, float | None]) -> bool:
     return any(known(value) and value for value in parts.values())
-
-
-def _time_scale(longest_s: float) -> tuple[float, str]:
-    if longest_s < 1e-3:
-        return 1e-6, "us"
-    if longest_s < 1.0:
-        return 1e-3, "ms"
-    return (1.0, "s") if longest_s < 600 else (60.0, "minutes")
-
-
-def _byte_scale(largest: float) -> tuple[float, str]:
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if largest >= limit:
-            return limit, unit
-    return 1.0, "bytes"

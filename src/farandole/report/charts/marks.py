@@ -6,7 +6,7 @@ data or titles, never field names or parts of expressions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -142,8 +142,19 @@ def lined_points(
     y: alt.Y,
     legend: bool,
     hover: Sequence[alt.Tooltip],
+    hollow: Collection[str] = (),
 ) -> list[alt.Chart]:
-    """Return layers: lines, intervals with caps, and points that answer to the pointer."""
+    """Return layers: lines, intervals with caps, and points that answer to the pointer.
+
+    Args:
+        sheet: Where the rows go.
+        rows: Points with name, x, y, low and high.
+        x: The axis of x.
+        y: The axis of y.
+        legend: Whether the series need one.
+        hover: What the pointer shows.
+        hollow: Series whose points are only outlined, being of another origin.
+    """
     rows = with_symbols(rows)
     series = by_series([row["name"] for row in rows], legend=legend, room=sheet.room)
     colour = series["color"]
@@ -165,11 +176,14 @@ def lined_points(
             .encode(x=x, y=_same_axis(y, end), color=colour)
             for end in ("low", "high")
         ]
-    layers.append(
-        sheet.chart(rows)
-        .mark_point()
-        .encode(x=x, y=y, color=series["color"], shape=series["shape"], tooltip=list(hover))
-    )
+    for outlined in (False, True):
+        points = [row for row in rows if (row["name"] in hollow) == outlined]
+        if points:
+            layer = sheet.chart(points)
+            marked = layer.mark_point(style="hollow") if outlined else layer.mark_point()
+            layers.append(
+                marked.encode(x=x, y=y, color=colour, shape=series["shape"], tooltip=list(hover))
+            )
     return layers
 
 
@@ -215,6 +229,23 @@ def spread(estimate: Estimate | None) -> dict[str, float | None]:
     if estimate is None:
         return {"y": None, "low": None, "high": None}
     return {"y": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def time_scale(longest_s: float) -> tuple[float, str]:
+    """Return the unit in which an axis of time is read best, and its length in seconds."""
+    if longest_s < 1e-3:
+        return 1e-6, "us"
+    if longest_s < 1.0:
+        return 1e-3, "ms"
+    return (1.0, "s") if longest_s < 600 else (60.0, "minutes")
+
+
+def byte_scale(largest: float) -> tuple[float, str]:
+    """Return the unit in which an axis of bytes is read best, and its size in bytes."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= limit:
+            return limit, unit
+    return 1.0, "bytes"
 
 
 def _same_axis(y: alt.Y, field: str) -> alt.Y:
