@@ -1,0 +1,180 @@
+"""Figures for answers, taken out of what studies found, by workers, batch and further factors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Protocol, TypeVar
+
+from farandole.model.curves import scaled
+from farandole.model.gap import finals_by_seed
+from farandole.model.info import ScalingInfo
+from farandole.model.measured import count
+from farandole.model.statistics import Estimate, mean
+from farandole.report.text import between, decimals_for, listed, number
+from farandole.study.records import Cell, Launch
+
+NO_INTERVALS = "One launch per cell: no intervals."
+
+
+class Celled(Protocol):
+    """Anything that belongs to a cell: rows of ScalingInfo, points of curves, launches."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        ...
+
+
+Row = TypeVar("Row", bound=Celled)
+
+
+def matching(
+    rows: Iterable[Row],
+    *,
+    workers: int | None = None,
+    batch: int | None = None,
+    today: bool = False,
+    **params: str,
+) -> tuple[Row, ...]:
+    """Return the rows of cells with these factors, whatever their others are.
+
+    Args:
+        rows: of `ScalingInfo`, or launches.
+        workers: None takes any number.
+        batch: per worker; None takes any.
+        today: whether to take the cell of one process with all cores, and it alone.
+        params: further factors (`-L name=...`) by name.
+    """
+    wanted = params.items()
+    return tuple(
+        row
+        for row in rows
+        if (workers is None or row.cell.workers == workers)
+        and (batch is None or row.cell.batch == batch)
+        and row.cell.today is today
+        and wanted <= dict(row.cell.params).items()
+    )
+
+
+def only(
+    rows: Iterable[Row],
+    *,
+    workers: int | None = None,
+    batch: int | None = None,
+    today: bool = False,
+    **params: str,
+) -> Row | None:
+    """Return the first row of cells with these factors; None when there is none."""
+    found = matching(rows, workers=workers, batch=batch, today=today, **params)
+    return found[0] if found else None
+
+
+def worker_counts(info: ScalingInfo) -> tuple[int, ...]:
+    """Return the numbers of workers that were launched, ascending."""
+    return tuple(sorted({row.cell.workers for row in info.cells if not row.cell.today}))
+
+
+def batches(info: ScalingInfo) -> tuple[int, ...]:
+    """Return the batches per worker that were launched, ascending."""
+    return tuple(sorted({b for row in info.cells if (b := row.cell.batch) is not None}))
+
+
+def values_of(info: ScalingInfo, name: str) -> tuple[str, ...]:
+    """Return the values of a further factor, in the order in which they were given."""
+    found = {dict(row.cell.params).get(name): None for row in info.cells}
+    return tuple(value for value in found if value is not None)
+
+
+def times_factor(estimate: Estimate | None, factor: float) -> Estimate | None:
+    """Multiply a value and its interval by a positive number, if there is one."""
+    return None if estimate is None else scaled(estimate, factor)
+
+
+def seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:
+    """Return how long so many samples take at a throughput per second; a slow one takes long."""
+    if throughput is None:
+        return None
+    low, high = throughput.low, throughput.high
+    return Estimate(
+        value=samples / throughput.value,
+        low=None if high is None else samples / high,
+        high=None if low is None else samples / low,
+    )
+
+
+def final_mean(launches: Iterable[Launch], metric: str) -> Estimate | None:
+    """Return a metric at the end, its mean over seeds with a 95 % interval; None when none has."""
+    values = [value for value in finals_by_seed(launches, metric).values() if value == value]
+    return mean(values) if values else None
+
+
+def last_values(launches: Iterable[Launch], metric: str) -> dict[int, float]:
+    """Return the last value that each rank recorded of a metric, in the last launch that has any.
+
+    For what ranks record for themselves: their own losses, a share of samples.
+    """
+    found: dict[int, float] = {}
+    for launch in launches:
+        if launch.outcome not in ("ok", "stopped"):
+            continue
+        values = {
+            rank.rank: [one.value for one in rank.metrics if one.name == metric][-1]
+            for rank in launch.ranks
+            if any(one.name == metric for one in rank.metrics)
+        }
+        found = values or found
+    return found
+
+
+def steps_made(launches: Iterable[Launch]) -> int | None:
+    """Return how many steps a run to its end made, the median over launches; None without any."""
+    counts = [
+        max(len(rank.steps) for rank in launch.ranks)
+        for launch in launches
+        if launch.outcome == "ok" and launch.ranks
+    ]
+    return round(median(counts)) if counts else None
+
+
+def argument(launch: Launch, flag: str) -> str | None:
+    """Return the value that a launch's command gave to a flag; None when it did not."""
+    argv = launch.argv
+    return next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == flag), None)
+
+
+def good(launches: Iterable[Launch]) -> tuple[Launch, ...]:
+    """Return the launches that ran to their end or to an agreed step."""
+    return tuple(launch for launch in launches if launch.outcome in ("ok", "stopped"))
+
+
+def interval_words(estimate: Estimate, *, factor: float = 1.0, unit: str = "") -> str:
+    """Return "1.83 (1.79 to 1.87) s" for a sentence; without an interval it says so."""
+    value = estimate.value * factor
+    places = decimals_for(value)
+    shown, ending = number(value, decimals=places), f" {unit}" if unit else ""
+    if estimate.low is None or estimate.high is None:
+        return f"{shown}{ending} (no interval)"
+    bounds = between(estimate.low * factor, estimate.high * factor, decimals=places)
+    return f"{shown} ({bounds}){ending}"
+
+
+def points(estimate: Estimate) -> str:
+    """Return a difference of shares in points: "-1.20 points (-2.10 to -0.30)"."""
+    shown = f"{100 * estimate.value:+.2f} points"
+    if estimate.low is None or estimate.high is None:
+        return f"{shown} (one seed: no interval)"
+    return f"{shown} ({100 * estimate.low:+.2f} to {100 * estimate.high:+.2f})"
+
+
+def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
+    """Return "1 worker", "1, 2 and 4 workers"."""
+    if len(counts) == 1:
+        return count(counts[0], noun)
+    return f"{listed([str(one) for one in counts])} {noun}s"
+
+
+def without_intervals(rows: Iterable[Estimate | None]) -> bool:
+    """Tell whether figures were measured, but none of them more than once."""
+    known = [row for row in rows if row is not None]
+    return bool(known) and all(row.low is None for row in known)
