@@ -51,6 +51,7 @@ from farandole.torch.compression import Compression
 from farandole.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.process_group import register as _register_backend
+from farandole.torch.schedules import RecipeScheduler
 
 _register_backend()
 
@@ -62,6 +63,7 @@ __all__ = [
     "Max",
     "Min",
     "Product",
+    "RecipeScheduler",
     "Sum",
     "allgather",
     "allgather_async",

@@ -12,6 +12,7 @@ from farandole.keras.callbacks.learning_rate import (
     LearningRateWarmupCallback,
 )
 from farandole.keras.callbacks.metric_average import MetricAverageCallback
+from farandole.keras.callbacks.recipe import RecipeCallback
 from farandole.keras.callbacks.standard import standard
 from farandole.keras.callbacks.stopping import StopTogetherCallback
 
@@ -21,6 +22,7 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "RecipeCallback",
     "StopTogetherCallback",
     "standard",
 ]

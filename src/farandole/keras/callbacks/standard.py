@@ -14,7 +14,9 @@ from farandole.keras.callbacks.best_model import BestModelCheckpoint
 from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from farandole.keras.callbacks.learning_rate import LearningRateWarmupCallback
 from farandole.keras.callbacks.metric_average import MetricAverageCallback
+from farandole.keras.callbacks.recipe import RecipeCallback
 from farandole.keras.callbacks.stopping import StopTogetherCallback
+from farandole.recipes import Recipe
 
 _OURS = (BroadcastGlobalVariablesCallback, MetricAverageCallback, StopTogetherCallback)
 
@@ -23,6 +25,9 @@ def standard(
     initial_lr: float | None = None,
     *,
     warmup_epochs: float = 5,
+    recipe: str | Recipe | None = None,
+    base_lr: float | None = None,
+    decay: str = "constant",
     checkpoint: str | os.PathLike[str] | keras.callbacks.Callback | None = None,
     early_stopping: int | keras.callbacks.Callback | None = None,
     monitor: str = "val_loss",
@@ -38,8 +43,8 @@ def standard(
     1. BroadcastGlobalVariablesCallback: nothing counts before all workers have the same weights.
     2. MetricAverageCallback: whatever decides by metrics must see those over all workers, or
        workers decide differently.
-    3. LearningRateWarmupCallback, if there is an `initial_lr`: before callbacks that lower the
-       rate at the end of an epoch.
+    3. LearningRateWarmupCallback, if there is an `initial_lr`, or RecipeCallback, if there is a
+       `recipe`: before callbacks that lower the rate at the end of an epoch.
     4. `callbacks`, yours: among them ReduceLROnPlateau, TensorBoard.
     5. BestModelCheckpoint and EarlyStopping: after yours, which may add to the logs; the
        checkpoint first, so that the last epoch is saved, too.
@@ -51,6 +56,10 @@ def standard(
         initial_lr: the learning rate after warm-up, the one that the optimizer has: usually
             `rate * hvd.size()`. None is for no warm-up.
         warmup_epochs: how long warm-up takes.
+        recipe: how the learning rate follows from `base_lr` and the number of workers (its name,
+            or one of your own), instead of `initial_lr`.
+        base_lr: the learning rate that is good for one worker, with `recipe`.
+        decay: how the rate falls in the course of training, with `recipe`.
         checkpoint: where rank 0 keeps the best model (ends in .keras, or in .weights.h5 for
             weights only), or a callback of yours.
         early_stopping: after how many epochs without a better `monitor` to stop, or an
@@ -60,7 +69,7 @@ def standard(
         callbacks: more of them.
         root_rank: whose weights count at the beginning.
         steps_per_epoch: batches per epoch, for warm-up, where `fit` does not know.
-        momentum_correction: as of LearningRateWarmupCallback.
+        momentum_correction: as of LearningRateScheduleCallback.
         verbose: 1 to let rank 0 say when warm-up ends, the model is saved, training stops.
 
     Example:
@@ -74,6 +83,18 @@ def standard(
                 f"{type(callback).__name__} is part of standard(). Leave it out of callbacks=."
             )
     chosen: list[Any] = [BroadcastGlobalVariablesCallback(root_rank), MetricAverageCallback()]
+    _check_rates(initial_lr, recipe, base_lr)
+    if recipe is not None and base_lr is not None:
+        chosen.append(
+            RecipeCallback(
+                recipe,
+                base_lr,
+                decay=decay,
+                momentum_correction=momentum_correction,
+                steps_per_epoch=steps_per_epoch,
+                verbose=loud,
+            )
+        )
     if initial_lr is not None:
         chosen.append(
             LearningRateWarmupCallback(
@@ -107,6 +128,21 @@ def standard(
             )
         )
     return [*chosen, StopTogetherCallback()]
+
+
+def _check_rates(
+    initial_lr: float | None, recipe: str | Recipe | None, base_lr: float | None
+) -> None:
+    if (recipe is None) != (base_lr is None):
+        raise UsageError(
+            f"recipe={recipe!r} and base_lr={base_lr!r}: a recipe makes the learning rate from the "
+            "one that is good for one worker. Give both, or none."
+        )
+    if recipe is not None and initial_lr is not None:
+        raise UsageError(
+            f"recipe={recipe!r} and initial_lr={initial_lr!r} both set the learning rate. Leave "
+            "one of them out."
+        )
 
 
 def _patience(early_stopping: Any) -> int:
