@@ -75,7 +75,7 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
     void: dict[str, bool] = {}
     for name in plan.contestants:
         launches[name], void[name] = usable(
-            records, contestant=name, series=plan.series, timed=plan.unit == "s"
+            records, contestant=name, series=plan.series, timed=plan.unit != "bytes"
         )
     entries = tuple(
         Entry(
@@ -84,7 +84,7 @@ def _judge_row(plan: RowPlan, group: Group, records: Sequence[LaunchRecord]) -> 
             launches=launches[name],
             void=void[name],
             num_void_launches=sum(
-                r.contestant == name and r.void and r.failure is None and plan.unit == "s"
+                r.contestant == name and r.void and r.failure is None and plan.unit != "bytes"
                 for r in records
             ),
             estimate=summarize(launches[name]) if launches[name] else None,
@@ -176,9 +176,8 @@ def _medians(launches: Sequence[Sequence[float]]) -> list[float]:
 
 def _measure(claim: Claim, plan: RowPlan, launches: Mapping[str, Sequence[float]]) -> Estimate:
     mine = launches[claim.subject]
-    if claim.quantity in (Quantity.TIME_S, Quantity.BYTES):
+    if claim.against is None:
         return summarize(mine)
-    assert claim.against is not None
     other = launches[claim.against]
     if claim.quantity is Quantity.SPEED_RATIO:
         return ratio(other, mine)

@@ -92,18 +92,16 @@ def plain(
     )
 
 
-def recording(
-    name: str, options: dict[str, Any], num_ranks: int, environment: dict[str, str]
-) -> Contestant:
-    """Return Farandole's own training with a DataLoader, recorded or not by its environment."""
+def recording(options: dict[str, Any], num_ranks: int) -> Contestant:
+    """Return Farandole's own training with a DataLoader, recorded and not recorded in turns."""
     return Contestant(
-        name=name,
-        role=Role.SUBJECT if environment else Role.REFERENCE,
+        name="in turns",
+        role=Role.SUBJECT,
         starter=Starter.FARANDOLE,
-        worker="loader_train",
+        worker="recorder_train",
         num_ranks=num_ranks,
         options=options,
-        environment=environment,
+        environment={"FARANDOLE_RECORD_DIR": "{scratch}"},
         synchronized=True,
     )
 

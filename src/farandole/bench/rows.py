@@ -22,7 +22,7 @@ class Quantity(Enum):
     SPEED_RATIO = "speed ratio"
     """The subject's speed over the other's; at least."""
     TIME_RATIO = "time ratio"
-    """The subject's time over the other's; at most."""
+    """The subject's time over the other's, or over its own in another state; at most."""
     TIME_MORE_S = "time difference"
     """The subject's seconds minus the other's; at most."""
     BYTES = "bytes"
@@ -55,8 +55,8 @@ class RowPlan:
     contestants: tuple[str, ...]
     baseline: str | None = None
     """The contestant whose speed is 100 %."""
-    unit: Literal["s", "bytes"] = "s"
-    """Of the series."""
+    unit: Literal["s", "bytes", "ratio"] = "s"
+    """Of the series; "ratio" is of times, compared within a launch."""
     unit_bytes: int | None = None
     """For memory beside a baseline's: the bytes of one copy of the gradients."""
     of_ranks: bool = True

@@ -86,12 +86,20 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f} x" if ratio >= 2.0 else f"{ratio:.1%}".replace("%", " %")
 
 
+def factor_text(factor: float) -> str:
+    """Return a ratio that is near 1."""
+    return f"{factor:.4f}"
+
+
+_SHOW = {"s": time_text, "bytes": memory_text, "ratio": factor_text}
+
+
 def _cells(entry: Entry, plan: RowPlan) -> list[str]:
     width = len(_relative_columns(plan)) + 4
     if entry.estimate is None:
         # The reason stands below the table: an error message would widen the column for all.
         return [entry.contestant, "none", *[""] * (width - 2)]
-    show = time_text if plan.unit == "s" else memory_text
+    show = _SHOW[plan.unit]
     launches = str(len(entry.launches))
     if entry.void:
         launches += ", all void"
@@ -110,7 +118,7 @@ def _relative_columns(plan: RowPlan) -> list[str]:
 def _interval(estimate: Estimate, plan: RowPlan) -> str:
     if estimate.low is None or estimate.high is None:
         return "one launch"
-    show = time_text if plan.unit == "s" else memory_text
+    show = _SHOW[plan.unit]
     return f"{show(estimate.low)} to {show(estimate.high)}"
 
 
@@ -134,5 +142,5 @@ def _figure(value: float, quantity: Quantity) -> str:
     if quantity is Quantity.SPEED_RATIO:
         return ratio_text(value)
     if quantity is Quantity.TIME_RATIO:
-        return f"{value:.3f}"
+        return factor_text(value)
     return f"{value:.2f} copies"

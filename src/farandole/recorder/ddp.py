@@ -286,6 +286,8 @@ class _Installer:
                 watch.forward_began(ddp, sends=sends)
 
     def _after_update(self, *_: Any) -> None:
+        if not self._watches:
+            return
         # An optimizer that steps inside of backward finds the timers locked.
         if self._is_compiling() or self._torch._C._current_graph_task_id() != -1:
             return

@@ -12,7 +12,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
@@ -350,6 +351,17 @@ def current() -> Recorder | None:
     a worker has started, sees the same variables.
     """
     return _recorder if _asked else _open()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Record nothing meanwhile, between two steps: for measuring what recording costs."""
+    global _recorder
+    kept, _recorder = _recorder, None
+    try:
+        yield
+    finally:
+        _recorder = kept
 
 
 def when_opened(action: Callable[[Recorder], None]) -> None:
