@@ -103,6 +103,15 @@ def test_at_most_claims(
     assert found.estimate.value == pytest.approx(measured)
 
 
+def test_a_ratio_that_was_measured_within_launches_is_taken_as_it_is() -> None:
+    claim = replace(_CLAIM, quantity=Quantity.TIME_RATIO, against=None, to_reach=1.01, stretch=None)
+    launches = {"us": [1.002, 1.004, 1.003]}
+    found = judge_claim(claim, replace(_ROW, unit="ratio"), launches, {"us": False})
+    assert (found.verdict, found.certain) == (Verdict.REACHED, True)
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(1.003)
+
+
 def test_nothing_is_reached_on_void_launches() -> None:
     launches = {"us": [1.0, 1.0], "gloo": [9.0, 9.0]}
     found = judge_claim(_CLAIM, _ROW, launches, {"us": False, "gloo": True})

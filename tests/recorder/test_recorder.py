@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from farandole.recorder import recorder as recording
-from farandole.recorder.recorder import BYTE_KINDS, Recorder, current, forget, when_opened
+from farandole.recorder.recorder import (
+    BYTE_KINDS,
+    Recorder,
+    current,
+    forget,
+    paused,
+    when_opened,
+)
 from farandole.recorder.settings import Settings
 from farandole.study import records
 from tests.recorder.launching import Recorded, read_rank
@@ -249,6 +256,15 @@ def test_it_is_opened_on_first_use(fresh: pytest.MonkeyPatch, tmp_path: Path) ->
     assert seen == [recorder, recorder]
     assert (recorder.rank, recorder.size) == (3, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["rank-3.jsonl"]
+
+
+def test_nothing_is_recorded_while_it_is_paused(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fresh.setenv("FARANDOLE_RECORD_DIR", str(tmp_path))
+    recorder = current()
+    assert recorder is not None
+    with paused():
+        assert current() is None
+    assert current() is recorder
 
 
 def test_a_second_process_of_a_rank_is_not_recorded(

@@ -176,7 +176,7 @@ def _medians(launches: Sequence[Sequence[float]]) -> list[float]:
 
 def _measure(claim: Claim, plan: RowPlan, launches: Mapping[str, Sequence[float]]) -> Estimate:
     mine = launches[claim.subject]
-    if claim.against is None:
+    if claim.quantity in (Quantity.TIME_S, Quantity.BYTES) or claim.against is None:
         return summarize(mine)
     other = launches[claim.against]
     if claim.quantity is Quantity.SPEED_RATIO:
