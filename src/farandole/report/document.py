@@ -21,10 +21,10 @@ def to_json(found: ScalingInfo | Comparison) -> dict[str, Any]:
     infos = studies(found)
     comparison = None
     if isinstance(found, Comparison):
-        comparison = _plain(found)
+        comparison = plain(found)
         del comparison["infos"]
     return {
-        "answer": _head(infos[0].answer),
+        "answer": head(infos[0].answer),
         "headline": infos[0].answer.headline,
         "schema": SCHEMA,
         "kind": "farandole-report",
@@ -34,11 +34,12 @@ def to_json(found: ScalingInfo | Comparison) -> dict[str, Any]:
     }
 
 
-def _head(answer: Answer) -> dict[str, Any]:
+def head(answer: Answer) -> dict[str, Any]:
+    """Return an answer as programs read it."""
     return {
         "workers": answer.workers,
-        "speedup": _plain(answer.speedup),
-        "interval": _plain(answer.interval),
+        "speedup": plain(answer.speedup),
+        "interval": plain(answer.interval),
         "accuracy": answer.accuracy,
         "limited_by": answer.limited_by,
         "void": answer.void,
@@ -47,21 +48,21 @@ def _head(answer: Answer) -> dict[str, Any]:
 
 
 def _study(info: ScalingInfo) -> dict[str, Any]:
-    content: dict[str, Any] = _plain(info)
+    content: dict[str, Any] = plain(info)
     # Drawn and in tables/, but too long for a document that people and programs read whole.
     del content["utilisation_series"]
-    content["answer"] = _head(info.answer) | content["answer"]
+    content["answer"] = head(info.answer) | content["answer"]
     return content | {"method": paragraph(info), "commands": commands(info)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return dataclasses, mappings and tuples as what strict JSON has."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int | str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from farandole.model.info import ScalingInfo, Verdict
 from farandole.report import answer, method, reproduce
 from farandole.report.contents import Contents
@@ -25,23 +27,31 @@ def document(contents: Contents, *, picture: str | None) -> str:
     for table in contents.side_by_side:
         blocks += [f"## {markdown(table.title)}", to_markdown(table, limit=_MOST_ROWS)]
     if contents.paste is not None:
-        blocks += ["## To paste into a report", *_picture(contents.paste, picture)]
+        blocks += ["## To paste into a report", *picture_line(contents.paste, picture)]
         blocks += [markdown(method.caption(contents.infos))]
     for section in contents.sections:
         blocks.append(f"## {section.title}")
         for figure in section.figures:
-            blocks += [f"### {markdown(figure.title)}", *_picture(figure, picture)]
+            blocks += [f"### {markdown(figure.title)}", *picture_line(figure, picture)]
             blocks += [markdown(figure.caption), to_markdown(figure.table, limit=_MOST_ROWS)]
     if contents.costs is not None:
         blocks += ["## Cost", to_markdown(contents.costs, limit=_MOST_ROWS)]
     blocks += _missing(contents)
     blocks += ["## Method", *_each(contents, [[_method(info)] for info in contents.infos])]
-    blocks += ["## Machine", *_each(contents, [_machine(info) for info in contents.infos])]
+    blocks += [
+        "## Machine",
+        *_each(contents, [machine_block(info.machine) for info in contents.infos]),
+    ]
     blocks += ["## Every cell", to_markdown(contents.cells, limit=_MOST_ROWS)]
     blocks += ["## Launches left out", _left_out(contents.left_out)]
     commands = [["\n".join(code_block(reproduce.commands(info)))] for info in contents.infos]
     blocks += ["## Commands that reproduce it", *_each(contents, commands)]
     blocks.append(f"Made by Farandole {__version__}.")
+    return joined(blocks)
+
+
+def joined(blocks: Sequence[str]) -> str:
+    """Return blocks as one document, empty ones left out."""
     return "\n\n".join(block.rstrip("\n") for block in blocks if block) + "\n"
 
 
@@ -75,8 +85,9 @@ def _verdict(verdict: Verdict, study: str) -> str:
     return f"- **{_MARKS[verdict.severity]}.** {text}"
 
 
-def _picture(figure: Figure, ending: str | None) -> list[str]:
-    return [] if ending is None else [f"![{figure.alt}](figures/{figure.name}.{ending})"]
+def picture_line(figure: Figure, ending: str | None) -> list[str]:
+    """Return the line that shows a figure's picture; none where there are no pictures."""
+    return [] if ending is None else [f"![{markdown(figure.alt)}](figures/{figure.name}.{ending})"]
 
 
 def _missing(contents: Contents) -> list[str]:
@@ -89,8 +100,9 @@ def _method(info: ScalingInfo) -> str:
     return markdown(method.paragraph(info))
 
 
-def _machine(info: ScalingInfo) -> list[str]:
-    rows = method.machine_rows(info.machine)
+def machine_block(machine: Mapping[str, object]) -> list[str]:
+    """Return what is known of a machine as a list."""
+    rows = method.machine_rows(machine)
     return ["\n".join(f"- {markdown(key)}: {markdown(value)}" for key, value in rows)]
 
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
 from farandole.model.info import ScalingInfo, Verdict
-from farandole.report import answer, method, reproduce
+from farandole.report import answer, blocks, method, reproduce
 from farandole.report.contents import Contents
-from farandole.report.escape import html, script_json
-from farandole.report.figure import Figure
-from farandole.report.table import Table, to_html
+from farandole.report.escape import html
+from farandole.report.frame import frame
 from farandole.report.text import brief, moment
-from farandole.report.theme import page_config
-from farandole.version import __version__
 
 _MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
 _CLASSES = {"void": "problem", "warn": "problem", "note": "", "good": "good"}
-_MOST_ROWS = 300
 _MOST_SENTENCES = 5
 _MOST_EVIDENCE = 8
-_CREDIT = (
-    "Charts by Vega, Vega-Lite and Vega-Embed, copyright of their authors (University of "
-    "Washington Interactive Data Lab), BSD 3-clause licence."
-)
 
 
 def page(contents: Contents, *, scripts: str) -> str:
@@ -35,7 +24,6 @@ def page(contents: Contents, *, scripts: str) -> str:
         contents: What to show.
         scripts: Vega, Vega-Lite and Vega-Embed in one, as `render.bundle` gives it.
     """
-    drawing = _own("page.js")
     body = "\n".join(
         [
             _answers(contents),
@@ -51,49 +39,8 @@ def page(contents: Contents, *, scripts: str) -> str:
             _commands(contents),
         ]
     )
-    specs = {figure.name: _for_page(figure) for figure in contents.figures()}
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(scripts, drawing)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="Farandole {html(__version__)}">
-<title>{html(contents.infos[0].answer.headline)}</title>
-<style>
-{_own("page.css")}</style>
-</head>
-<body>
-{body}
-<footer><p>Made by Farandole {html(__version__)}. {_CREDIT}</p></footer>
-<script type="application/json" id="chart-config">{script_json(page_config())}</script>
-<script type="application/json" id="chart-specs">{script_json(specs)}</script>
-<script>{scripts}</script>
-<script>{drawing}</script>
-</body>
-</html>
-"""
-
-
-def _policy(*scripts: str) -> str:
-    """Return a policy under which only these very scripts run, and nothing is fetched."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
-    )
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _own(name: str) -> str:
-    return files("farandole.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _for_page(figure: Figure) -> dict[str, object]:
-    # A single view fills its column; panels have their own width.
-    return figure.spec if "facet" in figure.spec else {**figure.spec, "width": "container"}
+    title = contents.infos[0].answer.headline
+    return frame(body, title=title, figures=contents.figures(), scripts=scripts)
 
 
 def _answers(contents: Contents) -> str:
@@ -169,7 +116,7 @@ def _side_by_side(contents: Contents) -> str:
     if not contents.side_by_side:
         return ""
     return "<h2 id=side>Side by side</h2>\n" + "\n".join(
-        to_html(table, limit=_MOST_ROWS) for table in contents.side_by_side
+        blocks.tabulated(table) for table in contents.side_by_side
     )
 
 
@@ -177,34 +124,19 @@ def _figures(contents: Contents) -> list[str]:
     parts = []
     for index, section in enumerate(contents.sections):
         anchor = "speed" if index == 0 else f"section-{index}"
-        figures = "\n".join(_figure(figure) for figure in section.figures)
+        figures = "\n".join(blocks.figure(figure) for figure in section.figures)
         parts.append(
             f"<h2 id={anchor}>{html(section.title)}</h2>\n<div class=figures>\n{figures}\n</div>"
         )
     if contents.sections:
-        parts.append("<noscript><p>The charts need JavaScript; their tables do not.</p></noscript>")
+        parts.append(blocks.NEEDS_SCRIPT)
     return parts
-
-
-def _figure(figure: Figure) -> str:
-    wide = " class=wide" if figure.wide else ""
-    return (
-        f"<figure{wide}><h3><bdi>{html(figure.title)}</bdi></h3>\n"
-        f'<div class=chart id="chart-{figure.name}" role=img aria-label="{html(figure.alt)}">'
-        "</div>\n"
-        f"<figcaption>{html(figure.caption)}</figcaption>\n"
-        f"{_folded('Table', figure.table)}</figure>"
-    )
-
-
-def _folded(title: str, table: Table) -> str:
-    return f"<details><summary>{title}</summary>{to_html(table, limit=_MOST_ROWS)}</details>"
 
 
 def _costs(contents: Contents) -> str:
     if contents.costs is None:
         return ""
-    return f"<h2 id=cost>Cost</h2>\n{to_html(contents.costs, limit=_MOST_ROWS)}"
+    return f"<h2 id=cost>Cost</h2>\n{blocks.tabulated(contents.costs)}"
 
 
 def _missing(contents: Contents) -> str:
@@ -221,32 +153,23 @@ def _method(contents: Contents) -> str:
 
 
 def _machines(contents: Contents) -> str:
-    parts = []
-    for info in contents.infos:
-        rows = "".join(
-            f"<dt>{html(key)}</dt><dd><bdi>{html(value)}</bdi></dd>"
-            for key, value in method.machine_rows(info.machine)
-        )
-        parts.append(f"<dl>{rows}</dl>" if rows else "<p>Not recorded.</p>")
+    parts = [blocks.machine(info.machine) for info in contents.infos]
     return "<h2 id=machine>Machine</h2>\n" + "\n".join(_headed(contents, parts))
 
 
 def _cells(contents: Contents) -> str:
-    return f"<h2 id=cells>Every cell</h2>\n{to_html(contents.cells, limit=_MOST_ROWS)}"
+    return f"<h2 id=cells>Every cell</h2>\n{blocks.tabulated(contents.cells)}"
 
 
 def _left_out(contents: Contents) -> str:
     heading = "<h2 id=left-out>Launches left out</h2>\n"
     if contents.left_out is None:
         return heading + "<p>None: every launch counts.</p>"
-    return heading + to_html(contents.left_out, limit=_MOST_ROWS)
+    return heading + blocks.tabulated(contents.left_out)
 
 
 def _commands(contents: Contents) -> str:
-    parts = [
-        "<pre><code>" + "\n".join(html(line) for line in reproduce.commands(info)) + "</code></pre>"
-        for info in contents.infos
-    ]
+    parts = [blocks.commands(reproduce.commands(info)) for info in contents.infos]
     heading = "<h2 id=commands>Commands that reproduce it</h2>\n"
     return heading + "\n".join(_headed(contents, parts)) + "\n</main>"
 
