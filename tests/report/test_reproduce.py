@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from farandole.cli import study as command
 from farandole.report.reproduce import commands
+from farandole.study.spec import Spec
 from tests.report.builders import Words, study
 
 
@@ -23,7 +29,7 @@ def test_flags_that_are_not_the_usual_ones_are_there() -> None:
             "threads": [1],
             "params": [["lr", ["0.1", "0.2"]]],
             "transports": ["shm", "gloo"],
-            "metrics": [["acc", r"acc ([0-9.]+)"]],
+            "metrics": [r"acc=acc ([0-9.]+)"],
         },
     )
     first, second = commands(info)
@@ -34,6 +40,37 @@ def test_flags_that_are_not_the_usual_ones_are_there() -> None:
         *("--out", "DIR", "--", "python", "train.py", "--batch-size", "{batch}"),
     ]
     assert second == "farandole report DIR"
+
+
+def test_the_command_asks_for_the_same_study(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [
+        *("-np", "1,2", "--scaling", "both", "-L", "batch=32,64", "-L", "lr=0.1,0.2"),
+        *("--threads", "1", "--transport", "shm", "--measure", "both", "--repeats", "4"),
+        *("--seeds", "5", "--epochs", "2", "--time-limit", "20m", "--launch-timeout", "90s"),
+        *("--memory", "2G", "--cwd", "cell", "--throughput", "rate ([0-9.]+)"),
+        *("--metric", "acc=acc ([0-9.]+)", "--metric", "loss=loss ([0-9.]+)"),
+        *("--prepare", "rm -f x", "--no-epoch", "--no-today", "--no-batch-check"),
+        *("--no-calibration", "--keep-busy", "--horovod-alias", "off"),
+        *("--", "python", "train.py", "{batch}", "{lr}"),
+    ]
+    spec = _spec_of(given)
+    info = replace(study(words=Words(command=spec.command)), spec=spec.to_json())
+    line = commands(info)[0]
+    assert _spec_of(shlex.split(line)[2:]) == spec
+    usual = _spec_of(["--", "python", "train.py", "{batch}"])
+    info = replace(study(words=Words(command=usual.command)), spec=usual.to_json())
+    assert replace(_spec_of(shlex.split(commands(info)[0])[2:]), threads_given=False) == usual
+
+
+def _spec_of(argv: list[str]) -> Spec:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    _, spec, _ = command._asked(parser.parse_args(["study", *argv]))
+    return spec
 
 
 def test_splits_stand_for_workers_and_threads() -> None:

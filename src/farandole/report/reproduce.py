@@ -17,8 +17,20 @@ _SIMPLE = {
     "precision": ("--precision", 0.03),
     "steps": ("--steps", None),
     "epochs": ("--epochs", None),
+    "time_limit_s": ("--time-limit", None),
+    "launch_timeout_s": ("--launch-timeout", None),
+    "memory_bytes": ("--memory", None),
     "cwd": ("--cwd", "here"),
     "throughput": ("--throughput", None),
+}
+# Flags that turn something off.
+_OFF = {
+    "epoch_launches": ("--no-epoch",),
+    "today": ("--no-today",),
+    "batch_check": ("--no-batch-check",),
+    "calibrates": ("--no-calibration",),
+    "retry_busy": ("--keep-busy",),
+    "horovod_alias": ("--horovod-alias", "off"),
 }
 
 
@@ -52,10 +64,13 @@ def _flags(spec: Mapping[str, Any]) -> list[str]:
     transports = _values(spec.get("transports"))
     if transports and transports != ["auto"]:
         flags += ["--transport", ",".join(transports)]
-    for name, pattern in _pairs(spec.get("metrics")):
-        flags += ["--metric", f"{name}={pattern}"]
+    for metric in _values(spec.get("metrics")):
+        flags += ["--metric", metric]
     if prepare := _values(spec.get("prepare")):
         flags += ["--prepare", shlex.join(prepare)]
+    for key, words in _OFF.items():
+        if spec.get(key) is False:
+            flags += words
     return flags
 
 
