@@ -1,0 +1,9 @@
+"""The labs' data: loaders for what a user brings, and what stands in for it."""
+
+from __future__ import annotations
+
+from farandole.labs.data.cifar10 import describe_cifar10, load_cifar10
+from farandole.labs.data.mnist import describe_mnist, load_mnist
+from farandole.labs.data.samples import Images
+
+__all__ = ["Images", "describe_cifar10", "describe_mnist", "load_cifar10", "load_mnist"]
