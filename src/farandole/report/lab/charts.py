@@ -374,7 +374,7 @@ class _Drawing:
                 "y": point.y / factor,
                 "low": self._end(point.low, factor),
                 "high": self._end(point.high, factor),
-                "end": max(point.y, point.high if known(point.high) else point.y) / factor,
+                "end": max(point.y, self._end(point.high, 1.0) or point.y) / factor,
                 "text": point.text,
                 "short": point.short,
             }

@@ -1,0 +1,170 @@
+"""The lab's own figures: each published table, and its curve beside this machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.model.info import Curve, CurvePoint, ScalingInfo
+from farandole.report.figure import Figure
+from farandole.report.lab.charts import lines
+from farandole.report.lab.record import LabReport
+from farandole.report.series import MOST_SERIES, unlike
+from farandole.report.table import Column, Table
+from farandole.report.text import known, number, percent, seconds, times, whole
+from farandole.study.records import Cell
+
+_FROM_ELSEWHERE = MOST_SERIES // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """One published study, alone and beside what was measured here."""
+
+    name: str
+    """Of its file in labs/published/."""
+    table: Table
+    figure: Figure | None
+    """Its curves and those of this machine; None where either has none."""
+
+
+def beside(report: LabReport) -> tuple[Beside, ...]:
+    """Return all published studies in their order."""
+    found = []
+    for name, info in report.published.items():
+        figure = _figure(name, info, _partners(report, name))
+        found.append(Beside(name=name, table=table(name, info), figure=figure))
+    return tuple(found)
+
+
+def table(name: str, info: ScalingInfo) -> Table:
+    """Return a published study's figures by cell; columns without a figure are left out."""
+    metrics = list(dict.fromkeys(row.metric for row in info.metrics))
+    columns = [
+        Column(key="cell", title="cell", text=True),
+        Column(key="workers", title="workers", show=whole),
+        Column(key="batch_per_worker", title="batch per worker", show=whole),
+        Column(key="job_s", title="job", show=seconds),
+        Column(key="epoch_s", title="epoch", show=seconds),
+        Column(key="throughput", title="throughput", show=number),
+        Column(key="unit", title="unit", text=True),
+        Column(key="speedup", title="speedup", show=times),
+        Column(key="efficiency", title="efficiency", show=percent),
+        Column(key="gpu_utilisation", title="GPU in use", show=percent),
+        *(Column(key=f"metric_{metric}", title=metric, show=_metric) for metric in metrics),
+        Column(key="note", title="note", text=True),
+    ]
+    rows = [_row(info, metrics, row.cell, row.label) for row in info.cells]
+    kept = [
+        index
+        for index in range(len(columns))
+        if any(row[index] not in (None, "") for row in rows) or index == 0
+    ]
+    return Table(
+        name=f"published-{name}",
+        title=f"Published: {info.label or name}",
+        columns=tuple(columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in rows),
+    )
+
+
+def _row(info: ScalingInfo, metrics: Sequence[str], cell: Cell, label: str) -> list[Any]:
+    job = next((one for one in info.job_times if one.cell == cell), None)
+    use = next((one for one in info.utilisation if one.cell == cell), None)
+    own = next(one for one in info.cells if one.cell == cell)
+    point = next((p for curve in info.curves for p in curve.points if p.cell == cell), None)
+    final = {row.metric: row.final for row in info.metrics if row.cell == cell}
+    throughput = _value(own.throughput)
+    return [
+        label,
+        cell.workers,
+        cell.batch,
+        _value(job.job_s) if job else None,
+        _value(job.epoch_s) if job else None,
+        throughput,
+        own.unit if throughput is not None else "",
+        _value(point.speedup) if point and point.valid else None,
+        _value(point.efficiency) if point and point.valid else None,
+        use.gpu if use else None,
+        *(_value(final.get(metric)) for metric in metrics),
+        own.failed or own.void_for_speed,
+    ]
+
+
+def _value(estimate: Any) -> float | None:
+    return estimate.value if estimate is not None and known(estimate.value) else None
+
+
+def _metric(value: float | None) -> str:
+    """Return a metric with the digits that it was published with, as far as they are known."""
+    return number(value) if value is None or not known(value) else f"{value:.10g}"
+
+
+def _partners(report: LabReport, name: str) -> dict[str, ScalingInfo]:
+    """Return the studies of this machine that belong beside a published one."""
+    if name in report.beside:
+        return {key: report.studies[key] for key in report.beside[name] if key in report.studies}
+    own = name.removeprefix(report.name).strip("_-")
+    alike = {key: info for key, info in report.studies.items() if key == own}
+    return alike or dict(report.studies)
+
+
+def _figure(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Figure | None:
+    """Draw speedup by workers of both; None where either has no curve."""
+    published = _curves({"": info})[:_FROM_ELSEWHERE]
+    measured = _curves(here)[: MOST_SERIES - len(published)]
+    if not published or not measured:
+        return None
+    there = unlike(f"published{': ' if label else ''}{label}" for label, _ in published)
+    ours = unlike(f"here{': ' if label else ''}{label}" for label, _ in measured)
+    rows = [
+        (series, point.workers, point.batch, point.speedup, point.efficiency)
+        for names, curves in ((there, published), (ours, measured))
+        for series, (_, curve) in zip(names, curves, strict=True)
+        for point in _points(curve)
+    ]
+    both = Table(
+        name=f"beside-{name}",
+        title="Speedup by workers: published, and measured here",
+        columns=(
+            Column(key="series", title="series", text=True),
+            Column(key="workers", title="workers", show=whole),
+            Column(key="batch_per_worker", title="batch per worker", show=whole),
+            Column(key="speedup", title="speedup", show=times, interval=True),
+            Column(key="efficiency", title="efficiency", show=percent, interval=True),
+        ),
+        rows=tuple(rows),
+    )
+    return lines(
+        f"beside-{name}",
+        f"Speedup: {info.label or name}, published and here",
+        "Speedup over the fewest workers of each series. Hollow marks: published, on the lab's "
+        "machines, one run each; filled marks: measured here; bars are 95 % intervals.",
+        both,
+        x="workers",
+        y="speedup",
+        series="series",
+        ideal=all(curve.baseline_workers == 1 for _, curve in (*published, *measured)),
+        published=there,
+    )
+
+
+def _curves(infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Curve]]:
+    """Return curves that have a speedup at two counts or more, main ones first."""
+    found = [
+        (", ".join(part for part in (name, curve.label) if part), curve)
+        for name, info in infos.items()
+        if info.answer.void is None
+        for curve in info.curves
+        if len(_points(curve)) > 1
+    ]
+    return sorted(found, key=lambda pair: not pair[1].main)
+
+
+def _points(curve: Curve) -> list[CurvePoint]:
+    return [
+        point
+        for point in curve.points
+        if point.valid and point.speedup is not None and known(point.speedup.value)
+    ]
