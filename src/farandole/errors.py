@@ -63,5 +63,9 @@ class StoreError(FarandoleError, RuntimeError):
     """A study's folder cannot be written to; what was written before is intact."""
 
 
+class LabFailedError(FarandoleError, RuntimeError):
+    """A lab whose studies gave no figures: the message says why the first of them did not."""
+
+
 class ObjectFormatError(FarandoleError, ValueError):
     """Bytes from a peer are not an object in our format: damaged, cut short or hostile."""

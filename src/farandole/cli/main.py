@@ -21,7 +21,7 @@ _COMMANDS = {
     "project": "say what more workers would bring, from a study",
 }
 _MORE = {
-    "lab": "one of the six built-in workloads",
+    "lab": "built-in labs: their questions answered from real runs, in one command",
     "bench": "measure all-reduce and training against Gloo and DDP",
     "backtest": "check projections against figures that are known",
     "env": "what this machine and this installation have",

@@ -1,0 +1,285 @@
+"""`farandole lab`: one of the built-in labs, its questions answered from real runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.cli.flags import add_flag
+from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Size
+    from farandole.labs.run import Ran
+    from farandole.report.lab import LabReport
+
+SCHEMA = 1
+_BUDGET = "15m"
+
+_EPILOG = """\
+examples:
+  farandole lab                                  the labs, with a line each
+  farandole lab cifar10 --quick                  about a minute, without intervals
+  farandole lab mnist --budget 30m --data DIR    what fits into 30 minutes, on real data
+  farandole lab driving --full --out driving     as the lab report did it
+  farandole lab mnist --dry-run                  what would be run, with minutes
+
+A lab is nothing but `farandole study` of a script in examples/, several times, and one report: each
+command is shown as you could type it. The same command with the same --out goes on after Ctrl-C.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `lab` to the command line's parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "lab",
+        help="list the built-in labs, or run one: its questions answered from real runs",
+        description="Run a lab: the studies that answer its questions, and one report of them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a lab; without one: all labs")
+    size = parser.add_argument_group("how much (one of these)")
+    add_flag(size, "--quick", action="store_true", help="about a minute, one launch of each kind")
+    add_flag(
+        size,
+        "--budget",
+        metavar="TIME",
+        help=f"what fits into this time, reports included: 15m, 1h (default {_BUDGET})",
+    )
+    add_flag(size, "--full", action="store_true", help="the lab's literal protocol: hours")
+    what = parser.add_argument_group("on what")
+    add_flag(what, "--data", metavar="DIR", help="real data (default: generated or bundled data)")
+    add_flag(
+        what,
+        "-np",
+        "-n",
+        "-w",
+        "--workers",
+        dest="workers",
+        metavar="N,...",
+        help="numbers of workers: 1,2,4 or 1-4 (default: the lab's)",
+    )
+    add_flag(
+        what,
+        "--recipe",
+        dest="recipes",
+        metavar="NAME,...",
+        help="ways to set the learning rate: fixed, linear, warmup, longer (default: the lab's)",
+    )
+    rest = parser.add_argument_group("where, and the rest")
+    add_flag(rest, "--out", metavar="DIR", help="the lab's folder (default: a new one here)")
+    add_flag(rest, "--dry-run", action="store_true", help="print the plan with times, and end")
+    add_flag(rest, "--json", action="store_true", help="print the answers as JSON, schema 1")
+    parser.set_defaults(func=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """List the labs, or run one; return 0 when it has something to say."""
+    from farandole.labs import listing
+
+    if args.name is None:
+        return _list(args)
+    began_s = time.monotonic()
+    lab = listing.load(args.name)
+    asked = asked_for(args)
+    out = _folder(args)
+    if sys.platform == "win32":
+        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
+    listing.check_packages(args.name)
+    data = lab.data(asked)
+    if args.dry_run:
+        from farandole.labs.run import planned
+
+        _show_plan(lab, data, planned(lab, asked, data, out), as_json=args.json)
+        return 0
+    _say(data_line(lab, data))
+    for line in data.skipped:
+        _say(f"left out: {line}")
+    _say(f"Writing to {_shown(out)}")
+    try:
+        ran = _run(lab, asked, data, out, began_s=began_s)
+        _finish(lab, ran, out, args)
+    except KeyboardInterrupt as stop:
+        from farandole.labs.kept import command
+
+        again = shlex.join(command(lab.name, asked, _shown(out)))
+        _say(
+            "farandole: the lab was interrupted, and what is finished is kept. Go on with: " + again
+        )
+        signum: int | None = getattr(stop, "signum", None)
+        return 130 if signum is None else 128 + signum
+    return 0
+
+
+def asked_for(args: argparse.Namespace) -> Asked:
+    """Check the flags and return what they ask for.
+
+    Raises:
+        UsageError: Something cannot be used as given.
+    """
+    from farandole.labs.lab import Asked
+    from farandole.recipes import recipe
+    from farandole.study import values
+    from farandole.world.cores import read_cores
+
+    sizes = [
+        flag
+        for flag, given in (
+            ("--quick", args.quick),
+            ("--budget", args.budget is not None),
+            ("--full", args.full),
+        )
+        if given
+    ]
+    if len(sizes) > 1:
+        raise UsageError(f"{' and '.join(sizes)} say different sizes. Give one of them.")
+    size: Size = "quick" if args.quick else "full" if args.full else "budget"
+    recipes = [] if args.recipes is None else args.recipes.split(",")
+    return Asked(
+        size=size,
+        budget_s=values.seconds(args.budget or _BUDGET, flag="--budget")
+        if size == "budget"
+        else None,
+        data=None if args.data is None else Path(args.data).absolute(),
+        workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
+        recipes=tuple(dict.fromkeys(recipe(name.strip()).name for name in recipes)),
+        cores=read_cores().available,
+    )
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    if args.out is not None:
+        return Path(args.out).absolute()
+    number = 1
+    while (path := Path.cwd() / f"lab-{args.name}-{number}").exists():
+        number += 1
+    return path
+
+
+def _run(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: float) -> Ran:
+    from farandole.cli.main import main as command_line
+    from farandole.labs.run import LabRun
+
+    return LabRun(lab, asked, data, out, run=command_line, say=_say, began_s=began_s).go()
+
+
+def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
+    """Answer the lab's questions, write its report, and end with the answers."""
+    from farandole.report.lab import terminal_lines, to_json, write_lab
+
+    report = report_of(lab, ran)
+    page = write_lab(report, out)
+    if args.json:
+        print(json.dumps(to_json(report), indent=1, allow_nan=False))
+    else:
+        print("\n".join(["", *terminal_lines(report, _shown(page))]), flush=True)
+
+
+def report_of(lab: Lab, ran: Ran) -> LabReport:
+    """Return what the report of a lab is made from."""
+    from farandole.labs.kept import command
+    from farandole.report.lab import LabReport
+
+    found = ran.found
+    return LabReport(
+        name=lab.name,
+        title=lab.title,
+        asked=found.asked,
+        data=found.data,
+        plan=found.plan,
+        answered=lab.answer(found),
+        corrections=lab.corrections(found),
+        published=found.published,
+        studies=found.studies,
+        created=ran.created,
+        machine={},
+        command=command(lab.name, found.asked),
+        notes=ran.notes,
+    )
+
+
+def _list(args: argparse.Namespace) -> int:
+    from farandole.labs import listing
+
+    labs = [listing.load(name) for name in listing.names()]
+    if args.json:
+        content = [
+            {
+                "name": lab.name,
+                "title": lab.title,
+                "line": lab.line,
+                "questions": {question.key: question.text for question in lab.questions},
+            }
+            for lab in labs
+        ]
+        print(json.dumps({"schema": SCHEMA, "labs": content}, indent=1))
+    else:
+        print("\n".join(list_lines(labs)))
+    return 0
+
+
+def list_lines(labs: Sequence[Lab]) -> list[str]:
+    """Return the labs with a line each, and how to run one."""
+    width = max((len(lab.name) for lab in labs), default=0) + 2
+    return [
+        *(f"  {lab.name:<{width}}{lab.line}" for lab in labs),
+        "",
+        "farandole lab NAME --quick runs one in about a minute; farandole lab --help has the rest.",
+    ]
+
+
+def _show_plan(lab: Lab, data: DataFacts, plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        content = {"schema": SCHEMA, "lab": lab.name, "data": asdict(data), "plan": asdict(plan)}
+        content["estimate_s"] = plan.estimate_s
+        print(json.dumps(content, indent=1, allow_nan=False))
+    else:
+        print("\n".join(plan_lines(lab, data, plan)))
+
+
+def plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
+    """Say what would be run, how long each part takes, and where it differs from the lab."""
+    from farandole.study.progress import duration
+
+    lines = [
+        f"{lab.title}. Data: {data.source}, {data.train:,} to train on, {data.test:,} to test."
+    ]
+    lines += [
+        *(f"  {one.name}: {one.title}, about {duration(one.estimate_s)}" for one in plan.studies),
+        f"About {duration(plan.estimate_s)} in all.",
+    ]
+    if plan.choices:
+        lines.append("The lab / here:")
+    for choice in plan.choices:
+        why = f" ({choice.why})" if choice.why else ""
+        lines.append(f"  {choice.what}: {choice.lab} / {choice.here}{why}")
+    return lines
+
+
+def data_line(lab: Lab, data: DataFacts) -> str:
+    """Say what is run on what."""
+    return (
+        f"{lab.title}. Data: {data.source}; {data.train:,} samples to train on and {data.test:,} "
+        f"to test, {data.sample} each."
+    )
+
+
+def _shown(path: Path) -> str:
+    """Write a path as short as it can be used from here."""
+    from farandole.labs.making import shown
+
+    return shown(path, Path.cwd())
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

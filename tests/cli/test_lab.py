@@ -1,0 +1,132 @@
+"""`farandole lab`: its list, its plan, and one clear line for what cannot be done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.cli import lab as command
+from farandole.cli.main import main
+from farandole.labs import listing
+from tests.labs.tiny import Tiny
+
+
+@pytest.fixture(autouse=True)
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A lab that takes no time to plan, as the only one."""
+    lab = Tiny(script=str(tmp_path / "tiny.py"), seconds=60.0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(listing, "names", lambda: ("tiny",))
+    load = listing.load
+    monkeypatch.setattr(listing, "load", lambda name: lab if name == "tiny" else load(name))
+    return lab
+
+
+def parse(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    return parser.parse_args(["lab", *argv])
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[0].split(maxsplit=1) == ["tiny", "how little a lab can be"]
+    assert main(["lab", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["schema"] == 1
+    assert [(one["name"], one["questions"]) for one in content["labs"]] == [
+        ("tiny", {"speed": "How fast?"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "size", "budget_s"),
+    [
+        ([], "budget", 900.0),
+        (["--budget", "1h"], "budget", 3600.0),
+        (["--quick"], "quick", None),
+        (["--full"], "full", None),
+    ],
+)
+def test_sizes(argv: list[str], size: str, budget_s: float | None) -> None:
+    asked = command.asked_for(parse("tiny", *argv))
+    assert (asked.size, asked.budget_s) == (size, budget_s)
+
+
+def test_what_else_is_asked_for(tmp_path: Path) -> None:
+    given = ("tiny", "--data", "my data", "-np", "1,2", "--recipe", "warmup, fixed,warmup")
+    asked = command.asked_for(parse(*given))
+    assert asked.data == tmp_path / "my data"
+    assert asked.workers == (1, 2)
+    assert asked.recipes == ("warmup", "fixed")
+    assert asked.cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["mnits"], "there is no lab 'mnits'. Labs: tiny."),
+        (["tiny", "--quick", "--full"], "--quick and --full say different sizes"),
+        (["tiny", "--quick", "--budget", "5m"], "--quick and --budget say different sizes"),
+        (["tiny", "--budget", "soon"], "--budget soon: give a time above 0"),
+        (["tiny", "--budget", "5s"], "--budget 5s is too short for the lab tiny"),
+        (["tiny", "--budget", "1m", "--dry-run"], "at least --budget 3m, or use --quick"),
+        (["tiny", "-np", "0"], "-np 0: give numbers from 1 up"),
+        (["tiny", "--recipe", "magic"], "There is no recipe 'magic'. There are fixed, linear"),
+        (["tiny", "--quick", "--out", "file"], "--out {here}/file is a file"),
+        (["tiny", "--quick", "--out", "file/below"], "is a file, or below one"),
+        (["tiny", "--quick", "--out", "."], "is not empty and holds no lab (it has file)"),
+        (["tiny", "--qick"], "--qick"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["lab", *arguments]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("farandole: ")
+    assert says.format(here=tmp_path) in error
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_data_of_the_wrong_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "tiny", "--quick", "--data", "nowhere"]) == 1
+    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; run as another user")
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert main(["lab", "tiny", "--quick", "--out", "closed/out"]) == 1
+    assert "cannot be written: Permission denied" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "tiny", "--dry-run", "--budget", "6m"]) == 0
+    output = capsys.readouterr().out
+    # Effort 1: two studies of 120 s; effort 2 would take 360 s.
+    assert "  rate: one worker's speed, about 1 s" in output
+    assert "  second: two workers, about 2 min" in output
+    assert "About 4 min in all." in output
+    assert "  epochs: 10 / 1" in output
+    assert main(["lab", "tiny", "--dry-run", "--quick", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate_s"] == 120.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_the_command_imports_no_framework() -> None:
+    code = "import sys, farandole.cli.lab; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
