@@ -177,7 +177,7 @@ class Lab(Protocol):
         Args:
             asked: `quick` and `full` have one plan each, whatever the effort.
             data: what there is to train on.
-            rates: from the pilot; empty for `quick` and `full`.
+            rates: from the pilot; empty for `quick` and `full`, and for a dry run: the lab guesses.
             effort: 0 to `efforts` - 1; a larger one never takes less time.
         """
         ...
