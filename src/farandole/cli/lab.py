@@ -252,9 +252,8 @@ def plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
     from farandole.study.progress import duration
 
     lines = [
-        f"{lab.title}. Data: {data.source}, {data.train:,} to train on, {data.test:,} to test."
-    ]
-    lines += [
+        data_line(lab, data),
+        *(f"left out: {line}" for line in data.skipped),
         *(f"  {one.name}: {one.title}, about {duration(one.estimate_s)}" for one in plan.studies),
         f"About {duration(plan.estimate_s)} in all.",
     ]
