@@ -52,6 +52,7 @@ from farandole.torch.functions import broadcast_optimizer_state, broadcast_param
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.process_group import register as _register_backend
 from farandole.torch.schedules import RecipeScheduler
+from farandole.torch.sync_batch_norm import SyncBatchNorm
 
 _register_backend()
 
@@ -65,6 +66,7 @@ __all__ = [
     "Product",
     "RecipeScheduler",
     "Sum",
+    "SyncBatchNorm",
     "allgather",
     "allgather_async",
     "allgather_object",

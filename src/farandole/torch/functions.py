@@ -36,12 +36,14 @@ def broadcast_parameters(
         )
     else:
         pairs = [_named(number, item) for number, item in enumerate(params)]
+    # Where one of them says that it is a parameter, the others say that they are none.
+    told = any(isinstance(tensor, torch.nn.Parameter) for _, tensor in pairs)
     sent: list[tuple[torch.Tensor, torch.Tensor, int]] = []
     for name, tensor in pairs:
         if isinstance(tensor, torch.Tensor):
+            kind = _kind(name, tensor, told=told)
             tensor = tensor.detach()
             whole = tensor.contiguous()
-            kind = "buffers" if name.endswith(_BUFFERS) else "parameters"
             handle = broadcast_kind_async_(whole, root_rank, f"parameter.{name}", kind)
             sent.append((tensor, whole, handle))
     for tensor, whole, handle in sent:
@@ -70,6 +72,12 @@ def broadcast_optimizer_state(
     )
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
+
+
+def _kind(name: str, tensor: torch.Tensor, *, told: bool) -> str:
+    if isinstance(tensor, torch.nn.Parameter):
+        return "parameters"
+    return "buffers" if told or name.endswith(_BUFFERS) else "parameters"
 
 
 def _named(number: int, item: Any) -> tuple[str, Any]:
