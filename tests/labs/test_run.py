@@ -76,6 +76,14 @@ def test_a_lab_in_a_budget_interrupted_and_gone_on_with(place: Path) -> None:
     assert kept["ended"] == {"first": "", "second": ""}
     assert kept["spent_s"] > spent_s
 
+    # Once more: there is nothing to do but the report.
+    (place / "out" / "report.html").unlink()
+    done = run_tiny(place, *given)
+    assert done.returncode == 0, done.stderr
+    assert "All studies have been made already." in done.stderr
+    assert "farandole study" not in done.stderr
+    assert (place / "out" / "report.html").is_file()
+
 
 @pytest.mark.ranks
 def test_a_study_that_fails_is_told_and_the_others_go_on(place: Path) -> None:

@@ -172,8 +172,9 @@ class LabRun:
         ended = dict(self._kept.ended)
         rest = [one for one in plan.studies if ended.get(one.name) != ""]
         count = len(plan.studies)
-        if len(rest) < count and rest:
-            self._say(f"{count - len(rest)} of {count} studies have been made already.")
+        if len(rest) < count:
+            made = f"{count - len(rest)} of {count}" if rest else "All"
+            self._say(f"{made} studies have been made already.")
         while rest:
             one, path = rest[0], self._out / STUDIES / rest[0].name
             number = plan.studies.index(one) + 1
