@@ -1,0 +1,1 @@
+"""The labs' networks, a file each; its framework is imported with the file."""

@@ -8,7 +8,11 @@ PARAMETERS = 68_194
 
 
 def small_cnn() -> nn.Module:
-    """Return three blocks of convolution, pooling and batch normalisation, then a dense layer."""
+    """Return three blocks of convolution, pooling and batch normalisation, then a dense layer.
+
+    It takes 3x32x32 and gives ten logits. Learning rates around 0.02 for SGD with momentum 0.9
+    and batches of 64 train it.
+    """
     return nn.Sequential(
         *_block(3, 24),
         *_block(24, 48),
