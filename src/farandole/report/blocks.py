@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from farandole.report import method
 from farandole.report.escape import html
@@ -18,21 +19,20 @@ def tabulated(table: Table) -> str:
     return to_html(table, limit=MOST_ROWS)
 
 
-def figure(one: Figure, *, unfolded: bool = False) -> str:
-    """Return the place of a chart with its title, caption and table.
-
-    Args:
-        one: The figure.
-        unfolded: Whether its table is to be seen from the start.
-    """
+def figure(one: Figure, *, table: Literal["folded", "open", "elsewhere"] = "folded") -> str:
+    """Return the place of a chart with its title, caption and table."""
     wide = " class=wide" if one.wide else ""
-    state = " open" if unfolded else ""
+    under = ""
+    if table != "elsewhere":
+        state = " open" if table == "open" else ""
+        rows = tabulated(one.table)
+        under = f"<details{state}><summary>Table</summary>{rows}</details>"
     return (
         f"<figure{wide}><h3><bdi>{html(one.title)}</bdi></h3>\n"
         f'<div class=chart id="chart-{html(one.name)}" role=img aria-label="{html(one.alt)}">'
         "</div>\n"
         f"<figcaption>{html(one.caption)}</figcaption>\n"
-        f"<details{state}><summary>Table</summary>{tabulated(one.table)}</details></figure>"
+        f"{under}</figure>"
     )
 
 

@@ -7,24 +7,19 @@ anything to draw has an empty `spec`, and the report leaves it out: labs need no
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Any
-
-import altair as alt
 
 from farandole.model.info import MetricCurve
 from farandole.model.statistics import Estimate
-from farandole.report.charts import marks
 from farandole.report.figure import Figure, Spec
-from farandole.report.series import MOST_SERIES, left_out, unlike
+from farandole.report.lab.drawing import Columns, Drawing, Point
+from farandole.report.series import MOST_SERIES, left_out
 from farandole.report.table import Column, Table, shown
-from farandole.report.text import brief, known, percent, seconds, size, times, whole
+from farandole.report.text import brief, known, plural, whole
 
 _MOST_BARS = 24
-_MOST_TICKS = 12
-# Within this share of an axis, whole percents would repeat.
-_NARROW = 0.05
+_NO_ZERO = " A zero has no place on this axis and is in the table only."
 
 
 def lines(
@@ -63,9 +58,10 @@ def lines(
         published: Series that come from elsewhere, drawn with hollow marks.
     """
     columns = _chosen(table, x, y, series)
-    points = [point for point in _points(table, columns) if known(point.x)]
-    points = [point for point in points if point.y > 0 or not log]
-    if log or x_log:
+    found = [point for point in _points(table, columns) if known(point.x)]
+    points = [point for point in found if point.y > 0 or not log]
+    caption += _NO_ZERO if len(points) < len(found) else ""
+    if x_log:
         points = [point for point in points if point.x > 0]
     # What was measured here gets the first colours and the solid line.
     points.sort(key=lambda point: point.name in published)
@@ -73,7 +69,7 @@ def lines(
     drawn = [point for point in points if point.name in names[:MOST_SERIES]]
     spec: Spec = {}
     if drawn:
-        drawing = _Drawing(
+        drawing = Drawing(
             columns=columns,
             x_title=x_title or columns.x.title,
             y_title=y_title or columns.y.title,
@@ -123,11 +119,13 @@ def bars(
         zero: Whether the axis begins at zero.
     """
     columns = _chosen(table, x, y, series)
-    points = [point for point in _points(table, columns) if point.y > 0 or not log]
+    found = _points(table, columns)
+    points = [point for point in found if point.y > 0 or not log]
+    caption += _NO_ZERO if len(points) < len(found) else ""
     drawn = points[:_MOST_BARS]
     spec: Spec = {}
     if drawn:
-        drawing = _Drawing(
+        drawing = Drawing(
             columns=columns,
             x_title=columns.x.title,
             y_title=y_title or columns.y.title,
@@ -197,37 +195,12 @@ def by_epoch(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Columns:
-    """The columns of a table that a figure is drawn from, with their places."""
-
-    x: Column
-    y: Column
-    series: Column | None
-    at: tuple[int, int, int | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    name: str
-    """Of its series; empty where there is one."""
-    category: str
-    x: float
-    """NaN where the category is no number."""
-    y: float
-    low: float | None
-    high: float | None
-    text: str
-    """The figure with its interval, as the table shows it."""
-    short: str
-
-
-def _chosen(table: Table, x: str, y: str, series: str | None) -> _Columns:
+def _chosen(table: Table, x: str, y: str, series: str | None) -> Columns:
     keys = [column.key for column in table.columns]
     for key in (x, y, series):
         assert key is None or key in keys, f"table {table.name} has {keys}, not {key!r}"
     at = (keys.index(x), keys.index(y), None if series is None else keys.index(series))
-    return _Columns(
+    return Columns(
         x=table.columns[at[0]],
         y=table.columns[at[1]],
         series=None if at[2] is None else table.columns[at[2]],
@@ -235,7 +208,7 @@ def _chosen(table: Table, x: str, y: str, series: str | None) -> _Columns:
     )
 
 
-def _points(table: Table, columns: _Columns) -> list[_Point]:
+def _points(table: Table, columns: Columns) -> list[Point]:
     """Return every row that has a figure to draw."""
     found = []
     at_x, at_y, at_series = columns.at
@@ -247,9 +220,9 @@ def _points(table: Table, columns: _Columns) -> list[_Point]:
             continue
         name = ""
         if columns.series is not None and at_series is not None:
-            name = shown(columns.series, row[at_series])
+            name = _named(columns.series, row[at_series])
         found.append(
-            _Point(
+            Point(
                 name=name,
                 category=shown(columns.x, row[at_x]),
                 x=_number(row[at_x]),
@@ -269,183 +242,10 @@ def _number(cell: Any) -> float:
     return float(cell) if isinstance(cell, int | float) else math.nan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawing:
-    """How the points of one figure are drawn."""
-
-    columns: _Columns
-    x_title: str
-    y_title: str
-    x_log: bool | None
-    log: bool
-    zero: bool
-
-    def lines(self, points: Sequence[_Point], *, ideal: bool, published: Collection[str]) -> Spec:
-        factor, title, axis = self._unit(points)
-        rows = self._rows(points, factor)
-        x = self._x_axis([point.x for point in points])
-        y = self._y_axis(rows, title, axis)
-        sheet = marks.Sheet()
-        layers: list[Any] = []
-        if ideal:
-            ends = sorted({point.x for point in points})
-            layers += _ideal(sheet, [ends[0], ends[-1]], x, y)
-        hover = marks.tooltip(name="series", category=_plain(self.x_title), text="value")
-        several = len({point.name for point in points}) > 1
-        layers += marks.lined_points(
-            sheet,
-            rows,
-            x=x,
-            y=y,
-            legend=several,
-            hover=hover if several else hover[1:],
-            hollow=published,
-        )
-        if not several and len(rows) <= _MOST_TICKS:
-            words = sheet.chart(rows).mark_text(
-                style="value", align="left", baseline="top", dx=7, dy=5
-            )
-            layers.append(words.encode(x=x, y=y, text="short:N"))
-        return sheet.finished(alt.layer(*layers))
-
-    def bars(self, points: Sequence[_Point]) -> Spec:
-        factor, title, axis = self._unit(points)
-        rows = self._rows(points, factor)
-        names = list(dict.fromkeys(row["name"] for row in rows))
-        if len(names) == 1:
-            # Two rows of one category would be drawn over each other.
-            alone = unlike(row["category"] for row in rows)
-            rows = [row | {"category": word} for row, word in zip(rows, alone, strict=True)]
-        categories = list(dict.fromkeys(row["category"] for row in rows))
-        y = alt.Y(
-            "category:N",
-            sort=categories,
-            title=None if self.columns.x.text else self.x_title,
-            axis=alt.Axis(labelLimit=220, ticks=False, domain=False, grid=not self._full),
-            scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1),
-        )
-        x = alt.X(
-            "y:Q",
-            scale=self._scale(rows),
-            axis=alt.Axis(**{"title": title, "grid": True, "tickCount": 6, **axis}),
-        )
-        shared: dict[str, Any] = {"y": y}
-        if len(names) > 1:
-            legend = alt.Legend(title=None, columns=marks.legend_columns(names))
-            shared["yOffset"] = alt.YOffset("name:N", sort=names)
-            shared["color"] = alt.Color(
-                "name:N", scale=alt.Scale(domain=names, range="ordinal"), legend=legend
-            )
-        hover = marks.tooltip(category=_plain(self.x_title), name="series", text="value")
-        sheet = marks.Sheet()
-        layer = sheet.chart(rows)
-        style = [] if len(names) > 1 else ["first"]
-        marked = (
-            layer.mark_bar(style=["bar", *style])
-            if self._full
-            else layer.mark_point(size=80, style=style or "point")
-        )
-        layers: list[Any] = [
-            marked.encode(x=x, tooltip=hover if len(names) > 1 else hover[::2], **shared)
-        ]
-        places = {key: shared[key] for key in ("y", "yOffset") if key in shared}
-        ends = marks.with_intervals(rows)
-        if ends:
-            low = alt.X("low:Q", scale=x["scale"], axis=x["axis"])
-            rule = sheet.chart(ends).mark_rule(style=["interval", "over"])
-            layers.append(rule.encode(x=low, x2="high:Q", **places))
-        far = alt.X("end:Q", scale=x["scale"], axis=x["axis"])
-        words = sheet.chart(rows).mark_text(style="value", align="left", dx=5 if self._full else 10)
-        layers.append(words.encode(x=far, text="short:N", **places))
-        height = max(80, 26 * len(rows) + 10 * len(categories))
-        return sheet.finished(alt.layer(*layers), height=height)
-
-    @property
-    def _full(self) -> bool:
-        """Whether lengths from zero can be drawn."""
-        return self.zero and not self.log
-
-    def _rows(self, points: Sequence[_Point], factor: float) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": point.name,
-                "category": point.category,
-                "x": point.x if known(point.x) else None,
-                "y": point.y / factor,
-                "low": self._end(point.low, factor),
-                "high": self._end(point.high, factor),
-                "end": max(point.y, self._end(point.high, 1.0) or point.y) / factor,
-                "text": point.text,
-                "short": point.short,
-            }
-            for point in points
-        ]
-
-    def _end(self, value: float | None, factor: float) -> float | None:
-        if value is None or not known(value) or (self.log and value <= 0):
-            return None
-        return value / factor
-
-    def _unit(self, points: Sequence[_Point]) -> tuple[float, str, dict[str, Any]]:
-        """Return what to divide by, the axis's title with its unit, and how ticks are written."""
-        largest = max(abs(point.y) for point in points)
-        show = self.columns.y.show
-        if show is seconds:
-            factor, unit = marks.time_scale(largest)
-            return factor, f"{self.y_title} ({unit})", {"format": ",~r"}
-        if show is size:
-            factor, unit = marks.byte_scale(largest)
-            return factor, f"{self.y_title} ({unit})", {"format": ",~r"}
-        if show is percent:
-            span = largest if self.zero else largest - min(point.y for point in points)
-            return 1.0, self.y_title, {"format": ".1%" if span < _NARROW else ".0%"}
-        if show is times:
-            return 1.0, self.y_title, {"format": ",~r"}
-        return 1.0, self.y_title, {"format": ",~g" if self.log else ",~r"}
-
-    def _x_axis(self, values: Sequence[float]) -> alt.X:
-        counts = [int(value) for value in values if float(value).is_integer()]
-        log = self.x_log
-        if len(counts) == len(values) and len(set(counts)) <= _MOST_TICKS:
-            log = marks.doubling(counts) if log is None else log and min(counts) > 0
-            return marks.counts_axis(self.x_title, counts, log=log)
-        if log is None:
-            log = False
-        scale = (
-            alt.Scale(type="log", base=2, nice=False, padding=8)
-            if log
-            else alt.Scale(zero=False, nice=False, padding=8)
-        )
-        return alt.X("x:Q", title=self.x_title, scale=scale, axis=alt.Axis(tickMinStep=1))
-
-    def _y_axis(
-        self, rows: Sequence[Mapping[str, Any]], title: str, axis: Mapping[str, Any]
-    ) -> alt.Y:
-        return alt.Y(
-            "y:Q",
-            scale=self._scale(rows),
-            axis=alt.Axis(**{"title": title, "tickCount": 6, **axis}),
-        )
-
-    def _scale(self, rows: Sequence[Mapping[str, Any]]) -> alt.Scale:
-        if not self.log:
-            return alt.Scale(zero=self.zero)
-        lowest = min(row["low"] or row["y"] for row in rows)
-        return alt.Scale(type="log", base=10, domainMin=0.75 * lowest, nice=False)
-
-
-def _ideal(sheet: marks.Sheet, ends: Sequence[float], x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    """Return y = x, a line with its word."""
-    rows = [{"x": value, "y": value} for value in ends]
-    word = sheet.chart([rows[-1] | {"text": "ideal"}]).mark_text(
-        style="ideal-label", align="right", dx=-6, dy=-7
-    )
-    return [
-        sheet.chart(rows).mark_line(style="ideal").encode(x=x, y=y),
-        word.encode(x=x, y=y, text="text:N"),
-    ]
-
-
-def _plain(title: str) -> str:
-    """Return an axis's title without its unit, for a hover text."""
-    return title.partition(" (")[0]
+def _named(column: Column, cell: Any) -> str:
+    """Return a series' name: a bare figure would not say what it is of."""
+    if column.text or not isinstance(cell, int | float):
+        return shown(column, cell)
+    if column.title == "workers" and isinstance(cell, int):
+        return plural(cell, "worker")
+    return f"{column.title} {shown(column, cell)}"

@@ -25,11 +25,17 @@ class Section:
     tables: tuple[Table, ...]
     """All of the question's, its own first."""
 
+    def under(self, figure: Figure) -> bool:
+        """Say whether a figure's table stands under it: not where several figures share it."""
+        return sum(other.table.name == figure.table.name for other in self.figures) == 1
+
     @property
     def further(self) -> tuple[Table, ...]:
         """The tables that stand under no figure."""
-        under = {figure.table.name for figure in self.figures}
-        return tuple(table for table in self.tables if table.name not in under)
+        below = {figure.table.name for figure in self.figures if self.under(figure)}
+        shared = [figure.table for figure in self.figures if not self.under(figure)]
+        by_name = {table.name: table for table in (*self.tables, *shared)}
+        return tuple(table for name, table in by_name.items() if name not in below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +147,7 @@ def _corrections(corrections: tuple[Correction, ...]) -> Table | None:
         return None
     return Table(
         name="corrections",
-        title="What the original got wrong",
+        title="What was said, what is right, and what shows it",
         columns=(
             Column(key="said", title="the lab said", text=True),
             Column(key="right", title="right is", text=True),

@@ -23,6 +23,7 @@ def document(contents: LabContents, *, picture: str | None) -> str:
     report = contents.report
     blocks = [f"# {markdown(report.title)}", f"{markdown(words.subtitle(report))}."]
     blocks += [f"**{markdown(sentence)}**" for sentence in report.headline]
+    blocks += [markdown(words.QUICK)] if words.is_quick(report) else []
     for section in contents.sections:
         blocks += _section(section, picture)
     if contents.corrections is not None:
@@ -53,18 +54,18 @@ def _section(section: Section, picture: str | None) -> list[str]:
     blocks = [f"## {markdown(section.question)}"]
     blocks += [markdown(sentence) for sentence in section.sentences] or ["Not answered."]
     for figure in section.figures:
-        blocks += _figure(figure, picture)
+        blocks += _figure(figure, picture, shared=not section.under(figure))
     for table in section.further:
         blocks += [f"**{markdown(table.title)}**", _table(table)]
     return blocks
 
 
-def _figure(figure: Figure, picture: str | None) -> list[str]:
+def _figure(figure: Figure, picture: str | None, *, shared: bool = False) -> list[str]:
     return [
         f"### {markdown(figure.title)}",
         *picture_line(figure, picture),
         markdown(figure.caption),
-        _table(figure.table),
+        "" if shared else _table(figure.table),
     ]
 
 

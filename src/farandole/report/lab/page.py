@@ -46,7 +46,7 @@ def page(contents: LabContents, *, scripts: str) -> str:
 def _opening(contents: LabContents) -> str:
     report = contents.report
     sentences = "".join(f"<p>{html(sentence)}</p>" for sentence in report.headline)
-    quick = " quick" if words.is_quick(report) else ""
+    quick = f"<p class=next>{html(words.QUICK)}</p>" if words.is_quick(report) else ""
     links = [(f"question-{number}", s.key) for number, s in enumerate(contents.sections, 1)]
     links += [("corrections", "corrections")] if contents.corrections else []
     links += [("choices", "lab / here")] if contents.choices else []
@@ -54,9 +54,9 @@ def _opening(contents: LabContents) -> str:
     links += [("method", "method"), ("commands", "commands")]
     items = "".join(f'<li><a href="#{anchor}">{html(title)}</a></li>' for anchor, title in links)
     return (
-        f'<header><section class="answer lab{quick}">'
+        "<header><section class=answer>"
         f"<p class=study>{html(words.subtitle(report))}.</p>"
-        f"<h1>{html(report.title)}</h1>{sentences}</section>"
+        f"<h1>{html(report.title)}</h1>{sentences}{quick}</section>"
         f"<nav aria-label=Contents><ul>{items}</ul></nav></header>"
     )
 
@@ -68,14 +68,18 @@ def _section(number: int, section: Section) -> str:
         f"<div class=said>{said or '<p class=missing>Not answered.</p>'}</div>",
     ]
     if section.figures:
-        figures = "\n".join(_figure(figure) for figure in section.figures)
-        parts.append(f"<div class=figures>\n{figures}\n</div>")
+        figures = "\n".join(
+            _figure(figure, shared=not section.under(figure)) for figure in section.figures
+        )
+        parts.append(f'<div class="figures alone">\n{figures}\n</div>')
     parts += [blocks.tabulated(table) for table in section.further]
     return "\n".join(parts)
 
 
-def _figure(figure: Figure) -> str:
-    return blocks.figure(figure, unfolded=len(figure.table.rows) <= _SHORT)
+def _figure(figure: Figure, *, shared: bool = False) -> str:
+    if shared:
+        return blocks.figure(figure, table="elsewhere")
+    return blocks.figure(figure, table="open" if len(figure.table.rows) <= _SHORT else "folded")
 
 
 def _titled(anchor: str, title: str, table: Table | None) -> str:
@@ -91,7 +95,7 @@ def _published(contents: LabContents) -> str:
     for one in contents.published:
         parts.append(blocks.tabulated(one.table))
         if one.figure is not None:
-            parts.append(f"<div class=figures>{_figure(one.figure)}</div>")
+            parts.append(f'<div class="figures alone">{_figure(one.figure)}</div>')
     return "\n".join(parts)
 
 

@@ -12,7 +12,7 @@ from farandole.report.lab.charts import lines
 from farandole.report.lab.record import LabReport
 from farandole.report.series import MOST_SERIES, unlike
 from farandole.report.table import Column, Table
-from farandole.report.text import known, number, percent, seconds, times, whole
+from farandole.report.text import known, number, percent, times, whole
 from farandole.study.records import Cell
 
 _FROM_ELSEWHERE = MOST_SERIES // 2
@@ -45,14 +45,15 @@ def table(name: str, info: ScalingInfo) -> Table:
         Column(key="cell", title="cell", text=True),
         Column(key="workers", title="workers", show=whole),
         Column(key="batch_per_worker", title="batch per worker", show=whole),
-        Column(key="job_s", title="job", show=seconds),
-        Column(key="epoch_s", title="epoch", show=seconds),
-        Column(key="throughput", title="throughput", show=number),
+        Column(key="job_s", title="job (s)", show=_published),
+        Column(key="epoch_s", title="epoch (s)", show=_published),
+        Column(key="throughput", title="throughput", show=_published),
         Column(key="unit", title="unit", text=True),
         Column(key="speedup", title="speedup", show=times),
         Column(key="efficiency", title="efficiency", show=percent),
         Column(key="gpu_utilisation", title="GPU in use", show=percent),
-        *(Column(key=f"metric_{metric}", title=metric, show=_metric) for metric in metrics),
+        *(Column(key=f"metric_{metric}", title=metric, show=_published) for metric in metrics),
+        Column(key="runs", title="runs", show=whole),
         Column(key="note", title="note", text=True),
     ]
     rows = [_row(info, metrics, row.cell, row.label) for row in info.cells]
@@ -73,9 +74,14 @@ def _row(info: ScalingInfo, metrics: Sequence[str], cell: Cell, label: str) -> l
     job = next((one for one in info.job_times if one.cell == cell), None)
     use = next((one for one in info.utilisation if one.cell == cell), None)
     own = next(one for one in info.cells if one.cell == cell)
-    point = next((p for curve in info.curves for p in curve.points if p.cell == cell), None)
     final = {row.metric: row.final for row in info.metrics if row.cell == cell}
-    throughput = _value(own.throughput)
+    curve = next((one for one in info.curves if any(p.cell == cell for p in one.points)), None)
+    point = None
+    if curve is not None and len(_points(curve)) > 1:
+        point = next(one for one in curve.points if one.cell == cell)
+    # Epochs or jobs per second are this table's times once more.
+    throughput = None if own.unit in ("epochs/s", "jobs/s") else _value(own.throughput)
+    runs = own.attempts if own.attempts > 1 else None
     return [
         label,
         cell.workers,
@@ -88,6 +94,7 @@ def _row(info: ScalingInfo, metrics: Sequence[str], cell: Cell, label: str) -> l
         _value(point.efficiency) if point and point.valid else None,
         use.gpu if use else None,
         *(_value(final.get(metric)) for metric in metrics),
+        runs,
         own.failed or own.void_for_speed,
     ]
 
@@ -96,8 +103,8 @@ def _value(estimate: Any) -> float | None:
     return estimate.value if estimate is not None and known(estimate.value) else None
 
 
-def _metric(value: float | None) -> str:
-    """Return a metric with the digits that it was published with, as far as they are known."""
+def _published(value: float | None) -> str:
+    """Return a figure with the digits that it was published with."""
     return number(value) if value is None or not known(value) else f"{value:.10g}"
 
 
@@ -112,9 +119,15 @@ def _partners(report: LabReport, name: str) -> dict[str, ScalingInfo]:
 
 def _figure(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Figure | None:
     """Draw speedup by workers of both; None where either has no curve."""
-    published = _curves({"": info})[:_FROM_ELSEWHERE]
-    measured = _curves(here)[: MOST_SERIES - len(published)]
-    if not published or not measured:
+    published = _curves({"": info})
+    if not published:
+        return None
+    # Weak and strong scaling in one figure would compare what is not alike.
+    scaling = published[0][1].scaling
+    published = [pair for pair in published if pair[1].scaling == scaling][:_FROM_ELSEWHERE]
+    measured = [pair for pair in _curves(here) if pair[1].scaling == scaling]
+    measured = measured[: MOST_SERIES - len(published)]
+    if not measured:
         return None
     there = unlike(f"published{': ' if label else ''}{label}" for label, _ in published)
     ours = unlike(f"here{': ' if label else ''}{label}" for label, _ in measured)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from farandole.labs.lab import DataFacts
 from farandole.report import reproduce
 from farandole.report.lab.record import LabReport
-from farandole.report.text import moment, seconds
+from farandole.report.text import moment, plural, seconds
 
+QUICK = "Quick: one repeat, no intervals. What is said of differences may be chance."
 _SIZES = {
     "quick": "quick: one repeat, no intervals",
     "budget": "in the time given",
@@ -21,7 +22,7 @@ def subtitle(report: LabReport) -> str:
     """Return which lab this is, at which size and when."""
     size = _SIZES[report.asked.size]
     if report.asked.size == "budget" and report.asked.budget_s is not None:
-        size = f"within {seconds(report.asked.budget_s)}"
+        size = f"planned to fit {_time(report.asked.budget_s)}"
     return ", ".join(part for part in (f"Lab {report.name}", size, moment(report.created)) if part)
 
 
@@ -73,3 +74,9 @@ def missing(report: LabReport, undrawn: tuple[str, ...]) -> list[str]:
         *(f"Not made: {title}" for title in lost),
         *(f"Nothing to draw: {title}" for title in undrawn),
     ]
+
+
+def _time(given_s: float) -> str:
+    """Return a budget as people give it: "15 minutes"."""
+    minutes = given_s / 60
+    return plural(int(minutes), "minute") if minutes.is_integer() else seconds(given_s)
