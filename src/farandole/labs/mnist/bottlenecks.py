@@ -1,0 +1,110 @@
+"""Bottlenecks: what every worker used, what a step consists of, who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farandole.labs.evidence import only
+from farandole.labs.lab import Answered, Found
+from farandole.labs.mnist.questions import BOTTLENECKS, WORKERS_COLUMN
+from farandole.model.info import ScalingInfo, StepSplit, UtilisationRow
+from farandole.model.measured import count
+from farandole.report.lab.charts import bars
+from farandole.report.table import Column, Table
+from farandole.report.text import listed, percent, seconds, size, whole
+
+_PARTS = {
+    "data": "waiting for data",
+    "compute": "computing",
+    "transfer": "the transfer of gradients",
+    "waiting": "waiting for the slowest worker",
+    "optimizer": "the update",
+}
+_UNEVEN = ("uneven_utilisation", "uneven_memory", "straggler", "contention")
+_BOUND = ("communication_bound", "input_bound", "compute_bound")
+_LEAST_SHARE = 0.005
+
+
+def answer_bottlenecks(found: Found) -> Answered:
+    """Answer by utilisation, memory and computing time of every worker."""
+    info = found.studies.get("workers")
+    used = [row for row in info.utilisation if not row.cell.today] if info else []
+    table = Table(
+        name="bottlenecks",
+        title="Utilisation, memory and computing time by worker",
+        columns=(
+            Column(key="setting", title="setting", text=True),
+            WORKERS_COLUMN,
+            Column(key="rank", title="rank", show=whole),
+            Column(key="cpu", title="CPU utilisation", show=percent),
+            Column(key="memory_bytes", title="memory", show=size),
+            Column(key="compute_s", title="computing per step", show=seconds),
+        ),
+        rows=tuple(row for one in used if info for row in _rows(info, one)),
+        notes=("Utilisation is of the cores that a worker may use, from its first step on.",),
+    )
+    return Answered(
+        question=BOTTLENECKS,
+        sentences=tuple(_said(info, used)),
+        tables=(table,),
+        figures=(
+            bars(
+                "utilisation-by-rank",
+                "Utilisation by worker",
+                "Share of its cores that each worker kept busy; unequal bars are an imbalance.",
+                table,
+                x="setting",
+                y="cpu",
+                series="rank",
+            ),
+        ),
+    )
+
+
+def _rows(info: ScalingInfo, used: UtilisationRow) -> list[tuple[Any, ...]]:
+    workers = used.cell.workers
+    split = only(info.splits, workers=workers)
+    compute = dict(split.compute_by_rank_s) if split else {}
+    return [
+        (count(workers, "worker"), workers, rank, cpu, memory, compute.get(rank))
+        for rank, cpu, _, memory in used.by_rank
+    ]
+
+
+def _said(info: ScalingInfo | None, used: list[UtilisationRow]) -> list[str]:
+    if info is None or not used:
+        return ["Utilisation was not measured: no launch ended well."]
+    several = [row for row in used if row.cell.workers > 1]
+    said = [_use_words(row) for row in (several or used)]
+    uneven = [verdict for verdict in info.verdicts if verdict.kind in _UNEVEN]
+    said += [f"{verdict.sentence} {verdict.action}" for verdict in uneven]
+    if several and not uneven:
+        said.append("No worker has a fifth more or less utilisation or memory than another.")
+    said += [_split_words(split) for split in info.splits if split.cell.workers > 1]
+    said += [verdict.sentence for verdict in info.verdicts if verdict.kind in _BOUND]
+    return said
+
+
+def _use_words(row: UtilisationRow) -> str:
+    shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
+    memory = [taken for *_, taken in row.by_rank if taken is not None]
+    words = f"{count(row.cell.workers, 'worker')}: "
+    parts = []
+    if shares:
+        parts.append(f"{percent(min(shares))} to {percent(max(shares))} of its cores busy")
+    if memory:
+        parts.append(f"{size(min(memory))} to {size(max(memory))} of memory")
+    return f"{words}each has {listed(parts) or 'no figure of its use'}."
+
+
+def _split_words(split: StepSplit) -> str:
+    parts = [(part, name) for name, part in split.parts().items() if part is not None]
+    told = [
+        f"{percent(part / split.step_s)} {_PARTS[name]}"
+        for part, name in sorted(parts, reverse=True)
+        if part / split.step_s >= _LEAST_SHARE
+    ]
+    return (
+        f"A step of {seconds(split.step_s)} on {count(split.cell.workers, 'worker')} is "
+        f"{listed(told)}."
+    )

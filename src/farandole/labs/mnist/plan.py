@@ -1,0 +1,322 @@
+"""Which studies the mnist lab makes at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farandole.labs import effort as alike
+from farandole.labs.duration import STUDY_S, launch_s, steps_s
+from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
+from farandole.recipes import recipe
+from farandole.report.text import listed
+
+SCRIPT = "mnist.py"
+WORKLOAD = "mnist"
+BATCH = 128
+LEARNING_RATE = 0.001
+"""Of one worker."""
+LAB_EPOCHS = 40
+LAB_SAMPLES = 60_000
+RECIPES = ("linear", "fixed", "warmup", "longer")
+"""The lab's own first: its rate is 0.001 x workers."""
+
+# Of one core of a virtual machine, where no pilot has measured: for `quick` and `full`.
+_GUESS = Rate(samples_per_s=500.0, startup_s=6.0)
+_PILOT_STEPS = 12
+_SWEEP_TEST_SAMPLES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much of the lab is run; a larger effort has no smaller figure."""
+
+    samples: int
+    """To train on; 0: all."""
+    test_samples: int
+    epochs: int
+    seeds: int
+    workers: tuple[int, ...]
+    recipes: int
+    """How many of RECIPES."""
+    recipe_workers: int
+    """Largest number of workers that recipes beside the first are tried on."""
+    batches: tuple[int, ...]
+    """Of the sweep on one worker."""
+    steps: int
+    """Of each launch of the sweep."""
+    repeats: int
+    """Of each batch of the sweep."""
+
+
+def _effort(
+    samples: int,
+    test_samples: int,
+    epochs: int,
+    seeds: int,
+    workers: tuple[int, ...],
+    recipes: int,
+    sweep: tuple[tuple[int, ...], int, int],
+) -> Effort:
+    batches, steps, repeats = sweep
+    return Effort(
+        samples=samples,
+        test_samples=test_samples,
+        epochs=epochs,
+        seeds=seeds,
+        workers=workers,
+        recipes=recipes,
+        recipe_workers=4,
+        batches=batches,
+        steps=steps,
+        repeats=repeats,
+    )
+
+
+_TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
+_SMALL = ((32, 128, 512), 12, 1)
+_SWEEP = ((32, 128, 512), 20, 2)
+_WIDE = ((32, 128, 512, 1024), 20, 3)
+
+QUICK = _effort(1024, 360, 3, 1, _TWO, 3, ((32, 256), 10, 1))
+LADDER = (
+    _effort(1024, 360, 2, 1, _TWO, 2, ((32, 256), 10, 1)),
+    _effort(1024, 1000, 3, 1, _FOUR, 3, _SMALL),
+    _effort(2048, 1000, 4, 1, _FOUR, 4, _SMALL),
+    _effort(2048, 2000, 4, 2, _FOUR, 4, _SMALL),
+    _effort(2048, 2000, 4, 3, _FOUR, 4, _SWEEP),
+    _effort(4096, 2000, 6, 3, _FOUR, 4, _SWEEP),
+    _effort(6000, 5000, 8, 3, _FOUR, 4, _SWEEP),
+    _effort(10_000, 10_000, 10, 3, _FOUR, 4, _WIDE),
+    _effort(20_000, 10_000, 10, 3, _FOUR, 4, _WIDE),
+    _effort(30_000, 10_000, 10, 3, _EIGHT, 4, _WIDE),
+    _effort(0, 0, 10, 3, _EIGHT, 4, _WIDE),
+    _effort(0, 0, 20, 3, _EIGHT, 4, _WIDE),
+)
+FULL = Effort(
+    samples=0,
+    test_samples=0,
+    epochs=LAB_EPOCHS,
+    seeds=1,
+    # One host with as many workers as the lab's two nodes had GPUs takes the same steps.
+    workers=(1, 2, 4, 6, 8),
+    recipes=4,
+    recipe_workers=4,
+    batches=(128, 256, 512, 1024),
+    steps=40,
+    repeats=3,
+)
+
+
+def pilot(asked: Asked) -> tuple[Planned, ...]:
+    """Return the study that measures what one worker does in a second."""
+    return (
+        Planned(
+            name=WORKLOAD,
+            title="How fast one worker trains",
+            flags=(
+                *("-np", "1", "--threads", "1", "-L", f"batch={BATCH}"),
+                *("--steps", str(_PILOT_STEPS), *_once(1)),
+            ),
+            script=SCRIPT,
+            arguments=_sweep_arguments(asked),
+            estimate_s=steps_s(_GUESS, threads=1, batches=(BATCH,), steps=_PILOT_STEPS) + STUDY_S,
+            environ=alike.KERAS,
+        ),
+    )
+
+
+def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
+    """Return the studies of a size."""
+    here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
+    rate = rates.get(WORKLOAD, _GUESS)
+    studies = [_batches(asked, data, rate, here), _workers(asked, data, rate, here)]
+    rest = alike.recipes(asked, RECIPES[: here.recipes])[1:]
+    some = recipe_counts(asked, here)
+    if rest and some:
+        studies.append(_recipes(asked, data, rate, here, rest, some))
+    return Plan(studies=tuple(studies), choices=_choices(asked, data, here))
+
+
+def recipe_counts(asked: Asked, here: Effort) -> tuple[int, ...]:
+    """Return the numbers of workers that recipes are told apart by: with one they are the same."""
+    chosen = alike.counts(asked, here.workers)
+    return tuple(n for n in chosen if n > 1 and (asked.workers or n <= here.recipe_workers))
+
+
+def _batches(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
+    batches = _sweep(data, here)
+    once = steps_s(rate, threads=asked.cores, batches=batches, steps=here.steps)
+    return Planned(
+        name="batch",
+        title="Utilisation and throughput of one worker with all cores, by batch",
+        flags=(
+            *("-np", "1", "-L", f"batch={alike.numbers(batches)}"),
+            *("--steps", str(here.steps), *_once(here.repeats), *_busy(asked)),
+        ),
+        script=SCRIPT,
+        arguments=_sweep_arguments(asked),
+        estimate_s=here.repeats * once + STUDY_S,
+        environ=alike.KERAS,
+    )
+
+
+def _sweep(data: DataFacts, here: Effort) -> tuple[int, ...]:
+    """Leave out batches that the data do not fill a few times; one is always left."""
+    return tuple(batch for batch in here.batches if 4 * batch <= data.train) or here.batches[:1]
+
+
+def _workers(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
+    (name, *_) = alike.recipes(asked, RECIPES[: here.recipes])
+    chosen = alike.counts(asked, here.workers)
+    return _training(
+        asked,
+        data,
+        rate,
+        here,
+        name="workers",
+        title=f"Time and accuracy by workers, recipe {name}",
+        recipes=(name,),
+        workers=chosen,
+    )
+
+
+def _recipes(
+    asked: Asked,
+    data: DataFacts,
+    rate: Rate,
+    here: Effort,
+    rest: tuple[str, ...],
+    some: tuple[int, ...],
+) -> Planned:
+    return _training(
+        asked,
+        data,
+        rate,
+        here,
+        name="recipes",
+        title=f"Accuracy by workers, {listed(list(rest))}",
+        recipes=rest,
+        workers=some,
+    )
+
+
+def _training(
+    asked: Asked,
+    data: DataFacts,
+    rate: Rate,
+    here: Effort,
+    *,
+    name: str,
+    title: str,
+    recipes: tuple[str, ...],
+    workers: tuple[int, ...],
+) -> Planned:
+    """Return a study whose launches run to the script's end: accuracy, and times beside it."""
+    one_seed = sum(
+        launch_s(
+            rate,
+            workers=count,
+            cores=asked.cores,
+            samples=alike.taken(here.samples, data.train),
+            epochs=recipe(each).epochs(here.epochs),
+            test_samples=alike.taken(here.test_samples, data.test),
+        )
+        for count in workers
+        for each in recipes
+    )
+    return Planned(
+        name=name,
+        title=title,
+        flags=(
+            *("-np", alike.numbers(workers), "-L", f"batch={BATCH}"),
+            *("-L", f"recipe={','.join(recipes)}"),
+            *("--measure", "accuracy", "--seeds", str(here.seeds), "--no-calibration"),
+            *_busy(asked),
+        ),
+        script=SCRIPT,
+        arguments=(
+            *alike.data_arguments(asked),
+            *("--epochs", str(here.epochs), "--batch-size", "{batch}"),
+            *("--samples", str(alike.subset(here.samples, data.train))),
+            *("--test-samples", str(alike.subset(here.test_samples, data.test))),
+            *("--lr", f"{LEARNING_RATE:g}", "--recipe", "{recipe}", "--seed", "{seed}"),
+        ),
+        estimate_s=here.seeds * one_seed + STUDY_S,
+        environ=alike.KERAS,
+    )
+
+
+def _sweep_arguments(asked: Asked) -> tuple[str, ...]:
+    """Return a job without an end: the study ends it after so many steps."""
+    return (
+        *alike.data_arguments(asked),
+        *("--epochs", "1000", "--batch-size", "{batch}", "--samples", "0"),
+        *("--test-samples", str(_SWEEP_TEST_SAMPLES)),
+        *("--lr", f"{LEARNING_RATE:g}", "--recipe", "fixed"),
+    )
+
+
+def _once(repeats: int) -> tuple[str, ...]:
+    return ("--repeats", str(repeats), "--no-epoch", "--no-today", "--no-calibration")
+
+
+def _busy(asked: Asked) -> tuple[str, ...]:
+    """Make no launch again that others disturbed where time is short."""
+    return () if asked.size == "full" else ("--keep-busy",)
+
+
+def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
+    chosen = alike.counts(asked, here.workers)
+    named = alike.recipes(asked, RECIPES[: here.recipes])
+    return alike.differing(
+        [
+            Choice(what="device", lab="GPUs", here=f"{asked.cores} CPU cores, a thread per worker"),
+            Choice(
+                what="hosts",
+                lab="1 and 2 (sbatch -N 2)",
+                here="1",
+                why="several hosts are not run yet; what they change is worked out below",
+            ),
+            Choice(
+                what="data set", lab="not named; 60,000 samples point to MNIST", here=data.source
+            ),
+            Choice(what="network", lab="not named", here="Keras's CNN for MNIST, 1.2 M parameters"),
+            alike.of_samples("training samples", f"{LAB_SAMPLES:,}", here.samples, data.train),
+            alike.of_samples("test samples", "not said", here.test_samples, data.test),
+            Choice(what="epochs", lab="40 (and 21)", here=_epochs(here, named)),
+            Choice(
+                what="workers",
+                lab="1, 2 and 4; 2, 6 and 8 on two nodes",
+                here=alike.words(chosen),
+                why=alike.beyond(chosen, asked.cores),
+            ),
+            Choice(
+                what="learning rate",
+                lab="0.001 x workers",
+                here=_rate_words(named),
+                why="to show what keeps accuracy" if len(named) > 1 else "",
+            ),
+            Choice(
+                what="batches of the utilisation sweep",
+                lab="128 and 1,024",
+                here=alike.words(_sweep(data, here)),
+            ),
+            alike.of_runs(here.seeds),
+        ]
+    )
+
+
+def _epochs(here: Effort, named: tuple[str, ...]) -> str:
+    longer = sorted({recipe(each).epochs(here.epochs) for each in named} - {here.epochs})
+    return f"{here.epochs}" + (f" ({longer[-1]} with recipe longer)" if longer else "")
+
+
+def _rate_words(named: tuple[str, ...]) -> str:
+    words = {
+        "linear": "0.001 x workers",
+        "fixed": "0.001 (fixed)",
+        "warmup": "0.001 x workers after a warm-up",
+        "longer": "0.001 for twice the epochs (longer)",
+    }
+    return ", ".join(words.get(name, name) for name in named)
