@@ -361,6 +361,46 @@ def check_the_standard_set_refuses_what_makes_no_sense() -> None:
             hvd.callbacks.standard(early_stopping=bad)  # type: ignore[arg-type]
 
 
+def check_a_recipe_in_the_standard_order() -> None:
+    chosen = hvd.callbacks.standard(
+        recipe="warmup", base_lr=0.1, early_stopping=1, callbacks=[Watch()], verbose=1
+    )
+    names = [type(callback).__name__ for callback in chosen]
+    assert names[1:4] == ["MetricAverageCallback", "RecipeCallback", "Watch"]
+    assert chosen[2].verbose == int(hvd.rank() == 0)
+    for bad in ({"recipe": "warmup"}, {"base_lr": 0.1}):
+        with pytest.raises(UsageError, match="Give both, or none"):
+            hvd.callbacks.standard(**bad)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="both set the learning rate"):
+        hvd.callbacks.standard(0.1, recipe="warmup", base_lr=0.1)
+
+
+def check_recipes_that_cannot_be_used() -> None:
+    with pytest.raises(UsageError, match="There is no recipe 'none'"):
+        hvd.callbacks.RecipeCallback("none", 0.1)
+    with pytest.raises(UsageError, match="There is no decay 'none'"):
+        hvd.callbacks.RecipeCallback("fixed", 0.1, decay="none")
+    with pytest.raises(UsageError, match="base_lr"):
+        hvd.callbacks.RecipeCallback("fixed", 0.0)
+
+
+def check_a_recipe_sets_what_it_changes_and_leaves_the_rest() -> None:
+    class Lowers(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.001
+
+    watch, told = Watch(), hvd.callbacks.RecipeCallback("linear", 0.1, epochs=8, workers=5)
+    train_slope(slope(keras.optimizers.SGD(0.25)), [told, Lowers(), watch], epochs=2)
+    np.testing.assert_allclose(watch.rates, np.repeat([0.5, 0.001], 3), rtol=1e-6)
+    assert told.describe() == "linear: learning rate 0.1 x 5 = 0.5"
+    # A run that goes on has the rate of where it is.
+    watch, ones = Watch(), np.ones((6, 1), "float32")
+    told = hvd.callbacks.RecipeCallback("warmup", 0.1, workers=3)
+    net = slope(keras.optimizers.SGD(0.25))
+    net.fit(ones, ones, batch_size=6, initial_epoch=1, epochs=4, verbose=0, callbacks=[told, watch])
+    np.testing.assert_allclose(watch.rates, [0.2, 0.3, 0.3], rtol=1e-6)
+
+
 def check_plateaus_are_the_same_on_every_rank() -> None:
     net = model(rate=-0.5, seed=hvd.rank())
     mine = share(VALIDATION)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 import farandole.keras as hvd
+from farandole.recipes import recipe
 from tests.keras.checking import run_checks
 
 # What each rank has: unequal shares of validation, and batches of unequal size in training.
@@ -250,6 +251,37 @@ def check_momentum_is_corrected_when_the_rate_changes() -> None:
             velocity = 0.9 * velocity * (rate / old if corrected else 1.0) - rate
             expected, old = expected + velocity, rate
         np.testing.assert_allclose(moved, expected, rtol=1e-5)
+
+
+def recipe_rates(name: str, decay: str, epochs: int, base: float = 0.2) -> list[float]:
+    made = recipe(name)
+    return [
+        made.rate(base, hvd.size(), step / 3, epochs, decay=decay) for step in range(3 * epochs)
+    ]
+
+
+def check_a_recipe_sets_the_rate_of_every_batch() -> None:
+    for name, decay in (("warmup", "constant"), ("linear", "cosine")):
+        expected = recipe_rates(name, decay, epochs=4)
+        net, watch = slope(keras.optimizers.SGD(0.7)), Watch()
+        moved = train_slope(net, [hvd.callbacks.RecipeCallback(name, 0.2, decay=decay)], epochs=4)
+        # As above: what the compiled step took, without anybody who looks.
+        np.testing.assert_allclose(moved, -sum(expected), rtol=1e-5)
+        chosen = hvd.callbacks.standard(recipe=name, base_lr=0.2, decay=decay, callbacks=[watch])
+        train_slope(net, chosen, epochs=4)
+        np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
+        logged = [logs["learning_rate"] for logs in watch.logs]
+        np.testing.assert_allclose(logged, expected[2::3], rtol=1e-6)
+
+
+def check_momentum_is_corrected_when_a_recipe_changes_the_rate() -> None:
+    net = slope(keras.optimizers.SGD(0.2, momentum=0.9))
+    moved = train_slope(net, [hvd.callbacks.RecipeCallback("warmup", 0.2)], epochs=4)
+    old, velocity, expected = 0.2, 0.0, 0.0
+    for rate in recipe_rates("warmup", "constant", epochs=4):
+        velocity = 0.9 * velocity * (rate / old) - rate
+        expected, old = expected + velocity, rate
+    np.testing.assert_allclose(moved, expected, rtol=1e-5)
 
 
 def check_broadcast_gives_every_rank_the_roots_state() -> None:

@@ -51,7 +51,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             steps_per_epoch: batches per epoch; by default what `fit` knows. Without staircase only.
         """
         super().__init__()
-        _check_rate(initial_lr)
+        check_rate(initial_lr, "initial_lr", "0.01 * hvd.size()")
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self.plan = Plan(
@@ -167,15 +167,14 @@ def _constant(multiplier: float, epoch: float) -> float:
     return float(multiplier)
 
 
-def _check_rate(initial_lr: Any) -> None:
+def check_rate(rate: Any, name: str, example: str) -> None:
+    """Raise UsageError if an argument of this name is no learning rate."""
     try:
-        good = math.isfinite(initial_lr) and initial_lr > 0
+        good = math.isfinite(rate) and rate > 0
     except TypeError:
         good = False
     if not good:
-        raise UsageError(
-            f"initial_lr={initial_lr!r}: it must be a number above 0, such as 0.01 * hvd.size()."
-        )
+        raise UsageError(f"{name}={rate!r}: it must be a number above 0, such as {example}.")
 
 
 def _check_optimizer(optimizer: Any, who: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from farandole import recipes
 from farandole.engine import context
 from farandole.errors import UsageError
-from farandole.keras.callbacks.learning_rate import LearningRateScheduleCallback
+from farandole.keras.callbacks.learning_rate import LearningRateScheduleCallback, check_rate
 from farandole.recipes import Recipe
 
 
@@ -45,6 +45,7 @@ class RecipeCallback(LearningRateScheduleCallback):
                 rate never changes.
             verbose: 1 to let rank 0 say what the rate does.
         """
+        check_rate(base_lr, "base_lr", "0.01")
         self.recipe = recipes.recipe(recipe)
         if decay not in recipes.DECAYS:
             raise UsageError(f"There is no decay {decay!r}. There are {', '.join(recipes.DECAYS)}.")
