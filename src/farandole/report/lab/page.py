@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from farandole.report import blocks, method
 from farandole.report.escape import html
 from farandole.report.figure import Figure
@@ -72,8 +74,13 @@ def _section(number: int, section: Section) -> str:
             _figure(figure, shared=not section.under(figure)) for figure in section.figures
         )
         parts.append(f'<div class="figures alone">\n{figures}\n</div>')
-    parts += [blocks.tabulated(table) for table in section.further]
+    parts.append(_tables(section.further))
     return "\n".join(parts)
+
+
+def _tables(tables: Sequence[Table]) -> str:
+    inside = "\n".join(blocks.tabulated(table) for table in tables)
+    return f"<div class=tables>{inside}</div>" if tables else ""
 
 
 def _figure(figure: Figure, *, shared: bool = False) -> str:
@@ -93,7 +100,7 @@ def _published(contents: LabContents) -> str:
         return ""
     parts = ["<h2 id=published>The lab's own figures</h2>"]
     for one in contents.published:
-        parts.append(blocks.tabulated(one.table))
+        parts.append(_tables([one.table]))
         if one.figure is not None:
             parts.append(f'<div class="figures alone">{_figure(one.figure)}</div>')
     return "\n".join(parts)

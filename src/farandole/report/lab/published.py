@@ -132,7 +132,7 @@ def _figure(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Fi
     there = unlike(f"published{': ' if label else ''}{label}" for label, _ in published)
     ours = unlike(f"here{': ' if label else ''}{label}" for label, _ in measured)
     rows = [
-        (series, point.workers, point.batch, point.speedup, point.efficiency)
+        (series, point.workers, point.speedup, point.efficiency)
         for names, curves in ((there, published), (ours, measured))
         for series, (_, curve) in zip(names, curves, strict=True)
         for point in _points(curve)
@@ -143,7 +143,6 @@ def _figure(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Fi
         columns=(
             Column(key="series", title="series", text=True),
             Column(key="workers", title="workers", show=whole),
-            Column(key="batch_per_worker", title="batch per worker", show=whole),
             Column(key="speedup", title="speedup", show=times, interval=True),
             Column(key="efficiency", title="efficiency", show=percent, interval=True),
         ),
