@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from farandole.labs.data.cifar10 import describe_cifar10, load_cifar10
+from farandole.labs.data.driving import describe_driving, load_driving
 from farandole.labs.data.mnist import describe_mnist, load_mnist
 from farandole.labs.data.samples import Images
 
-__all__ = ["Images", "describe_cifar10", "describe_mnist", "load_cifar10", "load_mnist"]
+__all__ = [
+    "Images",
+    "describe_cifar10",
+    "describe_driving",
+    "describe_mnist",
+    "load_cifar10",
+    "load_driving",
+    "load_mnist",
+]
