@@ -1,0 +1,1 @@
+"""The cifar10 lab: where the time of a training step goes."""

@@ -1,0 +1,265 @@
+"""Every question answered from figures made by hand, in words that follow the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from farandole.labs.cifar10.answers import answer
+from farandole.labs.cifar10.lab import LAB
+from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER, REPLICAS, TIME
+from farandole.labs.lab import Answered, Found
+from farandole.model.gap import smallest_difference
+from farandole.report.table import Table
+from tests.labs.cifar10.build import (
+    PARAMETERS,
+    SMALL_PARAMETERS,
+    STEP_S,
+    TEST_SAMPLES,
+    ask,
+    find,
+    replica_launch,
+    time_launches,
+    trained_launch,
+    usual,
+)
+
+FOUND = find(usual())
+
+
+def by_key(found: Found) -> dict[str, Answered]:
+    return {one.question.key: one for one in answer(found)}
+
+
+ANSWERED = by_key(FOUND)
+
+
+def rows(table: Table) -> list[Mapping[str, Any]]:
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, row, strict=True)) for row in table.rows]
+
+
+def the_row(answered: Answered, table: int = 0, **wanted: Any) -> Mapping[str, Any]:
+    (found,) = [row for row in rows(answered.tables[table]) if wanted.items() <= dict(row).items()]
+    return found
+
+
+def once() -> dict[str, list[Any]]:
+    """Return what a quick run finds: one launch of everything."""
+    return {
+        TIME: time_launches({key: times[:1] for key, times in STEP_S.items()}),
+        BASELINE: [trained_launch(1, 0, 0.7, steps=80)],
+        ACCURACY: [
+            trained_launch(2, 0, 0.65, recipe=name, steps=40) for name in ("fixed", "linear")
+        ],
+        NORM: [trained_launch(2, 0, 0.66, norm=norm) for norm in ("broadcast", "sync")],
+        ORDER: [trained_launch(1, 0, 0.69, order="fixed", repeats=1.0)],
+        REPLICAS: [replica_launch(2, 0.03)],
+    }
+
+
+@pytest.mark.parametrize("found", [FOUND, find(once())])
+def test_every_question_has_a_table_with_figures_and_words(found: Found) -> None:
+    answered = answer(found)
+    assert tuple(one.question for one in answered) == LAB.questions
+    for one in answered:
+        assert one.sentences, one.question.key
+        assert one.tables[0].name == one.question.key
+        assert one.tables[0].rows, one.question.key
+        for figure in one.figures:
+            assert figure.spec, figure.name
+
+
+def test_names_of_tables_are_different() -> None:
+    names = [table.name for one in ANSWERED.values() for table in one.tables]
+    assert len(names) == len(set(names))
+
+
+def test_seconds_per_epoch_are_images_over_throughput() -> None:
+    row = the_row(ANSWERED["batch"], batch=16)
+    # 50,000 / 16 steps of 0.8 and 0.82 s.
+    assert row["epoch_s"].value == pytest.approx(3125 * math.sqrt(0.8 * 0.82))
+    assert row["outcome"] == "ran"
+    assert row["lab_outcome"] == "not run"
+    assert the_row(ANSWERED["batch"], batch=512)["lab_epoch_s"] == 5.201220
+    assert the_row(ANSWERED["batch"], batch=2048)["lab_outcome"] == "out of memory"
+
+
+def test_a_batch_that_does_not_fit_says_so() -> None:
+    assert the_row(ANSWERED["batch"], batch=256)["outcome"].startswith("out of memory: a worker")
+    assert any(
+        sentence.startswith("Batch 256 does not fit: out of memory")
+        for sentence in ANSWERED["batch"].sentences
+    )
+    assert not [row for row in rows(ANSWERED["speedup"].tables[0]) if row["batch"] == 256]
+
+
+@pytest.mark.parametrize(
+    ("large_s", "words"),
+    [(0.8, "is shared by more"), (1.0, "hardly matters"), (1.3, "is the slower one")],
+)
+def test_the_batchs_effect_follows_the_figures(large_s: float, words: str) -> None:
+    found = find({TIME: time_launches({(1, 4): (0.25,), (1, 16): (large_s,)})})
+    assert words in by_key(found)["batch"].sentences[0]
+
+
+def test_speedups_with_their_intervals_beside_the_labs() -> None:
+    row = the_row(ANSWERED["speedup"], batch=16, workers=2)
+    assert row["speedup"].value == pytest.approx(2 * math.sqrt(0.8 * 0.82 / (0.9 * 0.92)))
+    assert row["speedup"].low is not None
+    lab = the_row(ANSWERED["speedup"], batch=512, workers=2)
+    assert lab["lab_speedup"] == pytest.approx(1.2313, abs=5e-5)
+    assert lab["speedup"] is None
+    words = " ".join(ANSWERED["speedup"].sentences)
+    assert "weak scaling" in words
+    assert "1,563 steps in place of 3,125" in words
+    assert "The lab's 4 workers would take turns on 2 cores" in words
+
+
+def test_a_machine_with_the_labs_cores_leaves_nothing_out() -> None:
+    words = " ".join(by_key(find(usual(), ask(cores=4)))["speedup"].sentences)
+    assert "take turns" not in words
+
+
+def test_communication_measured_and_derived_in_decimal_gigabytes() -> None:
+    row = the_row(ANSWERED["communication"], batch=16, workers=2)
+    assert row["measured_step_s"] == pytest.approx(0.010)
+    # 2(N-1)/N is 1 with 2 workers.
+    assert row["bus_gb_per_s"] == pytest.approx(4 * PARAMETERS / 0.010 / 1e9)
+    derived = math.sqrt(0.9 * 0.92) - math.sqrt(0.8 * 0.82)
+    assert row["derived_step_s"] == pytest.approx(derived)
+    assert row["derived_epoch_s"] == pytest.approx(derived * 50_000 / 32)
+    assert row["derived_gb_per_s"] == pytest.approx(4 * PARAMETERS / derived / 1e9)
+    lab = the_row(ANSWERED["communication"], batch=32, workers=2)
+    assert lab["lab_derived_epoch_s"] == pytest.approx(16.9940435)
+    assert lab["lab_derived_gb_per_s"] == pytest.approx(2.05476, abs=5e-6)
+    assert "10.0 times as much" in ANSWERED["communication"].sentences[0]
+
+
+def test_a_derived_time_below_zero_is_called_what_it_is() -> None:
+    found = find({TIME: time_launches({(1, 16): (0.95,), (2, 16): (0.9,)})})
+    sentence = by_key(found)["communication"].sentences[0]
+    assert "not above zero" in sentence
+    row = the_row(by_key(found)["communication"], batch=16)
+    assert row["derived_gb_per_s"] is None
+
+
+def test_accuracy_by_recipe_and_workers_against_one_worker() -> None:
+    row = the_row(ANSWERED["accuracy"], recipe="fixed", workers=8)
+    # Differences of the seeds: 0.600 - 0.700 and 0.611 - 0.710.
+    assert row["difference"].value == pytest.approx(-0.0995)
+    # t(0.95, 1) = 6.313752; the standard error of two values is half their distance.
+    assert row["difference"].high == pytest.approx(-0.0995 + 6.313752 * 0.0005)
+    assert row["resolvable"] == pytest.approx(smallest_difference(TEST_SAMPLES, 0.6055, 2))
+    assert (row["steps"], row["global_batch"], row["verdict"]) == (10, 256, "loses")
+    assert "void for speed" in row["speed"]
+    assert the_row(ANSWERED["accuracy"], recipe="longer")["epochs"] == 4
+    small = the_row(ANSWERED["accuracy"], recipe="linear", workers=8)
+    assert small["verdict"] == "below what the test set resolves"
+    base = the_row(ANSWERED["accuracy"], workers=1)
+    assert base["difference"] is None
+    assert base["speed"] == "counts"
+
+
+def test_the_words_about_accuracy_follow_the_figures() -> None:
+    words = ANSWERED["accuracy"].sentences
+    assert words[0].startswith("8 workers at one worker's rate: -9.95 points (-10.27 to -9.63)")
+    assert "10 updates in place of 80" in words[0]
+    assert "linear: -0.95 points" in words[1]
+    assert words[2].startswith("More epochs (4 in place of 2)")
+    better = usual()
+    better[ACCURACY] = [
+        trained_launch(8, seed, accuracy + 0.01 * seed, recipe=name, steps=10)
+        for name, accuracy in (("fixed", 0.72), ("linear", 0.5))
+        for seed in (0, 1)
+    ]
+    words = by_key(find(better))["accuracy"].sentences
+    assert "+2.00 points" in words[0]
+    assert words[1] == "No other recipe with as many epochs did better there."
+
+
+def test_one_seed_has_no_interval_and_says_so() -> None:
+    answered = by_key(find(once()))
+    row = the_row(answered["accuracy"], recipe="linear")
+    assert row["verdict"] == "one seed: no interval"
+    assert "no interval" in answered["accuracy"].sentences[0]
+    assert "no intervals" in " ".join(answered["accuracy"].tables[0].notes)
+    assert "no interval" in answered["speedup"].sentences[0]
+    assert answered["speedup"].tables[0].notes == ("One launch per cell: no intervals.",)
+    assert "single runs" in answered["batch_norm"].sentences[0]
+
+
+def test_threads_against_processes() -> None:
+    table = rows(ANSWERED["replicas"].tables[0])
+    assert [row["arrangement"] for row in table] == [
+        *("1 process", "2 threads of 1 process", "2 processes")
+    ]
+    # 32 images in 20 ms; twice as many in 30 and 31 ms; twice 32 in 20 ms.
+    assert table[0]["throughput"].value == pytest.approx(1600)
+    assert table[1]["throughput"].value == pytest.approx(64 / math.sqrt(0.030 * 0.031))
+    assert table[2]["ratio"] == pytest.approx(2.0)
+    assert ANSWERED["replicas"].sentences[0].startswith("2 processes are 1.52 times as fast")
+    faster = usual() | {REPLICAS: [replica_launch(2, 0.01)]}
+    sentence = by_key(find(faster))["replicas"].sentences[0]
+    assert sentence.startswith("2 threads of 1 process are 2.00 times as fast as 2 processes")
+
+
+def test_the_order_of_samples() -> None:
+    table = rows(ANSWERED["replicas"].tables[1])
+    assert [row["repeats"] for row in table] == [0.0, 1.0]
+    assert table[1]["difference"].value == pytest.approx(-0.039)
+    assert "100 % of the samples" in ANSWERED["replicas"].sentences[1]
+    assert "-3.90 points" in ANSWERED["replicas"].sentences[2]
+
+
+def test_bytes_by_kind_and_worker() -> None:
+    row = the_row(ANSWERED["wire"], norm="broadcast from rank 0", kind="buffers")
+    assert row["step_bytes"] == pytest.approx(1000)
+    row = the_row(ANSWERED["wire"], norm="synchronised", kind="gradients")
+    assert row["step_bytes"] == pytest.approx(4 * SMALL_PARAMETERS)
+    assert row["total_bytes"] == 2 * 40 * 4 * SMALL_PARAMETERS
+    kinds = [r["kind"] for r in rows(ANSWERED["wire"].tables[0]) if r["norm"] == "left alone"]
+    assert kinds == ["gradients", "parameters"]
+
+
+def test_batch_norm_left_alone_broadcast_and_synchronised() -> None:
+    table = rows(ANSWERED["batch_norm"].tables[0])
+    assert [row["norm"] for row in table] == [
+        *("left alone", "broadcast from rank 0", "synchronised")
+    ]
+    assert table[0]["difference"] is None
+    # 0.685 and 0.695 against 0.680 and 0.691.
+    assert table[2]["difference"].value == pytest.approx(0.0045)
+    assert "statistics synchronised do better" in ANSWERED["batch_norm"].sentences[0]
+    alike = usual()
+    alike[NORM] = [
+        trained_launch(2, seed, accuracy, norm=norm)
+        for norm in ("broadcast", "sync")
+        for seed, accuracy in ((0, 0.69), (1, 0.68))
+    ]
+    assert "as far as these runs can show" in by_key(find(alike))["batch_norm"].sentences[0]
+
+
+@pytest.mark.parametrize("missing", [TIME, BASELINE, ACCURACY, NORM, ORDER, REPLICAS])
+def test_a_study_that_could_not_be_made_is_said_to_be_missing(missing: str) -> None:
+    launches = {name: made for name, made in usual().items() if name != missing}
+    answered = answer(find(launches))
+    assert len(answered) == len(LAB.questions)
+    assert all(one.sentences for one in answered)
+    LAB.corrections(find(launches))
+
+
+def test_workers_that_others_disturbed_have_no_speed_and_the_reason() -> None:
+    from dataclasses import replace
+
+    busy = usual()
+    busy[TIME] = [
+        replace(launch, busy=True, foreign_share=0.6, steal_share=0.0) for launch in busy[TIME]
+    ]
+    words = by_key(find(busy))["speedup"].sentences[0]
+    assert words == (
+        "No speedup can be given: the machine was busy: other programs took 60% of the cores."
+    )
