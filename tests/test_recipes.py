@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from farandole.errors import UsageError
 from farandole.recipes import DECAYS, RECIPES, Recipe, recipe
+from tests.recorder.launching import launch
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
@@ -133,3 +137,28 @@ def test_no_framework_is_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "set()\n"
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+
+
+@pytest.mark.ranks
+def test_the_example_of_the_docs_for_torch(tmp_path: Path) -> None:
+    # That for Keras is run in tests/keras/callbacks.
+    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    study = {"FARANDOLE_PARAMS": json.dumps({"recipe": "linear"})}
+    done = launch(tmp_path, example, np=2, **study)
+    assert done.code == 0, done.output
+    assert done.output.count("linear: learning rate 0.05 x 2 = 0.1\n") == 1, done.output
+    for rank in done.ranks:
+        assert rank.metrics("learning_rate") == [0.1] * 4
+        assert rank.metrics("loss")[-1] < 0.6
+
+
+def test_the_docs_name_every_recipe_and_decay() -> None:
+    page = PAGE.read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(RECIPES)
+    assert all(f'`"{decay}"`' in page for decay in DECAYS)
+    named = re.findall(r"-L recipe=([a-z,]+)", page)
+    assert named
+    assert all(name in RECIPES for names in named for name in names.split(","))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
 import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -399,6 +403,21 @@ def check_a_recipe_sets_what_it_changes_and_leaves_the_rest() -> None:
     net = slope(keras.optimizers.SGD(0.25))
     net.fit(ones, ones, batch_size=6, initial_epoch=1, epochs=4, verbose=0, callbacks=[told, watch])
     np.testing.assert_allclose(watch.rates, [0.2, 0.3, 0.3], rtol=1e-6)
+
+
+def check_the_example_of_the_docs_of_recipes_runs() -> None:
+    page = Path(__file__).parents[3] / "docs" / "recipes.md"
+    example = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1]
+    said = StringIO()
+    # As a study says it.
+    study = {"FARANDOLE_PARAMS": '{"recipe": "longer"}'}
+    with mock.patch.dict(os.environ, study), redirect_stdout(said):
+        exec(example, names := {})
+    expected = "longer: learning rate 0.05, for 2 times the epochs\n"
+    assert said.getvalue() == (expected if hvd.rank() == 0 else "")
+    history = names["model"].history.history
+    np.testing.assert_allclose(history["learning_rate"], [0.05] * 8, rtol=1e-6)
+    assert history["accuracy"][-1] > 0.6
 
 
 def check_plateaus_are_the_same_on_every_rank() -> None:
