@@ -49,6 +49,21 @@ PEAK = 9.9e9
 HEADLINE = "2 workers: 1.85x faster (1.81 to 1.89), same accuracy; communication takes 6 %"
 
 
+ODD = (
+    "<script>window.hacked=1</script>",
+    '"]; window.hacked=1; //',
+    "datum['x']",
+    "{{constructor.constructor('window.hacked=1')()}}",
+    "</script><img src=x onerror=window.hacked=1>",
+    "a.b[0]\\'\"",
+    "שלום \u202e עולם",
+    "NaN",
+    "x" * 3000,
+    "url(javascript:window.hacked=1)",
+)
+"""Strings that would be markup, script or an expression if anything took them for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
     """The strings that come from users."""

@@ -7,9 +7,7 @@ while a test runs; the tests look at what was seen.
 from __future__ import annotations
 
 import math
-import shutil
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,49 +17,11 @@ from farandole.model.statistics import Estimate
 from farandole.report.contents import contents
 from farandole.report.page import page
 from farandole.report.render import bundle
-from tests.report.builders import HEADLINE, Words, comparison, study
+from tests.report.builders import HEADLINE, ODD, Words, comparison, study
 from tests.report.test_contents import with_floats
+from tests.report.visiting import Seen, browsing, visit
 
-CHROMIUM = shutil.which("chromium")
-if CHROMIUM is None:
-    pytest.skip("there is no chromium: apt-get install chromium", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PAPER, NIGHT = "rgb(255, 255, 255)", "rgb(20, 24, 28)"
-ODD = (
-    "<script>window.hacked=1</script>",
-    '"]; window.hacked=1; //',
-    "datum['x']",
-    "{{constructor.constructor('window.hacked=1')()}}",
-    "</script><img src=x onerror=window.hacked=1>",
-    "a.b[0]\\'\"",
-    "שלום \u202e עולם",
-    "NaN",
-    "x" * 3000,
-    "url(javascript:window.hacked=1)",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a visit found."""
-
-    errors: list[str]
-    requests: list[str]
-    headline: str
-    marks: dict[str, int]
-    """Drawn shapes by chart."""
-    undrawn: list[str]
-    text: str
-    hacked: bool
-    hover: str
-    background: str
-    stroke: str
-    """Of the first series' line."""
-    open_details: int
-    overflow: int
-    """Pixels by which the page is wider than its window."""
 
 
 def hostile(turn: int) -> ScalingInfo:
@@ -91,7 +51,7 @@ def hostile(turn: int) -> ScalingInfo:
 
 
 PAGES: dict[str, tuple[ScalingInfo | Comparison, dict[str, Any]]] = {
-    "light": (study(), {"color_scheme": "light", "hovers": True}),
+    "light": (study(), {"color_scheme": "light", "hovers": "speedup"}),
     "dark": (study(), {"color_scheme": "dark"}),
     "print": (study(), {"color_scheme": "dark", "media": "print"}),
     "narrow": (study(), {"viewport": {"width": 380, "height": 800}}),
@@ -111,75 +71,11 @@ SENSELESS = ("nan", "zero", "huge")
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     folder = tmp_path_factory.mktemp("pages")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        try:
-            found = {
-                name: visit(browser, folder, info, **options)
-                for name, (info, options) in PAGES.items()
-            }
-        finally:
-            browser.close()
-    return found
-
-
-def visit(
-    browser: Any,
-    folder: Path,
-    info: ScalingInfo | Comparison,
-    *,
-    media: str | None = None,
-    hovers: bool = False,
-    **options: Any,
-) -> Seen:
-    """Open a page offline, wait until it has drawn, and look at it."""
-    file = folder / "report.html"
-    file.write_text(page(contents(info), scripts=bundle()), encoding="utf-8")
-    context = browser.new_context(offline=True, **options)
-    tab = context.new_page()
-    errors: list[str] = []
-    requests: list[str] = []
-    tab.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("request", lambda request: requests.append(request.url))
-    tab.goto(file.as_uri())
-    tab.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=60_000)
-    if media is not None:
-        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-        tab.emulate_media(media=media)
-    hover = ""
-    if hovers:
-        points = tab.locator("#chart-speedup .mark-symbol path")
-        points.last.scroll_into_view_if_needed()
-        box = points.last.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        tab.mouse.move(x - 40, y - 40)
-        tab.mouse.move(x, y, steps=4)
-        hover = tab.locator("#vg-tooltip-element.visible").inner_text()
-    charts = tab.locator(".chart")
-    ids = [charts.nth(index).get_attribute("id") for index in range(charts.count())]
-    shapes = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-rule line, .mark-text text"
-    result = Seen(
-        errors=errors,
-        requests=[url for url in requests if url != file.as_uri()],
-        headline=tab.locator("h1").first.inner_text(),
-        marks={name: tab.locator(f"[id='{name}'] svg").locator(shapes).count() for name in ids},
-        undrawn=[name for name in ids if not tab.locator(f"[id='{name}'][data-drawn=yes]").count()],
-        text=tab.locator("body").inner_text(),
-        hacked=tab.evaluate("'hacked' in window"),
-        hover=hover,
-        background=tab.evaluate("getComputedStyle(document.documentElement).backgroundColor"),
-        stroke=tab.evaluate(
-            "(line => line ? getComputedStyle(line).stroke : '')"
-            "([...document.querySelectorAll('#chart-accuracy-by-epoch .mark-line path')][0])"
-        ),
-        open_details=tab.locator("details[open]").count(),
-        overflow=tab.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        ),
-    )
-    context.close()
-    return result
+    with browsing() as browser:
+        return {
+            name: visit(browser, folder, page(contents(info), scripts=bundle()), **options)
+            for name, (info, options) in PAGES.items()
+        }
 
 
 @pytest.mark.parametrize("name", PAGES)

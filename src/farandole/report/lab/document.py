@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.report.document import head, plain
+from farandole.report.lab import words
 from farandole.report.lab.published import table as published_table
 from farandole.report.lab.record import LabReport
 from farandole.report.table import Table
@@ -47,7 +48,7 @@ def to_json(report: LabReport) -> dict[str, Any]:
             for name, info in report.studies.items()
         },
         "notes": list(report.notes),
-        "machine": plain(report.machine),
+        "machine": plain(words.machine(report)),
     }
 
 

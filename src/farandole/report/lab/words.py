@@ -69,6 +69,8 @@ def missing(report: LabReport, undrawn: tuple[str, ...]) -> list[str]:
     """Return what is not shown, in sentences."""
     made = set(report.studies)
     lost = [one.title for one in report.plan.studies if one.name not in made]
+    # A note says why, which is better.
+    lost = [title for title in lost if not any(title in note for note in report.notes)]
     return [
         *report.notes,
         *(f"Not made: {title}" for title in lost),
