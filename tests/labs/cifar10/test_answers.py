@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from farandole.labs.cifar10 import questions
+from farandole.labs.cifar10.accuracy import answer_accuracy
 from farandole.labs.cifar10.answers import answer
+from farandole.labs.cifar10.batch import answer_batch
+from farandole.labs.cifar10.communication import answer_communication
 from farandole.labs.cifar10.lab import LAB
 from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER, REPLICAS, TIME
-from farandole.labs.lab import Answered, Found
+from farandole.labs.cifar10.replicas import answer_replicas
+from farandole.labs.cifar10.speedup import answer_speedup
+from farandole.labs.cifar10.wire import answer_batch_norm
+from farandole.labs.lab import Answered
 from farandole.model.gap import smallest_difference
 from farandole.report.table import Table
 from tests.labs.cifar10.build import (
@@ -30,11 +38,7 @@ from tests.labs.cifar10.build import (
 FOUND = find(usual())
 
 
-def by_key(found: Found) -> dict[str, Answered]:
-    return {one.question.key: one for one in answer(found)}
-
-
-ANSWERED = by_key(FOUND)
+ANSWERED = {one.question.key: one for one in answer(FOUND)}
 
 
 def rows(table: Table) -> list[Mapping[str, Any]]:
@@ -61,9 +65,12 @@ def once() -> dict[str, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("found", [FOUND, find(once())])
-def test_every_question_has_a_table_with_figures_and_words(found: Found) -> None:
-    answered = answer(found)
+ONCE = {one.question.key: one for one in answer(find(once()))}
+
+
+@pytest.mark.parametrize("found", [ANSWERED, ONCE])
+def test_every_question_has_a_table_with_figures_and_words(found: Mapping[str, Answered]) -> None:
+    answered = found.values()
     assert tuple(one.question for one in answered) == LAB.questions
     for one in answered:
         assert one.sentences, one.question.key
@@ -103,7 +110,7 @@ def test_a_batch_that_does_not_fit_says_so() -> None:
 )
 def test_the_batchs_effect_follows_the_figures(large_s: float, words: str) -> None:
     found = find({TIME: time_launches({(1, 4): (0.25,), (1, 16): (large_s,)})})
-    assert words in by_key(found)["batch"].sentences[0]
+    assert words in answer_batch(found, questions.BATCH).sentences[0]
 
 
 def test_speedups_with_their_intervals_beside_the_labs() -> None:
@@ -120,7 +127,8 @@ def test_speedups_with_their_intervals_beside_the_labs() -> None:
 
 
 def test_a_machine_with_the_labs_cores_leaves_nothing_out() -> None:
-    words = " ".join(by_key(find(usual(), ask(cores=4)))["speedup"].sentences)
+    found = find({TIME: time_launches(STEP_S)}, ask(cores=4))
+    words = " ".join(answer_speedup(found, questions.SPEEDUP).sentences)
     assert "take turns" not in words
 
 
@@ -141,9 +149,9 @@ def test_communication_measured_and_derived_in_decimal_gigabytes() -> None:
 
 def test_a_derived_time_below_zero_is_called_what_it_is() -> None:
     found = find({TIME: time_launches({(1, 16): (0.95,), (2, 16): (0.9,)})})
-    sentence = by_key(found)["communication"].sentences[0]
-    assert "not above zero" in sentence
-    row = the_row(by_key(found)["communication"], batch=16)
+    answered = answer_communication(found, questions.COMMUNICATION)
+    assert "not above zero" in answered.sentences[0]
+    row = the_row(answered, batch=16)
     assert row["derived_gb_per_s"] is None
 
 
@@ -170,19 +178,19 @@ def test_the_words_about_accuracy_follow_the_figures() -> None:
     assert "10 updates in place of 80" in words[0]
     assert "linear: -0.95 points" in words[1]
     assert words[2].startswith("More epochs (4 in place of 2)")
-    better = usual()
-    better[ACCURACY] = [
+    better = [
         trained_launch(8, seed, accuracy + 0.01 * seed, recipe=name, steps=10)
         for name, accuracy in (("fixed", 0.72), ("linear", 0.5))
         for seed in (0, 1)
     ]
-    words = by_key(find(better))["accuracy"].sentences
+    found = find({BASELINE: usual()[BASELINE], ACCURACY: better})
+    words = answer_accuracy(found, questions.ACCURACY).sentences
     assert "+2.00 points" in words[0]
     assert words[1] == "No other recipe with as many epochs did better there."
 
 
 def test_one_seed_has_no_interval_and_says_so() -> None:
-    answered = by_key(find(once()))
+    answered = ONCE
     row = the_row(answered["accuracy"], recipe="linear")
     assert row["verdict"] == "one seed: no interval"
     assert "no interval" in answered["accuracy"].sentences[0]
@@ -202,8 +210,9 @@ def test_threads_against_processes() -> None:
     assert table[1]["throughput"].value == pytest.approx(64 / math.sqrt(0.030 * 0.031))
     assert table[2]["ratio"] == pytest.approx(2.0)
     assert ANSWERED["replicas"].sentences[0].startswith("2 processes are 1.52 times as fast")
-    faster = usual() | {REPLICAS: [replica_launch(2, 0.01)]}
-    sentence = by_key(find(faster))["replicas"].sentences[0]
+    faster = once() | {REPLICAS: [replica_launch(2, 0.01)]}
+    del faster[TIME]
+    sentence = answer_replicas(find(faster), questions.REPLICAS).sentences[0]
     assert sentence.startswith("2 threads of 1 process are 2.00 times as fast as 2 processes")
 
 
@@ -234,32 +243,36 @@ def test_batch_norm_left_alone_broadcast_and_synchronised() -> None:
     # 0.685 and 0.695 against 0.680 and 0.691.
     assert table[2]["difference"].value == pytest.approx(0.0045)
     assert "statistics synchronised do better" in ANSWERED["batch_norm"].sentences[0]
-    alike = usual()
-    alike[NORM] = [
+    alike = [
         trained_launch(2, seed, accuracy, norm=norm)
         for norm in ("broadcast", "sync")
         for seed, accuracy in ((0, 0.69), (1, 0.68))
     ]
-    assert "as far as these runs can show" in by_key(find(alike))["batch_norm"].sentences[0]
+    found = find({ACCURACY: usual()[ACCURACY], NORM: alike})
+    sentence = answer_batch_norm(found, questions.BATCH_NORM).sentences[0]
+    assert "as far as these runs can show" in sentence
 
 
 @pytest.mark.parametrize("missing", [TIME, BASELINE, ACCURACY, NORM, ORDER, REPLICAS])
 def test_a_study_that_could_not_be_made_is_said_to_be_missing(missing: str) -> None:
-    launches = {name: made for name, made in usual().items() if name != missing}
-    answered = answer(find(launches))
+    others = {name: made for name, made in FOUND.records.items() if name != missing}
+    infos = {name: info for name, info in FOUND.studies.items() if name != missing}
+    found = replace(FOUND, records=others, studies=infos)
+    answered = answer(found)
     assert len(answered) == len(LAB.questions)
     assert all(one.sentences for one in answered)
-    LAB.corrections(find(launches))
+    # None of the sentences is the same as with all studies, where the study is what it is about.
+    told = {sentence for one in ANSWERED.values() for sentence in one.sentences}
+    assert not {sentence for one in answered for sentence in one.sentences} >= told
+    assert len(LAB.corrections(found)) == 5
 
 
 def test_workers_that_others_disturbed_have_no_speed_and_the_reason() -> None:
-    from dataclasses import replace
-
-    busy = usual()
-    busy[TIME] = [
-        replace(launch, busy=True, foreign_share=0.6, steal_share=0.0) for launch in busy[TIME]
+    busy = [
+        replace(launch, busy=True, foreign_share=0.6, steal_share=0.0)
+        for launch in time_launches(STEP_S)
     ]
-    words = by_key(find(busy))["speedup"].sentences[0]
+    words = answer_speedup(find({TIME: busy}), questions.SPEEDUP).sentences[0]
     assert words == (
         "No speedup can be given: the machine was busy: other programs took 60% of the cores."
     )
