@@ -62,7 +62,9 @@ def job_launch(
     for number in range(cell.workers):
         steps = make_steps(step_s, epochs * per_epoch, begin_s=begin_s, samples=batch)
         own = tuple(
-            Metric(name="rank_loss", value=1.0 / epoch + 0.01 * number, epoch=epoch, rank=number)
+            Metric(
+                name="rank_loss", value=1.0 / epoch + 0.01 * number, epoch=epoch - 1, rank=number
+            )
             for epoch in range(1, epochs + 1)
         )
         shared = tuple(

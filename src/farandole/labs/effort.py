@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.labs.lab import Asked, Choice
-from farandole.report.text import listed, plural
+from farandole.report.text import listed
 
 KERAS = (("KERAS_BACKEND", "torch"),)
 """What scripts with Keras are run on."""
@@ -59,8 +59,18 @@ def of_runs(seeds: int) -> Choice:
     return Choice(
         what="runs of each setting",
         lab="1",
-        here=plural(seeds, "seed"),
-        why="intervals need several" if seeds > 1 else "one run gives no interval",
+        here=f"{seeds}, each with a seed of its own" if seeds > 1 else "1",
+        why="intervals need several" if seeds > 1 else "",
+    )
+
+
+def of_decay() -> Choice:
+    """Say how the rate changes in the course of a run."""
+    return Choice(
+        what="learning rate during a run",
+        lab="not said",
+        here="falls to 0 along a cosine",
+        why="a rate that stays high leaves the end of a short run to chance",
     )
 
 

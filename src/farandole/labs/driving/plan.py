@@ -273,6 +273,7 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 if {"fixed", "linear"} <= set(named)
                 else "",
             ),
+            alike.of_decay(),
             alike.of_runs(here.seeds),
         ]
     )

@@ -64,14 +64,16 @@ def answer_ranks(found: Found) -> Answered:
 
 
 def rank_losses(launch: Launch) -> dict[tuple[float, int], float]:
-    """Return each rank's own loss by epoch and rank."""
+    """Return each rank's own loss by epoch, the first being 1, and rank."""
     found: dict[tuple[float, int], float] = {}
     for rank in launch.ranks:
         own = [metric for metric in rank.metrics if metric.name == RANK_LOSS]
-        for place, metric in enumerate(own, start=1):
+        for place, metric in enumerate(own):
             epoch = float(place) if metric.epoch is None else metric.epoch
             found[epoch, rank.rank] = metric.value
-    return found
+    # Keras counts epochs from 0, people from 1.
+    first = 1 - min((epoch for epoch, _ in found), default=1.0)
+    return {(epoch + first, rank): value for (epoch, rank), value in found.items()}
 
 
 def tagged_lines(text: str, *, most: int = _MOST_LINES) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.labs.disturbed import disturbed
 from farandole.labs.driving.questions import (
     CONSTANT,
     HERE,
@@ -168,7 +169,8 @@ def _size(one: Setting) -> int:
 
 def _said(found: Found, here: tuple[Setting, ...]) -> list[str]:
     lab_recipe = [one for one in here if one.study == "workers"]
-    said = [*_time_words(found, lab_recipe), *_loss_words(lab_recipe)]
+    said = [*_time_words(found, lab_recipe), *disturbed(found, "workers")]
+    said += _loss_words(lab_recipe)
     info = found.published.get("driving")
     timed = [job for job in (info.job_times if info else ()) if job.job_s is not None]
     if timed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import BOTTLENECKS, WORKERS_COLUMN
@@ -45,7 +46,7 @@ def answer_bottlenecks(found: Found) -> Answered:
     )
     return Answered(
         question=BOTTLENECKS,
-        sentences=tuple(_said(info, used)),
+        sentences=(*_said(info, used), *disturbed(found, "workers")),
         tables=(table,),
         figures=(
             bars(

@@ -302,6 +302,7 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 lab="128 and 1,024",
                 here=alike.words(_sweep(data, here)),
             ),
+            alike.of_decay(),
             alike.of_runs(here.seeds),
         ]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, only, without_intervals
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import HERE, LAB, SOURCE_COLUMN, UTILISATION
@@ -52,7 +53,13 @@ def answer_utilisation(found: Found) -> Answered:
     )
     return Answered(
         question=UTILISATION,
-        sentences=(*_said(here), *_sweep_words(info), *_lab_words(lab), *_without(here)),
+        sentences=(
+            *_said(here),
+            *disturbed(found, "batch"),
+            *_sweep_words(info),
+            *_lab_words(lab),
+            *_without(here),
+        ),
         tables=(table,),
         figures=(
             lines(

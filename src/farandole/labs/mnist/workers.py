@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import (
     NO_INTERVALS,
     counts_in_words,
@@ -82,6 +83,7 @@ def answer_workers(found: Found) -> Answered:
         question=WORKERS,
         sentences=(
             *_speed_words(here, found.asked.cores),
+            *disturbed(found, "workers"),
             *_accuracy_words(here),
             *_lab_words(lab),
         ),
