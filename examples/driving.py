@@ -1,0 +1,62 @@
+"""Learn to steer from a car's camera with Keras; `farandole lab driving` runs this file.
+
+KERAS_BACKEND=torch farandole run -np 2 examples/driving.py --data driving
+farandole study -np 1,2,4 --measure both -- examples/driving.py --data driving --seed '{seed}'
+"""
+
+import argparse
+
+import keras
+
+import farandole
+import farandole.keras as hvd
+from farandole.labs.data import load_driving
+from farandole.labs.models.pilotnet import pilotnet
+from farandole.recipes import RECIPES
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+parser.add_argument("--data", help="folder with images and steering; without it, a drawn road")
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--batch-size", type=int, default=32, help="of each worker")
+parser.add_argument("--samples", type=int, default=0, help="to train on; 0: all")
+parser.add_argument("--test-samples", type=int, default=0, help="to test on; 0: all")
+parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one worker")
+parser.add_argument("--recipe", choices=RECIPES, default="warmup", help="what workers do to it")
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+
+class OwnLoss(keras.callbacks.Callback):
+    """Tell this worker's own loss: `farandole run` writes its rank before each line."""
+
+    def on_epoch_end(self, epoch, logs):
+        print(f"epoch {epoch + 1}: loss {logs['loss']:.4f}", flush=True)
+        farandole.record(epoch=epoch, rank_loss=logs["loss"])
+
+
+hvd.init()
+keras.utils.set_random_seed(args.seed)
+
+found = load_driving(args.data, samples=args.samples, test_samples=args.test_samples)
+train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed)
+test = hvd.shard((found.x_test, found.y_test), 100, shuffle=False, remainder="keep")
+# What a car gets that always steers the same way, and knows the best one: no learning needed.
+constant_mse = found.y_test.var()
+
+model = pilotnet()
+model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(args.lr)), loss="mse")
+rate = hvd.callbacks.RecipeCallback(args.recipe, args.lr, decay="cosine", verbose=1)
+history = model.fit(
+    train,
+    validation_data=test,
+    epochs=RECIPES[args.recipe].epochs(args.epochs),
+    verbose=0,
+    # Its own loss first: from the next callback on, metrics are those of all workers.
+    callbacks=[OwnLoss(), *hvd.callbacks.standard(callbacks=[rate])],
+)
+if hvd.rank() == 0:
+    farandole.record(constant_mse=constant_mse)
+    for file in found.skipped:
+        print(f"skipped {file}")
+    mse = history.history["val_loss"][-1]
+    print(f"test MSE {mse:.4f}, of a constant {constant_mse:.4f}; {hvd.size()} workers")
