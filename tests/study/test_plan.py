@@ -181,5 +181,21 @@ def test_a_round_is_begun_only_if_all_of_it_fits() -> None:
     assert not fits(SPEC, plan, [], left_s=0.0)
 
 
+def test_a_first_training_is_begun_on_a_guess_and_left_out_on_knowledge() -> None:
+    spec = replace(SPEC, measure="accuracy", seeds=2)
+    plan = planned(spec)
+    # The guess of 300 s is no reason to make nothing at all.
+    assert fits(spec, plan, [], left_s=60.0)
+    assert not fits(spec, plan, [], left_s=0.0)
+    # In the first round each cell counts for itself...
+    done = [made(plan[0], wall_s=50.0, outcome="ok")]
+    assert fits(spec, plan[1:], done, left_s=60.0)
+    assert not fits(spec, plan[1:], done, left_s=40.0)
+    # ... and the second is made as a whole.
+    done.append(made(plan[1], wall_s=50.0, outcome="ok"))
+    assert fits(spec, plan[2:], done, left_s=100.0)
+    assert not fits(spec, plan[2:], done, left_s=99.0)
+
+
 def test_cells_are_hashable_keys() -> None:
     assert len({Cell(workers=1), Cell(workers=1), Cell(workers=2)}) == 2

@@ -179,11 +179,15 @@ def fits(
     """Say whether the next launch still belongs into the time that is left.
 
     Within a round of repeats all cells or none: a cell with more repeats than the others helps
-    nobody. The first round is always begun.
+    nobody. The first round is always begun: without it there is nothing to report. A whole training
+    in it is begun unless launches like it are known to take longer than what is left.
     """
     first = open_ones[0]
     if first.purpose == "speed" and first.repeat == 0:
         return left_s > 0
+    if first.purpose == "accuracy" and first.repeat == 0:
+        seconds, is_guess = seconds_of(spec, first, done)
+        return left_s > 0 if is_guess else seconds <= left_s
     together = [one for one in open_ones if _round(one) == _round(first)]
     need = sum(seconds_of(spec, one, done)[0] for one in together)
     return need <= left_s
