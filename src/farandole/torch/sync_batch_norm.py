@@ -100,13 +100,16 @@ class _Normalise(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return mean, variance and number of values over all workers, and the output."""
         x = _wide(input)
-        mean, variance, total = _moments(x, name)
+        centre = x.mean(_axes(x)) if x.numel() else x.new_zeros(x.shape[1])
+        # Taking it away first loses no digits where it is large beside the deviation.
+        output = x - _spread(centre, x)
+        mean, variance, total = _moments(output, centre, name)
         invstd = torch.rsqrt(variance + eps)
         scale = invstd if weight is None else invstd * weight.to(x.dtype)
-        # Taking the mean away first loses no digits where it is large beside the deviation.
-        output = (x - _spread(mean, x)).mul_(_spread(scale, x))
+        shift = (centre - mean) * scale
         if bias is not None:
-            output.add_(_spread(bias.to(x.dtype), x))
+            shift += bias.to(x.dtype)
+        output.mul_(_spread(scale, x)).add_(_spread(shift, x))
         ctx.save_for_backward(input, weight, mean, invstd, total)
         ctx.name, ctx.bias_dtype = name, None if bias is None else bias.dtype
         ctx.mark_non_differentiable(mean, variance, total)
@@ -137,17 +140,27 @@ class _Normalise(torch.autograd.Function):
         return input_gradient, weight_gradient, bias_gradient, None, None
 
 
-def _moments(x: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return mean, variance and number of values of each channel, over all workers."""
-    channels = x.shape[1]
-    count = x.numel() // channels
+def _moments(
+    centred: torch.Tensor, centre: torch.Tensor, name: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return mean, variance and number of values of each channel, over all workers.
+
+    Args:
+        centred: this worker's values without `centre`, which is their mean but for rounding.
+        centre: a value for each channel.
+        name: of the layer.
+    """
+    channels = centred.shape[1]
+    count = centred.numel() // channels
     # A row for each worker, of its mean, sum of squares around it, and count: such sums lose no
     # digits when they are put together, and adding zeros to a row changes nothing.
-    rows = x.new_zeros((context.size(), 2 * channels + 1))
+    rows = centred.new_zeros((context.size(), 2 * channels + 1))
     if count:
-        variance, mean = torch.var_mean(x, _axes(x), correction=0)
+        # Not torch.var_mean, which takes 2 to 10 times as long on a CPU.
+        off = centred.mean(_axes(centred))
+        around = centred.square().sum(_axes(centred)) - count * off.square()
         row = rows[context.rank()]
-        row[:channels], row[channels:-1], row[-1] = mean, variance * count, count
+        row[:channels], row[channels:-1], row[-1] = centre + off, around.clamp_(min=0.0), count
     rows = _add_up(rows, f"{name}.forward")
     means, around, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     total = counts.sum()
