@@ -13,16 +13,17 @@ from farandole.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     from farandole.labs.lab import Lab
 
-# In the order in which they are listed, with the modules that their scripts import.
+# In the order in which they are listed, with the frameworks that their scripts import. What data
+# need beside them (Pillow, scikit-learn) depends on the data: their loaders say so.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "cifar10": ("torch",),
-    "mnist": ("keras", "torch", "sklearn"),
-    "driving": ("keras", "torch", "PIL"),
-    "fruits": ("keras", "torch", "PIL"),
-    "caltech": ("keras", "torch", "PIL"),
-    "faces": ("keras", "torch", "PIL"),
+    "mnist": ("keras", "torch"),
+    "driving": ("keras", "torch"),
+    "fruits": ("keras", "torch"),
+    "caltech": ("keras", "torch"),
+    "faces": ("keras", "torch"),
 }
-_PACKAGES = {"sklearn": "scikit-learn", "PIL": "Pillow"}
+_EXTRAS = {"torch": "torch", "keras": "labs"}
 
 
 def names() -> tuple[str, ...]:
@@ -57,8 +58,8 @@ def check_packages(name: str, is_there: Callable[[str], bool] | None = None) -> 
     missing = [module for module in _NEEDS.get(name, ()) if not there(module)]
     if not missing:
         return
-    named = " and ".join(_PACKAGES.get(module, module) for module in missing)
-    extras = ",".join(dict.fromkeys("torch" if module == "torch" else "labs" for module in missing))
+    named = " and ".join(missing)
+    extras = ",".join(_EXTRAS[module] for module in missing)
     cpu = (
         " (a machine without a GPU can do with the smaller CPU build of torch; pytorch.org shows "
         "its pip line)"
