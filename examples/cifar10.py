@@ -73,7 +73,7 @@ for epoch in range(plan["epochs"]):
     with torch.no_grad():
         right = sum((model.eval()(x.to(device)).cpu().argmax(1) == y).sum() for x, y in tests)
     accuracy = hvd.allreduce(right, op=hvd.Sum, name="right") / len(x_test)
-    rate = scheduler.get_last_lr()[0]
-    farandole.record(epoch=epoch + 1, loss=loss, val_accuracy=accuracy, learning_rate=rate)
+    figures = {"learning_rate": scheduler.get_last_lr()[0], "first_sample": next(iter(sampler))}
+    farandole.record(epoch=epoch + 1, loss=loss, val_accuracy=accuracy, **figures)
     if hvd.rank() == 0:
         print(f"epoch {epoch + 1}: loss {loss:.3f}, test accuracy {accuracy:.4f}", flush=True)
