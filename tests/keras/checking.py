@@ -1,109 +1,126 @@
 """Many checks in one launch: starting TensorFlow takes seconds, and each backend needs its own.
 
-A program of checks is a module with functions `check_...`, all run on every rank, one after the
-other. What each gave goes into a file per rank; a test reads one outcome of it.
+A program of checks is a module with functions `check_...`, which run on every rank. A world has one
+launch for the checks of all programs that a session of tests wants there; what each gave goes into
+a file per rank, and a test reads one outcome of it.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import os
 import sys
-import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 
 import pytest
+
+from tests.conftest import run_cli
 
 BACKENDS = ("torch", "tensorflow", "jax")
 # A launch with many checks, on a machine that does other things besides.
 LAUNCH_S = 280.0
-_HANG_S = 60.0
-_OUTCOMES = "FARANDOLE_TEST_OUTCOMES"
-_ONLY = "FARANDOLE_TEST_ONLY"
-
-
-def names_of(program: Path) -> list[str]:
-    """Return the checks of a program, without importing it."""
-    lines = program.read_text().splitlines()
-    return [line[4:].partition("(")[0] for line in lines if line.startswith("def check_")]
-
-
-def run_checks(module: ModuleType) -> None:
-    """Run all checks of a program on this rank, and write down what they gave."""
-    import farandole.keras as hvd
-
-    hvd.init()
-    outcomes: dict[str, str] = {}
-    only = os.environ.get(_ONLY, "").split()
-    for name, check in list(vars(module).items()):
-        if name.startswith("check_") and (not only or name in only):
-            # The last line tells where a launch hangs; stacks follow if it does.
-            print(name, flush=True)
-            faulthandler.dump_traceback_later(_HANG_S, exit=True)
-            try:
-                check()
-                outcomes[name] = ""
-            except Exception:
-                outcomes[name] = traceback.format_exc()
-            faulthandler.cancel_dump_traceback_later()
-    folder = Path(os.environ[_OUTCOMES])
-    (folder / f"{hvd.rank()}.json").write_text(json.dumps(outcomes))
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
-    """A program of checks on a backend."""
+class World:
+    """Ranks with a backend."""
 
-    program: Path
     backend: str
     size: int = 2
-    only: tuple[str, ...] = ()
-    """Which checks to run; all of them by default."""
-    prefix: tuple[str, ...] = ()
-    """A command that runs the interpreter, such as taskset."""
-    env: tuple[tuple[str, str], ...] = ()
+    narrow: bool = False
+    """All ranks on one core, and one thread for all of TensorFlow's operations."""
+    bare: bool = False
+    """Without TensorFlow, which Keras imports for a while on every backend if it finds it."""
 
-    def expect(self, check: str) -> None:
+    def __str__(self) -> str:
+        return f"{self.backend}-{'narrow' if self.narrow else self.size}"
+
+
+THREE = World(backend="torch", size=3, bare=True)
+# What Keras imports where it is installed, for seconds in all, and no check needs.
+_UNUSED = {"jax", "pandas", "sklearn"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A function of a program of checks, to be run in a world."""
+
+    program: str
+    name: str
+    world: World
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.world}"
+
+
+class Outcomes:
+    """What the checks of a session gave; each world is launched when it is first asked for."""
+
+    def __init__(self, wanted: Sequence[Check], folder: Path) -> None:
+        # Programs in the order of their names, right_answers first: it looks at all models.
+        self._wanted = sorted(wanted, key=lambda check: check.program)
+        self._folder = folder
+        self._launched: dict[World, tuple[str, list[dict[str, str]]]] = {}
+
+    def expect(self, check: Check) -> None:
         """Fail with what a rank said if a check did not pass on all of them."""
-        for package in ("keras", self.backend):
+        for package in ("keras", check.world.backend):
             # Without importing it: each backend has its own processes.
             if find_spec(package) is None:
                 pytest.skip(f"needs {package}: pip install 'farandole[{package}]'")
-        output, said = _outcomes(self)
+        if check.world not in self._launched:
+            self._launched[check.world] = self._launch(check.world)
+        output, said = self._launched[check.world]
+        name = f"{check.program}:{check.name}"
         for rank, outcome in enumerate(said):
-            assert check in outcome, f"rank {rank} did not get to {check}: {output}"
-            assert not outcome[check], f"rank {rank}: {outcome[check]}"
+            assert name in outcome, f"rank {rank} did not get to {name}: {output}"
+            assert not outcome[name], f"rank {rank}: {outcome[name]}"
+
+    def _launch(self, world: World) -> tuple[str, list[dict[str, str]]]:
+        """Run all checks that are wanted in a world; return output, and every rank's outcomes."""
+        checks: dict[str, list[str]] = {}
+        for check in self._wanted:
+            if check.world == world:
+                checks.setdefault(check.program, []).append(check.name)
+        prefix = ("taskset", "-c", "0") if world.narrow else ()
+        hidden = _UNUSED - {world.backend} | ({"tensorflow"} if world.bare else set())
+        with TemporaryDirectory() as folder:
+            done = run_cli(
+                *("run", "-np", str(world.size), "--"),
+                *(*prefix, sys.executable, _HERE / "run_checks.py", folder, ",".join(hidden)),
+                *(f"{program}:{','.join(names)}" for program, names in checks.items()),
+                env={
+                    "KERAS_BACKEND": world.backend,
+                    "TF_CPP_MIN_LOG_LEVEL": "3",
+                    # Most checks compile the same few models, in all worlds.
+                    "JAX_COMPILATION_CACHE_DIR": str(self._folder / "jax"),
+                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+                    "PYTHONPATH": str(_HERE.parents[1]),
+                }
+                | ({"TF_NUM_INTEROP_THREADS": "1"} if world.narrow else {}),
+                timeout_s=LAUNCH_S,
+            )
+            found = [Path(folder, f"{rank}.json") for rank in range(world.size)]
+            said = [json.loads(file.read_text()) if file.exists() else {} for file in found]
+        return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}", said
 
 
-@cache
-def _outcomes(launch: Launch) -> tuple[str, list[dict[str, str]]]:
-    """Launch a program of checks, once; return its output and the outcomes of every rank."""
-    from tests.conftest import run_cli
+def names_of(program: str) -> list[str]:
+    """Return the checks of a program, without importing it."""
+    lines = Path(_HERE, *program.split(".")).with_suffix(".py").read_text().splitlines()
+    return [line[4:].partition("(")[0] for line in lines if line.startswith("def check_")]
 
-    with TemporaryDirectory() as folder:
-        done = run_cli(
-            *("run", "-np", str(launch.size), "--"),
-            *(*launch.prefix, sys.executable, launch.program),
-            env={
-                "KERAS_BACKEND": launch.backend,
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                _OUTCOMES: folder,
-                _ONLY: " ".join(launch.only),
-                # Most checks compile the same few models.
-                "JAX_COMPILATION_CACHE_DIR": str(Path(folder, "jax")),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-                "PYTHONPATH": str(Path(__file__).parents[2]),
-            }
-            | dict(launch.env),
-            timeout_s=LAUNCH_S,
-        )
-        found = [Path(folder, f"{rank}.json") for rank in range(launch.size)]
-        said = [json.loads(file.read_text()) if file.exists() else {} for file in found]
-    return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}", said
+
+def each(program: str, *worlds: World, only: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Make a test of every check of a program, or of some, in each world, given as `check`."""
+    checks = [
+        Check(program=program, name=name, world=world)
+        for world in worlds
+        for name in only or names_of(program)
+    ]
+    return pytest.mark.parametrize("check", checks, ids=str)

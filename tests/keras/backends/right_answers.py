@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 import farandole.keras as hvd
 from farandole.errors import MismatchError, StepsDifferError, UsageError
-from tests.keras.checking import run_checks
+from tests.keras.seeding import seed_weights
 
 BATCH, STEPS = 8, 20
 BACKEND = keras.backend.backend()
@@ -36,7 +34,7 @@ def share(array: np.ndarray, rank: int) -> np.ndarray:
 
 
 def model(seed: int = 3, **options: object) -> keras.Model:
-    keras.utils.set_random_seed(seed)
+    seed_weights(seed)
     return keras.Sequential(
         [keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)], **options
     )
@@ -128,7 +126,7 @@ def check_half_precision_on_the_way() -> None:
 
 def check_a_variable_without_gradient() -> None:
     """A layer that does not take part stays as it is; the others are combined."""
-    keras.utils.set_random_seed(3)
+    seed_weights(3)
     inputs = keras.Input((6,))
     used, unused = keras.layers.Dense(2), keras.layers.Dense(2)
     net = keras.Model(inputs, used(inputs) + keras.ops.stop_gradient(unused(inputs)))
@@ -156,7 +154,7 @@ def check_an_embedding() -> None:
     """Sparse gradients travel as dense ones."""
 
     def net() -> keras.Model:
-        keras.utils.set_random_seed(5)
+        seed_weights(5)
         return keras.Sequential(
             [
                 keras.Input((3,), dtype="int32"),
@@ -266,7 +264,7 @@ def check_a_train_step_of_ones_own() -> None:
         def train_step(self, *arguments: object) -> object:
             return super().train_step(*arguments)
 
-    keras.utils.set_random_seed(3)
+    seed_weights(3)
     net = Own([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)])
     net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
     x, y = (share(array, hvd.rank()) for array in data(5))
@@ -410,12 +408,3 @@ def check_different_models_are_named() -> None:
     x, _ = (share(array, hvd.rank()) for array in data(1))
     with pytest.raises(MismatchError, match="rank 1"):
         net.fit(x, np.zeros((len(x), 2 + hvd.rank()), "float32"), batch_size=BATCH, verbose=0)
-
-
-if os.environ.get("FARANDOLE_TEST_INTER_OP") and BACKEND == "tensorflow":
-    import tensorflow as tf
-
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-if __name__ == "__main__":
-    run_checks(sys.modules["__main__"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 import warnings
 from contextlib import redirect_stdout
@@ -34,7 +33,7 @@ from tests.keras.callbacks.everywhere import (
     train_slope,
     whole,
 )
-from tests.keras.checking import run_checks
+from tests.keras.seeding import seed_weights
 
 
 class Says(keras.callbacks.Callback):
@@ -166,7 +165,7 @@ def check_what_an_optimizer_keeps_for_local_variables_is_local() -> None:
 
 
 def check_another_model_on_a_rank_is_an_error_on_all() -> None:
-    keras.utils.set_random_seed(1)
+    seed_weights(1)
     net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1 + hvd.rank())])
     net.compile(keras.optimizers.SGD(0.1), "mse")
     with pytest.raises(MismatchError, match=r"shape \(6, 2\) on rank 1, and .*\(6, 1\) on rank 0"):
@@ -446,7 +445,3 @@ def check_the_example_of_the_docs_runs() -> None:
     exec(example.replace("best.keras", str(folder / "best.keras")), names)
     assert [file.name for file in folder.iterdir()] == ["best.keras"]
     remove(folder)
-
-
-if __name__ == "__main__":
-    run_checks(sys.modules[__name__])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import warnings
 from functools import cache
@@ -14,7 +13,7 @@ import numpy as np
 
 import farandole.keras as hvd
 from farandole.recipes import recipe
-from tests.keras.checking import run_checks
+from tests.keras.seeding import seed_weights
 
 # What each rank has: unequal shares of validation, and batches of unequal size in training.
 BATCHES = (8, 5, 3)
@@ -77,7 +76,7 @@ def model(
     loss: str = "binary_crossentropy",
     metrics: list[Any] | None = None,
 ) -> keras.Model:
-    keras.utils.set_random_seed(seed)
+    seed_weights(seed)
     net = keras.Sequential(
         [
             keras.Input((6,)),
@@ -300,7 +299,7 @@ def check_broadcast_gives_every_rank_the_roots_state() -> None:
 def check_broadcast_of_a_model_that_its_first_batch_builds() -> None:
     # Only TensorFlow leaves the building to the first batch: of an epoch with others, or without.
     for batches in (1, 3) if keras.backend.backend() == "tensorflow" else (1,):
-        keras.utils.set_random_seed(hvd.rank())
+        seed_weights(hvd.rank())
         net = keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])
         net.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
         callback = hvd.callbacks.BroadcastGlobalVariablesCallback(1)
@@ -364,7 +363,3 @@ def check_standard_set_stops_early_and_keeps_the_best_model() -> None:
         path.unlink()
         path.parent.rmdir()
         Path(folder).rmdir()
-
-
-if __name__ == "__main__":
-    run_checks(sys.modules[__name__])

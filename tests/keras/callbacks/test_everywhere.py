@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.keras.checking import LAUNCH_S, Launch, names_of
+from tests.keras.checking import LAUNCH_S, THREE, Check, Outcomes, World, each
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
 
-_PROGRAM = Path(__file__).with_name("everywhere.py")
 
-
-@pytest.mark.parametrize(("backend", "size"), [("torch", 3), ("tensorflow", 2), ("jax", 2)])
-@pytest.mark.parametrize("check", names_of(_PROGRAM))
-def test_on_real_ranks(check: str, backend: str, size: int) -> None:
-    Launch(program=_PROGRAM, backend=backend, size=size).expect(check)
+@each(
+    "callbacks.everywhere",
+    THREE,
+    World(backend="tensorflow"),
+    World(backend="jax"),
+)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)

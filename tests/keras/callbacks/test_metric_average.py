@@ -12,6 +12,7 @@ import pytest
 from farandole.engine import context
 from farandole.errors import NotInitializedError
 from farandole.keras.callbacks import MetricAverageCallback, standard
+from tests.keras.seeding import seed_weights
 
 # Keras on torch takes tensors for arrays in a way that NumPy warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -27,7 +28,7 @@ def _alone() -> Iterator[None]:
 
 
 def history(callbacks: list[Any]) -> dict[str, list[float]]:
-    keras.utils.set_random_seed(1)
+    seed_weights(1)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
     found: dict[str, list[float]] = model.fit(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from typing import Any
 
 import keras
@@ -15,8 +14,8 @@ import farandole.keras as hvd
 from farandole.errors import UsageError
 from farandole.keras.data import shard
 from farandole.keras.data.split import order
-from tests.keras.checking import run_checks
 from tests.keras.data.recording import Batches, Seen, Steps, fitted, numbered
+from tests.keras.seeding import seed_weights
 
 LENGTH, BATCH, SEED = 61, 4, 3
 
@@ -133,7 +132,7 @@ def check_what_cannot_be_sharded() -> None:
 def check_a_wrapped_optimizer_makes_equal_steps() -> None:
     random = np.random.default_rng(5)
     x, y = random.normal(size=(LENGTH, 3)), random.normal(size=LENGTH)
-    keras.utils.set_random_seed(1)
+    seed_weights(1)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse")
     model.build((None, 3))
@@ -166,7 +165,3 @@ def check_a_tf_dataset() -> None:
         assert len(numbers) == len(set(numbers)) == LENGTH - LENGTH % hvd.size()
     again = fitted(shard(source, BATCH, seed=SEED), epochs=3, initial_epoch=2).epochs
     assert again == whole[2:]
-
-
-if __name__ == "__main__":
-    run_checks(sys.modules[__name__])

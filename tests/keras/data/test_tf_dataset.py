@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.keras.checking import LAUNCH_S, Launch, names_of
-
-_PROGRAM = Path(__file__).with_name("tf_dataset.py")
+from tests.keras.checking import LAUNCH_S, Check, Outcomes, World, each
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
 
 
-@pytest.mark.parametrize("check", names_of(_PROGRAM))
-def test_on_two_ranks(check: str) -> None:
-    Launch(program=_PROGRAM, backend="tensorflow").expect(check)
+@each("data.tf_dataset", World(backend="tensorflow"))
+def test_on_two_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)

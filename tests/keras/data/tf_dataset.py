@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import keras
@@ -11,7 +10,6 @@ import tensorflow as tf
 
 import farandole.keras as hvd
 from farandole.keras.data import shard
-from tests.keras.checking import run_checks
 from tests.keras.data.fitting import SEED, assert_agreed, flat, of_all, refused, shared
 from tests.keras.data.recording import Batches, Steps, fitted, numbered
 
@@ -206,7 +204,3 @@ def check_structures_of_arrays_in_fit() -> None:
     alone = shard(x, BATCH, shuffle=False, remainder="keep")
     outputs = keras.Sequential([keras.layers.Identity()]).predict(alone, verbose=0)
     assert outputs[:, 0].tolist() == list(range(hvd.rank(), 24, hvd.size()))
-
-
-if __name__ == "__main__":
-    run_checks(sys.modules[__name__])

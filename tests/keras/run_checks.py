@@ -1,0 +1,45 @@
+"""Run checks on this rank, of one program after the other, and write down what each gave.
+
+Arguments are a folder for that, modules that shall seem not to be installed, and programs with
+their checks: callbacks.details:check_this,check_that
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import sys
+import traceback
+from pathlib import Path
+
+_HANG_S = 60.0
+
+
+def main() -> None:
+    folder, hidden, *arguments = sys.argv[1:]
+    for module in hidden.split(","):
+        sys.modules[module] = None  # type: ignore[assignment]
+    import farandole.keras as hvd
+
+    hvd.init()
+    outcomes: dict[str, str] = {}
+    for argument in arguments:
+        program, _, checks = argument.partition(":")
+        module = importlib.import_module(f"tests.keras.{program}")
+        for check in checks.split(","):
+            # The last line tells where a launch hangs; stacks follow if it does.
+            name = f"{program}:{check}"
+            print(name, flush=True)
+            faulthandler.dump_traceback_later(_HANG_S, exit=True)
+            try:
+                getattr(module, check)()
+                outcomes[name] = ""
+            except Exception:
+                outcomes[name] = traceback.format_exc()
+            faulthandler.cancel_dump_traceback_later()
+            # After each: if the launch breaks down, what went before it still counts.
+            Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(outcomes))
+
+
+main()
