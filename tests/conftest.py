@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -32,6 +33,8 @@ _LAUNCHER_NAMES = (
     # Which backend the tests' own process has is not for those that it starts.
     "KERAS_BACKEND",
 )
+# Where tests launch TensorFlow, JAX or Keras.
+_FRAMEWORKS = ("bench/test_keras", "keras/", "recorder/keras/", "tensorflow/")
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
@@ -47,14 +50,20 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares launches in one process of xdist, and begin with what takes longest."""
+    """Give xdist a group for each file, and one for all launches of TensorFlow, JAX and Keras.
+
+    Checks share those launches, and two of them at once on two cores take several times as long as
+    one after the other. They come first, then files that launch something, then those that do not.
+    """
     here = Path(__file__).parent
+    files = {item: item.path.relative_to(here).as_posix() for item in items}
+    launches = {item: item.get_closest_marker("ranks") is not None for item in items}
+    heavy = {item for item in items if launches[item] and files[item].startswith(_FRAMEWORKS)}
+    launching = {files[item] for item in items if launches[item]}
     for item in items:
-        path = item.path.relative_to(here)
-        whole_room = path.parts[0] == "tensorflow"
-        item.add_marker(pytest.mark.xdist_group("tensorflow" if whole_room else str(path)))
-    slow = ("keras", "tensorflow")
-    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in slow)
+        group = "frameworks" if item in heavy else files[item]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (item not in heavy, files[item] not in launching))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -116,7 +125,7 @@ def _nothing_left_behind() -> Iterator[None]:
         for name in environ.keys() | os.environ.keys()
         if environ.get(name) != os.environ.get(name) and name != "PYTEST_CURRENT_TEST"
     }
-    _gone("processes", lambda: _children() - children)
+    _gone("processes", lambda: _described(_children() - children))
     _gone("threads", lambda: _threads() - threads)
     _gone("descriptors", lambda: _descriptors() - descriptors)
     # Importing torch or tensorflow sets variables of its own; ours and the launchers' matter.
@@ -131,16 +140,32 @@ def _gone(what: str, left: Callable[[], set[Any]]) -> None:
         time.sleep(0.01)
 
 
-def _children() -> set[psutil.Process]:
-    # multiprocessing's resource tracker stays until Python ends, by design.
-    return {child for child in psutil.Process().children(recursive=True) if not _is_tracker(child)}
+def _children() -> set[int]:
+    """Return the processes that this one has started, and those that they have."""
+    if not Path("/proc/self/task", str(threading.get_native_id()), "children").exists():
+        return {child.pid for child in psutil.Process().children(recursive=True)}
+    # psutil reads every process of the machine, which takes longer than most tests.
+    found: set[int] = set()
+    parents = [os.getpid()]
+    while parents:
+        for file in Path("/proc", str(parents.pop()), "task").glob("*/children"):
+            with contextlib.suppress(OSError):  # the thread has just ended
+                fresh = {int(pid) for pid in file.read_text().split()}
+                parents += fresh
+                found |= fresh
+    return found
 
 
-def _is_tracker(child: psutil.Process) -> bool:
-    try:
-        return any("resource_tracker" in part for part in child.cmdline())
-    except psutil.Error:
-        return True  # it has just ended
+def _described(pids: set[int]) -> set[str]:
+    """Return processes with their commands, but for those that have just ended."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            command = " ".join(psutil.Process(pid).cmdline())
+            # multiprocessing's resource tracker stays until Python ends, by design.
+            if "resource_tracker" not in command:
+                found.add(f"{pid} {command}")
+    return found
 
 
 def _threads() -> set[threading.Thread]:
