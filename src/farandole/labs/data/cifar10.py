@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,13 @@ from farandole.labs.data.samples import (
     Pixels,
     check_counts,
     checked_labels,
-    sample_in_words,
+    facts,
     subset,
     wanted,
 )
-from farandole.labs.lab import DataFacts
+
+if TYPE_CHECKING:
+    from farandole.labs.lab import DataFacts
 
 _SHAPE = (32, 32, 3)
 _NUM_CLASSES = 10
@@ -69,12 +71,7 @@ def load_cifar10(
 def describe_cifar10(folder: Path | str | None = None) -> DataFacts:
     """Look at the data as a whole, as `load_cifar10` does, and say what they are."""
     if folder is None:
-        return DataFacts(
-            source=_GENERATED,
-            train=patterns.TRAIN,
-            test=patterns.TEST,
-            sample=sample_in_words(_SHAPE),
-        )
+        return facts(source=_GENERATED, train=patterns.TRAIN, test=patterns.TEST, shape=_SHAPE)
     return load_cifar10(folder).facts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,14 @@ from farandole.labs.data.images import Skipped, decode
 from farandole.labs.data.samples import (
     Images,
     Pixels,
+    facts,
     pick_test,
     pick_train,
-    sample_in_words,
     wanted,
 )
-from farandole.labs.lab import DataFacts
+
+if TYPE_CHECKING:
+    from farandole.labs.lab import DataFacts
 
 SIZE = (66, 200)
 """Height and width that PilotNet takes."""
@@ -70,12 +73,7 @@ def load_driving(
 def describe_driving(folder: Path | str | None = None) -> DataFacts:
     """Look at the data as a whole, as `load_driving` does, and say what they are."""
     if folder is None:
-        return DataFacts(
-            source=_GENERATED,
-            train=road.TRAIN,
-            test=road.TEST,
-            sample=sample_in_words((*SIZE, 3)),
-        )
+        return facts(source=_GENERATED, train=road.TRAIN, test=road.TEST, shape=(*SIZE, 3))
     return load_driving(folder).facts
 
 

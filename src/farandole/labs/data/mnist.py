@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from farandole.errors import DataError, MissingExtraError
 from farandole.labs.data.folder import existing_folder, first_folder, wrong_shape
 from farandole.labs.data.idx import read_idx
 from farandole.labs.data.samples import Images, Labels, Pixels, check_counts, checked_labels, subset
-from farandole.labs.lab import DataFacts
+
+if TYPE_CHECKING:
+    from farandole.labs.lab import DataFacts
 
 _SIDE = 28
 _CLASSES = tuple("0123456789")
@@ -105,8 +108,8 @@ def _digits() -> Images:
     digits = load_digits()
     x = _enlarge(digits.images)[..., np.newaxis]
     y = digits.target.astype(np.int64)
-    # A split of its own, by persons: the set lists them one after the other, so that nobody whose
-    # hand is tested was trained on.
+    # The last fifth: images near each other seem to come from one hand. A nearest neighbour gets
+    # 0.956 of these right, and 0.98 to 0.99 in a random split, which would leave less to learn.
     train = len(y) - _DIGITS_TEST
     return Images(
         x_train=x[:train],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from farandole.errors import DataError, UsageError
-from farandole.labs.lab import DataFacts
+
+if TYPE_CHECKING:
+    from farandole.labs.lab import DataFacts
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[Any]
@@ -39,19 +41,25 @@ class Images:
     @property
     def facts(self) -> DataFacts:
         """What these data are, without the data."""
-        return DataFacts(
+        return facts(
             source=self.source,
             train=len(self.y_train),
             test=len(self.y_test),
-            sample=sample_in_words(self.x_train.shape[1:]),
+            shape=self.x_train.shape[1:],
             skipped=self.skipped,
         )
 
 
-def sample_in_words(shape: tuple[int, ...]) -> str:
-    """Say what one image is: "32x32 RGB"."""
+def facts(
+    *, source: str, train: int, test: int, shape: tuple[int, ...], skipped: tuple[str, ...] = ()
+) -> DataFacts:
+    """Say what data are, with one sample in words: "32x32 RGB"."""
+    # Here, because every worker loads data, and needs nothing of what a lab is.
+    from farandole.labs.lab import DataFacts
+
     height, width, channels = shape
-    return f"{height}x{width} {'grey' if channels == 1 else 'RGB'}"
+    sample = f"{height}x{width} {'grey' if channels == 1 else 'RGB'}"
+    return DataFacts(source=source, train=train, test=test, sample=sample, skipped=skipped)
 
 
 def subset(images: Images, *, samples: int, test_samples: int) -> Images:
