@@ -16,7 +16,7 @@ from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Size
-    from farandole.labs.run import Ran
+    from farandole.labs.run import LabRun, Ran
     from farandole.report.lab import LabReport
 
 SCHEMA = 1
@@ -103,10 +103,10 @@ def main(args: argparse.Namespace) -> int:
     _say(data_line(lab, data))
     for line in data.skipped:
         _say(f"left out: {line}")
+    run = _prepared(lab, asked, data, out, began_s=began_s)
     _say(f"Writing to {_shown(out)}")
     try:
-        ran = _run(lab, asked, data, out, began_s=began_s)
-        _finish(lab, ran, out, args)
+        _finish(lab, run.go(), out, args)
     except KeyboardInterrupt as stop:
         from farandole.labs.kept import command
 
@@ -164,11 +164,11 @@ def _folder(args: argparse.Namespace) -> Path:
     return path
 
 
-def _run(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: float) -> Ran:
+def _prepared(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: float) -> LabRun:
     from farandole.cli.main import main as command_line
     from farandole.labs.run import LabRun
 
-    return LabRun(lab, asked, data, out, run=command_line, say=_say, began_s=began_s).go()
+    return LabRun(lab, asked, data, out, run=command_line, say=_say, began_s=began_s)
 
 
 def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:

@@ -77,7 +77,7 @@ class LabRun:
         clock: Callable[[], float] = time.monotonic,
         began_s: float | None = None,
     ) -> None:
-        """Look at the folder.
+        """Look at the folder and write nothing yet.
 
         Args:
             lab: What to run.
@@ -90,13 +90,15 @@ class LabRun:
             began_s: On that clock, since when the budget counts; now when None.
 
         Raises:
-            UsageError: The folder is another lab's.
+            UsageError: The folder is another lab's, or the budget hopeless.
         """
         self._lab, self._asked, self._data, self._out = lab, asked, data, out
         self._run, self._say, self._clock = run, say, clock
         self._since_s = clock() if began_s is None else began_s
         self._kept = _kept(lab, asked, out)
         self._resumed = self._kept.plan is not None
+        if asked.size == "budget" and not (self._kept.plan or self._kept.rates):
+            budget.check_pilot(lab, asked, lab.pilot(asked))
 
     def go(self) -> Ran:
         """Make what is missing, and return what all of it found.
@@ -107,9 +109,6 @@ class LabRun:
             Interrupted: Somebody ended it; the same again goes on.
             StoreError: The folder cannot be written to.
         """
-        if self._asked.size == "budget" and not (self._kept.plan or self._kept.rates):
-            # Before there is a folder.
-            budget.check_pilot(self._lab, self._asked, self._lab.pilot(self._asked))
         with locked(self._out):
             self._keep()
             try:
