@@ -66,6 +66,14 @@ def test_published_series_are_hollow_and_come_last() -> None:
     assert {row["name"] for row in data} == {"batch 32"}
 
 
+def test_a_lone_line_from_elsewhere_is_named() -> None:
+    table = replace(speed_table(), rows=speed_table().rows[:3])
+    for published, legend in (((), None), (("batch 32",), "stroke")):
+        drawn = figure_of(table, y="speedup", series="batch", published=published)
+        shown = drawn.spec["layer"][0]["encoding"]["color"]["legend"]
+        assert (shown and shown["symbolType"]) == legend
+
+
 def test_numbers_as_series_say_what_they_are_of() -> None:
     table = counted(0.5, 0.6)
     drawn = bars("name", "title", "", table, x="y", y="y", series="workers")

@@ -73,7 +73,8 @@ class Drawing:
             rows,
             x=x,
             y=y,
-            legend=several,
+            # One line alone needs a name only where it is not this machine's.
+            legend=several or points[0].name in published,
             hover=hover if several else hover[1:],
             hollow=published,
         )
