@@ -17,11 +17,11 @@ from tests.model.build import make_utilisation
 def test_a_row_per_rank() -> None:
     answered = answer_bottlenecks(found())
     rows = answered.tables[0].rows
-    assert [(row[1], row[2]) for row in rows] == [
-        *((1, 0), (2, 0), (2, 1)),
-        *((4, 0), (4, 1), (4, 2), (4, 3)),
+    assert [(row[0], row[1]) for row in rows] == [
+        *(("1 worker", 0), ("2 workers", 0), ("2 workers", 1)),
+        *(("4 workers", rank) for rank in range(4)),
     ]
-    assert rows[2][3] == pytest.approx(0.51)
+    assert rows[2][2] == pytest.approx(0.51)
     assert any(said.startswith("No worker has a fifth more") for said in answered.sentences)
 
 

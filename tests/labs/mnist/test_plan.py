@@ -78,7 +78,7 @@ def test_data_smaller_than_the_effort_are_taken_whole_and_batches_fit_them() -> 
 def test_a_subset_is_a_choice_with_its_reason() -> None:
     plan = LAB.plan(asked("budget"), MNIST, RATES, 2)
     (choice,) = (choice for choice in plan.choices if choice.what == "training samples")
-    assert (choice.lab, choice.here) == ("60,000", f"{LADDER[2].samples:,} of 60,000")
+    assert (choice.lab, choice.here) == ("60,000", f"{LADDER[2].samples(60_000):,} of 60,000")
     assert choice.why
 
 
@@ -99,3 +99,12 @@ def test_the_pilot_measures_one_worker_with_one_thread_under_the_plans_name() ->
     (pilot,) = LAB.pilot(asked("budget"))
     assert pilot.name in RATES
     assert (flag(pilot.flags, "-np"), flag(pilot.flags, "--threads")) == ("1", "1")
+
+
+def test_small_data_are_seen_more_often_and_large_data_at_least_three_times() -> None:
+    for effort in LADDER:
+        assert effort.visits is not None
+        assert effort.samples(60_000) * effort.epochs(60_000) <= effort.visits
+        assert effort.epochs(60_000) >= 3
+    assert LADDER[6].epochs(1437) == 12_288 // 1437
+    assert FULL.epochs(1437) == LADDER[-1].epochs(1437) == 40

@@ -23,7 +23,7 @@ SIZES = (4, 2)
 """The study of sizes trains on a quarter and on half of the samples."""
 
 # Of one core of a virtual machine, where no pilot has measured: for `quick` and `full`.
-_GUESS = Rate(samples_per_s=150.0, startup_s=6.0)
+_GUESS = Rate(samples_per_s=220.0, startup_s=6.0)
 _PILOT_STEPS = 12
 _PILOT_TEST_SAMPLES = 64
 
@@ -40,75 +40,48 @@ class Effort:
     workers: tuple[int, ...]
     recipes: int
     """How many of RECIPES."""
-    sizes: bool = False
+    sizes: bool
     """Whether smaller data sets are timed, too."""
+
+
+def _effort(
+    samples: int,
+    test_samples: int,
+    epochs: int,
+    seeds: int,
+    workers: tuple[int, ...],
+    *,
+    recipes: int = 2,
+    sizes: bool = False,
+) -> Effort:
+    return Effort(
+        samples=samples,
+        test_samples=test_samples,
+        epochs=epochs,
+        seeds=seeds,
+        workers=workers,
+        recipes=recipes,
+        sizes=sizes,
+    )
 
 
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 
-QUICK = Effort(samples=384, test_samples=128, epochs=3, seeds=1, workers=_TWO, recipes=2)
+QUICK = _effort(512, 128, 3, 1, _TWO)
 LADDER = (
-    Effort(samples=256, test_samples=128, epochs=3, seeds=1, workers=_TWO, recipes=2),
-    Effort(samples=384, test_samples=128, epochs=4, seeds=1, workers=_FOUR, recipes=2),
-    Effort(samples=512, test_samples=200, epochs=6, seeds=1, workers=_FOUR, recipes=2),
-    Effort(samples=768, test_samples=200, epochs=LAB_EPOCHS, seeds=1, workers=_FOUR, recipes=2),
-    Effort(samples=1024, test_samples=400, epochs=LAB_EPOCHS, seeds=1, workers=_EIGHT, recipes=2),
-    Effort(samples=0, test_samples=0, epochs=LAB_EPOCHS, seeds=1, workers=_EIGHT, recipes=2),
-    Effort(
-        samples=0,
-        test_samples=0,
-        epochs=LAB_EPOCHS,
-        seeds=1,
-        workers=_EIGHT,
-        recipes=2,
-        sizes=True,
-    ),
-    Effort(
-        samples=0,
-        test_samples=0,
-        epochs=LAB_EPOCHS,
-        seeds=2,
-        workers=_EIGHT,
-        recipes=2,
-        sizes=True,
-    ),
-    Effort(
-        samples=0,
-        test_samples=0,
-        epochs=LAB_EPOCHS,
-        seeds=3,
-        workers=_EIGHT,
-        recipes=2,
-        sizes=True,
-    ),
-    Effort(
-        samples=0,
-        test_samples=0,
-        epochs=LAB_EPOCHS,
-        seeds=3,
-        workers=_EIGHT,
-        recipes=4,
-        sizes=True,
-    ),
-    Effort(
-        samples=0,
-        test_samples=0,
-        epochs=LAB_EPOCHS,
-        seeds=5,
-        workers=_EIGHT,
-        recipes=4,
-        sizes=True,
-    ),
+    _effort(256, 128, 3, 1, _TWO),
+    _effort(384, 128, 4, 1, _FOUR),
+    _effort(512, 200, 6, 1, _FOUR),
+    _effort(768, 200, LAB_EPOCHS, 1, _FOUR),
+    _effort(1024, 400, LAB_EPOCHS, 2, _FOUR),
+    _effort(1024, 400, LAB_EPOCHS, 3, _FOUR),
+    _effort(0, 0, LAB_EPOCHS, 3, _FOUR),
+    _effort(0, 0, LAB_EPOCHS, 3, _FOUR, sizes=True),
+    _effort(0, 0, LAB_EPOCHS, 3, _EIGHT, sizes=True),
+    _effort(0, 0, LAB_EPOCHS, 3, _EIGHT, recipes=4, sizes=True),
+    _effort(0, 0, LAB_EPOCHS, 5, _EIGHT, recipes=4, sizes=True),
 )
-FULL = Effort(
-    samples=0,
-    test_samples=0,
-    epochs=LAB_EPOCHS,
-    seeds=3,
-    workers=_EIGHT,
-    recipes=4,
-    sizes=True,
-)
+FULL = _effort(0, 0, LAB_EPOCHS, 3, _EIGHT, recipes=4, sizes=True)
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
-from farandole.labs.mnist.questions import BOTTLENECKS, WORKERS_COLUMN
+from farandole.labs.mnist.questions import BOTTLENECKS
 from farandole.model.info import ScalingInfo, StepSplit, UtilisationRow
 from farandole.model.measured import count
 from farandole.report.lab.charts import bars
@@ -24,6 +24,11 @@ _PARTS = {
 _UNEVEN = ("uneven_utilisation", "uneven_memory", "straggler", "contention")
 _BOUND = ("communication_bound", "input_bound", "compute_bound")
 _LEAST_SHARE = 0.005
+_SHARE_COLUMNS = (
+    Column(key="setting", title="setting", text=True),
+    Column(key="rank", title="rank", show=whole),
+    Column(key="cpu", title="CPU utilisation", show=percent),
+)
 
 
 def answer_bottlenecks(found: Found) -> Answered:
@@ -34,10 +39,7 @@ def answer_bottlenecks(found: Found) -> Answered:
         name="bottlenecks",
         title="Utilisation, memory and computing time by worker",
         columns=(
-            Column(key="setting", title="setting", text=True),
-            WORKERS_COLUMN,
-            Column(key="rank", title="rank", show=whole),
-            Column(key="cpu", title="CPU utilisation", show=percent),
+            *_SHARE_COLUMNS,
             Column(key="memory_bytes", title="memory", show=size),
             Column(key="compute_s", title="computing per step", show=seconds),
         ),
@@ -53,7 +55,7 @@ def answer_bottlenecks(found: Found) -> Answered:
                 "utilisation-by-rank",
                 "Utilisation by worker",
                 "Share of its cores that each worker kept busy; unequal bars are an imbalance.",
-                table,
+                _shares(table),
                 x="setting",
                 y="cpu",
                 series="rank",
@@ -62,12 +64,22 @@ def answer_bottlenecks(found: Found) -> Answered:
     )
 
 
+def _shares(table: Table) -> Table:
+    """Return the part of the table that is drawn."""
+    return Table(
+        name="utilisation-by-rank",
+        title="Utilisation by worker",
+        columns=_SHARE_COLUMNS,
+        rows=tuple(row[: len(_SHARE_COLUMNS)] for row in table.rows),
+    )
+
+
 def _rows(info: ScalingInfo, used: UtilisationRow) -> list[tuple[Any, ...]]:
     workers = used.cell.workers
     split = only(info.splits, workers=workers)
     compute = dict(split.compute_by_rank_s) if split else {}
     return [
-        (count(workers, "worker"), workers, rank, cpu, memory, compute.get(rank))
+        (count(workers, "worker"), rank, cpu, memory, compute.get(rank))
         for rank, cpu, _, memory in used.by_rank
     ]
 
@@ -92,10 +104,14 @@ def _use_words(row: UtilisationRow) -> str:
     words = f"{count(row.cell.workers, 'worker')}: "
     parts = []
     if shares:
-        parts.append(f"{percent(min(shares))} to {percent(max(shares))} of its cores busy")
+        parts.append(f"{_span(percent(min(shares)), percent(max(shares)))} of its cores busy")
     if memory:
-        parts.append(f"{size(min(memory))} to {size(max(memory))} of memory")
+        parts.append(f"{_span(size(min(memory)), size(max(memory)))} of memory")
     return f"{words}each has {listed(parts) or 'no figure of its use'}."
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _split_words(split: StepSplit) -> str:

@@ -22,37 +22,48 @@ RECIPES = ("linear", "fixed", "warmup", "longer")
 """The lab's own first: its rate is 0.001 x workers."""
 
 # Of one core of a virtual machine, where no pilot has measured: for `quick` and `full`.
-_GUESS = Rate(samples_per_s=500.0, startup_s=6.0)
+_GUESS = Rate(samples_per_s=450.0, startup_s=6.0)
 _PILOT_STEPS = 12
 _SWEEP_TEST_SAMPLES = 256
+_FEWEST_EPOCHS = 3
+"""Of a run on a part of the data: fewer leave no room for a warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """How much of the lab is run; a larger effort has no smaller figure."""
 
-    samples: int
-    """To train on; 0: all."""
+    visits: int | None
+    """Samples that a run sees, over all its epochs; None: the lab's 40 epochs of all of them."""
     test_samples: int
-    epochs: int
+    """0: all."""
     seeds: int
     workers: tuple[int, ...]
     recipes: int
     """How many of RECIPES."""
-    recipe_workers: int
-    """Largest number of workers that recipes beside the first are tried on."""
-    batches: tuple[int, ...]
-    """Of the sweep on one worker."""
+    sweep: tuple[int, ...]
+    """Batches that are tried on one worker."""
     steps: int
     """Of each launch of the sweep."""
     repeats: int
     """Of each batch of the sweep."""
 
+    def samples(self, available: int) -> int:
+        """Return how many samples to train on: other ones are worth more than the same again."""
+        if self.visits is None:
+            return available
+        return min(available, max(1, self.visits // _FEWEST_EPOCHS))
+
+    def epochs(self, available: int) -> int:
+        """Return for how many epochs."""
+        if self.visits is None:
+            return LAB_EPOCHS
+        return min(LAB_EPOCHS, max(_FEWEST_EPOCHS, self.visits // self.samples(available)))
+
 
 def _effort(
-    samples: int,
+    visits: int | None,
     test_samples: int,
-    epochs: int,
     seeds: int,
     workers: tuple[int, ...],
     recipes: int,
@@ -60,52 +71,46 @@ def _effort(
 ) -> Effort:
     batches, steps, repeats = sweep
     return Effort(
-        samples=samples,
+        visits=visits,
         test_samples=test_samples,
-        epochs=epochs,
         seeds=seeds,
         workers=workers,
         recipes=recipes,
-        recipe_workers=4,
-        batches=batches,
+        sweep=batches,
         steps=steps,
         repeats=repeats,
     )
 
 
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
+_LEAST = ((32, 256), 10, 1)
 _SMALL = ((32, 128, 512), 12, 1)
-_SWEEP = ((32, 128, 512), 20, 2)
+_SWEEP = ((32, 128, 512), 16, 2)
 _WIDE = ((32, 128, 512, 1024), 20, 3)
 
-QUICK = _effort(1024, 360, 3, 1, _TWO, 3, ((32, 256), 10, 1))
+QUICK = _effort(3072, 360, 1, _TWO, 3, _LEAST)
 LADDER = (
-    _effort(1024, 360, 2, 1, _TWO, 2, ((32, 256), 10, 1)),
-    _effort(1024, 1000, 3, 1, _FOUR, 3, _SMALL),
-    _effort(2048, 1000, 4, 1, _FOUR, 4, _SMALL),
-    _effort(2048, 2000, 4, 2, _FOUR, 4, _SMALL),
-    _effort(2048, 2000, 4, 3, _FOUR, 4, _SWEEP),
-    _effort(4096, 2000, 6, 3, _FOUR, 4, _SWEEP),
-    _effort(6000, 5000, 8, 3, _FOUR, 4, _SWEEP),
-    _effort(10_000, 10_000, 10, 3, _FOUR, 4, _WIDE),
-    _effort(20_000, 10_000, 10, 3, _FOUR, 4, _WIDE),
-    _effort(30_000, 10_000, 10, 3, _EIGHT, 4, _WIDE),
-    _effort(0, 0, 10, 3, _EIGHT, 4, _WIDE),
-    _effort(0, 0, 20, 3, _EIGHT, 4, _WIDE),
+    _effort(2304, 360, 1, _TWO, 2, _LEAST),
+    _effort(3072, 1000, 1, _FOUR, 2, _SMALL),
+    _effort(6144, 1000, 1, _FOUR, 3, _SMALL),
+    _effort(6144, 2000, 2, _FOUR, 3, _SMALL),
+    _effort(6144, 2000, 3, _FOUR, 3, _SWEEP),
+    _effort(9216, 2000, 3, _FOUR, 3, _SWEEP),
+    _effort(12_288, 2000, 3, _FOUR, 3, _SWEEP),
+    _effort(18_000, 5000, 3, _FOUR, 4, _SWEEP),
+    _effort(30_000, 0, 3, _FOUR, 4, _WIDE),
+    _effort(60_000, 0, 3, _FOUR, 4, _WIDE),
+    _effort(90_000, 0, 3, _FOUR, 4, _WIDE),
+    _effort(120_000, 0, 3, _FOUR, 4, _WIDE),
+    _effort(180_000, 0, 3, _FOUR, 4, _WIDE),
+    _effort(240_000, 0, 3, _EIGHT, 4, _WIDE),
+    _effort(360_000, 0, 3, _EIGHT, 4, _WIDE),
+    _effort(600_000, 0, 3, _EIGHT, 4, _WIDE),
 )
-FULL = Effort(
-    samples=0,
-    test_samples=0,
-    epochs=LAB_EPOCHS,
-    seeds=1,
-    # One host with as many workers as the lab's two nodes had GPUs takes the same steps.
-    workers=(1, 2, 4, 6, 8),
-    recipes=4,
-    recipe_workers=4,
-    batches=(128, 256, 512, 1024),
-    steps=40,
-    repeats=3,
-)
+# One host with as many workers as the lab's two nodes had GPUs takes the same steps.
+FULL = _effort(None, 0, 1, (1, 2, 4, 6, 8), 4, ((128, 256, 512, 1024), 40, 3))
+_RECIPE_WORKERS = 4
+"""The most that recipes beside the first are tried on, unless the user asks for more."""
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
@@ -141,7 +146,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 def recipe_counts(asked: Asked, here: Effort) -> tuple[int, ...]:
     """Return the numbers of workers that recipes are told apart by: with one they are the same."""
     chosen = alike.counts(asked, here.workers)
-    return tuple(n for n in chosen if n > 1 and (asked.workers or n <= here.recipe_workers))
+    return tuple(n for n in chosen if n > 1 and (asked.workers or n <= _RECIPE_WORKERS))
 
 
 def _batches(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
@@ -163,7 +168,7 @@ def _batches(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned
 
 def _sweep(data: DataFacts, here: Effort) -> tuple[int, ...]:
     """Leave out batches that the data do not fill a few times; one is always left."""
-    return tuple(batch for batch in here.batches if 4 * batch <= data.train) or here.batches[:1]
+    return tuple(batch for batch in here.sweep if 4 * batch <= data.train) or here.sweep[:1]
 
 
 def _workers(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
@@ -218,8 +223,8 @@ def _training(
             rate,
             workers=count,
             cores=asked.cores,
-            samples=alike.taken(here.samples, data.train),
-            epochs=recipe(each).epochs(here.epochs),
+            samples=here.samples(data.train),
+            epochs=recipe(each).epochs(here.epochs(data.train)),
             test_samples=alike.taken(here.test_samples, data.test),
         )
         for count in workers
@@ -237,8 +242,8 @@ def _training(
         script=SCRIPT,
         arguments=(
             *alike.data_arguments(asked),
-            *("--epochs", str(here.epochs), "--batch-size", "{batch}"),
-            *("--samples", str(alike.subset(here.samples, data.train))),
+            *("--epochs", str(here.epochs(data.train)), "--batch-size", "{batch}"),
+            *("--samples", str(alike.subset(here.samples(data.train), data.train))),
             *("--test-samples", str(alike.subset(here.test_samples, data.test))),
             *("--lr", f"{LEARNING_RATE:g}", "--recipe", "{recipe}", "--seed", "{seed}"),
         ),
@@ -276,15 +281,17 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 what="hosts",
                 lab="1 and 2 (sbatch -N 2)",
                 here="1",
-                why="several hosts are not run yet; what they change is worked out below",
+                why="several hosts are not run yet; what they change is worked out under two_nodes",
             ),
             Choice(
                 what="data set", lab="not named; 60,000 samples point to MNIST", here=data.source
             ),
             Choice(what="network", lab="not named", here="Keras's CNN for MNIST, 1.2 M parameters"),
-            alike.of_samples("training samples", f"{LAB_SAMPLES:,}", here.samples, data.train),
+            alike.of_samples(
+                "training samples", f"{LAB_SAMPLES:,}", here.samples(data.train), data.train
+            ),
             alike.of_samples("test samples", "not said", here.test_samples, data.test),
-            Choice(what="epochs", lab="40 (and 21)", here=_epochs(here, named)),
+            Choice(what="epochs", lab="40 (and 21)", here=_epochs(here.epochs(data.train), named)),
             Choice(
                 what="workers",
                 lab="1, 2 and 4; 2, 6 and 8 on two nodes",
@@ -308,9 +315,9 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
     )
 
 
-def _epochs(here: Effort, named: tuple[str, ...]) -> str:
-    longer = sorted({recipe(each).epochs(here.epochs) for each in named} - {here.epochs})
-    return f"{here.epochs}" + (f" ({longer[-1]} with recipe longer)" if longer else "")
+def _epochs(epochs: int, named: tuple[str, ...]) -> str:
+    longer = sorted({recipe(each).epochs(epochs) for each in named} - {epochs})
+    return f"{epochs}" + (f" ({longer[-1]} with recipe longer)" if longer else "")
 
 
 def _rate_words(named: tuple[str, ...]) -> str:

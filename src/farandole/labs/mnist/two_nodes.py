@@ -6,7 +6,7 @@ from typing import Any
 
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
-from farandole.labs.mnist.questions import ACCURACY_COLUMN, METRIC, TWO_NODES, four, plain
+from farandole.labs.mnist.questions import METRIC, TWO_NODES, four, plain
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info import MetricRow, ScalingInfo
 from farandole.model.jobs import training_steps
@@ -26,20 +26,21 @@ def answer_two_nodes(found: Found) -> Answered:
         title=f"Batch, steps and learning rate by nodes, {plan.BATCH} samples per worker",
         columns=(
             Column(key="nodes", title="nodes", show=whole),
-            Column(key="per_node", title="workers per node", show=whole),
+            Column(key="per_node", title="per node", show=whole),
             Column(key="workers", title="size()", show=whole),
             Column(key="global_batch", title="global batch", show=whole),
             Column(key="steps_per_epoch", title="steps per epoch"),
-            Column(key="steps", title=f"steps of {plan.LAB_EPOCHS} epochs"),
-            Column(key="rate", title="learning rate", show=plain),
-            Column(key="lab_job_s", title="the lab's job", show=seconds),
-            Column(key="lab_accuracy", title="the lab's accuracy", show=four),
-            ACCURACY_COLUMN,
+            Column(key="steps", title="steps"),
+            Column(key="rate", title="rate", show=plain),
+            Column(key="lab_job_s", title="lab's job", show=seconds),
+            Column(key="lab_accuracy", title="lab's accuracy", show=four),
+            Column(key="accuracy", title="accuracy here", show=four, interval=True),
         ),
         rows=tuple(_row(found, nodes, per_node, here) for nodes, per_node in _NODES),
         notes=(
-            f"Steps are of {plan.LAB_SAMPLES:,} samples, as in the lab; the last column is this "
-            "machine's, with as many workers on one host and its own number of samples.",
+            f"Steps are of {plan.LAB_EPOCHS} epochs of {plan.LAB_SAMPLES:,} samples, as in the "
+            "lab; the last column is this machine's, with as many workers on one host and its own "
+            "number of samples.",
         ),
     )
     return Answered(question=TWO_NODES, sentences=tuple(_said(here)), tables=(table,))

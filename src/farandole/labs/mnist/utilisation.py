@@ -114,14 +114,19 @@ def _published(info: ScalingInfo | None) -> list[_Row]:
 def _said(rows: list[_Row]) -> list[str]:
     said = []
     shares = [(row, row.share) for row in rows if row.share is not None]
+    speeds = [(row, row.throughput) for row in rows if row.throughput is not None]
     if len(shares) > 1:
         (small, low), (large, high) = shares[0], shares[-1]
+        ends = (
+            f"one worker keeps {small.device} {percent(low)} busy at batch {small.batch} and "
+            f"{percent(high)} at {large.batch:,}"
+        )
         change = "rises" if high > low + _CHANGE else "falls" if high < low - _CHANGE else "stays"
         said.append(
-            f"Utilisation {change} as the batch grows: one worker keeps {small.device} "
-            f"{percent(low)} busy at batch {small.batch} and {percent(high)} at {large.batch:,}."
+            f"Utilisation {change} as the batch grows: {ends}."
+            if speeds
+            else f"On a machine too busy for a comparison {ends}."
         )
-    speeds = [(row, row.throughput) for row in rows if row.throughput is not None]
     if len(speeds) > 1:
         (small, slow), (large, fast) = speeds[0], speeds[-1]
         said.append(

@@ -86,8 +86,9 @@ def answer_workers(found: Found) -> Answered:
             *disturbed(found, "workers"),
             *_accuracy_words(here),
             *_lab_words(lab),
+            *_at_21_epochs(found.published.get("mnist_21_epochs")),
         ),
-        tables=(table, *_at_21_epochs(found.published.get("mnist_21_epochs"))),
+        tables=(table,),
         figures=(
             lines(
                 "speedup-by-workers",
@@ -105,7 +106,7 @@ def answer_workers(found: Found) -> Answered:
                 "accuracy-by-workers",
                 "Accuracy by workers",
                 "At the end of training; over several seeds with 95 % intervals.",
-                table,
+                _accuracies(here, lab),
                 x="workers",
                 y="accuracy",
                 series="source",
@@ -199,21 +200,24 @@ def _speedups(here: list[_Row], lab: list[_Row]) -> Table:
     )
 
 
-def _at_21_epochs(info: ScalingInfo | None) -> tuple[Table, ...]:
-    if info is None:
-        return ()
-    return (
-        Table(
-            name="workers-21-epochs",
-            title="The lab's accuracy after 21 epochs",
-            columns=(WORKERS_COLUMN, ACCURACY_COLUMN),
-            rows=tuple(
-                (row.cell.workers, row.final)
-                for row in info.metrics
-                if row.metric == info.main_metric
-            ),
+def _accuracies(here: list[_Row], lab: list[_Row]) -> Table:
+    return Table(
+        name="accuracy-by-workers",
+        title="Accuracy by workers",
+        columns=(SOURCE_COLUMN, WORKERS_COLUMN, ACCURACY_COLUMN),
+        rows=tuple(
+            (row.source, row.workers, row.accuracy) for row in (*here, *lab) if row.accuracy
         ),
     )
+
+
+def _at_21_epochs(info: ScalingInfo | None) -> list[str]:
+    ends = [
+        f"{four(row.final.value)} on {row.cell.workers}"
+        for row in (info.metrics if info else ())
+        if info and row.metric == info.main_metric and row.final is not None
+    ]
+    return [f"After 21 epochs the lab has {listed(ends)}."] if ends else []
 
 
 def _speed_words(here: list[_Row], cores: int) -> list[str]:
