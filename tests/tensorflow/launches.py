@@ -56,14 +56,12 @@ def pair() -> Launch:
         2,
         (
             "callback",
-            "collectives",
             "compression",
             "functions",
             "gradients",
             "optimizer",
             "sizes",
             "sparse",
-            "sync_batch_norm",
             "tape",
             "tf_keras",
         ),
@@ -72,7 +70,7 @@ def pair() -> Launch:
 
 @pytest.fixture(scope="session")
 def three() -> Launch:
-    """Three ranks, more than this machine may have cores."""
+    """Three ranks, more than this machine may have cores, where nothing holds for two only."""
     return Launch(3, ("collectives", "sync_batch_norm"))
 
 

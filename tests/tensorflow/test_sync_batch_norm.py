@@ -10,10 +10,5 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
 
 
 @each("sync_batch_norm")
-def test_two_ranks(pair: Launch, check: str) -> None:
-    pair.check(check)
-
-
-@each("sync_batch_norm")
 def test_three_ranks(three: Launch, check: str) -> None:
     three.check(check)

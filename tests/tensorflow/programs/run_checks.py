@@ -13,13 +13,16 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
-import tensorflow as tf
-
-import farandole.tensorflow as hvd
+# Keras and TensorFlow import these where they are installed, for seconds, and no check needs them.
+for unused in ("jax", "pandas", "sklearn"):
+    sys.modules[unused] = None  # type: ignore[assignment]
 
 
 def main() -> None:
+    import tensorflow as tf
+
+    import farandole.tensorflow as hvd
+
     if os.environ.get("CHECK_ONE_THREAD"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         tf.config.threading.set_inter_op_parallelism_threads(1)
