@@ -70,7 +70,6 @@ def size_that_pays(few: Speed, many: Speed, *, epochs: float, batch: int) -> Pay
         epochs: of a job.
         batch: per worker.
     """
-    least = max(LEAST_STEPS, 1 / LARGEST_BATCH) * batch * many.workers
     return Pays(
         few=few,
         many=many,
@@ -78,8 +77,13 @@ def size_that_pays(few: Speed, many: Speed, *, epochs: float, batch: int) -> Pay
         batch=batch,
         even=_smallest(few, many, epochs, saved=0.0),
         time=_smallest(few, many, epochs, saved=SAVED),
-        steps=math.ceil(least),
+        steps=enough_steps(batch, many.workers),
     )
+
+
+def enough_steps(batch: int, workers: int) -> int:
+    """Return from which size on an epoch has enough steps, and a step few enough of the samples."""
+    return math.ceil(max(LEAST_STEPS, 1 / LARGEST_BATCH) * batch * workers)
 
 
 def _smallest(few: Speed, many: Speed, epochs: float, *, saved: float) -> int | None:

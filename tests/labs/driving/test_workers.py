@@ -28,7 +28,7 @@ def test_more_workers_than_cores_have_a_loss_and_no_time() -> None:
 def test_who_beats_the_constant_is_said() -> None:
     # 0.0205, 0.0805 and 0.1605 against 0.1.
     said = answer_workers(found()).sentences
-    assert "The best constant gets 0.1: 1 and 2 workers beat it." in said
+    assert "The best constant gets 0.1, beaten by 1 and 2 workers." in said
 
 
 def test_the_labs_rows_are_as_published() -> None:

@@ -67,7 +67,7 @@ def _effort(
 
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 
-QUICK = _effort(512, 128, 3, 1, _TWO)
+QUICK = _effort(768, 200, 4, 1, _TWO)
 LADDER = (
     _effort(256, 128, 3, 1, _TWO),
     _effort(384, 128, 4, 1, _FOUR),

@@ -11,7 +11,7 @@ from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.measured import count
-from farandole.model.pays import SAVED, Pays, Speed, fixed_time, size_that_pays
+from farandole.model.pays import SAVED, Pays, Speed, enough_steps, fixed_time, size_that_pays
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
 from farandole.report.text import listed, number, optional, percent, seconds, whole
@@ -27,11 +27,11 @@ _ASSUMED = (
 def answer_size(found: Found) -> Answered:
     """Answer by fixed time and speed of the worker counts that could be timed."""
     speeds = _speeds(found)
-    base = next(iter(speeds), None)
+    base = next((one for one in settings_of(found, "workers") if one.workers in speeds), None)
     pays = [
-        size_that_pays(speeds[base], speed, epochs=base.epochs, batch=base.batch)
-        for one, speed in speeds.items()
-        if base is not None and one is not base
+        size_that_pays(speeds[base.workers], speed, epochs=base.epochs, batch=base.batch)
+        for workers, speed in speeds.items()
+        if base is not None and workers != base.workers
     ]
     table = Table(
         name="size",
@@ -46,10 +46,10 @@ def answer_size(found: Found) -> Answered:
             Column(key="samples", title="pays from", show=optional),
             Column(key="here", title="samples here", show=whole),
         ),
-        rows=tuple(_row(one, speed, pays) for one, speed in speeds.items()),
+        rows=tuple(_row(one, pays, speeds) for one in settings_of(found, "workers")),
         notes=(_ASSUMED,),
     )
-    curves = _curves(speeds)
+    curves = _curves(base, speeds)
     return Answered(
         question=SIZE,
         sentences=tuple(_said(found, base, pays)),
@@ -70,7 +70,7 @@ def answer_size(found: Found) -> Answered:
     )
 
 
-def _speeds(found: Found) -> dict[Setting, Speed]:
+def _speeds(found: Found) -> dict[int, Speed]:
     """Return what each count needs, as far as its job and its steps count for time."""
     info = found.studies.get("workers")
     speeds = {}
@@ -81,17 +81,21 @@ def _speeds(found: Found) -> dict[Setting, Speed]:
             continue
         rate = row.throughput.value
         fixed_s = fixed_time(job.value, one.epochs, one.samples, rate)
-        speeds[one] = Speed(workers=one.workers, fixed_s=fixed_s, samples_per_s=rate)
+        speeds[one.workers] = Speed(workers=one.workers, fixed_s=fixed_s, samples_per_s=rate)
     return speeds
 
 
-def _row(one: Setting, speed: Speed, pays: Sequence[Pays]) -> tuple[Any, ...]:
+def _row(one: Setting, pays: Sequence[Pays], speeds: dict[int, Speed]) -> tuple[Any, ...]:
+    speed = speeds.get(one.workers)
+    times = (speed.fixed_s, speed.samples_per_s) if speed else (None, None)
     found = next((each for each in pays if each.many is speed), None)
-    sizes = (found.even, found.time, found.steps, found.samples) if found else (None,) * 4
-    return (one.workers, speed.fixed_s, speed.samples_per_s, *sizes, one.samples)
+    sizes = (found.even, found.time) if found else (None, None)
+    # Steps need no time to be known, unlike the rest.
+    steps = enough_steps(one.batch, one.workers)
+    return (one.workers, *times, *sizes, steps, found.samples if found else None, one.samples)
 
 
-def _curves(speeds: dict[Setting, Speed]) -> Table:
+def _curves(base: Setting | None, speeds: dict[int, Speed]) -> Table:
     return Table(
         name="time-by-size",
         title="Job time by size of the data set, computed",
@@ -101,21 +105,21 @@ def _curves(speeds: dict[Setting, Speed]) -> Table:
             Column(key="job_s", title="job", show=seconds),
         ),
         rows=tuple(
-            (count(one.workers, "worker"), size, speed.job_s(size, one.epochs))
-            for one, speed in speeds.items()
-            for size in (round(one.samples * factor) for factor in _SIZES)
+            (count(workers, "worker"), size, speed.job_s(size, base.epochs))
+            for workers, speed in speeds.items()
+            if base is not None
+            for size in (round(base.samples * factor) for factor in _SIZES)
         ),
     )
 
 
-def _check(found: Found, speeds: dict[Setting, Speed]) -> tuple[Table, ...]:
+def _check(found: Found, speeds: dict[int, Speed]) -> tuple[Table, ...]:
     """Compare computed job times with launches on smaller data sets, where there are some."""
     info = found.studies.get("size")
-    by_workers = {one.workers: speed for one, speed in speeds.items()}
     rows = []
     for one in settings_of(found, "size") if info else ():
         job = only(info.job_times, workers=one.workers, samples=str(one.samples)) if info else None
-        speed = by_workers.get(one.workers)
+        speed = speeds.get(one.workers)
         if job is not None and job.job_s is not None and speed is not None:
             computed = speed.job_s(one.samples, one.epochs)
             rows.append((HERE, one.workers, one.samples, job.job_s, computed))
@@ -137,11 +141,21 @@ def _check(found: Found, speeds: dict[Setting, Speed]) -> tuple[Table, ...]:
     )
 
 
+def _by_steps(settings: Sequence[Setting]) -> list[str]:
+    """Say what steps alone ask for."""
+    each = [
+        f"{enough_steps(one.batch, one.workers):,} on {count(one.workers, 'worker')}"
+        for one in settings
+    ]
+    return [f"For enough steps per epoch it takes {listed(each)}."] if each else []
+
+
 def _said(found: Found, base: Setting | None, pays: Sequence[Pays]) -> list[str]:
     if base is None or not pays:
         return [
-            "It takes two numbers of workers whose times count, with one worker per core at most: "
-            "there are none here."
+            "By time it cannot be told: that takes two numbers of workers whose times count, and "
+            "there are none here.",
+            *_by_steps(settings_of(found, "workers")),
         ]
     said = []
     for one in pays:

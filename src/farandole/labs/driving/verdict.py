@@ -131,8 +131,8 @@ def _small(settings: tuple[Setting, ...]) -> list[str]:
         else f"at least {LEAST_STEPS} everywhere"
     )
     return [
-        f"{own[0].samples:,} samples in batches of {own[0].batch} per worker are {listed(each)} "
-        f"steps per epoch, {verdict}."
+        f"The steps per epoch of {own[0].samples:,} samples in batches of {own[0].batch} per "
+        f"worker are {listed(each)}, {verdict}."
     ]
 
 

@@ -233,5 +233,5 @@ def _loss_words(settings: list[Setting]) -> list[str]:
     if constant is not None:
         beats = [one.workers for one, loss in scored if loss.value < constant]
         which = counts_in_words(beats) if beats else "no number of workers"
-        said.append(f"The best constant gets {four(constant)}: {which} beat it.")
+        said.append(f"The best constant gets {four(constant)}, beaten by {which}.")
     return said
