@@ -15,7 +15,7 @@ from farandole.labs.cifar10.answers import answer
 from farandole.labs.cifar10.batch import answer_batch
 from farandole.labs.cifar10.communication import answer_communication
 from farandole.labs.cifar10.lab import LAB
-from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER, REPLICAS, TIME
+from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER, REPLICAS, SYNC, TIME
 from farandole.labs.cifar10.replicas import answer_replicas
 from farandole.labs.cifar10.speedup import answer_speedup
 from farandole.labs.cifar10.wire import answer_batch_norm
@@ -60,7 +60,7 @@ def once() -> dict[str, list[Any]]:
             trained_launch(2, 0, 0.65, recipe=name, steps=40) for name in ("fixed", "linear")
         ],
         NORM: [trained_launch(2, 0, 0.66, norm=norm) for norm in ("broadcast", "sync")],
-        ORDER: [trained_launch(1, 0, 0.69, order="fixed", repeats=1.0)],
+        ORDER: [trained_launch(1, 0, 0.69, order="fixed")],
         REPLICAS: [replica_launch(2, 0.03)],
     }
 
@@ -189,6 +189,18 @@ def test_the_words_about_accuracy_follow_the_figures() -> None:
     assert words[1] == "No other recipe with as many epochs did better there."
 
 
+def test_synchronised_batch_norm_is_one_of_the_remedies() -> None:
+    row = the_row(ANSWERED["accuracy"], recipe="fixed, batch norm synchronised")
+    assert row["workers"] == 2
+    sync = [
+        trained_launch(8, seed, 0.71 + 0.01 * seed, recipe="linear", norm="sync") for seed in (0, 1)
+    ]
+    made = usual()
+    found = find({BASELINE: made[BASELINE], ACCURACY: made[ACCURACY], SYNC: sync})
+    words = answer_accuracy(found, questions.ACCURACY).sentences[1]
+    assert "is linear, batch norm synchronised: +1.00 points" in words
+
+
 def test_one_seed_has_no_interval_and_says_so() -> None:
     answered = ONCE
     row = the_row(answered["accuracy"], recipe="linear")
@@ -220,7 +232,7 @@ def test_the_order_of_samples() -> None:
     table = rows(ANSWERED["replicas"].tables[1])
     assert [row["repeats"] for row in table] == [0.0, 1.0]
     assert table[1]["difference"].value == pytest.approx(-0.039)
-    assert "100 % of the samples" in ANSWERED["replicas"].sentences[1]
+    assert "100 % of the later epochs begin" in ANSWERED["replicas"].sentences[1]
     assert "-3.90 points" in ANSWERED["replicas"].sentences[2]
 
 

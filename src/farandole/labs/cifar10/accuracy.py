@@ -128,7 +128,7 @@ def _table(held: Sequence[Held]) -> Table:
 def _row(held: Held) -> tuple[Any, ...]:
     run, row = held.run, held.run.row
     return (
-        run.recipe,
+        run.name,
         run.workers,
         run.batch * run.workers if run.batch else None,
         run.epochs,
@@ -151,7 +151,7 @@ def _sentences(held: Sequence[Held], tests: int) -> list[str]:
     if most < 2:
         return [f"Only {alone}: with -np 1,2 there would be something to compare."]
     sentences = []
-    plain = next((x for x in held if x.run.workers == most and x.run.recipe == "fixed"), None)
+    plain = next((x for x in held if x.run.workers == most and x.run.name == "fixed"), None)
     if plain is not None and plain.gap is not None:
         sentences.append(
             f"{count(most, 'worker')} at one worker's rate: {points(plain.gap.difference)} of "
@@ -160,7 +160,7 @@ def _sentences(held: Sequence[Held], tests: int) -> list[str]:
     chosen = best(held, most)
     if chosen is not None and chosen.gap is not None and chosen is not plain:
         sentences.append(
-            f"The best recipe at {count(most, 'worker')} and equal epochs is {chosen.run.recipe}: "
+            f"The best recipe at {count(most, 'worker')} and equal epochs is {chosen.run.name}: "
             f"{points(chosen.gap.difference)}."
         )
     elif chosen is plain and plain is not None:
@@ -202,9 +202,9 @@ def _theirs(found: Found) -> list[str]:
 def _by_workers(held: Sequence[Held]) -> Figure:
     one = next((each for each in held if each.run.workers == 1), None)
     rows: list[tuple[str, int, Estimate]] = []
-    for name in dict.fromkeys(each.run.recipe for each in held):
-        several = [x for x in held if x.run.recipe == name and x.run.workers > 1]
-        # With one worker the recipes are one and the same, but for more epochs.
+    for name in dict.fromkeys(each.run.name for each in held):
+        several = [x for x in held if x.run.name == name and x.run.workers > 1]
+        # With one worker all of them are one and the same, but for more epochs.
         if one and one.run.accuracy and several and not _more_epochs(several[0]):
             rows.append((name, 1, one.run.accuracy))
         rows += [(name, x.run.workers, x.run.accuracy) for x in several if x.run.accuracy]
@@ -232,7 +232,7 @@ def _by_workers(held: Sequence[Held]) -> Figure:
 def _by_epoch(runs: Sequence[Trained]) -> Figure:
     most = max((run.workers for run in runs), default=0)
     curves = {
-        f"{run.recipe}, {count(run.workers, 'worker')}": run.curve
+        f"{run.name}, {count(run.workers, 'worker')}": run.curve
         for run in runs
         if run.workers in (1, most)
     }

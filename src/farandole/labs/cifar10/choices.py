@@ -96,6 +96,7 @@ def _accuracy(asked: Asked, data: DataFacts, here: Effort) -> list[Choice]:
             here=f"{here.epochs}" + (f" ({longer[-1]} with recipe longer)" if longer else ""),
         ),
         Choice(what="learning rate of one worker", lab="not said", here=f"{LEARNING_RATE:g}"),
+        alike.of_decay(),
         Choice(
             what="workers, accuracy",
             lab="4",

@@ -144,7 +144,7 @@ def _updates(found: Found) -> Correction:
 
 
 def _updates_here(found: Found) -> str:
-    runs = [run for run in all_trained(found) if run.recipe == "fixed"]
+    runs = [run for run in all_trained(found) if run.name == "fixed"]
     one = next((run for run in runs if run.workers == 1), None)
     most = max((run.workers for run in runs), default=0)
     many = next((run for run in runs if run.workers == most), None)

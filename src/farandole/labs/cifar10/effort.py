@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 
 from farandole.labs import effort as alike
 from farandole.labs.lab import Asked
+from farandole.recipes import recipe
 
 LAB_SAMPLES = 50_000
 LAB_BATCHES = (32, 128, 512)
 LAB_TOO_LARGE = 2048
 """The lab's batch that did not fit its GPU."""
 LAB_ACCURACY_BATCH = 512
-LEARNING_RATE = 0.02
+LEARNING_RATE = 0.01
 """Of one worker at `BATCH`."""
-BATCH = 64
+BATCH = 32
 """Per worker, of the runs for accuracy."""
 RECIPES = ("fixed", "linear", "warmup", "longer")
 
@@ -44,7 +45,9 @@ class Effort:
     seeds: int
     workers: tuple[int, ...]
     recipes: int
-    """How many of RECIPES."""
+    """How many of RECIPES are tried on the most workers."""
+    recipes_below: int
+    """How many of them on fewer workers."""
     replica_steps: int
     """Of each launch with replicas as threads."""
 
@@ -72,6 +75,7 @@ def _effort(
         seeds=seeds,
         workers=workers,
         recipes=recipes,
+        recipes_below=1 if len(workers) < 4 else recipes,
         replica_steps=24 if seeds == 1 else 60,
     )
 
@@ -84,15 +88,17 @@ _THREE = ((8, 32, 64), 512, 10, 3)
 _WIDE = ((8, 32, 128), 1024, 12, 3)
 _LONG = ((8, 32, 128), 1024, 20, 3)
 
-QUICK = _effort(((4, 16), 256, 4, 1), (1024, 500, 2), 1, _TWO, 2)
+QUICK = _effort(((4, 16), 256, 4, 1), (1024, 500, 3), 1, _TWO, 2)
 LADDER = (
-    _effort(((4, 16), 256, 4, 1), (1024, 500, 2), 1, _TWO, 2),
+    _effort(((4, 16), 256, 4, 1), (1024, 500, 3), 1, _TWO, 2),
     _effort(_SHORT, (1024, 1000, 3), 1, _TWO, 4),
     _effort(_SHORT, (2048, 1000, 4), 1, _FAR, 4),
     _effort(_SHORT, (2048, 2000, 6), 1, _FAR, 4),
     _effort(_TWICE, (2048, 2000, 6), 2, _FAR, 4),
     _effort(_TWICE, (2048, 2000, 6), 3, _FAR, 4),
+    _effort(_TWICE, (3072, 2000, 6), 3, _FAR, 4),
     _effort(_TWICE, (4096, 2000, 6), 3, _FAR, 4),
+    _effort(_TWICE, (4096, 2000, 8), 3, _FAR, 4),
     _effort(_THREE, (4096, 2000, 8), 3, _FAR, 4),
     _effort(_THREE, (6000, 2000, 10), 3, _FAR, 4),
     _effort(_THREE, (10_000, 2000, 10), 3, _FAR, 4),
@@ -103,7 +109,8 @@ LADDER = (
     _effort(_LONG, (0, 0, 20), 5, _EIGHT, 4),
 )
 FULL = replace(
-    _effort(((*LAB_BATCHES,), LAB_TOO_LARGE, 0, 3), (0, 0, 10), 3, _FOUR, 4),
+    _effort((LAB_BATCHES, LAB_TOO_LARGE, 0, 3), (0, 0, 10), 3, _FOUR, 4),
+    recipes_below=4,
     model="resnet18",
     batch=LAB_ACCURACY_BATCH,
 )
@@ -141,6 +148,20 @@ def timed_samples(asked: Asked, here: Effort) -> int:
     Enough for one batch of each worker, also where that does not fit; passes over them go on.
     """
     return 0 if here.steps == 0 else here.too_large * timed_counts(asked, here)[-1]
+
+
+def synchronised(asked: Asked, here: Effort) -> tuple[int, str] | None:
+    """Return workers and recipe to try SyncBatchNorm with as a remedy, beside `pair`'s.
+
+    Where a large global batch loses most, on top of the recipe that helps most as a rule.
+    """
+    named = [name for name in recipes(asked, here) if recipe(name).scaled]
+    most = max(trained_counts(asked, here), default=0)
+    if not named or here.recipes < len(RECIPES):
+        return None
+    if (most, named[-1]) == (pair(asked, here), recipes(asked, here)[0]):
+        return None
+    return most, named[-1]
 
 
 def memory_bytes(asked: Asked, here: Effort) -> int:

@@ -14,6 +14,7 @@ from farandole.labs.cifar10.effort import (
     memory_bytes,
     pair,
     recipes,
+    synchronised,
     timed_counts,
     timed_samples,
     trained_counts,
@@ -23,8 +24,8 @@ from farandole.labs.lab import Asked, DataFacts, Planned, Rate
 from farandole.recipes import recipe
 
 SCRIPT = "cifar10.py"
-TIME, BASELINE, ACCURACY = "speedup", "baseline", "accuracy"
-ORDER, REPLICAS, NORM = "order", "replicas", "norm"
+TIME, BASELINE, ACCURACY, FEWER = "speedup", "baseline", "accuracy", "fewer"
+ORDER, REPLICAS, NORM, SYNC = "order", "replicas", "norm", "sync"
 """Names of the studies. Those that end as a published table's name are drawn beside it."""
 RESNET, SMALL = "resnet18", "small"
 """Names of the pilots, and of the networks."""
@@ -119,7 +120,11 @@ def studies(
     planned = [_time(sizing), _baseline(sizing)]
     counts, two = trained_counts(asked, sizing.here), pair(asked, sizing.here)
     if counts and two is not None:
-        planned += [_accuracy(sizing, counts), _norm(sizing, two), _replicas(sizing, two)]
+        planned += [_accuracy(sizing, counts[-1])]
+        planned += [_fewer(sizing, counts[:-1])] if counts[1:] else []
+        planned += [_norm(sizing, two), _replicas(sizing, two)]
+        remedy = synchronised(asked, sizing.here)
+        planned += [] if remedy is None else [_sync(sizing, *remedy)]
     return (*planned, _order(sizing))
 
 
@@ -179,12 +184,24 @@ def _baseline(sizing: _Sizing) -> Planned:
     )
 
 
-def _accuracy(sizing: _Sizing, counts: tuple[int, ...]) -> Planned:
+def _accuracy(sizing: _Sizing, count: int) -> Planned:
     names = recipes(sizing.asked, sizing.here)
     return _trained(
         sizing,
         name=ACCURACY,
-        title="Accuracy by workers and recipe",
+        title=f"Accuracy of {count} workers by recipe",
+        counts=(count,),
+        settings=tuple((name, "local", "epoch") for name in names),
+        factor=("recipe", names),
+    )
+
+
+def _fewer(sizing: _Sizing, counts: tuple[int, ...]) -> Planned:
+    names = recipes(sizing.asked, sizing.here)[: sizing.here.recipes_below]
+    return _trained(
+        sizing,
+        name=FEWER,
+        title="Accuracy of fewer workers",
         counts=counts,
         settings=tuple((name, "local", "epoch") for name in names),
         factor=("recipe", names),
@@ -202,6 +219,17 @@ def _norm(sizing: _Sizing, count: int) -> Planned:
         counts=(count,),
         settings=tuple((name, norm, "epoch") for norm in others),
         factor=("norm", others),
+    )
+
+
+def _sync(sizing: _Sizing, count: int, name: str) -> Planned:
+    return _trained(
+        sizing,
+        name=SYNC,
+        title=f"Accuracy of {count} workers with batch norm synchronised, recipe {name}",
+        counts=(count,),
+        settings=((name, "sync", "epoch"),),
+        factor=("norm", ("sync",)),
     )
 
 

@@ -14,7 +14,8 @@ from farandole.labs.cifar10.runs import (
     trained,
     why_missing,
 )
-from farandole.labs.evidence import last_values, points
+from farandole.labs.disturbed import disturbed
+from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info import CellRow
 from farandole.model.measured import count, figure
@@ -24,8 +25,8 @@ from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table
 from farandole.report.text import percent, seconds, times, whole
 
-REPEATS = "order_repeats"
-"""What the script records: the share of samples that epoch 2 begins with as epoch 1 did."""
+FIRST = "first_sample"
+"""What the script records of each epoch: the number of the sample that it begins with."""
 
 
 def answer_replicas(found: Found, question: Question) -> Answered:
@@ -51,7 +52,7 @@ def answer_replicas(found: Found, question: Question) -> Answered:
     order = _order_table(found)
     return Answered(
         question=question,
-        sentences=(*_speed(found, rows), *_order_words(found)),
+        sentences=(*_speed(found, rows), *_order_words(found), *disturbed(found, REPLICAS)),
         tables=(table, order),
         figures=(_figure(table),),
     )
@@ -105,7 +106,7 @@ def _speed(found: Found, rows: list[tuple[str, CellRow]]) -> list[str]:
     if ratio > 1 + SPEED_MARGIN:
         verdict = (
             f"{processes} are {ratio:.2f} times as fast as {threads} ({words}): threads of one "
-            "Python take turns at its lock, and their replicas get the weights anew every step"
+            "Python take turns at its lock, and one alone adds the gradients up"
         )
     elif ratio < 1 - SPEED_MARGIN:
         verdict = f"{threads} are {1 / ratio:.2f} times as fast as {processes} ({words})"
@@ -121,9 +122,13 @@ def _orders(found: Found) -> list[tuple[str, Trained]]:
 
 
 def repeats_of(run: Trained) -> float | None:
-    """Return the share of samples that a second epoch begins with as the first did."""
-    values = last_values(run.launches, REPEATS)
-    return next(iter(values.values()), None)
+    """Return the share of later epochs that begin with the same sample as the first epoch."""
+    alike = []
+    for launch in run.launches:
+        recorded = [metric for metric in launch.ranks[0].metrics if metric.name == FIRST]
+        firsts = [metric.value for metric in sorted(recorded, key=lambda one: one.epoch or 0)]
+        alike += [first == firsts[0] for first in firsts[1:]]
+    return sum(alike) / len(alike) if alike else None
 
 
 def _order_table(found: Found) -> Table:
@@ -135,7 +140,7 @@ def _order_table(found: Found) -> Table:
         title="The order of samples with and without the epoch in the seed, one worker",
         columns=(
             Column(key="order", title="order", text=True),
-            Column(key="repeats", title="epoch 2 begins as epoch 1", show=percent),
+            Column(key="repeats", title="later epochs that begin as the first", show=percent),
             Column(key=METRIC, title="test accuracy", show=four, interval=True),
             Column(key="difference", title="difference", interval=True, show=signed),
             Column(key="seeds", title="seeds", show=whole),
@@ -164,8 +169,8 @@ def _order_words(found: Found) -> list[str]:
     sentences = []
     if anew is not None and same is not None:
         sentences.append(
-            f"Without the epoch in the sampler's seed, {percent(same)} of the samples that epoch 2 "
-            f"begins with are those of epoch 1, in their places; with it {percent(anew)}."
+            f"Without the epoch in the sampler's seed {percent(same)} of the later epochs begin "
+            f"with the sample that the first one began with, with it {percent(anew)}."
         )
     if gap is not None:
         effect = gap.difference

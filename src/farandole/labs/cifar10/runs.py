@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER
+from farandole.labs.cifar10.plan import ACCURACY, BASELINE, FEWER, NORM, ORDER, SYNC
 from farandole.labs.evidence import argument, final_mean, only, steps_made
 from farandole.labs.lab import Found
 from farandole.model.gap import Gap, finals_by_seed, paired_gap
@@ -15,7 +15,8 @@ from farandole.recipes import RECIPES, recipe
 from farandole.study.records import Launch
 
 METRIC = "val_accuracy"
-_TRAINED = (BASELINE, ACCURACY, NORM, ORDER)
+_REMEDIES = (BASELINE, FEWER, ACCURACY, NORM, SYNC)
+_TRAINED = (*_REMEDIES, ORDER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,16 @@ class Trained:
     def recipe(self) -> str:
         """Its name."""
         return argument(self.launches[0], "--recipe") or "fixed"
+
+    @property
+    def norm(self) -> str:
+        """What is done with batch norm's statistics."""
+        return argument(self.launches[0], "--norm") or "local"
+
+    @property
+    def name(self) -> str:
+        """The recipe, with what else is meant to keep accuracy."""
+        return f"{self.recipe}, batch norm synchronised" if self.norm == "sync" else self.recipe
 
     @property
     def by_seed(self) -> Mapping[int, float]:
@@ -118,14 +129,16 @@ def trained(
 
 
 def all_trained(found: Found) -> tuple[Trained, ...]:
-    """Return one worker, then every recipe at every number of workers, statistics left alone."""
-    pairs: dict[tuple[str, int], None] = {}
-    for name in (BASELINE, ACCURACY):
+    """Return one worker, then whatever is meant to keep accuracy, at every number of workers."""
+    ways: dict[tuple[str, int, str], None] = {}
+    for name in _REMEDIES:
         study = found.records.get(name)
         for launch in study.launches if study else ():
-            pairs[argument(launch, "--recipe") or "fixed", launch.cell.workers] = None
-    order = sorted(pairs, key=lambda pair: pair[1] > 1)
-    made = (trained(found, workers=workers, recipe=name) for name, workers in order)
+            norm = argument(launch, "--norm") or "local"
+            if norm != "broadcast":
+                ways[argument(launch, "--recipe") or "fixed", launch.cell.workers, norm] = None
+    order = sorted(ways, key=lambda way: way[1] > 1)
+    made = (trained(found, workers=n, recipe=name, norm=norm) for name, n, norm in order)
     return tuple(one for one in made if one is not None)
 
 

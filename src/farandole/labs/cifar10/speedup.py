@@ -21,6 +21,7 @@ from farandole.labs.cifar10.places import (
 )
 from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
+from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import interval_words, only, seconds_for, worker_counts
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.communication import steps_per_epoch
@@ -54,7 +55,10 @@ def answer_speedup(found: Found, question: Question) -> Answered:
     )
     return Answered(
         question=question,
-        sentences=(*_here(info), *_beyond(found, info, lab), *_theirs(lab)),
+        sentences=(
+            *(*_here(info), *_beyond(found, info, lab), *_theirs(lab)),
+            *disturbed(found, TIME),
+        ),
         tables=(table,),
         figures=(_figure(rows),),
     )
