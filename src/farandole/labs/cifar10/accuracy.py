@@ -17,7 +17,7 @@ from farandole.recipes import RECIPES
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import by_epoch, lines
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, optional, whole
+from farandole.report.text import optional, whole
 
 LAB_TEST_SAMPLES = 10_000
 
@@ -43,7 +43,7 @@ class Held:
         if found.low is None or found.high is None:
             return "one seed: no interval"
         if self.resolved is not None and abs(found.value) < self.resolved:
-            return "below what the test set resolves"
+            return "not resolved"
         if found.high < 0:
             return "loses"
         return "gains" if found.low > 0 else "no difference shown"
@@ -111,7 +111,7 @@ def _table(held: Sequence[Held]) -> Table:
             Column(key="steps", title="steps made", show=whole),
             Column(key=METRIC, title="test accuracy", show=four, interval=True),
             Column(key="difference", title="difference to 1 worker", show=signed, interval=True),
-            Column(key="resolvable", title="smallest difference resolved", show=four),
+            Column(key="resolvable", title="smallest resolved", show=four),
             Column(key="seeds", title="seeds", show=optional),
             Column(key="verdict", title="verdict", text=True),
             Column(key="speed", title="speed", text=True),
@@ -121,6 +121,11 @@ def _table(held: Sequence[Held]) -> Table:
             "Accuracy: mean and 95 % interval over seeds. Difference: of runs with the same seed, "
             "90 % interval by Student's t.",
             *(("One seed each: no intervals.",) if single else ()),
+            *dict.fromkeys(
+                f"Speed: {one.run.row.void_for_speed}."
+                for one in held
+                if one.run.row and one.run.row.void_for_speed
+            ),
         ),
     )
 
@@ -138,7 +143,7 @@ def _row(held: Held) -> tuple[Any, ...]:
         held.resolved,
         len(run.by_seed),
         held.verdict,
-        row.void_for_speed or "counts" if row else "",
+        "void" if row and row.void_for_speed else "counts",
     )
 
 
@@ -194,7 +199,7 @@ def _theirs(found: Found) -> list[str]:
     limit = 100 * smallest_difference(LAB_TEST_SAMPLES, row.final.value / 100, 1)
     return [
         f"The lab's two runs at batch {row.cell.batch} on {count(row.cell.workers, 'GPU')} average "
-        f"{brief(row.final.value)} %; CIFAR-10's {LAB_TEST_SAMPLES:,} test images would resolve "
+        f"{row.final.value:.2f} %; CIFAR-10's {LAB_TEST_SAMPLES:,} test images would resolve "
         f"{limit:.2f} points between single runs, and it has no run of one GPU to compare with."
     ]
 

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from farandole.labs.cifar10.effort import LAB_SAMPLES, LAB_TOO_LARGE
-from farandole.labs.cifar10.places import BATCH, IMAGES, alone, interval_note, value_of
+from farandole.labs.cifar10.places import (
+    BATCH,
+    GB,
+    IMAGES,
+    alone,
+    interval_note,
+    plain,
+    published,
+    value_of,
+)
 from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import batches, matching, only, seconds_for
@@ -16,7 +25,7 @@ from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import seconds, size
+from farandole.report.text import seconds
 
 _LAB = "lab, 1 K80"
 
@@ -31,13 +40,13 @@ def answer_batch(found: Found, question: Question) -> Answered:
         title=f"One worker by batch: an epoch of {IMAGES}, without data loading",
         columns=(
             BATCH,
-            Column(key="epoch_s", title="epoch here", show=seconds, interval=True),
-            Column(key="images_per_s", title="images/s here", interval=True),
-            Column(key="step_s", title="step here", show=seconds, interval=True),
-            Column(key="memory_bytes", title="memory here", show=size),
-            Column(key="outcome", title="outcome here", text=True),
-            Column(key="lab_epoch_s", title="epoch in the lab (K80)", show=seconds),
-            Column(key="lab_outcome", title="outcome in the lab", text=True),
+            Column(key="epoch_s", title="epoch here (s)", show=plain, interval=True),
+            Column(key="images_per_s", title="images/s here", show=plain, interval=True),
+            Column(key="step_s", title="step here (s)", show=plain, interval=True),
+            Column(key="memory_gb", title="memory here (GB)", show=plain),
+            Column(key="outcome", title="here", text=True),
+            Column(key="lab_epoch_s", title="epoch in the lab (s, K80)", show=published),
+            Column(key="lab_outcome", title="in the lab", text=True),
         ),
         rows=rows,
         notes=interval_note(row[1] for row in rows),
@@ -59,18 +68,18 @@ def _row(batch: int, info: ScalingInfo | None, lab: ScalingInfo) -> tuple[Any, .
         seconds_for(LAB_SAMPLES, here.throughput) if here else None,
         here.throughput if here else None,
         here.step_s if here else None,
-        used.memory_bytes if used else None,
+        used.memory_bytes / GB if used and used.memory_bytes else None,
         _outcome(here),
         job.epoch_s.value if job and job.epoch_s else None,
-        # Why is not in the table that it was imported from.
-        _outcome(only(lab.cells, workers=1, batch=batch)).partition(":")[0],
+        _outcome(only(lab.cells, workers=1, batch=batch)),
     )
 
 
 def _outcome(row: CellRow | None) -> str:
     if row is None:
-        return "not run"
-    return row.failed or "ran"
+        return ""
+    # The whole reason is in a sentence.
+    return row.failed.partition(":")[0] or "ran"
 
 
 def _sentences(info: ScalingInfo | None, lab: ScalingInfo) -> list[str]:

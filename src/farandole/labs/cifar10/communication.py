@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from farandole.labs.cifar10.effort import LAB_SAMPLES
-from farandole.labs.cifar10.places import BATCH, GB, IMAGES, WORKERS, Place, places
+from farandole.labs.cifar10.places import (
+    BATCH,
+    GB,
+    IMAGES,
+    WORKERS,
+    Place,
+    places,
+    plain,
+    published,
+)
 from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import only
@@ -17,7 +26,7 @@ from farandole.model.measured import count
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import number, seconds, size
+from farandole.report.text import seconds, size
 
 # Two figures within a quarter of each other are called about the same.
 _ALIKE = 1.25
@@ -37,15 +46,15 @@ def answer_communication(found: Found, question: Question) -> Answered:
         columns=(
             BATCH,
             WORKERS,
-            Column(key="measured_step_s", title="transfer per step", show=seconds),
-            Column(key="exposed_step_s", title="waited for, per step", show=seconds),
-            Column(key="derived_step_s", title="derived, per step", show=seconds),
-            Column(key="measured_epoch_s", title="transfer per epoch", show=seconds),
-            Column(key="derived_epoch_s", title="derived, per epoch", show=seconds),
-            Column(key="bus_gb_per_s", title="bus bandwidth measured (GB/s)", show=number),
-            Column(key="derived_gb_per_s", title="derived (GB/s)", show=number),
-            Column(key="lab_derived_epoch_s", title="lab: derived, per epoch", show=seconds),
-            Column(key="lab_derived_gb_per_s", title="lab: derived (GB/s)", show=number),
+            Column(key="measured_step_s", title="transfer per step (s)", show=plain),
+            Column(key="exposed_step_s", title="waited per step (s)", show=plain),
+            Column(key="derived_step_s", title="derived per step (s)", show=plain),
+            Column(key="measured_epoch_s", title="transfer per epoch (s)", show=plain),
+            Column(key="derived_epoch_s", title="derived per epoch (s)", show=plain),
+            Column(key="bus_gb_per_s", title="measured (GB/s)", show=plain),
+            Column(key="derived_gb_per_s", title="derived (GB/s)", show=plain),
+            Column(key="lab_derived_epoch_s", title="lab: derived per epoch (s)", show=published),
+            Column(key="lab_derived_gb_per_s", title="lab: derived (GB/s)", show=plain),
         ),
         rows=rows,
         notes=(

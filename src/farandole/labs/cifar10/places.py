@@ -10,7 +10,7 @@ from farandole.labs.evidence import NO_INTERVALS, only, without_intervals
 from farandole.model.info import CurvePoint, ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.table import Column
-from farandole.report.text import whole
+from farandole.report.text import number, times, whole
 
 GB = 1e9
 IMAGES = f"{LAB_SAMPLES:,} images"
@@ -61,6 +61,21 @@ def alone(value: float | None) -> Estimate | None:
 def interval_note(estimates: Iterable[Estimate | None]) -> tuple[str, ...]:
     """Return the note of a table whose figures come from one launch each."""
     return (NO_INTERVALS,) if without_intervals(estimates) else ()
+
+
+def plain(value: float | None) -> str:
+    """Return a figure; nothing where the lab or this machine has no such cell."""
+    return "" if value is None else number(value)
+
+
+def factor(value: float | None) -> str:
+    """Return a speedup; nothing where there is no such cell."""
+    return "" if value is None else times(value)
+
+
+def published(value: float | None) -> str:
+    """Return a figure with the digits that it was published with; nothing where there is none."""
+    return "" if value is None else f"{value:.10g}"
 
 
 def four(value: float | None) -> str:

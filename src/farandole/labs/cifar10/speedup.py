@@ -13,8 +13,11 @@ from farandole.labs.cifar10.places import (
     WORKERS,
     Place,
     alone,
+    factor,
     interval_note,
     places,
+    plain,
+    published,
     value_of,
     weak_point,
     weak_points,
@@ -30,7 +33,7 @@ from farandole.model.measured import count
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, seconds, times
+from farandole.report.text import listed, seconds, times
 
 
 def answer_speedup(found: Found, question: Question) -> Answered:
@@ -43,12 +46,12 @@ def answer_speedup(found: Found, question: Question) -> Answered:
         columns=(
             BATCH,
             WORKERS,
-            Column(key="step_s", title="step here", show=seconds, interval=True),
-            Column(key="epoch_s", title="epoch here", show=seconds, interval=True),
-            Column(key="speedup", title="speedup here", show=times, interval=True),
-            Column(key="efficiency", title="efficiency here", show=percent, interval=True),
-            Column(key="lab_epoch_s", title="epoch in the lab (K80)", show=seconds),
-            Column(key="lab_speedup", title="speedup in the lab", show=times),
+            Column(key="step_s", title="step here (s)", show=plain, interval=True),
+            Column(key="epoch_s", title="epoch here (s)", show=plain, interval=True),
+            Column(key="speedup", title="speedup here", show=factor, interval=True),
+            Column(key="efficiency", title="efficiency here", show=plain, interval=True),
+            Column(key="lab_epoch_s", title="epoch in the lab (s, K80)", show=published),
+            Column(key="lab_speedup", title="speedup in the lab", show=factor),
         ),
         rows=rows,
         notes=interval_note(row[2] for row in rows),
