@@ -73,10 +73,8 @@ def test_a_row_with_a_peer_as_table_and_as_json() -> None:
 
 @pytest.mark.ranks
 def test_json_is_the_only_thing_on_stdout() -> None:
-    found = run_cli(
-        *("bench", "start", "--peers", "none", "--launches", "1", "--quick", "--json"),
-        timeout_s=110,
-    )
+    arguments = ("bench", "start", "-np", "1", "--peers", "none", "--launches", "1", "--quick")
+    found = run_cli(*arguments, "--json", timeout_s=110)
     result = json.loads(found.stdout)
     assert result["schema"] == 1
     assert result["quick"] is True

@@ -70,12 +70,12 @@ def write(folder: Path, text: str, name: str = "my train.py") -> str:
 
 # Keras' fit with a batch of its own; nothing is said to the study but by param.
 KERAS = """
-import keras, numpy as np
+import keras, numpy as np, random
 import farandole
 import farandole.keras as hvd
 
 hvd.init()
-keras.utils.set_random_seed(hvd.rank())
+random.seed(hvd.rank())  # for Keras's weights; its own set_random_seed imports TensorFlow
 x = np.random.default_rng(0).normal(size=(512, 8)).astype("float32")
 y = (x.sum(1) > 0).astype("float32")
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, "relu"),
