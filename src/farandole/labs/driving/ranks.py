@@ -52,12 +52,13 @@ def answer_ranks(found: Found) -> Answered:
             lines(
                 "loss-by-rank",
                 "Training loss by rank",
-                "Each rank's own loss, over its own samples.",
+                "Each rank's own loss, over its own samples, on a logarithmic axis.",
                 table,
                 x="epoch",
                 y="rank_loss",
                 series="rank",
                 x_log=False,
+                log=True,
             ),
         ),
     )

@@ -66,7 +66,7 @@ def answer_workers(found: Found) -> Answered:
                 x="workers",
                 y="job_s",
                 series="source",
-                published=(LAB,),
+                published=tuple(f"{LAB}, {row[1]}" for row in lab),
             ),
             lines(
                 "loss-by-workers",
@@ -115,7 +115,7 @@ def _published(info: ScalingInfo | None) -> list[tuple[Any, ...]]:
         metric = next((row for row in (info.metrics if info else ()) if row.cell == job.cell), None)
         rows.append(
             (
-                *(LAB, job.cell.device, "linear", job.cell.workers, job.job_s, None),
+                *(LAB, job.cell.device, "not said", job.cell.workers, job.job_s, None),
                 *(metric.final if metric else None, None, None, 1),
             )
         )
@@ -126,7 +126,7 @@ def _times(found: Found, here: tuple[Setting, ...], lab: list[tuple[Any, ...]]) 
     rows: list[tuple[Any, ...]] = [
         (HERE, one.workers, job_time(found, one)) for one in here if one.study == "workers"
     ]
-    rows += [(LAB, row[3], row[4]) for row in lab]
+    rows += [(f"{LAB}, {row[1]}", row[3], row[4]) for row in lab]
     return Table(
         name="time-by-workers",
         title="Job time by workers",
@@ -213,7 +213,7 @@ def _time_words(found: Found, settings: list[Setting]) -> list[str]:
         one, job = timed[0]
         said.append(f"Only {count(one.workers, 'worker')} were timed: {seconds(job.value)}.")
     else:
-        said.append("No launch here counts for its time.")
+        said.append("No job time was measured that counts.")
     void = [one.workers for one in settings if one.workers > found.asked.cores]
     if void:
         said.append(
