@@ -56,6 +56,7 @@ class Tiny:
     line: str = "how little a lab can be"
     questions: tuple[Question, ...] = (Question(key="speed", text="How fast?"),)
     published: tuple[str, ...] = ("driving",)
+    leading: tuple[str, ...] = ()
     efforts: int = 4
 
     def data(self, asked: Asked) -> DataFacts:

@@ -202,6 +202,7 @@ def report_of(lab: Lab, ran: Ran) -> LabReport:
         created=ran.created,
         machine={},
         command=command(lab.name, found.asked),
+        leading=lab.leading,
         notes=ran.notes,
     )
 

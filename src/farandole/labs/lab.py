@@ -156,6 +156,8 @@ class Lab(Protocol):
     questions: tuple[Question, ...]
     published: tuple[str, ...]
     """Files of published/ without ending, in the order in which the report shows them."""
+    leading: tuple[str, ...]
+    """Keys of the questions whose first sentences open the report; empty: the first three."""
     efforts: int
     """How many sizes `plan` knows, for fitting a budget: 0 is the least useful one."""
 

@@ -21,6 +21,7 @@ class Cifar10Lab:
     line = "ResNet-18 by batch and workers, communication measured, large batches, batch norm"
     questions = QUESTIONS
     published = ("cifar10_batch", "cifar10_speedup", "cifar10_communication", "cifar10_accuracy")
+    leading = ("speedup", "communication", "accuracy")
     efforts = len(LADDER)
 
     def data(self, asked: Asked) -> DataFacts:
