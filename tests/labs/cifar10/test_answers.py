@@ -243,6 +243,10 @@ def test_bytes_by_kind_and_worker() -> None:
     row = the_row(ANSWERED["wire"], norm="synchronised", kind="gradients")
     assert row["step_bytes"] == pytest.approx(4 * SMALL_PARAMETERS)
     assert row["total_bytes"] == 2 * 40 * 4 * SMALL_PARAMETERS
+    start = the_row(ANSWERED["wire"], norm="synchronised", kind="parameters")
+    assert (start["step_bytes"], start["total_bytes"]) == (None, 2 * 4 * SMALL_PARAMETERS)
+    assert "beside them nothing (0 %), and 273 kB once" in ANSWERED["wire"].sentences[0]
+    assert "beside them buffers 1.00 kB (0.4 %)" in ANSWERED["wire"].sentences[1]
     kinds = [r["kind"] for r in rows(ANSWERED["wire"].tables[0]) if r["norm"] == "left alone"]
     assert kinds == ["gradients", "parameters"]
 
@@ -264,6 +268,10 @@ def test_batch_norm_left_alone_broadcast_and_synchronised() -> None:
     found = find({ACCURACY: usual()[ACCURACY], NORM: alike})
     sentence = answer_batch_norm(found, questions.BATCH_NORM).sentences[0]
     assert "as far as these runs can show" in sentence
+    same = [trained_launch(2, seed, 0.68 + 0.011 * seed, norm="broadcast") for seed in (0, 1)]
+    found = find({ACCURACY: usual()[ACCURACY], NORM: same})
+    sentence = answer_batch_norm(found, questions.BATCH_NORM).sentences[0]
+    assert "broadcast from rank 0 the very same: gradients alone do" in sentence
 
 
 @pytest.mark.parametrize("missing", [TIME, BASELINE, ACCURACY, NORM, ORDER, REPLICAS])

@@ -18,12 +18,14 @@ from farandole.report.text import listed, optional, percent, seconds, size
 from farandole.study.records import BYTE_KINDS
 
 NORMS = {"local": "left alone", "broadcast": "broadcast from rank 0", "sync": "synchronised"}
+AT_START = ("parameters", "objects")
+"""Kinds that cross once, whatever the number of steps."""
 _PURPOSES = {
     "gradients": "averaged in every step",
-    "buffers": "running mean and variance of batch norm",
+    "buffers": "batch norm's statistics, for every test also where they are left alone",
     "parameters": "weights of rank 0, once at the start",
-    "objects": "states of the optimizer and the like, at the start",
-    "other": "collectives of the script: SyncBatchNorm's sums, metrics",
+    "objects": "states of the optimizer and the like, once at the start",
+    "other": "collectives of the script: losses, right answers",
     "control": "messages by which workers agree",
 }
 
@@ -39,7 +41,7 @@ def answer_wire(found: Found, question: Question) -> Answered:
             Column(key="norm", title="statistics", text=True),
             Column(key="kind", title="kind", text=True),
             Column(key="total_bytes", title="whole run, all workers", show=size),
-            Column(key="step_bytes", title="per step and worker", show=size),
+            Column(key="step_bytes", title="per step and worker", show=_size),
             Column(key="share", title="share of the run's bytes", show=percent),
             Column(key="what", title="what it is", text=True),
         ),
@@ -102,9 +104,9 @@ def norms(found: Found) -> list[tuple[str, Trained]]:
 
 
 def step_bytes(run: Trained, kind: str) -> float | None:
-    """Return what one worker sends of a kind in a step, start-up shared out over the run."""
+    """Return what one worker sends of a kind in a step; None for what it sends at the start."""
     sent = run.communication
-    if sent is None or not sent.bytes_by_kind:
+    if sent is None or not sent.bytes_by_kind or kind in AT_START:
         return None
     return sent.bytes_by_kind.get(kind, 0.0) / run.workers
 
@@ -145,16 +147,22 @@ def _wire_words(runs: Sequence[tuple[str, Trained]]) -> list[str]:
         if gradients is None or beside is None or sent is None:
             continue
         others = [
-            f"{kind} {size(step_bytes(run, kind))}"
+            f"{kind} {size(part)}"
             for kind in BYTE_KINDS
-            if kind != "gradients" and sent.total_bytes_by_kind.get(kind)
+            if kind != "gradients" and (part := step_bytes(run, kind))
         ]
+        start = sum(sent.total_bytes_by_kind.get(kind, 0) for kind in AT_START) / run.workers
         sentences.append(
-            f"Statistics {NORMS[norm]}: {size(gradients)} of gradients per step and worker, and "
-            f"beside them {listed(others) if others else 'nothing'} "
-            f"({percent(beside / gradients if gradients else None)} of the gradients)."
+            f"Statistics {NORMS[norm]}: {size(gradients)} of gradients per step and worker, beside "
+            f"them {listed(others) if others else 'nothing'} "
+            f"({percent(beside / gradients if gradients else None)}), and {size(start)} once, at "
+            "the start."
         )
     return sentences or ["Bytes by kind were not recorded."]
+
+
+def _size(value: float | None) -> str:
+    return "" if value is None else size(value)
 
 
 def _norm_row(norm: str, run: Trained, local: Trained | None) -> tuple[Any, ...]:
@@ -181,12 +189,17 @@ def _norm_words(runs: Sequence[tuple[str, Trained]], local: Trained | None) -> l
     }
     if not gaps:
         return ["The runs that broadcast or synchronise statistics are missing."]
-    parts = [f"{NORMS[norm]} {points(gap)}" for norm, gap in gaps.items()]
+    parts = [f"{NORMS[norm]} {_gap_words(gap)}" for norm, gap in gaps.items()]
     return [
         f"On {count(local.workers, 'worker')}, statistics left alone reach "
         f"{local.accuracy.value:.4f}; against that {listed(parts)}: {_norm_verdict(gaps)}.",
         "The lab said yes, too: its statistics stay on each GPU, and the first one's are kept.",
     ]
+
+
+def _gap_words(gap: Estimate) -> str:
+    # Running statistics are not used in training: rank 0's are the same, sent around or not.
+    return "the very same" if gap.value == 0 and not gap.high else points(gap)
 
 
 def _norm_verdict(gaps: Mapping[str, Estimate]) -> str:
@@ -205,7 +218,7 @@ def _wire_figure(rows: Sequence[tuple[Any, ...]]) -> Figure:
     return bars(
         "wire-kinds",
         "Payload per step and worker, by kind",
-        "On a logarithmic axis; start-up broadcasts are shared out over the steps of the run.",
+        "On a logarithmic axis; without what crosses once, at the start.",
         Table(
             name="wire-kinds",
             title="Payload per step and worker, by kind",
@@ -214,7 +227,7 @@ def _wire_figure(rows: Sequence[tuple[Any, ...]]) -> Figure:
                 Column(key="kind", title="kind", text=True),
                 Column(key="step_bytes", title="bytes per step and worker", show=size),
             ),
-            rows=tuple((row[0], row[1], row[3]) for row in rows),
+            rows=tuple((row[0], row[1], row[3]) for row in rows if row[3] is not None),
         ),
         x="kind",
         y="step_bytes",
