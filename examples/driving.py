@@ -42,6 +42,10 @@ train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.see
 test = hvd.shard((found.x_test, found.y_test), 100, shuffle=False, remainder="keep")
 # What a car gets that always steers the same way, and knows the best one: no learning needed.
 constant_mse = found.y_test.var()
+if hvd.rank() == 0:
+    farandole.record(constant_mse=constant_mse)
+    for file in found.skipped:
+        print(f"skipped {file}")
 
 model = pilotnet()
 model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(args.lr)), loss="mse")
@@ -55,8 +59,5 @@ history = model.fit(
     callbacks=[OwnLoss(), *hvd.callbacks.standard(callbacks=[rate])],
 )
 if hvd.rank() == 0:
-    farandole.record(constant_mse=constant_mse)
-    for file in found.skipped:
-        print(f"skipped {file}")
     mse = history.history["val_loss"][-1]
     print(f"test MSE {mse:.4f}, of a constant {constant_mse:.4f}; {hvd.size()} workers")

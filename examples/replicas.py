@@ -31,7 +31,7 @@ class Replicas(torch.nn.Module):
         self.copies = torch.nn.ModuleList(
             [model, *(copy.deepcopy(model) for _ in range(count - 1))]
         )
-        self.each = ThreadPoolExecutor(count).map
+        self.threads = ThreadPoolExecutor(count)
         for first, *others in self.parameters_by_replica():
             for other in others:
                 # Threads see the same memory: who updates the first replica's weights updates all.
@@ -54,14 +54,14 @@ class InThreads(torch.autograd.Function):
     def forward(ctx, replicas, images, _parameter):
         """Let each replica work on its part."""
         ctx.replicas, count = replicas, len(replicas.copies)
-        ctx.outputs = list(replicas.each(call, replicas.copies, images.chunk(count)))
+        ctx.outputs = list(replicas.threads.map(call, replicas.copies, images.chunk(count)))
         return torch.cat([output.detach() for output in ctx.outputs])
 
     @staticmethod
     def backward(ctx, gradient):
         """Add all gradients up in the first replica."""
         parts = gradient.chunk(len(ctx.outputs))
-        list(ctx.replicas.each(torch.autograd.backward, ctx.outputs, parts))
+        list(ctx.replicas.threads.map(torch.autograd.backward, ctx.outputs, parts))
         for first, *others in ctx.replicas.parameters_by_replica():
             for other in others:
                 first.grad += other.grad
