@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.labs.cifar10.effort import LAB_SAMPLES
@@ -20,7 +21,7 @@ from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.communication import steps_per_epoch
+from farandole.model.communication import bus_bandwidth, steps_per_epoch
 from farandole.model.info import Communication, ScalingInfo
 from farandole.model.measured import count
 from farandole.report.figure import Figure
@@ -46,20 +47,22 @@ def answer_communication(found: Found, question: Question) -> Answered:
         columns=(
             BATCH,
             WORKERS,
-            Column(key="measured_step_s", title="transfer per step (s)", show=plain),
-            Column(key="exposed_step_s", title="waited per step (s)", show=plain),
+            Column(key="transfer_step_s", title="transfer per step (s)", show=plain),
+            Column(key="waiting_step_s", title="waiting for the slower, per step (s)", show=plain),
             Column(key="derived_step_s", title="derived per step (s)", show=plain),
-            Column(key="measured_epoch_s", title="transfer per epoch (s)", show=plain),
+            Column(key="transfer_epoch_s", title="transfer per epoch (s)", show=plain),
             Column(key="derived_epoch_s", title="derived per epoch (s)", show=plain),
             Column(key="bus_gb_per_s", title="measured (GB/s)", show=plain),
+            Column(key="peak_gb_per_s", title="link's peak (GB/s)", show=plain),
             Column(key="derived_gb_per_s", title="derived (GB/s)", show=plain),
             Column(key="lab_derived_epoch_s", title="lab: derived per epoch (s)", show=published),
             Column(key="lab_derived_gb_per_s", title="lab: derived (GB/s)", show=plain),
         ),
         rows=rows,
         notes=(
-            "GB = 10^9 bytes. Bus bandwidth: 2(N-1)/N x bytes of gradients / seconds. Waited for: "
-            "transfer that nothing runs beside, and waiting for the slower worker.",
+            "GB = 10^9 bytes. Bus bandwidth: 2(N-1)/N x bytes of gradients / seconds. Transfer: "
+            "what training waited for, without waiting for the slower worker; gradients that cross "
+            "beside computing cost no time, and are not in it.",
         ),
     )
     return Answered(
@@ -70,19 +73,52 @@ def answer_communication(found: Found, question: Question) -> Answered:
     )
 
 
-def measured_row(info: ScalingInfo | None) -> Communication | None:
-    """Return the row of the largest batch and count whose transfer was measured."""
-    rows = [row for row in (info.communication if info else ()) if row.measured_s]
-    return max(rows, key=lambda row: (row.cell.workers, row.cell.batch or 0), default=None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a cell's gradients took to get to the other workers, as it was measured."""
+
+    row: Communication
+    transfer_s: float
+    """Per step: what training waited for, without the wait for slower workers."""
+    waiting_s: float | None
+    """Per step: for the slowest worker."""
+
+    @property
+    def bus_bytes_per_s(self) -> float | None:
+        """What the link carried meanwhile."""
+        if not self.row.gradient_bytes or self.transfer_s <= 0:
+            return None
+        return bus_bandwidth(self.row.gradient_bytes, self.transfer_s, self.row.cell.workers)
 
 
-def measured_words(row: Communication) -> str:
+def moved(info: ScalingInfo | None, row: Communication | None) -> Moved | None:
+    """Return what was measured of a cell; None when nothing was.
+
+    The time from the first gradient's submission to the last one's arrival would not do: most of
+    it is the rest of the backward pass, which would have taken as long on one worker.
+    """
+    split = next(
+        (one for one in (info.splits if info else ()) if row and one.cell == row.cell), None
+    )
+    if row is None or split is None or not split.transfer_s or split.transfer_s < 0:
+        return None
+    return Moved(row=row, transfer_s=split.transfer_s, waiting_s=split.waiting_s)
+
+
+def largest_moved(info: ScalingInfo | None) -> Moved | None:
+    """Return what was measured at the largest number of workers, and there at the largest batch."""
+    rows = [one for row in (info.communication if info else ()) if (one := moved(info, row))]
+    return max(rows, key=lambda one: (one.row.cell.workers, one.row.cell.batch or 0), default=None)
+
+
+def measured_words(found: Moved) -> str:
     """Say what was measured, beside what T(N) - T(1)/N gives."""
-    rate = f", {row.bus_bytes_per_s / GB:.2f} GB/s" if row.bus_bytes_per_s else ""
+    row, bus = found.row, found.bus_bytes_per_s
+    rate = f", {bus / GB:.2f} GB/s" if bus else ""
     return (
         f"At batch {row.cell.batch} on {count(row.cell.workers, 'worker')} the gradients "
-        f"({size(row.gradient_bytes)}) take {seconds(row.measured_s)} of a step{rate}; "
-        f"{_derived_words(row)}."
+        f"({size(row.gradient_bytes)}) take {seconds(found.transfer_s)} of a step{rate}; "
+        f"{_derived_words(found)}."
     )
 
 
@@ -91,16 +127,18 @@ def _row(place: Place, info: ScalingInfo | None, lab: ScalingInfo) -> tuple[Any,
     theirs = only(lab.communication, workers=place.workers, batch=place.batch)
     if here is None and theirs is None:
         return None
+    found = moved(info, here)
     steps = steps_per_epoch(LAB_SAMPLES, place.batch, place.workers)
     return (
         place.batch,
         place.workers,
-        here.measured_s if here else None,
-        here.exposed_s if here else None,
+        found.transfer_s if found else None,
+        found.waiting_s if found else None,
         here.derived_s if here else None,
-        _times(here.measured_s if here else None, steps),
+        _times(found.transfer_s if found else None, steps),
         _times(here.derived_s if here else None, steps),
-        _times(here.bus_bytes_per_s if here else None, 1 / GB),
+        _times(found.bus_bytes_per_s if found else None, 1 / GB),
+        _times(here.peak_bytes_per_s if here else None, 1 / GB),
         _times(here.derived_bus_bytes_per_s if here else None, 1 / GB),
         theirs.derived_epoch_s if theirs else None,
         _times(theirs.derived_bus_bytes_per_s if theirs else None, 1 / GB),
@@ -112,30 +150,32 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _here(info: ScalingInfo | None) -> list[str]:
-    row = measured_row(info)
-    if row is None:
+    found = largest_moved(info)
+    if found is None:
         return [f"No communication was measured: {why_missing(info)}."]
-    return [measured_words(row)]
+    return [measured_words(found)]
 
 
-def _derived_words(row: Communication) -> str:
-    if row.derived_s is None or row.measured_s is None:
+def _derived_words(found: Moved) -> str:
+    derived_s = found.row.derived_s
+    if derived_s is None:
         return "T(N) - T(1)/N cannot be given without the time of one worker"
-    if row.derived_s <= 0:
+    if derived_s <= 0:
         return (
-            f"T(N) - T(1)/N comes out as {seconds(row.derived_s)}, not above zero: the difference "
-            "of two times is no measurement of a third"
+            f"T(N) - T(1)/N comes out as {seconds(derived_s)}, not above zero: the difference of "
+            "two times is no measurement of a third"
         )
-    derived, ratio = seconds(row.derived_s), row.derived_s / row.measured_s
+    derived, ratio = seconds(derived_s), derived_s / found.transfer_s
     if ratio > _ALIKE:
+        waiting = f" ({seconds(found.waiting_s)})" if found.waiting_s else ""
         return (
             f"T(N) - T(1)/N says {derived}, {ratio:.1f} times as much, for it also holds waiting "
-            "for the slower worker and what workers lose by sharing memory and caches"
+            f"for the slower worker{waiting} and what workers lose by sharing memory and caches"
         )
     if ratio < 1 / _ALIKE:
         return (
-            f"T(N) - T(1)/N says {derived}, less than was measured: part of the transfer runs "
-            "beside computing, or one worker alone was slow"
+            f"T(N) - T(1)/N says {derived}, less than was measured: one worker alone was slower "
+            "than each of several"
         )
     return f"T(N) - T(1)/N says {derived}, about the same"
 
@@ -155,7 +195,7 @@ def _figure(rows: Sequence[tuple[Any, ...]]) -> Figure:
     drawn = [
         (f"batch {row[0]}, {row[1]} workers", kind, value)
         for row in rows
-        for kind, value in zip(kinds, (row[5], row[6], row[9]), strict=True)
+        for kind, value in zip(kinds, (row[5], row[6], row[10]), strict=True)
         # What is below zero has no place on a logarithmic axis; the table has it.
         if value is not None and value > 0
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.labs.cifar10.communication import measured_row, measured_words
+from farandole.labs.cifar10.communication import largest_moved, measured_words
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import GB
 from farandole.labs.cifar10.plan import TIME
@@ -61,7 +61,7 @@ def _one_gpu(found: Found) -> Correction:
     payload = size * steps_per_epoch(LAB_SAMPLES, 32, 2)
     derived = [derived_communication_s(two, one, 2) for one in (first, second)]
     rates = [bus_bandwidth(payload, seconds, 2) / GB for seconds in derived]
-    measured = measured_row(found.studies.get(TIME))
+    measured = largest_moved(found.studies.get(TIME))
     here = measured_words(measured) if measured else "No transfer was measured here."
     return Correction(
         said=(
@@ -84,7 +84,7 @@ def _gigabytes(found: Found) -> Correction:
     row = only(rows, workers=2, batch=32)
     rate = row.derived_bus_bytes_per_s if row is not None else None
     assert rate is not None
-    measured = measured_row(found.studies.get(TIME))
+    measured = largest_moved(found.studies.get(TIME))
     bus = measured.bus_bytes_per_s if measured else None
     here = (
         f" Here {bus / GB:.2f} GB/s were measured; in units of 2^30 that is {bus / _GIB:.2f}."
