@@ -14,7 +14,9 @@ from tests.labs.trained import asked, here
 def test_it_is_a_lab_whose_published_tables_are_there() -> None:
     lab: Lab = LAB
     assert lab.efforts > 5
-    assert len({question.key for question in lab.questions}) == len(lab.questions)
+    keys = {question.key for question in lab.questions}
+    assert len(keys) == len(lab.questions)
+    assert set(lab.leading) < keys
     assert all(published_path(name).is_file() for name in lab.published)
 
 

@@ -19,7 +19,7 @@ class DrivingLab:
     line = "time and loss by workers, why more do not pay, and from which size on they would"
     questions = QUESTIONS
     published = ("driving",)
-    leading = ()
+    leading = ("verdict", "size", "workers")
     efforts = len(plans.LADDER)
 
     def data(self, asked: Asked) -> DataFacts:

@@ -19,7 +19,7 @@ class MnistLab:
     line = "utilisation by batch, time and accuracy on 1, 2, 4 workers, recipes that keep accuracy"
     questions = QUESTIONS
     published = ("mnist", "mnist_21_epochs", "mnist_two_nodes", "mnist_utilisation")
-    leading = ()
+    leading = ("workers", "keeping_accuracy", "utilisation")
     efforts = len(plans.LADDER)
 
     def data(self, asked: Asked) -> DataFacts:
