@@ -102,7 +102,11 @@ def _speed(found: Found, rows: list[tuple[str, CellRow]]) -> list[str]:
     assert one.throughput is not None
     assert many.throughput is not None
     ratio = many.throughput.value / one.throughput.value
-    words = f"{figure(many.throughput.value)} images/s against {figure(one.throughput.value)}"
+    single = one.throughput.low is None or many.throughput.low is None
+    words = (
+        f"{figure(many.throughput.value)} images/s against {figure(one.throughput.value)}"
+        f"{', no interval' if single else ''}"
+    )
     if ratio > 1 + SPEED_MARGIN:
         verdict = (
             f"{processes} are {ratio:.2f} times as fast as {threads} ({words}): threads of one "
@@ -112,8 +116,7 @@ def _speed(found: Found, rows: list[tuple[str, CellRow]]) -> list[str]:
         verdict = f"{threads} are {1 / ratio:.2f} times as fast as {processes} ({words})"
     else:
         verdict = f"{threads} and {processes} are about as fast ({words})"
-    once = ", no interval" if one.throughput.low is None or many.throughput.low is None else ""
-    return [f"{verdict}{once}."]
+    return [f"{verdict}."]
 
 
 def _orders(found: Found) -> list[tuple[str, Trained]]:
