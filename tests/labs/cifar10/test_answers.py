@@ -194,7 +194,7 @@ def test_the_words_about_accuracy_follow_the_figures() -> None:
 
 
 def test_synchronised_batch_norm_is_one_of_the_remedies() -> None:
-    row = the_row(ANSWERED["accuracy"], recipe="fixed, batch norm synchronised")
+    row = the_row(ANSWERED["accuracy"], recipe="fixed + SyncBatchNorm")
     assert row["workers"] == 2
     sync = [
         trained_launch(8, seed, 0.71 + 0.01 * seed, recipe="linear", norm="sync") for seed in (0, 1)
@@ -202,7 +202,7 @@ def test_synchronised_batch_norm_is_one_of_the_remedies() -> None:
     made = usual()
     found = find({BASELINE: made[BASELINE], ACCURACY: made[ACCURACY], SYNC: sync})
     words = answer_accuracy(found, questions.ACCURACY).sentences[1]
-    assert "is linear, batch norm synchronised: +1.00 points" in words
+    assert "is linear + SyncBatchNorm: +1.00 points" in words
 
 
 def test_one_seed_has_no_interval_and_says_so() -> None:

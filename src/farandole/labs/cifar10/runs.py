@@ -46,7 +46,7 @@ class Trained:
     @property
     def name(self) -> str:
         """The recipe, with what else is meant to keep accuracy."""
-        return f"{self.recipe}, batch norm synchronised" if self.norm == "sync" else self.recipe
+        return f"{self.recipe} + SyncBatchNorm" if self.norm == "sync" else self.recipe
 
     @property
     def by_seed(self) -> Mapping[int, float]:
