@@ -13,7 +13,6 @@ from farandole.labs.evidence import (
     final_mean,
     good,
     interval_words,
-    last_values,
     matching,
     only,
     points,
@@ -25,7 +24,7 @@ from farandole.labs.evidence import (
 )
 from farandole.model.analyse import analyse
 from farandole.model.statistics import Estimate
-from farandole.study.records import Cell, Metric
+from farandole.study.records import Cell
 from tests.model.build import (
     make_launch,
     make_rank,
@@ -91,21 +90,9 @@ def test_a_mean_over_seeds_leaves_out_what_diverged() -> None:
     assert final_mean(launches, "other") is None
 
 
-def test_what_single_ranks_recorded() -> None:
-    ranks = [
-        make_rank(
-            number,
-            make_steps(0.1, 12),
-            metrics=(
-                Metric(name="rank_loss", value=1.0, epoch=1),
-                Metric(name="rank_loss", value=0.5 + number, epoch=2),
-            ),
-        )
-        for number in range(2)
-    ]
+def test_steps_of_runs_to_their_end() -> None:
+    ranks = [make_rank(number, make_steps(0.1, 12)) for number in range(2)]
     launches = [make_launch(cell(2), ranks, outcome="ok"), make_launch(cell(2), outcome="failed")]
-    assert last_values(launches, "rank_loss") == {0: 0.5, 1: 1.5}
-    assert last_values(launches, "val_loss") == {}
     assert steps_made(launches) == 12
     assert steps_made([]) is None
     assert good(launches) == (launches[0],)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Protocol, TypeVar
 
-from farandole.model.curves import scaled
 from farandole.model.gap import finals_by_seed
 from farandole.model.info import ScalingInfo
 from farandole.model.measured import count
@@ -86,11 +85,6 @@ def values_of(info: ScalingInfo, name: str) -> tuple[str, ...]:
     return tuple(value for value in found if value is not None)
 
 
-def times_factor(estimate: Estimate | None, factor: float) -> Estimate | None:
-    """Multiply a value and its interval by a positive number, if there is one."""
-    return None if estimate is None else scaled(estimate, factor)
-
-
 def seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:
     """Return how long so many samples take at a throughput per second; a slow one takes long."""
     if throughput is None:
@@ -107,24 +101,6 @@ def final_mean(launches: Iterable[Launch], metric: str) -> Estimate | None:
     """Return a metric at the end, its mean over seeds with a 95 % interval; None when none has."""
     values = [value for value in finals_by_seed(launches, metric).values() if value == value]
     return mean(values) if values else None
-
-
-def last_values(launches: Iterable[Launch], metric: str) -> dict[int, float]:
-    """Return the last value that each rank recorded of a metric, in the last launch that has any.
-
-    For what ranks record for themselves: their own losses, a share of samples.
-    """
-    found: dict[int, float] = {}
-    for launch in launches:
-        if launch.outcome not in ("ok", "stopped"):
-            continue
-        values = {
-            rank.rank: [one.value for one in rank.metrics if one.name == metric][-1]
-            for rank in launch.ranks
-            if any(one.name == metric for one in rank.metrics)
-        }
-        found = values or found
-    return found
 
 
 def steps_made(launches: Iterable[Launch]) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farandole.labs.cifar10.plan import ACCURACY, BASELINE, FEWER, NORM, ORDER, SYNC
-from farandole.labs.evidence import argument, final_mean, only, steps_made
+from farandole.labs.evidence import argument, final_mean, steps_made
 from farandole.labs.lab import Found
 from farandole.model.gap import Gap, finals_by_seed, paired_gap
 from farandole.model.info import CellRow, Communication, MetricCurve, ScalingInfo
@@ -171,8 +171,3 @@ def why_missing(info: ScalingInfo | None) -> str:
         return "its study could not be made"
     whys = [row.why for row in info.launches if row.why and row.outcome in ("ok", "stopped")]
     return whys[0] if whys else "no launch of it counts"
-
-
-def worker_row(info: ScalingInfo, workers: int, batch: int) -> CellRow | None:
-    """Return a cell of the study of times."""
-    return only(info.cells, workers=workers, batch=batch)
