@@ -11,14 +11,12 @@ from farandole.labs.evidence import (
     batches,
     counts_in_words,
     final_mean,
-    good,
     interval_words,
     matching,
     only,
     points,
     seconds_for,
     steps_made,
-    values_of,
     without_intervals,
     worker_counts,
 )
@@ -64,8 +62,6 @@ def test_rows_are_found_by_their_factors() -> None:
 def test_what_a_study_varied() -> None:
     assert worker_counts(INFO) == (1, 2)
     assert batches(INFO) == (32, 64)
-    assert values_of(INFO, "recipe") == ("fixed", "linear")
-    assert values_of(INFO, "norm") == ()
 
 
 def test_seconds_have_the_bounds_of_the_throughput_the_other_way_round() -> None:
@@ -95,7 +91,6 @@ def test_steps_of_runs_to_their_end() -> None:
     launches = [make_launch(cell(2), ranks, outcome="ok"), make_launch(cell(2), outcome="failed")]
     assert steps_made(launches) == 12
     assert steps_made([]) is None
-    assert good(launches) == (launches[0],)
 
 
 def test_what_a_command_said() -> None:

@@ -79,12 +79,6 @@ def batches(info: ScalingInfo) -> tuple[int, ...]:
     return tuple(sorted({b for row in info.cells if (b := row.cell.batch) is not None}))
 
 
-def values_of(info: ScalingInfo, name: str) -> tuple[str, ...]:
-    """Return the values of a further factor, in the order in which they were given."""
-    found = {dict(row.cell.params).get(name): None for row in info.cells}
-    return tuple(value for value in found if value is not None)
-
-
 def seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:
     """Return how long so many samples take at a throughput per second; a slow one takes long."""
     if throughput is None:
@@ -117,11 +111,6 @@ def argument(launch: Launch, flag: str) -> str | None:
     """Return the value that a launch's command gave to a flag; None when it did not."""
     argv = launch.argv
     return next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == flag), None)
-
-
-def good(launches: Iterable[Launch]) -> tuple[Launch, ...]:
-    """Return the launches that ran to their end or to an agreed step."""
-    return tuple(launch for launch in launches if launch.outcome in ("ok", "stopped"))
 
 
 def interval_words(estimate: Estimate, *, factor: float = 1.0, unit: str = "") -> str:
