@@ -34,6 +34,10 @@ class BucketSet(Protocol):
     arrays: list[Any]
     """My memory, one flat array per bucket."""
 
+    @property
+    def busy_s(self) -> float | None:
+        """How long this rank has moved data so far; None where others do that for it."""
+
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Reduce a bucket in place once every rank has submitted it.
 
@@ -67,6 +71,11 @@ class _InSharedMemory:
         self._loop.add(self._lane)
         engine.adopt(self)
 
+    @property
+    def busy_s(self) -> float | None:
+        """How long this rank has moved data so far."""
+        return self._buckets.busy_s
+
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
@@ -89,6 +98,8 @@ class _InSharedMemory:
 
 class _ByName:
     """Buckets in private memory, agreed on like any named operation."""
+
+    busy_s: float | None = None
 
     def __init__(self, engine: Engine, name: str, shapes: Shapes, device: str) -> None:
         self._engine, self._name, self._shapes, self._device = engine, name, shapes, device

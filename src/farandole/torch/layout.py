@@ -51,6 +51,7 @@ class Layout:
         self._last = len(plan.members) - 1
         self.submitted_s = [0.0] * len(plan.members)
         """When each bucket went, in the current step or the one that has just ended."""
+        self._busy_s = 0.0
         self.nbytes = sum(view.nbytes for view in self._views.values())
         """Size of all gradients, without what fills the buckets up."""
 
@@ -109,6 +110,14 @@ class Layout:
                     arrived.add(index)
             full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
             self._submit(bucket, full | (flags if bucket == self._last else 0))
+
+    def moved_s(self) -> float | None:
+        """Return how long this rank has moved gradients since the last call, if it does so."""
+        busy_s = self.buckets.busy_s
+        if busy_s is None:
+            return None
+        before_s, self._busy_s = self._busy_s, busy_s
+        return busy_s - before_s
 
     def mark(self, mark: marks.Mark, engine: Engine) -> None:
         """Say where this rank stands between two steps, in the place of the first bucket."""

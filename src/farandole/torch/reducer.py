@@ -117,15 +117,20 @@ class GradientReducer:
             return
         layout, entered_s = self._layout, time.monotonic()
         self._nbytes = 0 if layout is None else layout.nbytes
+        hidden_s = None if layout is None else layout.moved_s()
         self._synchronize()
         done_s = time.monotonic()
         submitted_s = [entered_s] if layout is None else layout.submitted_s
+        # A bucket may lie ready for the whole of backward before somebody moves it: that is no
+        # communication, and only who moves it knows for how long.
         recorder.gradients(
             ready_s=max(submitted_s),
             done_s=done_s,
-            began_s=min(submitted_s),
+            began_s=min(submitted_s) if hidden_s is None else entered_s - hidden_s,
             exposed_s=done_s - entered_s,
         )
+        if layout is not None:
+            layout.moved_s()
         recorder.sent("gradients", self._nbytes)
         if layout is not self._layout:
             _bytes_per_step[self] = self._layout.nbytes if self._layout is not None else 0

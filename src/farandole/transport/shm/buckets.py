@@ -12,6 +12,7 @@ clipped, unscaled or filled by the next step.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 
 from farandole.transport.protocol import Exchange
@@ -46,6 +47,8 @@ class SharedBuckets:
             note_bytes: length of the note that accompanies a bucket.
         """
         self._rank, self._size = rank, size
+        self.busy_s = 0.0
+        """How long this rank has moved data, since the beginning."""
         self._shapes = list(shapes)
         line = LINE_BYTES + round_up(note_bytes)
         header = len(_WORDS) * LINE_BYTES * len(shapes) + line * len(shapes)
@@ -100,8 +103,10 @@ class SharedBuckets:
         if not any(value & 1 for value in said):
             low, high = self._chunk(bucket, rank)
             if low < high:
+                began_s = time.monotonic()
                 chunks = [data[bucket][low:high] for data in self._data]
                 fold(chunks, chunks, self._shapes[bucket][1], how)
+                self.busy_s += time.monotonic() - began_s
         self._reduced[rank][bucket][0] = step
         yield from _until(self._reduced, peers, bucket, step)
         return answers
