@@ -14,7 +14,7 @@ from farandole.report.text import listed
 SCRIPT = "driving.py"
 WORKLOAD = "driving"
 BATCH = 32
-LEARNING_RATE = 0.001
+LEARNING_RATE = 0.0001
 """Of one worker."""
 LAB_EPOCHS = 10
 RECIPES = ("linear", "fixed", "warmup", "longer")
