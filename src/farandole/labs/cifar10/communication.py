@@ -21,7 +21,7 @@ from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.communication import bus_bandwidth, steps_per_epoch
+from farandole.model.communication import steps_per_epoch
 from farandole.model.info import Communication, ScalingInfo
 from farandole.model.measured import count
 from farandole.report.figure import Figure
@@ -61,8 +61,8 @@ def answer_communication(found: Found, question: Question) -> Answered:
         rows=rows,
         notes=(
             "GB = 10^9 bytes. Bus bandwidth: 2(N-1)/N x bytes of gradients / seconds. Transfer: "
-            "what training waited for, without waiting for the slower worker; gradients that cross "
-            "beside computing cost no time, and are not in it.",
+            "moving the gradients, while backward still computes or after it, without waiting for "
+            "the slower worker.",
         ),
     )
     return Answered(
@@ -79,30 +79,17 @@ class Moved:
 
     row: Communication
     transfer_s: float
-    """Per step: what training waited for, without the wait for slower workers."""
+    """Per step: moving the gradients, without the wait for slower workers."""
     waiting_s: float | None
     """Per step: for the slowest worker."""
 
-    @property
-    def bus_bytes_per_s(self) -> float | None:
-        """What the link carried meanwhile."""
-        if not self.row.gradient_bytes or self.transfer_s <= 0:
-            return None
-        return bus_bandwidth(self.row.gradient_bytes, self.transfer_s, self.row.cell.workers)
-
 
 def moved(info: ScalingInfo | None, row: Communication | None) -> Moved | None:
-    """Return what was measured of a cell; None when nothing was.
-
-    The time from the first gradient's submission to the last one's arrival would not do: most of
-    it is the rest of the backward pass, which would have taken as long on one worker.
-    """
-    split = next(
-        (one for one in (info.splits if info else ()) if row and one.cell == row.cell), None
-    )
-    if row is None or split is None or not split.transfer_s or split.transfer_s < 0:
+    """Return what was measured of a cell; None when nothing was."""
+    if row is None or not row.measured_s:
         return None
-    return Moved(row=row, transfer_s=split.transfer_s, waiting_s=split.waiting_s)
+    split = next((one for one in (info.splits if info else ()) if one.cell == row.cell), None)
+    return Moved(row=row, transfer_s=row.measured_s, waiting_s=split.waiting_s if split else None)
 
 
 def largest_moved(info: ScalingInfo | None) -> Moved | None:
@@ -113,7 +100,7 @@ def largest_moved(info: ScalingInfo | None) -> Moved | None:
 
 def measured_words(found: Moved) -> str:
     """Say what was measured, beside what T(N) - T(1)/N gives."""
-    row, bus = found.row, found.bus_bytes_per_s
+    row, bus = found.row, found.row.bus_bytes_per_s
     rate = f", {bus / GB:.2f} GB/s" if bus else ""
     return (
         f"At batch {row.cell.batch} on {count(row.cell.workers, 'worker')} the gradients "
@@ -137,7 +124,7 @@ def _row(place: Place, info: ScalingInfo | None, lab: ScalingInfo) -> tuple[Any,
         here.derived_s if here else None,
         _times(found.transfer_s if found else None, steps),
         _times(here.derived_s if here else None, steps),
-        _times(found.bus_bytes_per_s if found else None, 1 / GB),
+        _times(here.bus_bytes_per_s if here else None, 1 / GB),
         _times(here.peak_bytes_per_s if here else None, 1 / GB),
         _times(here.derived_bus_bytes_per_s if here else None, 1 / GB),
         theirs.derived_epoch_s if theirs else None,

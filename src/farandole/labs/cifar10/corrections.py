@@ -85,7 +85,7 @@ def _gigabytes(found: Found) -> Correction:
     rate = row.derived_bus_bytes_per_s if row is not None else None
     assert rate is not None
     measured = largest_moved(found.studies.get(TIME))
-    bus = measured.bus_bytes_per_s if measured else None
+    bus = measured.row.bus_bytes_per_s if measured else None
     here = (
         f" Here {bus / GB:.2f} GB/s were measured; in units of 2^30 that is {bus / _GIB:.2f}."
         if bus

@@ -83,12 +83,12 @@ def _effort(
 
 
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
-_LEAST = ((32, 256), 10, 1)
+_LEAST = ((32, 128), 10, 1)
 _SMALL = ((32, 128, 512), 12, 1)
 _SWEEP = ((32, 128, 512), 16, 2)
 _WIDE = ((32, 128, 512, 1024), 20, 3)
 
-QUICK = _effort(3072, 360, 1, _TWO, 3, _LEAST)
+QUICK = _effort(3072, 360, 1, _TWO, 2, _LEAST)
 LADDER = (
     _effort(2304, 360, 1, _TWO, 2, _LEAST),
     _effort(3072, 1000, 1, _FOUR, 2, _SMALL),
