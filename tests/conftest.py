@@ -49,6 +49,8 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
         time.sleep(0.01)
 
 
+# First: xdist reads the groups in a hook of the same name.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give xdist a group for each file, and one for all launches of TensorFlow, JAX and Keras.
 
