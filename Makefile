@@ -7,7 +7,13 @@ READY := $(VENV)/.ready
 READY_BENCH := $(VENV)/.ready-bench
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench lab-pages clean
+
+LABS := cifar10 mnist driving
+LAB_FLAGS ?= --quick
+# Few colours are enough for charts, and take a third of the bytes.
+SHRINK := import sys; from PIL import Image; \
+  [Image.open(p).convert('RGB').quantize(64).save(p, optimize=True) for p in sys.argv[1:]]
 
 # Train on the digits with 1 and then 2 workers; say what the second one brought.
 demo: $(READY)
@@ -27,6 +33,17 @@ lint: $(READY)
 bench: $(READY_BENCH)
 	$(BIN)/farandole bench allreduce
 	$(BIN)/farandole bench train
+
+# docs/labs: the report of each lab, as the lab itself wrote it. LAB_FLAGS="--budget 1h" for more.
+lab-pages: $(READY)
+	@for lab in $(LABS); do \
+	  $(BIN)/farandole lab $$lab $(LAB_FLAGS) --out build/labs/$$lab && \
+	  rm -rf docs/labs/$$lab && mkdir -p docs/labs/$$lab && \
+	  cp build/labs/$$lab/figures/*.png docs/labs/$$lab && \
+	  $(BIN)/python -c "$(SHRINK)" docs/labs/$$lab/*.png && \
+	  sed -e "s|(figures/|($$lab/|g" -e "s|$(CURDIR)/||g" build/labs/$$lab/report.md \
+	    > docs/labs/$$lab.md || exit; \
+	done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
