@@ -92,10 +92,16 @@ def test_an_interrupt_leaves_no_process(number: signal.Signals, tmp_path: Path) 
         env=clean_environ(TMPDIR=str(tmp_path)),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # Background jobs of a shell ignore SIGINT, and so would this if the tests are such a job.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    eventually(lambda: _workers(tmp_path), timeout_s=60)
-    process.send_signal(number)
-    assert process.wait(timeout=30) == 130
+    try:
+        eventually(lambda: _workers(tmp_path), timeout_s=60)
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 130
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
     assert not _workers(tmp_path)
     assert not list(tmp_path.iterdir())
 
