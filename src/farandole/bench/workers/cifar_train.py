@@ -1,4 +1,4 @@
-"""A training script like many: the small CNN on images of CIFAR-10's shape, which `farandole study`
+"""A training script like many: a network on images of CIFAR-10's shape, which `farandole study`
 and `farandole run` start as they start a user's. Ends after --steps, if given."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import farandole.torch as hvd
-from farandole.bench.models import cnn
+from farandole.bench.models import cnn, resnet18
 
 _SHAPE = (3, 32, 32)
 _NUM_CLASSES = 10
@@ -36,7 +36,7 @@ def main() -> None:
         images, num_replicas=hvd.size(), rank=hvd.rank()
     )
     loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler, drop_last=True)
-    model = cnn(channels=_SHAPE[0], side=_SHAPE[1])
+    model = resnet18() if args.model == "resnet18" else cnn(channels=_SHAPE[0], side=_SHAPE[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -56,7 +56,8 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train the small CNN on random images.")
+    parser = argparse.ArgumentParser(description="Train on random images.")
+    parser.add_argument("--model", choices=("cnn", "resnet18"), default="cnn")
     parser.add_argument("--samples", type=int, default=50_000, help="in an epoch (default 50000)")
     parser.add_argument("--batch-size", type=int, default=128, help="per worker (default 128)")
     parser.add_argument("--steps", type=int, help="end after so many steps of all epochs")
