@@ -13,13 +13,14 @@ import pytest
 from farandole.cli import lab as command
 from farandole.cli.main import main
 from farandole.labs import listing
-from tests.labs.tiny import Tiny
+from farandole.labs.lab import Lab
+from tests.labs.tiny import tiny as tiny_lab
 
 
 @pytest.fixture(autouse=True)
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A lab that takes no time to plan, as the only one."""
-    lab = Tiny(script=str(tmp_path / "tiny.py"), seconds=60.0)
+    lab = tiny_lab(script=str(tmp_path / "tiny.py"), seconds=60.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(listing, "names", lambda: ("tiny",))
     load = listing.load

@@ -7,11 +7,11 @@ import pytest
 from farandole.errors import UsageError
 from farandole.labs import budget
 from farandole.labs.lab import DataFacts, Planned
-from tests.labs.tiny import Tiny, asked
+from tests.labs.tiny import asked, tiny
 
 DATA = DataFacts(source="none", train=1000, test=100, sample="nothing")
 # Efforts 0 to 3 take 200, 400, 600 and 800 s.
-LAB = Tiny(seconds=100.0)
+LAB = tiny(seconds=100.0)
 
 
 def needed(studies_s: float, spent_s: float = 0.0) -> float:

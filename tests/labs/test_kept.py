@@ -11,7 +11,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.labs.kept import FILE, Kept, command, continued, read_kept, write_kept
 from farandole.labs.lab import DataFacts, Rate
-from tests.labs.tiny import Tiny, asked
+from tests.labs.tiny import asked, tiny
 
 DATA = DataFacts(source="none", train=1000, test=100, sample="nothing")
 KEPT = Kept(
@@ -19,7 +19,7 @@ KEPT = Kept(
     asked=asked(data=Path("/some data"), workers=(1, 2), recipes=("warmup",)),
     created="2026-01-01T00:00:00+00:00",
     rates={"rate": Rate(samples_per_s=100.0, startup_s=1.5)},
-    plan=Tiny().plan(asked(), DATA, {}, 2),
+    plan=tiny().plan(asked(), DATA, {}, 2),
     ended={"first": "", "second": "broken"},
     spent_s=12.5,
 )

@@ -10,9 +10,9 @@ from farandole.cli.main import main
 from farandole.labs.making import command_line, import_published, is_complete, study_argv
 from farandole.labs.scripts import examples_path
 from farandole.study.read import read_study
-from tests.labs.tiny import Tiny, asked
+from tests.labs.tiny import asked, tiny
 
-ONE = Tiny(script="train_digits.py").pilot(asked())[0]
+ONE = tiny(script="train_digits.py").pilot(asked())[0]
 
 
 def test_a_new_study(tmp_path: Path) -> None:

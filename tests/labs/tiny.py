@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import DataError
@@ -13,9 +12,9 @@ from farandole.labs.lab import (
     Answered,
     Asked,
     Choice,
-    Correction,
     DataFacts,
     Found,
+    Lab,
     Plan,
     Planned,
     Question,
@@ -42,72 +41,77 @@ FLAGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tiny:
-    """A lab whose studies take as long as it is told, or none at all."""
+QUESTION = Question(key="speed", text="How fast?")
 
-    script: str = "tiny.py"
-    marks: str = "."
-    """Where files make the script fail or interrupt the lab."""
-    seconds: float = 1.0
-    """Of one unit of effort."""
-    name: str = "tiny"
-    title: str = "A tiny lab"
-    line: str = "how little a lab can be"
-    questions: tuple[Question, ...] = (Question(key="speed", text="How fast?"),)
-    published: tuple[str, ...] = ("driving",)
-    leading: tuple[str, ...] = ()
-    efforts: int = 4
 
-    def data(self, asked: Asked) -> DataFacts:
-        if asked.data is not None and not asked.data.is_dir():
-            raise DataError(f"{asked.data} is not a folder. Give one with samples.")
-        return DataFacts(source="none", train=1000, test=100, sample="nothing")
+def tiny(*, script: str = "tiny.py", marks: str = ".", seconds: float = 1.0) -> Lab:
+    """Return a lab whose studies take as long as it is told, or none at all.
 
-    def pilot(self, asked: Asked) -> tuple[Planned, ...]:
-        return (self._study("rate", "one worker's speed", "1", 1.0),)
+    Args:
+        script: What its studies run.
+        marks: Where files make the script fail or interrupt the lab.
+        seconds: Of one unit of effort.
+    """
 
-    def plan(self, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
-        seconds = self.seconds * (effort + 1)
-        workers = ",".join(map(str, asked.workers or (1, 2)))
-        return Plan(
-            studies=(
-                self._study("first", "one worker", "1", seconds),
-                self._study("second", "two workers", workers, seconds),
-            ),
-            choices=(Choice(what="epochs", lab="10", here=str(effort)),),
-        )
-
-    def answer(self, found: Found) -> tuple[Answered, ...]:
-        columns = (
-            Column(key="study", title="study", text=True),
-            Column(key="throughput", title="samples/s"),
-        )
-        # The records, because nobody knows how busy the machine of a test is.
-        rows = tuple(
-            (name, launch.figures["throughput"])
-            for name, study in found.records.items()
-            for launch in study.launches
-            if "throughput" in launch.figures
-        )
-        table = Table(name="speed", title="Speed", columns=columns, rows=rows)
-        fastest = max(value for _, value in rows)
-        sentence = f"The fastest made {fastest:.0f} samples/s."
-        return (Answered(question=self.questions[0], sentences=(sentence,), tables=(table,)),)
-
-    def corrections(self, found: Found) -> tuple[Correction, ...]:
-        return ()
-
-    def _study(self, name: str, title: str, workers: str, seconds: float) -> Planned:
+    def study(name: str, title: str, workers: str, estimate_s: float) -> Planned:
         return Planned(
             name=name,
             title=title,
             flags=("-np", workers, *FLAGS),
-            script=self.script,
-            arguments=(self.marks, name),
-            estimate_s=seconds,
+            script=script,
+            arguments=(marks, name),
+            estimate_s=estimate_s,
             environ=(("TINY", "set by the lab"),),
         )
+
+    def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
+        workers = ",".join(map(str, asked.workers or (1, 2)))
+        return Plan(
+            studies=(
+                study("first", "one worker", "1", seconds * (effort + 1)),
+                study("second", "two workers", workers, seconds * (effort + 1)),
+            ),
+            choices=(Choice(what="epochs", lab="10", here=str(effort)),),
+        )
+
+    return Lab(
+        name="tiny",
+        title="A tiny lab",
+        line="how little a lab can be",
+        questions=(QUESTION,),
+        published=("driving",),
+        leading=(),
+        efforts=4,
+        data=_data,
+        pilot=lambda asked: (study("rate", "one worker's speed", "1", 1.0),),
+        plan=plan,
+        answer=_answer,
+        corrections=lambda found: (),
+    )
+
+
+def _data(folder: Path | None) -> DataFacts:
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"{folder} is not a folder. Give one with samples.")
+    return DataFacts(source="none", train=1000, test=100, sample="nothing")
+
+
+def _answer(found: Found) -> tuple[Answered, ...]:
+    columns = (
+        Column(key="study", title="study", text=True),
+        Column(key="throughput", title="samples/s"),
+    )
+    # The records, because nobody knows how busy the machine of a test is.
+    rows = tuple(
+        (name, launch.figures["throughput"])
+        for name, study in found.records.items()
+        for launch in study.launches
+        if "throughput" in launch.figures
+    )
+    table = Table(name="speed", title="Speed", columns=columns, rows=rows)
+    fastest = max(value for _, value in rows)
+    sentence = f"The fastest made {fastest:.0f} samples/s."
+    return (Answered(question=QUESTION, sentences=(sentence,), tables=(table,)),)
 
 
 def asked(**changes: object) -> Asked:
@@ -127,7 +131,7 @@ def main(place: Path, argv: list[str]) -> int:
     """Run the command line in a process of its own, with this lab as the only one."""
     from farandole.cli.main import main as command_line
 
-    lab = Tiny(script=str(place / "tiny.py"), marks=str(place))
+    lab = tiny(script=str(place / "tiny.py"), marks=str(place))
     listing.names = lambda: ("tiny",)  # type: ignore[assignment]
     listing.load = lambda name: lab  # type: ignore[assignment]
     return command_line(argv)

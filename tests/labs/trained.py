@@ -9,7 +9,6 @@ from typing import Any
 from farandole.labs.lab import Asked, DataFacts, Found, Lab, Rate, Size
 from farandole.labs.scripts import published_path
 from farandole.model.analyse import analyse
-from farandole.model.info import ScalingInfo
 from farandole.recipes import recipe
 from farandole.study.import_table import read_table
 from farandole.study.records import Cell, Launch, Metric, Study
@@ -138,14 +137,15 @@ def found_of(lab: Lab, studies: Mapping[str, Study], **changes: Any) -> Found:
         plan=lab.plan(wanted, data, {}, 0),
         studies={name: analyse(study) for name, study in studies.items()},
         records=dict(studies),
-        published={name: published(name) for name in lab.published},
+        published={name: analyse(published(name)) for name in lab.published},
+        published_records={name: published(name) for name in lab.published},
     )
 
 
-def published(name: str) -> ScalingInfo:
-    """Return what a published table says."""
+def published(name: str) -> Study:
+    """Return a published table as a study."""
     launches = read_table(published_path(name).read_bytes(), name=name).launches
-    return analyse(make_study(launches, machine={}))
+    return make_study(launches, machine={})
 
 
 def estimates(lab: Lab, data: DataFacts, rates: Mapping[str, Rate], **wanted: Any) -> list[float]:

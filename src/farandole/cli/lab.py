@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
     listing.check_packages(args.name)
-    data = lab.data(asked)
+    data = lab.data(asked.data)
     if args.dry_run:
         from farandole.labs.run import planned
 

@@ -6,10 +6,11 @@ Everything here is a record or a seam. `run.py` makes the studies that a lab pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from farandole.model.info import ScalingInfo
 from farandole.report.figure import Figure
@@ -144,10 +145,30 @@ class Found:
     """The same as plain records, for what the analysis does not show: metrics of single ranks."""
     published: Mapping[str, ScalingInfo]
     """By the name of the file in published/."""
+    published_records: Mapping[str, Study] = field(default_factory=dict)
+    """The same as plain records, for projections."""
 
 
-class Lab(Protocol):
-    """One lab. Its methods compute and do nothing else, apart from `data`, which reads."""
+class MakePlan(Protocol):
+    """How a lab plans."""
+
+    def __call__(
+        self, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int
+    ) -> Plan:
+        """Return the studies of a size.
+
+        Args:
+            asked: `quick` and `full` have one plan each, whatever the effort.
+            data: what there is to train on.
+            rates: from the pilot; empty for `quick` and `full`, and for a dry run: the lab guesses.
+            effort: 0 to `efforts` - 1; a larger one never takes less time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """One lab. Its functions compute and do nothing else, apart from `data`, which reads."""
 
     name: str
     title: str
@@ -160,34 +181,28 @@ class Lab(Protocol):
     """Keys of the questions whose first sentences open the report; empty: the first three."""
     efforts: int
     """How many sizes `plan` knows, for fitting a budget: 0 is the least useful one."""
+    data: Callable[[Path | None], DataFacts]
+    """Look at the data of a folder as a whole, or at what stands in for them without one. Raises
+    DataError where they are not what the lab needs: what was expected, and what found."""
+    pilot: Callable[[Asked], tuple[Planned, ...]]
+    """Return short studies that measure the rates which `plan` needs, under their names."""
+    plan: MakePlan
+    """Return the studies of a size."""
+    answer: Callable[[Found], tuple[Answered, ...]]
+    """Answer every question, in order; one without figures says what is missing."""
+    corrections: Callable[[Found], tuple[Correction, ...]]
+    """Say what the original got wrong."""
 
-    def data(self, asked: Asked) -> DataFacts:
-        """Look at the data as a whole.
 
-        Raises:
-            DataError: they are not what the lab needs; says what was expected and what found.
-        """
-        ...
+def on_use(name: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is called first: listing labs needs none of it.
 
-    def pilot(self, asked: Asked) -> tuple[Planned, ...]:
-        """Return short studies that measure the rates which `plan` needs, under their names."""
-        ...
+    Args:
+        name: Its module below farandole.labs and its own name: "mnist.answers:answer".
+    """
+    module, _, function = name.partition(":")
 
-    def plan(self, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
-        """Return the studies of a size.
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(f"farandole.labs.{module}"), function)(*args, **kwargs)
 
-        Args:
-            asked: `quick` and `full` have one plan each, whatever the effort.
-            data: what there is to train on.
-            rates: from the pilot; empty for `quick` and `full`, and for a dry run: the lab guesses.
-            effort: 0 to `efforts` - 1; a larger one never takes less time.
-        """
-        ...
-
-    def answer(self, found: Found) -> tuple[Answered, ...]:
-        """Answer every question, in order; one without figures says what is missing."""
-        ...
-
-    def corrections(self, found: Found) -> tuple[Correction, ...]:
-        """Say what the original got wrong."""
-        ...
+    return call

@@ -15,7 +15,6 @@ from farandole.labs.lab import Asked, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.making import Command, Say, import_published, is_complete, make_study
 from farandole.labs.pilot import rate_of
 from farandole.model.analyse import analyse
-from farandole.model.info import ScalingInfo
 from farandole.study.lock import locked
 from farandole.study.progress import duration
 from farandole.study.read import is_study, read_study
@@ -219,19 +218,17 @@ class LabRun:
                 f"No study of the lab {self._lab.name} has figures. The first of them, {name}: "
                 f"{why.rstrip('.')}."
             )
-        published = {name: self._analysed(PUBLISHED, name) for name in self._lab.published}
+        published = {name: read_study(self._out / PUBLISHED / name) for name in self._lab.published}
         found = Found(
             asked=self._asked,
             data=self._data,
             plan=plan,
             studies={name: analyse(study) for name, study in records.items()},
             records=records,
-            published=published,
+            published={name: analyse(study) for name, study in published.items()},
+            published_records=published,
         )
         return Ran(found=found, created=self._kept.created, failed=failed)
-
-    def _analysed(self, room: str, name: str) -> ScalingInfo:
-        return analyse(read_study(self._out / room / name))
 
     def _spent_s(self) -> float:
         return self._kept.spent_s + self._clock() - self._since_s
