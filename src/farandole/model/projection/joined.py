@@ -1,0 +1,171 @@
+"""Steps and epochs joined: time to a goal, its cost, the metric, and what limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from farandole.errors import UsageError
+from farandole.model.info import CurvePoint
+from farandole.model.projection import spread
+from farandole.model.projection.outlook import Goal, Limit, Outlook
+from farandole.model.projection.records import EpochFit, EpochRow, Projected
+from farandole.model.projection.rows import Basis
+from farandole.model.projection.settings import Setting
+from farandole.model.projection.speeds import Speeds
+from farandole.model.statistics import geometric_mean
+
+_NOTABLE = 0.1
+"""Share of the time that something must take to be called the limit in place of computing."""
+
+MetricAt = Callable[[int], Projected | None]
+"""The metric at a global batch, after the epochs of the measured runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """Everything that an outlook is made of."""
+
+    basis: Basis
+    speeds: Speeds
+    goal: Goal | None
+    epochs: EpochFit | None
+    """To the goal; None: as many at every batch as the goal says."""
+    epoch_rows: Sequence[EpochRow]
+    metric_at: MetricAt
+    batch: int | None = None
+    accumulate: int = 1
+
+    def at(self, setting: Setting) -> Outlook:
+        """Project one setting.
+
+        Raises:
+            UsageError: when there are more workers than samples in the global batch.
+        """
+        batch = self._batch(setting.workers)
+        step = self.speeds.step_s(setting, batch)
+        return self._outlook(setting, batch, self.accumulate, step, is_measured=False)
+
+    def measured(self, point: CurvePoint, setting: Setting) -> Outlook | None:
+        """Return a measured count in the same form; None when its launches gave no time."""
+        batch = point.batch or 1
+        times = [
+            row.step_s
+            for row in self.basis.rows
+            if (row.workers, row.hosts, row.batch) == (point.workers, point.cell.hosts, batch)
+        ]
+        if not times:
+            return None
+        step = spread.measured(geometric_mean(times))
+        found = self._outlook(setting, batch, 1, step, is_measured=True)
+        return replace(found, hosts=point.cell.hosts)
+
+    def base_throughput(self) -> float:
+        """Return the throughput of the fewest measured workers."""
+        fewest = self.basis.workers[0]
+        batch = self.basis.batch_of(fewest)
+        rows = [row for row in self.basis.rows if row.workers == fewest]
+        times = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
+        return self.basis.throughput(geometric_mean(times).value, batch * fewest)
+
+    def _batch(self, workers: int) -> int:
+        if self.batch is not None:
+            return self.batch
+        basis = self.basis
+        if basis.scaling == "strong" and workers * self.accumulate > basis.batch:
+            raise UsageError(
+                f"A global batch of {basis.batch}, which this study keeps fixed, cannot be shared "
+                f"by {workers * self.accumulate} workers. Ask for at most {basis.batch}, or for a "
+                "batch per worker: --batch 32."
+            )
+        return basis.batch_of(workers * self.accumulate)
+
+    def _outlook(
+        self, setting: Setting, batch: int, accumulate: int, step: Projected, *, is_measured: bool
+    ) -> Outlook:
+        basis = self.basis
+        global_batch = batch * setting.workers * accumulate
+        throughput = spread.inverted(step, basis.throughput(1.0, global_batch))
+        steps = basis.steps_per_epoch(global_batch)
+        epoch = None if steps is None else spread.scaled(step, steps)
+        epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
+        time = cost = None
+        if epoch is not None and epochs is not None:
+            time = spread.shifted(spread.product(epoch, epochs), self._fixed_s)
+        if time is not None and setting.cost_per_s is not None:
+            cost = spread.scaled(time, setting.cost_per_s)
+        alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
+        parts = self._parts(step.value, min(step.value, alone), epochs, time, steps)
+        return Outlook(
+            workers=setting.workers,
+            hosts=setting.hosts,
+            link=setting.link.name if setting.link and setting.hosts > 1 else None,
+            batch=batch if basis.batch_known or self.batch else None,
+            global_batch=global_batch if basis.batch_known or self.batch else None,
+            measured=is_measured,
+            step_s=step if basis.steps_known else None,
+            throughput=throughput,
+            speedup=spread.scaled(throughput, 1 / self.base_throughput()),
+            epoch_s=epoch,
+            epochs=epochs,
+            time_s=time,
+            cost=cost,
+            metric=self.metric_at(global_batch),
+            limited_by=_limit(parts),
+            parts=parts,
+        )
+
+    @property
+    def _fixed_s(self) -> float:
+        """A goal of one epoch has no job around it."""
+        return 0.0 if self.goal is None or self.goal.kind == "epoch" else self.basis.fixed_s
+
+    def _epochs(self, global_batch: int, *, is_measured: bool) -> Projected | None:
+        if self.goal is None:
+            return None
+        if self.epochs is None:
+            return None if self.goal.epochs is None else spread.exactly(self.goal.epochs)
+        ends = [row.epochs for row in self.epoch_rows if row.global_batch == global_batch]
+        if (
+            is_measured
+            and ends
+            and all(row.reached for row in self.epoch_rows if row.global_batch == global_batch)
+        ):
+            return replace(spread.exactly(fmean(ends)), low=min(ends), high=max(ends))
+        return self.epochs.at(global_batch)
+
+    def _parts(
+        self,
+        step_s: float,
+        alone_s: float,
+        epochs: Projected | None,
+        time: Projected | None,
+        steps: float | None,
+    ) -> Mapping[str, float]:
+        """Split the time: computing for the epochs of the smallest batch, and what comes on top."""
+        if time is None or epochs is None or steps is None:
+            return {"compute": alone_s / step_s, "communication": 1 - alone_s / step_s}
+        fewest = min(epochs.value, self._fewest_epochs())
+        whole = time.value
+        return {
+            "compute": fewest * steps * alone_s / whole,
+            "communication": epochs.value * steps * (step_s - alone_s) / whole,
+            "epochs": (epochs.value - fewest) * steps * alone_s / whole,
+            "fixed_cost": self._fixed_s / whole,
+        }
+
+    def _fewest_epochs(self) -> float:
+        """Return what the smallest measured global batch needs."""
+        if self.epochs is None:
+            return math.inf
+        return self.epochs.at(min(row.global_batch for row in self.epoch_rows)).value
+
+
+def _limit(parts: Mapping[str, float]) -> Limit:
+    others = {name: share for name, share in parts.items() if name != "compute"}
+    name = max(others, key=lambda other: others[other])
+    if others[name] < _NOTABLE:
+        return "compute"
+    return name  # type: ignore[return-value]

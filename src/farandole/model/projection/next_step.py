@@ -1,0 +1,105 @@
+"""The cheapest measurement that would narrow a projection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from farandole.model.measured import count
+from farandole.model.projection import spread
+from farandole.model.projection.outlook import Goal, NextStep, Outlook
+from farandole.model.projection.records import EpochRow
+from farandole.model.projection.rows import Basis
+
+_REPEATS = 3
+
+
+def choose_next(
+    basis: Basis,
+    goal: Goal | None,
+    epoch_rows: Sequence[EpochRow],
+    rows: Sequence[Outlook],
+    spec: Mapping[str, object],
+    *,
+    imported: bool,
+    link_unknown: bool,
+) -> NextStep:
+    """Return what to measure next: of what makes the interval wide, the cheapest to learn.
+
+    Args:
+        basis: what the projection stands on.
+        goal: where times end.
+        epoch_rows: runs to the goal.
+        rows: what was projected.
+        spec: of the study.
+        imported: whether figures come from a table.
+        link_unknown: whether usual links stand in for the user's.
+    """
+    workers = basis.workers
+    counts = [int(value) for value in workers]
+    if len(counts) == 1:
+        more = sorted({counts[0], 2 * counts[0]})
+        return _measure(
+            f"Only {count(counts[0], 'worker')} was measured: a second count shows what "
+            "communication costs here.",
+            {"workers": more},
+            imported,
+        )
+    if link_unknown:
+        return NextStep(
+            sentence="What connects the hosts makes the largest difference, and costs nothing to "
+            "look up: say --link.",
+            spec=None,
+            command="farandole project DIR --link 25Gbit -np "
+            + ",".join(str(n) for n in sorted({row.workers for row in rows if not row.measured})),
+        )
+    launches = min(sum(row.workers == n for row in basis.rows) for n in workers)
+    if launches < _REPEATS:
+        return _measure(
+            "Some counts were launched fewer than three times: repeats tell noise from scaling.",
+            {"repeats": _REPEATS},
+            imported,
+        )
+    if goal is None or goal.metric is None:
+        return _measure(
+            "How many more epochs a larger global batch needs was not measured, and is taken to "
+            "be none: train to the end, with a metric.",
+            {"measure": "both"},
+            imported,
+        )
+    if epoch_rows and len({row.global_batch for row in epoch_rows}) < 2:
+        return _measure(
+            "Epochs to the goal are known of one global batch only: a batch four times as large "
+            "on the same workers shows how they grow.",
+            {"measure": "both", "batches": [basis.batch, 4 * basis.batch]},
+            imported,
+        )
+    projected = [row for row in rows if not row.measured and not row.throughput.indicative]
+    if projected:
+        far = max(projected, key=lambda row: row.workers)
+        if far.epochs is not None and spread.width(far.epochs) > spread.width(far.throughput):
+            return _measure(
+                f"Most of the interval at {count(far.workers, 'worker')} comes from the epochs: "
+                "more seeds narrow it.",
+                {"measure": "both", "seeds": 2 * int(_number(spec.get("seeds")) or 3)},
+                imported,
+            )
+    return _measure(
+        "Most of the interval comes from the distance: twice the largest count that was measured "
+        "narrows it most.",
+        {"workers": [*counts, 2 * counts[-1]]},
+        imported,
+    )
+
+
+def _measure(sentence: str, changes: Mapping[str, object], imported: bool) -> NextStep:
+    if imported:
+        return NextStep(
+            sentence=sentence,
+            spec=None,
+            command="farandole study import TABLE.csv --out DIR (with the new rows)",
+        )
+    return NextStep(sentence=sentence, spec=changes)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,281 @@
+"""What a projection stands on: step times of a study's launches, or of an imported table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.model.curves import group_of
+from farandole.model.info import Curve, Scaling, ScalingInfo
+from farandole.model.measured import Measured, common_unit, count, usable_cores
+from farandole.model.pace import Pace, dataset_size, positive
+from farandole.model.projection.records import StepRow
+from farandole.study.records import Cell, Study
+
+LEAST_ROWS = 3
+"""Below, a study without bucket times says too little."""
+_FACTORS = ("device", "transport", "threads", "batch", "hosts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """Measured step times with what is known around them."""
+
+    rows: tuple[StepRow, ...]
+    cells: tuple[Measured, ...]
+    """Whose launches the rows are."""
+    curve: Curve
+    group: str
+    device: str
+    scaling: Scaling
+    batch: int
+    """Per worker (weak) or of all workers (strong); 1 where it is not known."""
+    batch_known: bool
+    samples: float | None
+    """Of an epoch; None when nobody told. A made-up one where only times of epochs are known."""
+    steps_known: bool
+    """Whether `step_s` is a step's time; else it is a multiple of one, the same for all rows."""
+    unit: str
+    """Of the throughput to show."""
+    host_size: int
+    """Workers that fit the measured host, or one of them."""
+    fixed_s: float
+    """Start-up, validation and whatever else a job takes beside its epochs."""
+    assumptions: tuple[str, ...]
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The counts that were measured."""
+        return tuple(sorted({row.workers for row in self.rows}))
+
+    @property
+    def crosses_hosts(self) -> bool:
+        """Whether a network between hosts was measured."""
+        return any(row.hosts > 1 for row in self.rows)
+
+    def batch_of(self, workers: int) -> int:
+        """Return the batch per worker of a count, as the study scales."""
+        return self.batch if self.scaling == "weak" else math.ceil(self.batch / workers)
+
+    def steps_per_epoch(self, global_batch: int) -> float | None:
+        """Return the optimizer steps of an epoch; None when its samples are not known."""
+        return None if self.samples is None else self.samples / global_batch
+
+    def throughput(self, step_s: float, global_batch: int) -> float:
+        """Return a throughput in `unit`."""
+        rate = global_batch / step_s
+        return rate if self.unit == "samples/s" else rate / (self.samples or 1.0)
+
+
+def collect(
+    study: Study,
+    info: ScalingInfo,
+    cells: Sequence[Measured],
+    only: Sequence[tuple[str, str]] = (),
+) -> Basis:
+    """Gather the step times of the study's main curve and of other batches beside it.
+
+    Args:
+        study: its records.
+        info: what `analyse` found in it.
+        cells: what `measure` made of it.
+        only: factors and values that cells must have.
+
+    Raises:
+        UsageError: when the workers did not train together, no cell is as asked for, or no time
+            counts.
+    """
+    if info.answer.void is not None:
+        raise UsageError(f"There is nothing to project from: {info.answer.void}")
+    curve = _choose_curve(info, cells, only)
+    group = group_of(curve.points[0].cell)
+    void = {found.cell for found in info.voids}
+    counted = [
+        found
+        for found in cells
+        if group_of(found.cell) == group
+        and not found.cell.today
+        and found.cell not in void
+        and found.paces
+        and _has(found, [pair for pair in only if pair[0] == "hosts"])
+    ]
+    unit = common_unit(counted)
+    counted = [found for found in counted if found.rates(unit)]
+    batch = curve.batch
+    if batch is None:
+        # Rows of an unknown batch cannot stand beside others.
+        counted = [found for found in counted if found.batch is None]
+    known = batch is not None
+    timing = _Timing(counted, unit, study.spec)
+    rows = tuple(
+        StepRow(
+            workers=found.cell.workers,
+            hosts=found.cell.hosts,
+            batch=found.batch or 1,
+            step_s=seconds,
+            sync_s=None,
+            launch=pace.launch.id,
+        )
+        for found in counted
+        for pace in found.paces
+        if (seconds := timing.step_s(found, pace)) is not None
+    )
+    if not rows:
+        raise UsageError("There is nothing to project from: no launch of this study has a time.")
+    assumptions = list(timing.assumptions)
+    if curve.scaling == "strong":
+        assumptions.append(
+            f"The global batch stays {curve.batch}: each worker's part of it shrinks."
+        )
+    return Basis(
+        rows=rows,
+        cells=tuple(counted),
+        curve=curve,
+        group=curve.group,
+        device=curve.points[0].cell.device,
+        scaling=curve.scaling,
+        batch=batch or 1,
+        batch_known=known,
+        samples=timing.samples,
+        steps_known=timing.steps_known,
+        unit="samples/s" if timing.in_samples else "epochs/s",
+        host_size=_host_size(counted, study.machine),
+        fixed_s=_fixed_s(counted, info),
+        assumptions=tuple(assumptions),
+    )
+
+
+class _Timing:
+    """How the figures of launches become times of a step."""
+
+    def __init__(self, cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) -> None:
+        sizes = [size for c in cells for one in c.launches if (size := dataset_size(one, spec))]
+        batches = all(found.batch for found in cells)
+        self._unit = unit
+        self._spec = spec
+        self.assumptions: list[str] = []
+        self.samples: float | None = float(sizes[0]) if sizes else None
+        self.steps_known = batches
+        self.in_samples = unit == "samples/s" or (self.samples is not None and batches)
+        if unit == "batches/s" and not batches:
+            self.in_samples = False
+            self.samples = None
+        if unit in ("epochs/s", "jobs/s"):
+            if self.samples is None or not batches:
+                # Any number will do: it cancels when steps become epochs again.
+                self.samples, self.steps_known = float(cells[0].batch or 1), False
+                self.assumptions.append(
+                    "Steps are not known, only epochs: the number of samples or the batch is "
+                    "missing."
+                )
+            if unit == "jobs/s":
+                self.assumptions.append(
+                    "Only times of whole jobs are known: what they take to start is counted as "
+                    "training."
+                )
+
+    def step_s(self, found: Measured, pace: Pace) -> float | None:
+        """Return a launch's step time, or what stands for it."""
+        if pace.step_s is not None and self._unit in ("samples/s", "batches/s"):
+            return pace.step_s
+        global_batch = (found.batch or 1) * found.cell.workers
+        rate = pace.rates.get(self._unit)
+        if rate is None:
+            return None
+        if self._unit == "samples/s":
+            return global_batch / rate
+        if self._unit == "batches/s":
+            return found.cell.workers / rate
+        epochs = 1.0
+        if self._unit == "jobs/s":
+            epochs = (
+                positive(pace.launch.figures.get("epochs"))
+                or positive(self._spec.get("epochs"))
+                or 1.0
+            )
+        assert self.samples is not None
+        return global_batch / (rate * epochs * self.samples)
+
+
+def _choose_curve(
+    info: ScalingInfo, cells: Sequence[Measured], only: Sequence[tuple[str, str]]
+) -> Curve:
+    found = {cell.cell: cell for cell in cells}
+    for curve in info.curves:
+        if all(_has(found[point.cell], only) for point in curve.points):
+            return curve
+    if not info.curves:
+        raise UsageError("There is nothing to project from: no launch of this study counts.")
+    shown = ", ".join(f"{name}={value}" for name, value in only)
+    raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
+
+
+def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
+    return all(value.lower() == (_value(found, name) or "").lower() for name, value in only)
+
+
+def _value(found: Measured, name: str) -> str | None:
+    if name == "batch":
+        return None if found.batch is None else str(found.batch)
+    if name in _FACTORS:
+        return str(getattr(found.cell, name))
+    return dict(found.cell.params).get(name)
+
+
+def _choices(cells: Sequence[Measured], only: Sequence[tuple[str, str]]) -> str:
+    parts = []
+    for name, _ in only:
+        values = sorted({v for c in cells if (v := _value(c, name)) is not None})
+        if not values:
+            names = sorted({*_FACTORS, *(n for c in cells for n, _ in c.cell.params)})
+            return f"It has no factor {name}; choose from {', '.join(names)}."
+        parts.append(f"{name} is {' or '.join(values)}")
+    return f"There, {', '.join(parts)}."
+
+
+def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
+    """Return how many workers fit one of the measured hosts."""
+    across = [found.cell for found in cells if found.cell.hosts > 1]
+    if across:
+        return max(_on_one(cell) for cell in across)
+    most = max(_on_one(found.cell) for found in cells)
+    if all(found.imported for found in cells):
+        return most
+    cell = cells[0].cell
+    gpus = machine.get("gpus")
+    if cell.device != "cpu":
+        return max(most, len(gpus) if isinstance(gpus, list | tuple) else 0)
+    cores = usable_cores(machine)
+    return max(most, int(cores // (cell.threads or 1)) if cores else 0)
+
+
+def _on_one(cell: Cell) -> int:
+    return math.ceil(cell.workers / max(cell.hosts, 1))
+
+
+def _fixed_s(cells: Sequence[Measured], info: ScalingInfo) -> float:
+    """Return the mean of the fixed times; 0 where none is known."""
+    known = {found.cell for found in cells}
+    times = [
+        job.fixed_s
+        for job in info.job_times
+        if job.cell in known and job.fixed_s is not None and job.fixed_s > 0
+    ]
+    return math.fsum(times) / len(times) if times else 0.0
+
+
+def few_rows(basis: Basis, study: Study) -> UsageError:
+    """Say that there are too few rows, and what would help."""
+    rows = count(len(basis.rows), "row")
+    if not study.command:
+        return UsageError(
+            f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed, at "
+            "two numbers of workers or more. Add what was measured to the table, and import it "
+            "again."
+        )
+    return UsageError(
+        f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed. "
+        "Measure more: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
+    )

@@ -1,0 +1,76 @@
+"""Fits whose every figure follows from a formula, and studies made of them."""
+
+from __future__ import annotations
+
+from farandole.model.projection.outlook import Outlook
+from farandole.model.projection.records import Projected
+
+COMPUTE_S = 0.01
+"""Of one sample."""
+COMMUNICATION_S = 0.1
+"""Of a full ring."""
+
+
+class Ring:
+    """T = 0.01 b + 0.1 (N - 1) / N, known to 10 % to either side."""
+
+    forms = (("ring", 1.0),)
+    assumptions = ("The ring is known.",)
+
+    def __init__(self, *, measured: int = 4, communication_s: float = COMMUNICATION_S) -> None:
+        self.measured = measured
+        self.communication_s = communication_s
+        self.asked = 0
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        self.asked += 1
+        value = COMPUTE_S * batch + self.communication_s * (workers - 1) / workers
+        ratio = workers / self.measured
+        return Projected(
+            value=value,
+            low=value / 1.1,
+            high=value * 1.1,
+            ratio=ratio,
+            indicative=ratio > 16,
+        )
+
+
+class Hyperbola:
+    """E(B) = 10 (1 + B / 100), known to 20 %."""
+
+    critical_batch = Projected(value=100.0, low=80.0, high=120.0, ratio=1.0)
+    assumptions = ("The rate is retuned.",)
+
+    def at(self, global_batch: int) -> Projected:
+        value = 10 * (1 + global_batch / 100)
+        return Projected(value=value, low=value / 1.2, high=value * 1.2, ratio=global_batch / 100)
+
+
+def figure(value: float, *, width: float = 1.1, indicative: bool = False) -> Projected:
+    """Return a figure known to a factor."""
+    return Projected(
+        value=value, low=value / width, high=value * width, ratio=1.0, indicative=indicative
+    )
+
+
+def outlook(workers: int, time_s: float, cost: float | None = None, **changes: object) -> Outlook:
+    """Return a count of workers with a time, and nothing else that matters."""
+    given: dict[str, object] = {
+        "workers": workers,
+        "hosts": 1,
+        "link": None,
+        "batch": 10,
+        "global_batch": 10 * workers,
+        "measured": False,
+        "step_s": figure(0.1),
+        "throughput": figure(1 / time_s),
+        "speedup": figure(1.0),
+        "epoch_s": None,
+        "epochs": None,
+        "time_s": figure(time_s),
+        "cost": None if cost is None else figure(cost),
+        "metric": None,
+        "limited_by": "compute",
+        "parts": {"compute": 1.0, "communication": 0.0},
+    }
+    return Outlook(**(given | changes))  # type: ignore[arg-type]

@@ -1,0 +1,172 @@
+"""What a projection stands on, from launches and from tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.model.analyse import analyse
+from farandole.model.measured import measure
+from farandole.model.projection.rows import Basis, collect
+from farandole.study.records import Cell, Launch, Study
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    table_launch,
+    timed_launch,
+)
+
+
+def basis_of(study: Study, *only: tuple[str, str]) -> Basis:
+    return collect(study, analyse(study), measure(study)[0], only)
+
+
+def gpu(workers: int, batch: int | None = 32, **changes: object) -> Cell:
+    return Cell(workers=workers, batch=batch, device="V100", **changes)  # type: ignore[arg-type]
+
+
+def test_steps_of_launches() -> None:
+    study = make_study(
+        timed_launch(Cell(workers=n, batch=16, threads=2), s) for n, s in ((1, 0.1), (2, 0.12))
+    )
+    found = basis_of(study)
+    assert [(row.workers, row.batch, round(row.step_s, 6)) for row in found.rows] == [
+        (1, 16, 0.1),
+        (2, 16, 0.12),
+    ]
+    assert found.steps_known
+    # 8 cores, 2 threads each.
+    assert found.host_size == 4
+    assert not found.crosses_hosts
+    assert found.unit == "samples/s"
+
+
+def test_epochs_of_a_table_with_a_size() -> None:
+    study = make_study(
+        table_launch(gpu(n), epoch_s=seconds, dataset_size=3200)
+        for n, seconds in ((1, 100.0), (2, 60.0), (4, 40.0))
+    )
+    found = basis_of(study)
+    # 100 steps of one worker, 50 of two, 25 of four.
+    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
+    assert found.steps_known
+    assert found.throughput(1.6, 128) == pytest.approx(80.0)
+    assert found.host_size == 4
+
+
+def test_epochs_of_a_table_without_a_size_are_free_of_scale() -> None:
+    study = make_study(
+        table_launch(gpu(n), epoch_s=seconds) for n, seconds in ((2, 60.0), (4, 40.0), (8, 30.0))
+    )
+    found = basis_of(study)
+    assert not found.steps_known
+    assert any("only epochs" in said for said in found.assumptions)
+    steps = found.steps_per_epoch(8 * 32)
+    assert steps is not None
+    # Whatever the scale, an epoch is as long as it was.
+    assert found.rows[-1].step_s * steps == pytest.approx(30.0)
+    assert found.unit == "epochs/s"
+    assert found.throughput(found.rows[-1].step_s, 8 * 32) == pytest.approx(1 / 30)
+
+
+def test_times_of_jobs_are_of_their_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), job_s=seconds, epochs=10, dataset_size=3200)
+        for n, seconds in ((1, 1000.0), (2, 600.0), (4, 400.0))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
+    assert any("whole jobs" in said for said in found.assumptions)
+
+
+def test_throughput_alone_gives_steps_and_no_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate) for n, rate in ((1, 320.0), (2, 600.0), (4, 1000.0))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
+    assert found.steps_per_epoch(32) is None
+
+
+def test_other_batches_of_the_same_group_count_too() -> None:
+    study = make_study(
+        table_launch(gpu(n, batch), step_s=0.01 * batch + 0.1 * (n - 1))
+        for n in (1, 2)
+        for batch in (16, 32)
+    )
+    found = basis_of(study)
+    assert {row.batch for row in found.rows} == {16, 32}
+    assert len(found.rows) == 4
+
+
+def test_strong_scaling_shares_the_batch() -> None:
+    study = make_study(
+        [table_launch(gpu(n, 64 // n), step_s=0.1 / n) for n in (1, 2, 4)],
+        spec={"scaling": "strong"},
+    )
+    found = basis_of(study)
+    assert found.scaling == "strong"
+    assert [found.batch_of(n) for n in (1, 2, 16)] == [64, 32, 4]
+    assert any("global batch stays 64" in said for said in found.assumptions)
+
+
+def test_hosts_that_were_measured() -> None:
+    study = make_study(
+        table_launch(gpu(n, hosts=hosts), step_s=0.1 * hosts)
+        for n, hosts in ((1, 1), (4, 1), (8, 2))
+    )
+    found = basis_of(study)
+    assert found.crosses_hosts
+    assert found.host_size == 4
+
+
+def devices() -> list[Launch]:
+    return [
+        table_launch(Cell(workers=n, batch=32, device=device), step_s=0.1 * n)
+        for device in ("T4", "V100")
+        for n in (1, 2, 4)
+    ]
+
+
+def test_only_some_cells() -> None:
+    study = make_study(devices())
+    assert basis_of(study).device == "T4"
+    found = basis_of(study, ("device", "v100"))
+    assert found.device == "V100"
+    assert len(found.rows) == 3
+
+
+def test_cells_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"No curve.*device=A100\. There, device is T4 or V100"):
+        basis_of(make_study(devices()), ("device", "A100"))
+    with pytest.raises(UsageError, match="It has no factor model; choose from batch, device"):
+        basis_of(make_study(devices()), ("model", "vgg"))
+
+
+def test_workers_that_did_not_train_together_are_nothing_to_stand_on() -> None:
+    apart = [make_rank(n, make_steps(0.1), weights=f"of {n}") for n in range(2)]
+    study = make_study(
+        [
+            timed_launch(Cell(workers=1, batch=16), 0.1),
+            make_launch(Cell(workers=2, batch=16), apart),
+        ]
+    )
+    with pytest.raises(UsageError, match=r"nothing to project from.*different weights"):
+        basis_of(study)
+
+
+def test_no_time_at_all() -> None:
+    study = make_study(table_launch(gpu(n), {"accuracy": 0.9}) for n in (1, 2))
+    with pytest.raises(UsageError, match="nothing to project from"):
+        basis_of(study)
+
+
+def test_the_time_beside_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), job_s=10 * seconds + fixed, epochs=10, epoch_s=seconds)
+        for n, seconds, fixed in ((1, 100.0, 30.0), (2, 60.0, 50.0), (4, 40.0, -20.0))
+    )
+    # A job that is shorter than its epochs is a slip of the table.
+    assert basis_of(study).fixed_s == pytest.approx(40.0)
