@@ -1,0 +1,168 @@
+"""The gradient noise scale from squared norms that were recorded before and after averaging.
+
+Gradients of parts (workers, or micro-batches of one) scatter around the true gradient G by the
+noise of single samples, whose covariance is Sigma. How much they scatter tells tr(Sigma), how long
+their average is tells |G|^2; the ratio is the batch at which noise and gradient are alike
+(McCandlish et al. 2018, https://arxiv.org/abs/1812.06162).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from farandole.model.projection.records import CONFIDENCE, NoiseScale
+from farandole.model.statistics import t_quantile
+from farandole.study.records import Floats
+
+LEAST_MEASUREMENTS = 8
+"""Fewer give no interval that is worth its name."""
+_BLOCK = 50
+"""Measurements within which the noise scale counts as constant: it grows as training goes on."""
+_BATCHES = 10
+"""Of neighbouring measurements in a block, whose means count as independent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseSums:
+    """Sums over the parts of each step that was sampled in one run, in order.
+
+    Part i has b_i samples and the mean gradient g_i of these; B is the sum of the b_i.
+    """
+
+    parts: Floats
+    """How many there were in the step: workers, or micro-batches."""
+    samples: Floats
+    """B."""
+    before: Floats
+    """Steps by buckets: the sum of b_i |g_i|^2."""
+    after: Floats
+    """Steps by buckets: B |g|^2 of the average g that all workers got."""
+    shares: Floats | None = None
+    """The sum of w_i^2 / b_i for an average with weights w_i: 1 / B, the default, for weights in
+    proportion to samples; where unequal parts are averaged plainly, mean(1 / b_i) / N."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Unbiased estimates of one run, a pair per measurement."""
+
+    trace: Floats
+    squared_norm: Floats
+    samples: Floats
+
+
+def noise_scale(runs: Sequence[NoiseSums], *, dataset_size: int | None = None) -> NoiseScale | None:
+    """Estimate the noise scale of one run, or of several that differ in their seeds.
+
+    Args:
+        runs: what was recorded.
+        dataset_size: samples of the training data, if each epoch takes every one once: parts of
+            one epoch never share a sample, which makes their average look shorter than it is.
+
+    Returns:
+        None when too few steps were sampled.
+    """
+    return _estimate([_pairs(run, dataset_size) for run in runs])
+
+
+def noise_by_bucket(
+    runs: Sequence[NoiseSums], *, dataset_size: int | None = None
+) -> tuple[NoiseScale | None, ...]:
+    """Estimate the noise scale of each gradient bucket alone; empty when runs differ in theirs."""
+    buckets = {run.before.shape[1] for run in runs}
+    if len(buckets) != 1:
+        return ()
+    return tuple(
+        noise_scale(
+            [
+                replace(run, before=run.before[:, [place]], after=run.after[:, [place]])
+                for run in runs
+            ],
+            dataset_size=dataset_size,
+        )
+        for place in range(buckets.pop())
+    )
+
+
+def _pairs(run: NoiseSums, dataset_size: int | None) -> _Run:
+    """Return tr(Sigma) and |G|^2 of each step, unbiased for unequal parts.
+
+    With h = sum of w_i^2 / b_i: E[before] = B |G|^2 + N tr(Sigma), E[after / B] = |G|^2 +
+    h tr(Sigma). Without replacement from D samples both have |G|^2 - tr(Sigma) / D in its place.
+    """
+    before, after = run.before.sum(axis=1), run.after.sum(axis=1)
+    shares = 1.0 / run.samples if run.shares is None else run.shares
+    freedom = run.parts - run.samples * shares
+    # One part does not scatter; an overflow of float16 is no measurement.
+    usable = (freedom > 1e-9) & np.isfinite(before) & np.isfinite(after)
+    before, after, shares = before[usable], after[usable], shares[usable]
+    samples = run.samples[usable]
+    trace = (before - after) / freedom[usable]
+    squared_norm = after / samples - shares * trace
+    if dataset_size is not None:
+        squared_norm = squared_norm + trace / dataset_size
+    return _Run(trace=trace, squared_norm=squared_norm, samples=samples)
+
+
+def _estimate(runs: Sequence[_Run]) -> NoiseScale | None:
+    """Average 1 / (noise scale + batch) over each run, then over runs.
+
+    A run at batch B0 whose noise scale is B_t in block t would need mean((B_t + B) / (B_t + B0))
+    times its epochs at batch B. That is a straight line in B, and so is what one noise scale gives
+    that satisfies 1 / (value + B0) = mean(1 / (B_t + B0)). The mean's terms, |G|^2 / (tr(Sigma) +
+    B0 |G|^2), have a safe denominator also where |G|^2 is lost in noise.
+    """
+    runs = [run for run in runs if len(run.trace) >= LEAST_MEASUREMENTS]
+    if not runs:
+        return None
+    batch = float(np.mean([run.samples.mean() for run in runs]))
+    means, variances, freedom = zip(*(_inverse(run, batch) for run in runs), strict=True)
+    centre = float(np.mean(means))
+    error = math.sqrt(sum(variances)) / len(runs)
+    half = t_quantile(sum(freedom), CONFIDENCE) * error
+    # Where the whole interval lies below 0, chance or a bias put it there: one error is kept.
+    low = _scale_of(max(centre + half, error), batch)
+    resolved = centre - half > 0
+    return NoiseScale(
+        value=_scale_of(centre, batch) if resolved else None,
+        low=low,
+        high=_scale_of(centre - half, batch) if resolved else None,
+        trace=float(np.mean([run.trace.mean() for run in runs])),
+        squared_norm=float(np.mean([run.squared_norm.mean() for run in runs])),
+        measurements=sum(len(run.trace) for run in runs),
+    )
+
+
+def _inverse(run: _Run, batch: float) -> tuple[float, float, int]:
+    """Return a run's mean of 1 / (noise scale + batch), its variance and degrees of freedom.
+
+    Within a block it is a ratio of averages, never an average of ratios; its error is that of the
+    linearised ratio, by batch means, since neighbouring steps are alike.
+    """
+    blocks = np.array_split(np.arange(len(run.trace)), max(1, len(run.trace) // _BLOCK))
+    total, variance, freedom = 0.0, 0.0, 0
+    for block in blocks:
+        trace, squared_norm = run.trace[block], run.squared_norm[block]
+        whole = trace + batch * squared_norm
+        # Near the mean of B |g|^2, which is 0 only where all gradients are.
+        scale = max(float(whole.mean()), np.finfo(float).tiny)
+        ratio = float(squared_norm.mean()) / scale
+        errors = (squared_norm - ratio * whole) / scale
+        batches = np.array([part.mean() for part in np.array_split(errors, _batches(len(block)))])
+        total += ratio
+        variance += float(batches.var(ddof=1)) / len(batches)
+        freedom += len(batches) - 1
+    return total / len(blocks), variance / len(blocks) ** 2, freedom
+
+
+def _batches(measurements: int) -> int:
+    return min(_BATCHES, measurements // 2)
+
+
+def _scale_of(inverse: float, batch: float) -> float:
+    # Equal parts scatter by chance less than nothing at times.
+    return max(1.0 / inverse - batch, 0.0)
