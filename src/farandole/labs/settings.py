@@ -8,10 +8,10 @@ from statistics import median
 
 from farandole.labs.evidence import argument, final_mean, steps_made
 from farandole.labs.lab import Found
+from farandole.labs.original import LAB_RECIPES, lab_recipe
 from farandole.model.gap import Gap, finals_by_seed, paired_gap
 from farandole.model.jobs import training_steps
 from farandole.model.statistics import Estimate
-from farandole.recipes import RECIPES, recipe
 from farandole.study.records import Launch
 
 
@@ -35,7 +35,7 @@ class Setting:
     @property
     def rate(self) -> float:
         """The learning rate once it has grown."""
-        return self.base_rate * (self.workers if recipe(self.recipe).scaled else 1)
+        return self.base_rate * (self.workers if lab_recipe(self.recipe).scaled else 1)
 
     @property
     def global_batch(self) -> int:
@@ -89,13 +89,13 @@ def settings_of(found: Found, *studies: str) -> tuple[Setting, ...]:
         for launch in study.launches if study else ():
             chosen = argument(launch, "--recipe")
             batch = launch.cell.batch
-            if chosen is None or chosen not in RECIPES:
+            if chosen is None or chosen not in LAB_RECIPES:
                 continue
             if batch is not None and not launch.cell.today:
                 samples = int(argument(launch, "--samples") or 0) or found.data.train
                 key = (name, launch.cell.workers, batch, chosen, samples)
                 groups.setdefault(key, []).append(launch)
-    order = list(RECIPES)
+    order = list(LAB_RECIPES)
     return tuple(
         Setting(
             study=name,
@@ -104,7 +104,7 @@ def settings_of(found: Found, *studies: str) -> tuple[Setting, ...]:
             recipe=chosen,
             samples=samples,
             test_samples=int(argument(launches[0], "--test-samples") or 0) or found.data.test,
-            epochs=recipe(chosen).epochs(int(argument(launches[0], "--epochs") or 1)),
+            epochs=lab_recipe(chosen).epochs(int(argument(launches[0], "--epochs") or 1)),
             base_rate=float(argument(launches[0], "--lr") or "nan"),
             launches=tuple(launches),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.labs.driving.averaging import answer_averaging
+from farandole.labs.averaging import answer_averaging
+from farandole.labs.driving.questions import AVERAGING
 from farandole.labs.driving.ranks import answer_ranks
 from farandole.labs.driving.size import answer_size
 from farandole.labs.driving.verdict import answer_verdict
@@ -17,5 +18,5 @@ def answer(found: Found) -> tuple[Answered, ...]:
         answer_verdict(found),
         answer_size(found),
         answer_ranks(found),
-        answer_averaging(found),
+        answer_averaging(found, AVERAGING),
     )

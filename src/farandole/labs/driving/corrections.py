@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.labs.driving.averaging import exchange, shown_by
+from farandole.labs.averaging import exchange, shown_by
 from farandole.labs.driving.questions import METRIC, four
 from farandole.labs.driving.workers import constant_mse
 from farandole.labs.lab import Correction, Found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farandole.labs.lab import Question
 from farandole.report.table import Column
-from farandole.report.text import NOT_MEASURED, known, whole
+from farandole.report.text import NOT_MEASURED, known
 
 WORKERS = Question(key="workers", text="What do time and loss become as workers are added?")
 VERDICT = Question(key="verdict", text="Does it pay to add workers, and why not?")
@@ -17,7 +17,6 @@ QUESTIONS = (WORKERS, VERDICT, SIZE, RANKS, AVERAGING)
 METRIC = "val_loss"
 CONSTANT = "constant_mse"
 RANK_LOSS = "rank_loss"
-HERE, LAB = "here", "the lab"
 
 
 def four(value: float | None) -> str:
@@ -25,12 +24,4 @@ def four(value: float | None) -> str:
     return f"{value:.4g}" if value is not None and known(value) else NOT_MEASURED
 
 
-def plain(value: float | None) -> str:
-    """Show a learning rate as one writes it."""
-    return f"{value:g}" if value is not None and known(value) else NOT_MEASURED
-
-
-SOURCE_COLUMN = Column(key="source", title="measured", text=True)
-WORKERS_COLUMN = Column(key="workers", title="workers", show=whole)
-RECIPE_COLUMN = Column(key="recipe", title="recipe", text=True)
 LOSS_COLUMN = Column(key="loss", title="loss (MSE)", show=four, interval=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from farandole.labs.driving.questions import RANK_LOSS, RANKS, WORKERS_COLUMN, four
+from farandole.labs import columns
+from farandole.labs.driving.questions import RANK_LOSS, RANKS, four
 from farandole.labs.lab import Answered, Found
 from farandole.model.measured import count
 from farandole.report.lab.charts import lines
@@ -26,7 +27,7 @@ def answer_ranks(found: Found) -> Answered:
         name="ranks",
         title="The training loss that each rank saw, by epoch",
         columns=(
-            WORKERS_COLUMN,
+            columns.WORKERS,
             Column(key="epoch", title="epoch", show=brief),
             Column(key="rank", title="rank", show=whole),
             Column(key="rank_loss", title="its own loss", show=four),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.labs.driving.questions import HERE, SIZE, SOURCE_COLUMN, WORKERS_COLUMN
+from farandole.labs import columns
+from farandole.labs.columns import HERE
+from farandole.labs.driving.questions import SIZE
 from farandole.labs.driving.workers import job_time
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
@@ -37,7 +39,7 @@ def answer_size(found: Found) -> Answered:
         name="size",
         title="From which number of training samples on more workers pay",
         columns=(
-            WORKERS_COLUMN,
+            columns.WORKERS,
             Column(key="fixed_s", title="fixed time of a job", show=seconds),
             Column(key="samples_per_s", title="samples/s"),
             Column(key="even", title="not longer from", show=optional),
@@ -130,8 +132,8 @@ def _check(found: Found, speeds: dict[int, Speed]) -> tuple[Table, ...]:
             name="size-check",
             title="The same on smaller data sets: launched and computed",
             columns=(
-                SOURCE_COLUMN,
-                WORKERS_COLUMN,
+                columns.SOURCE,
+                columns.WORKERS,
                 Column(key="samples", title="training samples", show=whole),
                 Column(key="job_s", title="job, launched", show=seconds, interval=True),
                 Column(key="computed_s", title="computed", show=seconds),

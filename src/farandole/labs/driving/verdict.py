@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.labs.driving.questions import (
-    LOSS_COLUMN,
-    METRIC,
-    RECIPE_COLUMN,
-    VERDICT,
-    WORKERS_COLUMN,
-    four,
-    plain,
-)
+from farandole.labs import columns
+from farandole.labs.columns import plain
+from farandole.labs.driving.questions import LOSS_COLUMN, METRIC, VERDICT, four
 from farandole.labs.driving.workers import job_time, steps_per_epoch
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
@@ -37,8 +31,8 @@ def answer_verdict(found: Found) -> Answered:
         name="verdict",
         title="What adding workers does to a job",
         columns=(
-            RECIPE_COLUMN,
-            WORKERS_COLUMN,
+            columns.RECIPE,
+            columns.WORKERS,
             Column(key="steps_per_epoch", title="steps per epoch", show=whole),
             Column(key="steps", title="steps of the job", show=whole),
             Column(key="rate", title="learning rate", show=plain),

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.labs import columns
+from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
-from farandole.labs.driving.questions import (
-    CONSTANT,
-    HERE,
-    LAB,
-    LOSS_COLUMN,
-    METRIC,
-    RECIPE_COLUMN,
-    SOURCE_COLUMN,
-    WORKERS,
-    WORKERS_COLUMN,
-    four,
-)
+from farandole.labs.driving.questions import CONSTANT, LOSS_COLUMN, METRIC, WORKERS, four
 from farandole.labs.evidence import NO_INTERVALS, counts_in_words, only, without_intervals
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
@@ -36,10 +27,10 @@ def answer_workers(found: Found) -> Answered:
         name="workers",
         title="Job time and loss by workers",
         columns=(
-            SOURCE_COLUMN,
+            columns.SOURCE,
             Column(key="device", title="device", text=True),
-            RECIPE_COLUMN,
-            WORKERS_COLUMN,
+            columns.RECIPE,
+            columns.WORKERS,
             Column(key="job_s", title="job", show=seconds, interval=True),
             Column(key="steps_per_epoch", title="steps per epoch", show=whole),
             LOSS_COLUMN,
@@ -131,8 +122,8 @@ def _times(found: Found, here: tuple[Setting, ...], lab: list[tuple[Any, ...]]) 
         name="time-by-workers",
         title="Job time by workers",
         columns=(
-            SOURCE_COLUMN,
-            WORKERS_COLUMN,
+            columns.SOURCE,
+            columns.WORKERS,
             Column(key="job_s", title="job", show=seconds, interval=True),
         ),
         rows=tuple(row for row in rows if row[2] is not None),
@@ -158,7 +149,7 @@ def _losses(here: tuple[Setting, ...], lab: list[tuple[Any, ...]]) -> Table:
     return Table(
         name="loss-by-workers",
         title="Loss by workers",
-        columns=(SOURCE_COLUMN, WORKERS_COLUMN, LOSS_COLUMN),
+        columns=(columns.SOURCE, columns.WORKERS, LOSS_COLUMN),
         rows=tuple(row for row in rows if row[2] is not None),
     )
 

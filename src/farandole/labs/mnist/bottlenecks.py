@@ -8,22 +8,15 @@ from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import BOTTLENECKS
-from farandole.model.info import ScalingInfo, StepSplit, UtilisationRow
+from farandole.labs.usage import split_words, use_words
+from farandole.model.info import ScalingInfo, UtilisationRow
 from farandole.model.measured import count
 from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, seconds, size, whole
+from farandole.report.text import percent, seconds, size, whole
 
-_PARTS = {
-    "data": "waiting for data",
-    "compute": "computing",
-    "transfer": "the transfer of gradients",
-    "waiting": "waiting for the slowest worker",
-    "optimizer": "the update",
-}
 _UNEVEN = ("uneven_utilisation", "uneven_memory", "straggler", "contention")
 _BOUND = ("communication_bound", "input_bound", "compute_bound")
-_LEAST_SHARE = 0.005
 _SHARE_COLUMNS = (
     Column(key="setting", title="setting", text=True),
     Column(key="rank", title="rank", show=whole),
@@ -88,40 +81,11 @@ def _said(info: ScalingInfo | None, used: list[UtilisationRow]) -> list[str]:
     if info is None or not used:
         return ["Utilisation was not measured: no launch ended well."]
     several = [row for row in used if row.cell.workers > 1]
-    said = [_use_words(row) for row in (several or used)]
+    said = [use_words(row) for row in (several or used)]
     uneven = [verdict for verdict in info.verdicts if verdict.kind in _UNEVEN]
     said += [f"{verdict.sentence} {verdict.action}" for verdict in uneven]
     if several and not uneven:
         said.append("No worker has a fifth more or less utilisation or memory than another.")
-    said += [_split_words(split) for split in info.splits if split.cell.workers > 1]
+    said += [split_words(split) for split in info.splits if split.cell.workers > 1]
     said += [verdict.sentence for verdict in info.verdicts if verdict.kind in _BOUND]
     return said
-
-
-def _use_words(row: UtilisationRow) -> str:
-    shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
-    memory = [taken for *_, taken in row.by_rank if taken is not None]
-    words = f"{count(row.cell.workers, 'worker')}: "
-    parts = []
-    if shares:
-        parts.append(f"{_span(percent(min(shares)), percent(max(shares)))} of its cores busy")
-    if memory:
-        parts.append(f"{_span(size(min(memory)), size(max(memory)))} of memory")
-    return f"{words}each has {listed(parts) or 'no figure of its use'}."
-
-
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
-
-
-def _split_words(split: StepSplit) -> str:
-    parts = [(part, name) for name, part in split.parts().items() if part is not None]
-    told = [
-        f"{percent(part / split.step_s)} {_PARTS[name]}"
-        for part, name in sorted(parts, reverse=True)
-        if part / split.step_s >= _LEAST_SHARE
-    ]
-    return (
-        f"A step of {seconds(split.step_s)} on {count(split.cell.workers, 'worker')} is "
-        f"{listed(told)}."
-    )

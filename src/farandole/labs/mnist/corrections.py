@@ -79,7 +79,7 @@ def _size_here(found: Found) -> str:
 
 
 def _six(found: Found) -> Correction:
-    epochs, samples, batch = plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.BATCH
+    epochs, samples, batch = plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.WORK.batch
     alone = training_steps(epochs, samples, batch)
     fits = [n for n in range(1, 17) if full_steps(epochs, samples, batch, n) == LAB_TWO_NODES]
     gpus = listed([str(number) for number in fits])

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farandole.labs import effort as alike
-from farandole.labs.duration import STUDY_S, launch_s, steps_s
+from farandole.labs.duration import STUDY_S, steps_s
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
+from farandole.labs.training import Training, Workload, busy_flags, speed_flags
 from farandole.recipes import recipe
 from farandole.report.text import listed
 
-SCRIPT = "mnist.py"
-WORKLOAD = "mnist"
-BATCH = 128
-LEARNING_RATE = 0.001
-"""Of one worker."""
+WORK = Workload(
+    name="mnist",
+    script="mnist.py",
+    batch=128,
+    learning_rate=0.001,
+    guess=Rate(samples_per_s=450.0, startup_s=6.0),
+    few_test_samples=256,
+)
 LAB_EPOCHS = 40
 LAB_SAMPLES = 60_000
 RECIPES = ("linear", "fixed", "warmup", "longer")
 """The lab's own first: its rate is 0.001 x workers."""
 
-# Of one core of a virtual machine, where no pilot has measured: for `quick` and `full`.
-_GUESS = Rate(samples_per_s=450.0, startup_s=6.0)
-_PILOT_STEPS = 12
-_SWEEP_TEST_SAMPLES = 256
 _FEWEST_EPOCHS = 3
 """Of a run on a part of the data: fewer leave no room for a warm-up."""
 
@@ -115,31 +115,43 @@ _RECIPE_WORKERS = 4
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
     """Return the study that measures what one worker does in a second."""
-    return (
-        Planned(
-            name=WORKLOAD,
-            title="How fast one worker trains",
-            flags=(
-                *("-np", "1", "--threads", "1", "-L", f"batch={BATCH}"),
-                *("--steps", str(_PILOT_STEPS), *_once(1)),
-            ),
-            script=SCRIPT,
-            arguments=_sweep_arguments(asked),
-            estimate_s=steps_s(_GUESS, threads=1, batches=(BATCH,), steps=_PILOT_STEPS) + STUDY_S,
-            environ=alike.KERAS,
-        ),
-    )
+    return (WORK.pilot(asked),)
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
     here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
-    rate = rates.get(WORKLOAD, _GUESS)
-    studies = [_batches(asked, data, rate, here), _workers(asked, data, rate, here)]
-    rest = alike.recipes(asked, RECIPES[: here.recipes])[1:]
+    rate = rates.get(WORK.name, WORK.guess)
+    training = Training(
+        workload=WORK,
+        asked=asked,
+        data=data,
+        rate=rate,
+        samples=here.samples(data.train),
+        test_samples=here.test_samples,
+        epochs=here.epochs(data.train),
+        seeds=here.seeds,
+    )
+    first, *rest = alike.recipes(asked, RECIPES[: here.recipes])
+    studies = [
+        _batches(asked, data, rate, here),
+        training.study(
+            name="workers",
+            title=f"Time and accuracy by workers, recipe {first}",
+            recipes=(first,),
+            workers=alike.counts(asked, here.workers),
+        ),
+    ]
     some = recipe_counts(asked, here)
     if rest and some:
-        studies.append(_recipes(asked, data, rate, here, rest, some))
+        studies.append(
+            training.study(
+                name="recipes",
+                title=f"Accuracy by workers, {listed(rest)}",
+                recipes=tuple(rest),
+                workers=some,
+            )
+        )
     return Plan(studies=tuple(studies), choices=_choices(asked, data, here))
 
 
@@ -157,10 +169,10 @@ def _batches(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned
         title="Utilisation and throughput of one worker with all cores, by batch",
         flags=(
             *("-np", "1", "-L", f"batch={alike.numbers(batches)}"),
-            *("--steps", str(here.steps), *_once(here.repeats), *_busy(asked)),
+            *("--steps", str(here.steps), *speed_flags(here.repeats), *busy_flags(asked)),
         ),
-        script=SCRIPT,
-        arguments=_sweep_arguments(asked),
+        script=WORK.script,
+        arguments=WORK.endless(asked),
         estimate_s=here.repeats * once + STUDY_S,
         environ=alike.KERAS,
     )
@@ -169,106 +181,6 @@ def _batches(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned
 def _sweep(data: DataFacts, here: Effort) -> tuple[int, ...]:
     """Leave out batches that the data do not fill a few times; one is always left."""
     return tuple(batch for batch in here.sweep if 4 * batch <= data.train) or here.sweep[:1]
-
-
-def _workers(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
-    (name, *_) = alike.recipes(asked, RECIPES[: here.recipes])
-    chosen = alike.counts(asked, here.workers)
-    return _training(
-        asked,
-        data,
-        rate,
-        here,
-        name="workers",
-        title=f"Time and accuracy by workers, recipe {name}",
-        recipes=(name,),
-        workers=chosen,
-    )
-
-
-def _recipes(
-    asked: Asked,
-    data: DataFacts,
-    rate: Rate,
-    here: Effort,
-    rest: tuple[str, ...],
-    some: tuple[int, ...],
-) -> Planned:
-    return _training(
-        asked,
-        data,
-        rate,
-        here,
-        name="recipes",
-        title=f"Accuracy by workers, {listed(list(rest))}",
-        recipes=rest,
-        workers=some,
-    )
-
-
-def _training(
-    asked: Asked,
-    data: DataFacts,
-    rate: Rate,
-    here: Effort,
-    *,
-    name: str,
-    title: str,
-    recipes: tuple[str, ...],
-    workers: tuple[int, ...],
-) -> Planned:
-    """Return a study whose launches run to the script's end: accuracy, and times beside it."""
-    one_seed = sum(
-        launch_s(
-            rate,
-            workers=count,
-            cores=asked.cores,
-            samples=here.samples(data.train),
-            epochs=recipe(each).epochs(here.epochs(data.train)),
-            test_samples=alike.taken(here.test_samples, data.test),
-        )
-        for count in workers
-        for each in recipes
-    )
-    return Planned(
-        name=name,
-        title=title,
-        flags=(
-            *("-np", alike.numbers(workers), "-L", f"batch={BATCH}"),
-            *("-L", f"recipe={','.join(recipes)}"),
-            *("--measure", "accuracy", "--seeds", str(here.seeds), "--no-calibration"),
-            *_busy(asked),
-        ),
-        script=SCRIPT,
-        arguments=(
-            *alike.data_arguments(asked),
-            *("--epochs", str(here.epochs(data.train)), "--batch-size", "{batch}"),
-            *("--samples", str(alike.subset(here.samples(data.train), data.train))),
-            *("--test-samples", str(alike.subset(here.test_samples, data.test))),
-            *("--lr", f"{LEARNING_RATE:g}", "--recipe", "{recipe}", "--seed", "{seed}"),
-        ),
-        estimate_s=here.seeds * one_seed + STUDY_S,
-        environ=alike.KERAS,
-    )
-
-
-def _sweep_arguments(asked: Asked) -> tuple[str, ...]:
-    """Return a job without an end: the study ends it after so many steps."""
-    return (
-        *alike.data_arguments(asked),
-        *("--epochs", "1000", "--batch-size", "{batch}", "--samples", "0"),
-        *("--test-samples", str(_SWEEP_TEST_SAMPLES)),
-        *("--lr", f"{LEARNING_RATE:g}", "--recipe", "fixed"),
-    )
-
-
-def _once(repeats: int) -> tuple[str, ...]:
-    return ("--repeats", str(repeats), "--no-epoch", "--no-today", "--no-calibration")
-
-
-def _busy(asked: Asked) -> tuple[str, ...]:
-    """Make no launch again that others disturbed where time is short."""
-    return () if asked.size == "full" else ("--keep-busy",)
 
 
 def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:

@@ -1,10 +1,8 @@
-"""What the mnist lab asks, and how its tables name what they share."""
+"""What the mnist lab asks."""
 
 from __future__ import annotations
 
 from farandole.labs.lab import Question
-from farandole.report.table import Column
-from farandole.report.text import NOT_MEASURED, known, whole
 
 UTILISATION = Question(key="utilisation", text="How does utilisation depend on the batch?")
 STEPS = Question(key="steps", text="How many steps does a job take?")
@@ -24,30 +22,3 @@ BEST = Question(key="best", text="Which number of workers gives the best accurac
 QUESTIONS = (UTILISATION, STEPS, WORKERS, BOTTLENECKS, TWO_NODES, KEEPING_ACCURACY, BEST)
 
 METRIC = "val_accuracy"
-HERE, LAB = "here", "the lab"
-
-
-def four(value: float | None) -> str:
-    """Show an accuracy with the digits that the lab gives it."""
-    return f"{value:.4f}" if value is not None and known(value) else NOT_MEASURED
-
-
-def signed(value: float | None) -> str:
-    """Show a difference of accuracies in points."""
-    return f"{100 * value:+.2f}" if value is not None and known(value) else NOT_MEASURED
-
-
-def in_points(value: float | None) -> str:
-    """Show a share in points."""
-    return f"{100 * value:.2f}" if value is not None and known(value) else NOT_MEASURED
-
-
-def plain(value: float | None) -> str:
-    """Show a learning rate as one writes it."""
-    return f"{value:g}" if value is not None and known(value) else NOT_MEASURED
-
-
-SOURCE_COLUMN = Column(key="source", title="measured", text=True)
-WORKERS_COLUMN = Column(key="workers", title="workers", show=whole)
-RECIPE_COLUMN = Column(key="recipe", title="recipe", text=True)
-ACCURACY_COLUMN = Column(key="accuracy", title="accuracy", show=four, interval=True)

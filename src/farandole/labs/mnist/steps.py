@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.labs import columns
+from farandole.labs.columns import HERE, LAB
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
-from farandole.labs.mnist.questions import (
-    HERE,
-    LAB,
-    RECIPE_COLUMN,
-    SOURCE_COLUMN,
-    STEPS,
-    WORKERS_COLUMN,
-)
+from farandole.labs.mnist.questions import STEPS
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info import ScalingInfo
 from farandole.model.jobs import training_steps
@@ -37,9 +32,9 @@ def answer_steps(found: Found) -> Answered:
         name="steps",
         title="Steps of a job: by the formula, in whole steps, and counted",
         columns=(
-            SOURCE_COLUMN,
-            WORKERS_COLUMN,
-            RECIPE_COLUMN,
+            columns.SOURCE,
+            columns.WORKERS,
+            columns.RECIPE,
             Column(key="epochs", title="epochs", show=whole),
             Column(key="samples", title="samples", show=whole),
             Column(key="global_batch", title="global batch", show=whole),
@@ -81,10 +76,10 @@ def _published(info: ScalingInfo | None) -> list[tuple[Any, ...]]:
 
 
 def _said(here: tuple[Setting, ...]) -> list[str]:
-    lab = training_steps(plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.BATCH)
+    lab = training_steps(plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.WORK.batch)
     said = [
         f"Steps = epochs x samples / (batch x workers): {plan.LAB_EPOCHS} epochs of "
-        f"{plan.LAB_SAMPLES:,} samples at {plan.BATCH} are {lab:,.0f} on one worker."
+        f"{plan.LAB_SAMPLES:,} samples at {plan.WORK.batch} are {lab:,.0f} on one worker."
     ]
     counted = [one for one in here if one.counted is not None]
     if not counted:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.labs.columns import four, plain
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
-from farandole.labs.mnist.questions import METRIC, TWO_NODES, four, plain
+from farandole.labs.mnist.questions import METRIC, TWO_NODES
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info import MetricRow, ScalingInfo
 from farandole.model.jobs import training_steps
@@ -23,7 +24,7 @@ def answer_two_nodes(found: Found) -> Answered:
     here = {one.workers: one for one in settings_of(found, "workers")}
     table = Table(
         name="two_nodes",
-        title=f"Batch, steps and learning rate by nodes, {plan.BATCH} samples per worker",
+        title=f"Batch, steps and learning rate by nodes, {plan.WORK.batch} samples per worker",
         columns=(
             Column(key="nodes", title="nodes", show=whole),
             Column(key="per_node", title="per node", show=whole),
@@ -70,10 +71,10 @@ def _row(found: Found, nodes: int, per_node: int, here: dict[int, Setting]) -> t
     ]
     one = here.get(workers)
     return (
-        *(nodes, per_node, workers, plan.BATCH * workers),
-        training_steps(1, plan.LAB_SAMPLES, plan.BATCH, workers),
-        training_steps(plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.BATCH, workers),
-        plan.LEARNING_RATE * workers,
+        *(nodes, per_node, workers, plan.WORK.batch * workers),
+        training_steps(1, plan.LAB_SAMPLES, plan.WORK.batch, workers),
+        training_steps(plan.LAB_EPOCHS, plan.LAB_SAMPLES, plan.WORK.batch, workers),
+        plan.WORK.learning_rate * workers,
         jobs[0] if jobs else None,
         published_accuracy(found, nodes, workers),
         one.final(METRIC) if one else None,
@@ -82,13 +83,13 @@ def _row(found: Found, nodes: int, per_node: int, here: dict[int, Setting]) -> t
 
 def _said(here: dict[int, Setting]) -> list[str]:
     one, two = 4, 8
-    steps = [number(training_steps(1, plan.LAB_SAMPLES, plan.BATCH, size)) for size in (one, two)]
+    batch, rate = plan.WORK.batch, plan.WORK.learning_rate
+    steps = [number(training_steps(1, plan.LAB_SAMPLES, batch, size)) for size in (one, two)]
     said = [
         "size() counts the workers of all nodes, so a second node with as many workers doubles "
         "the global batch, halves the steps of an epoch, and doubles a rate that is scaled by "
-        f"size(): with 4 per node from {plan.BATCH * one} to {plan.BATCH * two:,} samples, from "
-        f"{steps[0]} to {steps[1]} steps and from {plan.LEARNING_RATE * one:g} to "
-        f"{plan.LEARNING_RATE * two:g}.",
+        f"size(): with 4 per node from {batch * one} to {batch * two:,} samples, from {steps[0]} "
+        f"to {steps[1]} steps and from {rate * one:g} to {rate * two:g}.",
         "Nothing else follows from a second node: workers on two nodes take the very steps that as "
         "many on one node take; only the time that gradients need differs.",
         "Several hosts are not run yet: times of two nodes are the lab's, and there are none from "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farandole.labs import columns
+from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, only, without_intervals
 from farandole.labs.lab import Answered, Found
-from farandole.labs.mnist.questions import HERE, LAB, SOURCE_COLUMN, UTILISATION
+from farandole.labs.mnist.questions import UTILISATION
 from farandole.model.info import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
@@ -38,7 +40,7 @@ def answer_utilisation(found: Found) -> Answered:
         name="utilisation",
         title="Utilisation and throughput of one worker by batch",
         columns=(
-            SOURCE_COLUMN,
+            columns.SOURCE,
             Column(key="device", title="device", text=True),
             Column(key="batch", title="batch", show=whole),
             Column(key="utilisation", title="utilisation", show=percent),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.labs import columns
+from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import (
     NO_INTERVALS,
@@ -15,16 +17,7 @@ from farandole.labs.evidence import (
     worker_counts,
 )
 from farandole.labs.lab import Answered, Found
-from farandole.labs.mnist.questions import (
-    ACCURACY_COLUMN,
-    HERE,
-    LAB,
-    METRIC,
-    SOURCE_COLUMN,
-    WORKERS,
-    WORKERS_COLUMN,
-    four,
-)
+from farandole.labs.mnist.questions import METRIC, WORKERS
 from farandole.labs.settings import settings_of
 from farandole.model.info import CellRow, ScalingInfo
 from farandole.model.measured import count
@@ -65,14 +58,14 @@ def answer_workers(found: Found) -> Answered:
         name="workers",
         title="Time, speedup, efficiency and accuracy by workers",
         columns=(
-            SOURCE_COLUMN,
-            WORKERS_COLUMN,
+            columns.SOURCE,
+            columns.WORKERS,
             Column(key="job_s", title="job", show=seconds, interval=True),
             Column(key="job_speedup", title="speedup of the job", show=times),
             Column(key="samples_per_s", title="samples/s", interval=True),
             Column(key="speedup", title="speedup of training", show=times, interval=True),
             Column(key="efficiency", title="efficiency", show=percent, interval=True),
-            ACCURACY_COLUMN,
+            columns.ACCURACY,
             Column(key="runs", title="runs", show=whole),
             Column(key="speed", title="its speed", text=True),
         ),
@@ -192,8 +185,8 @@ def _speedups(here: list[_Row], lab: list[_Row]) -> Table:
         name="speedup-by-workers",
         title="Speedup by workers",
         columns=(
-            SOURCE_COLUMN,
-            WORKERS_COLUMN,
+            columns.SOURCE,
+            columns.WORKERS,
             Column(key="speedup", title="speedup", show=times, interval=True),
         ),
         rows=tuple(rows),
@@ -204,7 +197,7 @@ def _accuracies(here: list[_Row], lab: list[_Row]) -> Table:
     return Table(
         name="accuracy-by-workers",
         title="Accuracy by workers",
-        columns=(SOURCE_COLUMN, WORKERS_COLUMN, ACCURACY_COLUMN),
+        columns=(columns.SOURCE, columns.WORKERS, columns.ACCURACY),
         rows=tuple(
             (row.source, row.workers, row.accuracy) for row in (*here, *lab) if row.accuracy
         ),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from farandole.labs.driving.questions import AVERAGING, RECIPE_COLUMN, WORKERS_COLUMN
-from farandole.labs.lab import Answered, Found
+from farandole.labs import columns
+from farandole.labs.lab import Answered, Found, Question
 from farandole.labs.settings import settings_of
 from farandole.model.measured import count
 from farandole.report.table import Column, Table
@@ -49,7 +49,7 @@ def exchange(launch: Launch) -> Exchange:
     )
 
 
-def answer_averaging(found: Found) -> Answered:
+def answer_averaging(found: Found, question: Question) -> Answered:
     """Answer by bytes per step and by fingerprints of the weights."""
     rows: list[tuple[Any, ...]] = []
     seen: list[Exchange] = []
@@ -66,11 +66,11 @@ def answer_averaging(found: Found) -> Answered:
             )
         )
     table = Table(
-        name="averaging",
+        name=question.key,
         title="Gradients sent per step, and different weights at the end",
         columns=(
-            RECIPE_COLUMN,
-            WORKERS_COLUMN,
+            columns.RECIPE,
+            columns.WORKERS,
             Column(key="epochs", title="epochs", show=whole),
             Column(key="steps", title="steps", show=whole),
             Column(key="gradient_bytes", title="gradients sent per step and rank", show=size),
@@ -80,7 +80,7 @@ def answer_averaging(found: Found) -> Answered:
         rows=tuple(rows),
         notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
     )
-    return Answered(question=AVERAGING, sentences=tuple(_said(seen)), tables=(table,))
+    return Answered(question=question, sentences=tuple(_said(seen)), tables=(table,))
 
 
 def shown_by(moved: Exchange) -> str:

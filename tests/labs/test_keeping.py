@@ -1,0 +1,40 @@
+"""Recipes compared, by launches of the mnist lab made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.labs.mnist.accuracy import answer_keeping
+from farandole.labs.mnist.lab import LAB
+from tests.labs.mnist.build import LOST, found, studies
+from tests.labs.trained import found_of, training_study
+
+
+def test_differences_are_paired_by_seeds() -> None:
+    rows = {row[:2]: row for row in answer_keeping(found()).tables[0].rows}
+    lost = rows["fixed", 4][7]
+    # The seeds' luck is the same in all settings, so that nothing of it is left in a difference.
+    assert (lost.value, lost.low, lost.high) == pytest.approx((-3 * LOST,) * 3)
+    assert rows["warmup", 4][7].value == pytest.approx(0.0)
+    assert rows["linear", 1][7].value == 0.0
+
+
+def test_rates_and_epochs_are_those_of_the_recipes() -> None:
+    rows = {row[:2]: row for row in answer_keeping(found()).tables[0].rows}
+    assert rows["fixed", 4][3] == pytest.approx(0.001)
+    assert rows["warmup", 4][3] == pytest.approx(0.004)
+    assert rows["longer", 4][4] == 2 * rows["linear", 4][4]
+
+
+def test_the_recipe_that_loses_is_not_the_one_recommended() -> None:
+    first, rest, *_ = answer_keeping(found()).sentences
+    assert first.startswith("On 4 workers, recipe linear")
+    assert "fixed -3.00 points" in rest
+
+
+def test_a_seed_that_diverged_is_counted() -> None:
+    made = studies()
+    nan = {"val_accuracy": lambda workers, recipe, seed: float("nan") if seed else 0.9}
+    made["recipes"] = training_study((4,), ("warmup",), nan, batch=128)
+    said = answer_keeping(found_of(LAB, made)).sentences
+    assert any("1 of its seeds diverged" in sentence for sentence in said)
