@@ -80,6 +80,7 @@ def test_what_else_is_asked_for(tmp_path: Path) -> None:
         (["tiny", "--budget", "1m", "--dry-run"], "at least --budget 3m, or use --quick"),
         (["tiny", "-np", "0"], "-np 0: give numbers from 1 up"),
         (["tiny", "--recipe", "magic"], "There is no recipe 'magic'. There are fixed, linear"),
+        (["tiny", "--recipe", "original"], "the lab tiny has no learning rate of its own to try"),
         (["tiny", "--quick", "--out", "file"], "--out {here}/file is a file"),
         (["tiny", "--quick", "--out", "file/below"], "is a file, or below one"),
         (["tiny", "--quick", "--out", "."], "is not empty and holds no lab (it has file)"),

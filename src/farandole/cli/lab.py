@@ -72,7 +72,8 @@ def add_parser(subparsers: Any) -> None:
         "--recipe",
         dest="recipes",
         metavar="NAME,...",
-        help="ways to set the learning rate: fixed, linear, warmup, longer (default: the lab's)",
+        help="ways to set the learning rate: fixed, linear, warmup, longer; original where a lab's "
+        "own rate is worth seeing (default: the lab's)",
     )
     rest = parser.add_argument_group("where, and the rest")
     add_flag(rest, "--out", metavar="DIR", help="the lab's folder (default: a new one here)")
@@ -90,6 +91,7 @@ def main(args: argparse.Namespace) -> int:
     began_s = time.monotonic()
     lab = listing.load(args.name)
     asked = asked_for(args)
+    _check_original(lab, asked)
     out = _folder(args)
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
@@ -126,7 +128,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
         UsageError: Something cannot be used as given.
     """
     from farandole.labs.lab import Asked
-    from farandole.recipes import recipe
+    from farandole.labs.original import lab_recipe
     from farandole.study import values
     from farandole.world.cores import read_cores
 
@@ -150,9 +152,25 @@ def asked_for(args: argparse.Namespace) -> Asked:
         else None,
         data=None if args.data is None else Path(args.data).absolute(),
         workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
-        recipes=tuple(dict.fromkeys(recipe(name.strip()).name for name in recipes)),
+        recipes=tuple(dict.fromkeys(lab_recipe(name.strip()).name for name in recipes)),
         cores=read_cores().available,
     )
+
+
+def _check_original(lab: Lab, asked: Asked) -> None:
+    """Refuse the original's own rate where a lab does not have it.
+
+    Raises:
+        UsageError: Names the recipes that there are.
+    """
+    from farandole.labs.original import ORIGINAL
+    from farandole.recipes import RECIPES
+
+    if ORIGINAL.name in asked.recipes and not lab.original:
+        raise UsageError(
+            f"--recipe {ORIGINAL.name}: the lab {lab.name} has no learning rate of its own to try. "
+            f"There are {', '.join(RECIPES)}."
+        )
 
 
 def _folder(args: argparse.Namespace) -> Path:

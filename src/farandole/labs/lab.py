@@ -192,6 +192,8 @@ class Lab:
     """Answer every question, in order; one without figures says what is missing."""
     corrections: Callable[[Found], tuple[Correction, ...]]
     """Say what the original got wrong."""
+    original: bool = False
+    """Whether --recipe original, the lab's own learning rate, is one of its recipes."""
 
 
 def on_use(name: str) -> Callable[..., Any]:
