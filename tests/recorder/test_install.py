@@ -60,6 +60,16 @@ def figures(rank: Recorded, name: str) -> list[float]:
     return found
 
 
+def check_gradient_times(rank: Recorded, ends_s: list[float]) -> None:
+    """Check when gradients were ready, with buckets and without."""
+    told = rank.of("buckets")
+    assert [line["step"] for line in told] == [n for n in (6, 10, 14, 18, 22) if n < len(ends_s)]
+    for line in told:
+        assert sum(line["bytes"]) == 49 * 4
+        assert ends_s[line["step"] - 1] <= line["ready_s"][0]
+        assert line["ready_s"][-1] <= ends_s[line["step"]]
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize("np", [1, 2])
 def test_a_script_for_horovod(tmp_path: Path, np: int) -> None:
@@ -89,6 +99,7 @@ def test_a_script_for_horovod(tmp_path: Path, np: int) -> None:
         assert len(setup["sample_hashes"]) == 4 * 8
         assert rank.end["peak_memory_bytes"] > 1e7
         assert rank.end["stopped"] is False
+        check_gradient_times(rank, ends_s)
     assert len({rank.end["weights"] for rank in launched.ranks}) == 1
     assert launched.ranks[0].end["weights"] is not None
     if np == 1:

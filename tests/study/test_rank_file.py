@@ -11,7 +11,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.study.rank_file import parse_rank, read_rank
-from farandole.study.records import Metric, Opened, Rank
+from farandole.study.records import GradientTimes, Metric, Opened, Rank
 from tests.study.folders import BEGIN
 
 
@@ -58,6 +58,7 @@ def test_everything_that_a_rank_says_is_read() -> None:
         {"kind": "note", "text": "Data wait is not measured."},
         {"kind": "opened", "path": "/a/best.pt", "modified_unix_s": 12.5},
         {"kind": "opened", "path": "/a/best.pt", "write": True},
+        {"kind": "buckets", "step": 6, "bytes": [40, 8], "ready_s": [6.5, 7]},
         {
             "kind": "end",
             "end_s": 9.0,
@@ -79,6 +80,7 @@ def test_everything_that_a_rank_says_is_read() -> None:
         Opened(path="/a/best.pt", modified_unix_s=12.5),
         Opened(path="/a/best.pt", write=True),
     )
+    assert rank.buckets == (GradientTimes(step=6, bytes=(40, 8), ready_s=(6.5, 7.0)),)
     assert (rank.end_s, rank.bytes_sent, rank.weights) == (9.0, {"gradients": 400}, "c0ffee")
     assert (rank.peak_memory_bytes, rank.peak_gpu_bytes, rank.stopped) == (5, None, True)
 

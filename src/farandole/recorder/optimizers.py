@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from farandole.recorder.cuda import StreamClock, peak_bytes
+from farandole.recorder.gradient_times import GradientTimes, is_sampled
 from farandole.recorder.loaders import Loaders
 from farandole.recorder.recorder import Recorder, current
 from farandole.recorder.rounds import Rounds
@@ -43,6 +44,7 @@ class Optimizers:
         self._loaders = loaders
         self._rounds = Rounds()
         self._weights = Weights()
+        self._gradient_times = GradientTimes()
         self._under_way: list[_Update] = []
         self._stream: StreamClock | None = None
         self._parameters: dict[int, int] = {}
@@ -95,10 +97,18 @@ class Optimizers:
 
     def _end_step(self, recorder: Recorder) -> None:
         self._loaders.settle(recorder)
+        self._sample(recorder)
         if self._stream is None:
             recorder.step()
         else:
             recorder.step(self._stream.reached(self._stream.mark()))
+
+    def _sample(self, recorder: Recorder) -> None:
+        """Look when gradients are ready, in a few steps."""
+        if is_sampled(recorder.steps) or is_sampled(recorder.steps + 1):
+            optimizers = self._weights.optimizers()
+            parameters = {id(p): p for one in optimizers for p in parameters_of(one)}
+            self._gradient_times.step_ends(recorder, list(parameters.values()))
 
     def _introduce(self, optimizer: Any, recorder: Recorder) -> None:
         """Tell of an optimizer that makes its first update."""

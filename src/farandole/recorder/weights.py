@@ -58,6 +58,11 @@ class Weights:
         if seen is not None:
             self._take(optimizer, seen)
 
+    def optimizers(self) -> list[Any]:
+        """Return those that were seen and are still there, in the order of their first updates."""
+        found = (alive() for alive in self._alive.values())
+        return [optimizer for optimizer in found if optimizer is not None]
+
     def fingerprint(self) -> str | None:
         """Return one fingerprint of all; None if there is nothing to be compared."""
         for key, seen in list(self._seen.items()):

@@ -12,7 +12,16 @@ import numpy as np
 
 from farandole.errors import UsageError
 from farandole.study.encode import metric_from_json
-from farandole.study.records import SCHEMA, Floats, Metric, Opened, Rank, Steps, Utilisation
+from farandole.study.records import (
+    SCHEMA,
+    Floats,
+    GradientTimes,
+    Metric,
+    Opened,
+    Rank,
+    Steps,
+    Utilisation,
+)
 
 _STEP_COLUMNS = tuple(field.name for field in fields(Steps))
 _USE_COLUMNS = tuple(field.name for field in fields(Utilisation))
@@ -72,6 +81,7 @@ class _Parts:
         self._epochs: list[tuple[float, float]] = []
         self._notes: list[str] = []
         self._opened: list[Opened] = []
+        self._buckets: list[GradientTimes] = []
 
     def take(self, content: dict[str, Any], name: str) -> None:
         """Add one line; one that does not hold what its kind promises changes nothing."""
@@ -104,6 +114,8 @@ class _Parts:
                     modified_unix_s=None if modified is None else float(modified),
                 )
             )
+        elif kind == "buckets":
+            self._buckets.append(_gradient_times(content))
         elif kind == "end":
             self._end = content
 
@@ -139,6 +151,7 @@ class _Parts:
             notes=tuple(notes),
             stopped=bool(end.get("stopped", False)),
             opened=tuple(self._opened),
+            buckets=tuple(self._buckets),
         )
 
     def _joined(self, kind: str) -> dict[str, Floats]:
@@ -168,6 +181,15 @@ def _columns(given: Mapping[str, Any], names: tuple[str, ...]) -> tuple[Floats, 
     return tuple(
         np.array(given[name], dtype=np.float64) if name in given else np.full(length, np.nan)
         for name in names
+    )
+
+
+def _gradient_times(content: Mapping[str, Any]) -> GradientTimes:
+    pieces = list(zip(content["bytes"], content["ready_s"], strict=True))
+    return GradientTimes(
+        step=int(content["step"]),
+        bytes=tuple(int(nbytes) for nbytes, _ in pieces),
+        ready_s=tuple(float(ready_s) for _, ready_s in pieces),
     )
 
 

@@ -126,6 +126,17 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientTimes:
+    """When the gradients of one step were ready on one rank, piece by piece as they came."""
+
+    step: int
+    """Counting from 0."""
+    bytes: tuple[int, ...]
+    ready_s: tuple[float, ...]
+    """Monotonic, like the times of `Steps`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """What one worker of a launch recorded."""
 
@@ -164,6 +175,8 @@ class Rank:
     """Whether it ended because the study knew enough."""
     opened: tuple[Opened, ...] = ()
     """Files that look like checkpoints, in the order in which they were opened."""
+    buckets: tuple[GradientTimes, ...] = ()
+    """When gradients were ready, in the steps that were sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
