@@ -1,0 +1,234 @@
+"""How long an all-reduce takes, by what moves and by how many: laws, and their fit to a sweep.
+
+A law says how many messages one worker sends one after the other and how many bytes cross its link.
+Time is a fixed part, a time per message and a time per byte:
+
+    T(N, S) = setup + messages(N, S) x latency + bytes(N, S) x seconds per byte
+
+The laws: a ring (Patarasuk and Yuan 2009), Gloo's ring with its chunks, a binary tree there and
+back, and a bus that everybody's bytes go through, which is what the memory of one host is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from farandole.model.projection.records import LinkSpeed
+
+Sweep = Sequence[tuple[int, int, float]]
+"""(workers, bytes, seconds), as a calibration has them."""
+
+# Gloo cuts each worker's share into at least two segments of at most this size, so that one is
+# added while the next one arrives (gloo/allreduce.cc).
+_GLOO_SEGMENT_BYTES = 1 << 20
+_GLOO_FEWEST_SEGMENTS = 2
+
+
+def _ring(workers: int, nbytes: float) -> tuple[float, float]:
+    return 2.0 * (workers - 1), 2.0 * (workers - 1) / workers * nbytes
+
+
+def _gloo(workers: int, nbytes: float) -> tuple[float, float]:
+    messages, moved = _ring(workers, nbytes)
+    segments = math.ceil(nbytes / (workers * _GLOO_SEGMENT_BYTES))
+    return messages * max(_GLOO_FEWEST_SEGMENTS, segments), moved
+
+
+def _tree(workers: int, nbytes: float) -> tuple[float, float]:
+    return 2.0 * math.log2(workers), 2.0 * nbytes if workers > 1 else 0.0
+
+
+def _bus(workers: int, nbytes: float) -> tuple[float, float]:
+    return float(workers - 1), workers * nbytes if workers > 1 else 0.0
+
+
+LAWS: Mapping[str, Callable[[int, float], tuple[float, float]]] = {
+    "ring": _ring,
+    "gloo": _gloo,
+    "tree": _tree,
+    "bus": _bus,
+}
+"""By name: messages one after the other, and bytes over one link, of N workers and S bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one all-reduce takes: messages that find the link empty, and bytes that fill it."""
+
+    latency_s: float
+    transfer_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Return both together."""
+        return self.latency_s + self.transfer_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
+    """A law with its figures: all-reduces between workers of one kind of place."""
+
+    law: str
+    setup_s: float
+    latency_s: float
+    """Of one message."""
+    seconds_per_byte: float
+    error: float = 0.0
+    """Of the fit: root mean square of the relative residuals."""
+    shape: tuple[tuple[float, float], ...] = ()
+    """(bytes, factor): how measured times lie beside the law by size; caches make the difference.
+    Between sizes the factor is interpolated in logs."""
+
+    def cost(self, workers: int, nbytes: float) -> Cost:
+        """Return what an all-reduce of so many bytes by so many workers takes."""
+        if workers < 2:
+            return Cost(latency_s=0.0, transfer_s=0.0)
+        messages, moved = LAWS[self.law](workers, nbytes)
+        factor = _interpolated(self.shape, nbytes)
+        return Cost(
+            latency_s=(self.setup_s + messages * self.latency_s) * factor,
+            transfer_s=moved * self.seconds_per_byte * factor,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Workers on one host or several: what is measured within one, and a link between them."""
+
+    inside: AllReduce
+    link: LinkSpeed | None = None
+    """Of one host; None: all workers are like those that were measured, wherever they are."""
+    shape: str = "flat"
+    """Across hosts: "flat", "hierarchical", or "pairwise" (everybody sends to everybody)."""
+
+    def cost(self, workers: int, hosts: int, nbytes: float) -> Cost:
+        """Return what an all-reduce takes."""
+        if hosts < 2 or self.link is None:
+            return self.inside.cost(workers, nbytes)
+        return across_hosts(workers, hosts, nbytes, self.inside, self.link, self.shape)
+
+
+def across_hosts(
+    workers: int, hosts: int, nbytes: float, inside: AllReduce, link: LinkSpeed, shape: str
+) -> Cost:
+    """Return the cost of an all-reduce over the links of several hosts.
+
+    Args:
+        workers: all of them, evenly on the hosts.
+        hosts: at least 2.
+        nbytes: of one worker's gradients.
+        inside: what it takes within a host.
+        link: of one host, shared by its workers.
+        shape: "flat": one ring through all workers, as NCCL reckons it. "hierarchical": within the
+            hosts first, then between them, then within again. "pairwise": each worker sends each
+            other one its part, twice; the parts for other hosts share the link.
+    """
+    each = workers / hosts
+    segments = LAWS[inside.law](workers, nbytes)[0] / (2.0 * (workers - 1))
+    segments = max(1.0, segments)
+    far, near = 2.0 * (hosts - 1), 0.0
+    if shape == "hierarchical":
+        near = 2.0 * (each - 1)
+        moved = 2.0 * (hosts - 1) / hosts * nbytes
+        beside_s = 2.0 * (each - 1) / each * nbytes * inside.seconds_per_byte
+    else:
+        near = 2.0 * (workers - 1) - far
+        moved = 2.0 * (workers - 1) / workers * nbytes
+        if shape == "pairwise":
+            moved = 2.0 * each * (workers - each) / workers * nbytes
+        beside_s = 0.0
+    return Cost(
+        latency_s=inside.setup_s + segments * (near * inside.latency_s + far * link.latency_s),
+        transfer_s=moved / link.bytes_per_s + beside_s,
+    )
+
+
+def on_link(link: LinkSpeed, law: str = "ring") -> AllReduce:
+    """Return what a link promises on paper, where nothing was measured."""
+    return AllReduce(
+        law=law, setup_s=0.0, latency_s=link.latency_s, seconds_per_byte=1 / link.bytes_per_s
+    )
+
+
+def fit_allreduce(
+    sweep: Sweep, law: str | None = None, *, latency_s: float | None = None
+) -> AllReduce | None:
+    """Fit a law to measured all-reduces; None when there are none.
+
+    Relative residuals are minimised, with no figure below 0. Where all have the same number of
+    workers, a fixed part and messages cannot be told apart: the time of a message is `latency_s`
+    then, measured from one worker to another, or else all is taken for messages.
+
+    Args:
+        sweep: (workers, bytes, seconds); what has one worker or no time is left out.
+        law: one of LAWS; by default the one that foretells the most workers best from the fewer,
+            or "ring" when there is only one number of workers.
+        latency_s: of a message between two workers.
+    """
+    points = [point for point in sweep if point[0] > 1 and point[1] > 0 and point[2] > 0]
+    if not points:
+        return None
+    if law is not None:
+        return _fit(points, law, latency_s)
+    most = max(workers for workers, _, _ in points)
+    fewer = [point for point in points if point[0] < most]
+    if not fewer:
+        return _fit(points, "ring", latency_s)
+    held = [point for point in points if point[0] == most]
+    errors = {name: _error(_fit(fewer, name, latency_s), held) for name in LAWS}
+    return _fit(points, min(errors, key=lambda name: errors[name]), latency_s)
+
+
+def _fit(points: Sweep, law: str, latency_s: float | None) -> AllReduce:
+    from scipy.optimize import nnls
+
+    coefficients = np.array([LAWS[law](workers, nbytes) for workers, nbytes, _ in points])
+    seconds = np.array([second for _, _, second in points])
+    messages, moved = coefficients[:, 0], coefficients[:, 1]
+    known_s = 0.0
+    columns = [np.ones_like(seconds), messages, moved]
+    if len({workers for workers, _, _ in points}) == 1:
+        known_s = min(latency_s or 0.0, float(np.min(seconds / messages)))
+        columns[1] = np.zeros_like(seconds)
+        if not known_s:
+            columns[0], columns[1] = columns[1], messages
+    matrix = np.stack(columns, axis=1) / seconds[:, None]
+    target = 1.0 - messages * known_s / seconds
+    # Columns of seconds and of bytes differ by nine digits: scaled, or the solver stops early.
+    scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
+    found = nnls(matrix / scale, target)[0] / scale
+    plain = AllReduce(
+        law=law,
+        setup_s=float(found[0]),
+        latency_s=float(found[1]) + known_s,
+        seconds_per_byte=float(found[2]),
+    )
+    shape = _shape(plain, points)
+    fitted = replace(plain, shape=shape)
+    return replace(fitted, error=_error(fitted, points))
+
+
+def _shape(law: AllReduce, points: Sweep) -> tuple[tuple[float, float], ...]:
+    """Return by size how measured times lie beside the law, the same for all worker counts."""
+    beside: dict[int, list[float]] = {}
+    for workers, nbytes, seconds in points:
+        expected_s = law.cost(workers, nbytes).seconds
+        if expected_s > 0:
+            beside.setdefault(nbytes, []).append(math.log(seconds / expected_s))
+    return tuple((float(size), math.exp(np.mean(logs))) for size, logs in sorted(beside.items()))
+
+
+def _error(law: AllReduce, points: Sweep) -> float:
+    residuals = [law.cost(w, nbytes).seconds / seconds - 1 for w, nbytes, seconds in points]
+    return float(np.sqrt(np.mean(np.square(residuals))))
+
+
+def _interpolated(shape: tuple[tuple[float, float], ...], nbytes: float) -> float:
+    if not shape or nbytes <= 0:
+        return 1.0
+    sizes, factors = zip(*shape, strict=True)
+    return math.exp(np.interp(math.log(nbytes), np.log(sizes), np.log(factors)))

@@ -1,0 +1,97 @@
+"""What a study recorded that a replay needs: computing, the network, and how ranks scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from farandole.model.measured import Measured
+from farandole.model.pace import Pace
+from farandole.model.projection.allreduce import AllReduce, Network, fit_allreduce, on_link
+from farandole.model.projection.computing import ComputingLine, computing_of
+from farandole.model.projection.jitter import NO_JITTER, Jitter, jitter_of
+from farandole.model.projection.records import LinkSpeed
+from farandole.model.projection.replay_fit import MEMORY_BYTES_PER_S, ReplayInputs
+from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT
+from farandole.study.records import Floats, Link, Rank
+
+# torch's process group works on two collectives at a time; NCCL and Farandole on one.
+_GLOO_CHANNELS = 2
+_TORCH_TRANSPORTS = ("gloo", "nccl")
+
+
+def replay_inputs(
+    cells: Sequence[Measured], calibration: Link, *, link: LinkSpeed | None = None
+) -> ReplayInputs | None:
+    """Gather what a replay needs; None when gradients were not timed or nothing tells of a network.
+
+    Args:
+        cells: of one group: the same script, device and transport.
+        calibration: of what connects the workers of a host.
+        link: between hosts, where there is one or is to be one.
+    """
+    computing = [one for found in cells if (one := computing_of(found)) is not None]
+    if not computing:
+        return None
+    ddp = any(rank.framework == "ddp" for rank in _ranks(cells))
+    transport = cells[0].cell.transport
+    inside = _inside(calibration, transport, ddp=ddp)
+    assumptions = []
+    if inside is None and link is not None:
+        inside = on_link(link)
+        assumptions.append(
+            "Workers of one host were not measured together: they are taken as connected by "
+            f"{link.name}, too."
+        )
+    if inside is None:
+        return None
+    if link is not None:
+        assumptions.append(
+            f"The link between hosts, {link.name}, was not measured: it is taken at its word."
+        )
+    return ReplayInputs(
+        computing=ComputingLine(measured=tuple(computing)),
+        network=Network(inside=inside, link=link, shape="flat" if ddp else "pairwise"),
+        layout=DDP_LAYOUT if ddp else FARANDOLE_LAYOUT,
+        channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
+        jitter=_jitter(cells),
+        memory_bytes_per_s=calibration.memcpy_bytes_per_s or MEMORY_BYTES_PER_S,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _inside(calibration: Link, transport: str, *, ddp: bool) -> AllReduce | None:
+    law: str | None = None
+    if transport in _TORCH_TRANSPORTS or ddp:
+        law = "ring" if transport == "nccl" else "gloo"
+    elif len({workers for workers, _, _ in calibration.allreduce}) == 1:
+        # Shared memory: with more workers at most everybody's bytes go through one bus.
+        law = "bus"
+    return fit_allreduce(calibration.allreduce, law, latency_s=calibration.latency_s)
+
+
+def _ranks(cells: Sequence[Measured]) -> list[Rank]:
+    return [rank for found in cells for pace in found.paces for rank in pace.launch.ranks]
+
+
+def _jitter(cells: Sequence[Measured]) -> Jitter:
+    """Return how the ranks of the largest measured count scatter."""
+    several = [found for found in cells if found.cell.workers > 1]
+    for found in sorted(several, key=lambda found: -found.cell.workers):
+        parts = [one for pace in found.paces if (one := jitter_of(_computing_s(pace))) is not None]
+        if parts:
+            return Jitter(residuals_s=np.sort(np.concatenate([one.residuals_s for one in parts])))
+    return NO_JITTER
+
+
+def _computing_s(pace: Pace) -> Floats:
+    """Return ranks x steps: what each computed, without waiting for data or for the others."""
+    ranks = pace.launch.ranks
+    shortest = min((len(rank.steps) for rank in ranks), default=0)
+    rows = []
+    for rank in ranks:
+        steps = rank.steps
+        own_s = steps.duration_s - np.nan_to_num(steps.data_s) - steps.exposed_s
+        rows.append(own_s[max(pace.warmup, 1) : shortest])
+    return np.stack(rows) if rows else np.empty((0, 0))

@@ -1,0 +1,271 @@
+"""Step times by replay, fitted to what was measured: one more form beside those without buckets.
+
+What a replay needs is measured, but for three factors near 1: how much communication slows down
+beside computing, how much computing does beside communication, and how all of it lies beside the
+measured times. They are fitted with priors, so that few launches do not tell tales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from farandole.model.projection.allreduce import Cost, Network
+from farandole.model.projection.computing import Computing, ComputingLine
+from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.jitter import NO_JITTER, Jitter
+from farandole.model.projection.records import Projected, StepRow
+from farandole.model.projection.replay import Replayed, replay
+from farandole.model.projection.whatif import (
+    FARANDOLE_LAYOUT,
+    Change,
+    Layout,
+    accumulated,
+    halved,
+    put_together,
+)
+from farandole.study.records import Floats
+
+# Standard deviations of the logarithms of the three factors, before anything was measured.
+_PRIOR_SD = np.array([0.2, 0.3, 0.1])
+# Beyond these a factor stands for something else than what it is called.
+_LARGEST = np.log([5.0, 10.0, 2.0])
+# What the median of a launch is known to.
+_ROW_SD = 0.03
+# The network's speed: on paper, and measured at best.
+_PAPER_SD, _LEAST_SD = 0.3, 0.03
+_DRAWS = 200
+_QUANTILES = (0.05, 0.95)
+MEMORY_BYTES_PER_S = 5e9
+"""What one core copies, where nobody measured it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """What a replay cannot know beforehand."""
+
+    slowdown: float = 1.0
+    """Of communication while computing goes on."""
+    contention: float = 1.0
+    """Of computing while communication goes on."""
+    correction: float = 1.0
+    """Measured over replayed."""
+    overlap: bool = True
+    """Whether buckets go before computing is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayInputs:
+    """All that a replay needs beside the rows that it is fitted to."""
+
+    computing: ComputingLine
+    network: Network
+    layout: Layout = FARANDOLE_LAYOUT
+    channels: int = 1
+    """Buckets on their way at a time."""
+    jitter: Jitter = NO_JITTER
+    memory_bytes_per_s: float = MEMORY_BYTES_PER_S
+    """Of one worker, for what converting gradients takes."""
+    change: Change = field(default_factory=Change)
+    assumptions: tuple[str, ...] = ()
+
+    def played(
+        self, workers: int, hosts: int, batch: int, factors: Factors, network_speed: float = 1.0
+    ) -> Replayed:
+        """Play one step on paper, the wait for the slowest worker included.
+
+        Args:
+            workers: all of them.
+            hosts: that they are on, evenly.
+            batch: per worker, and per backward pass.
+            factors: `correction` is not applied here.
+            network_speed: over what the network is taken for.
+        """
+        each = self._changed(self.computing.at(batch, math.ceil(workers / hosts)))
+        layout = self.layout
+        if self.change.bucket_bytes is not None:
+            layout = Layout(bucket_bytes=self.change.bucket_bytes)
+
+        def cost(nbytes: int) -> Cost:
+            one = self.network.cost(workers, hosts, nbytes)
+            return Cost(
+                latency_s=one.latency_s / network_speed, transfer_s=one.transfer_s / network_speed
+            )
+
+        return replay(
+            put_together(each.buckets, layout),
+            cost,
+            backward_s=each.end_s,
+            update_s=each.update_s + each.data_s + self.jitter.slowest_s(workers),
+            slowdown=factors.slowdown,
+            contention=factors.contention,
+            channels=self.channels,
+            overlap=factors.overlap,
+        )
+
+    def _changed(self, computing: Computing) -> Computing:
+        if self.change.half_precision:
+            computing = halved(computing, self.memory_bytes_per_s)
+        if self.change.accumulation > 1:
+            computing = accumulated(computing, self.change.accumulation)
+        return computing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFit:
+    """A model's step time by replay; a StepFit."""
+
+    inputs: ReplayInputs
+    factors: Factors
+    measured_workers: int
+    """The most that rows were fitted to."""
+    scatter: Floats
+    """Draws x 4: logarithms of slowdown, contention, correction and the network's speed."""
+    error: float
+    """Root mean square of the logarithms of measured over replayed, rows with 2 workers or more."""
+    assumptions: tuple[str, ...]
+    forms: tuple[tuple[str, float], ...] = (("replay", 1.0),)
+
+    def played(self, workers: int, hosts: int, batch: int) -> Replayed:
+        """Return the parts of a step as replayed, the correction applied to its whole."""
+        found = self.inputs.played(workers, hosts, batch, self.factors)
+        return replace(found, step_s=found.step_s * _correction(self.factors, workers))
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        """Return the seconds of a step."""
+        value = self.played(workers, hosts, batch).step_s
+        drawn = self.draws(workers, hosts, batch)
+        low, high = (float(np.quantile(drawn, share)) for share in _QUANTILES)
+        ratio = workers / self.measured_workers
+        if ratio > 1:
+            fast, slow = floor_sides(ratio)
+            low, high = min(low, value * math.exp(-fast)), max(high, value * math.exp(slow))
+        return Projected(
+            value=value,
+            low=min(low, value),
+            high=max(high, value),
+            ratio=ratio,
+            indicative=ratio > FARTHEST,
+        )
+
+    def draws(self, workers: int, hosts: int, batch: int) -> Floats:
+        """Return step times as likely as the measurements leave them."""
+        found = []
+        for slowdown, contention, correction, speed in np.exp(self.scatter):
+            factors = replace(
+                self.factors, slowdown=slowdown, contention=contention, correction=correction
+            )
+            played = self.inputs.played(workers, hosts, batch, factors, network_speed=speed)
+            found.append(played.step_s * _correction(factors, workers))
+        return np.array(found)
+
+    def with_change(self, change: Change) -> ReplayFit:
+        """Return the same with something done otherwise: what would be if."""
+        return replace(self, inputs=replace(self.inputs, change=change))
+
+
+def fit_replay(
+    inputs: ReplayInputs, rows: Sequence[StepRow], *, overlap: bool | None = None, seed: int = 0
+) -> ReplayFit:
+    """Fit the three factors to measured steps.
+
+    Args:
+        inputs: of the replay.
+        rows: measured steps; those of one worker say nothing of communication. None at all will
+            do: the priors hold then, and the intervals are wide.
+        overlap: whether buckets go before computing is over; by default what suits the rows better,
+            or that they do when there are none.
+        seed: of the draws.
+    """
+    together = [row for row in rows if row.workers > 1]
+    ways = (True, False) if overlap is None and together else (overlap is not False,)
+    fits = [_Fit(inputs, together, way) for way in ways]
+    best = min(fits, key=lambda fit: fit.loss)
+    error = inputs.network.inside.error
+    paper = inputs.network.link is not None or not error
+    speed_sd = _PAPER_SD if paper else max(_LEAST_SD, error)
+    random = np.random.default_rng(seed)
+    logs = random.multivariate_normal(best.logs, best.covariance, size=_DRAWS)
+    speeds = random.normal(0.0, speed_sd, size=_DRAWS)
+    scatter = np.column_stack([np.clip(logs, [0, 0, -_LARGEST[2]], _LARGEST), speeds])
+    assumptions = list(inputs.assumptions)
+    if not together:
+        assumptions.append(
+            "Nobody measured steps of several workers: how communication and computing slow each "
+            "other down is taken from experience."
+        )
+    if len(inputs.computing.batches) == 1:
+        assumptions.append(
+            f"Only batch {inputs.computing.batches[0]} was measured: at others computing is taken "
+            "as proportional to it."
+        )
+    return ReplayFit(
+        inputs=inputs,
+        factors=best.factors,
+        measured_workers=max((row.workers for row in rows), default=1),
+        scatter=scatter,
+        error=best.error,
+        assumptions=tuple(assumptions),
+    )
+
+
+class _Fit:
+    """The factors of one way to send, by least squares of logarithms."""
+
+    def __init__(self, inputs: ReplayInputs, rows: Sequence[StepRow], overlap: bool) -> None:
+        self._inputs, self._rows, self._overlap = inputs, rows, overlap
+        if not rows:
+            self.logs, self.covariance = np.zeros(3), np.diag(_PRIOR_SD**2)
+            self.loss = self.error = 0.0
+            return
+        from scipy.optimize import least_squares
+
+        starts = ([0.01, 0.01, 0.0], [0.3, 0.01, 0.0], [0.01, 0.5, 0.0])
+        bounds = ([0.0, 0.0, -_LARGEST[2]], _LARGEST)
+        found = min(
+            (
+                least_squares(self._residuals, start, bounds=bounds, diff_step=1e-3)
+                for start in starts
+            ),
+            key=lambda one: float(one.cost),
+        )
+        self.logs, self.loss = found.x, float(found.cost)
+        self.covariance = np.linalg.inv(found.jac.T @ found.jac)
+        self.error = float(np.sqrt(np.mean(np.square(self._beside(found.x)))))
+
+    @property
+    def factors(self) -> Factors:
+        return _factors(self.logs, self._overlap)
+
+    def _residuals(self, logs: Floats) -> Floats:
+        return np.concatenate([self._beside(logs) / _ROW_SD, logs / _PRIOR_SD])
+
+    def _beside(self, logs: Floats) -> Floats:
+        """Return the logarithms of measured over replayed."""
+        factors = _factors(logs, self._overlap)
+        played_s = {
+            (row.workers, row.hosts, row.batch): self._inputs.played(
+                row.workers, row.hosts, row.batch, factors
+            ).step_s
+            for row in self._rows
+        }
+        return np.array(
+            [
+                math.log(row.step_s / played_s[row.workers, row.hosts, row.batch])
+                - math.log(factors.correction)
+                for row in self._rows
+            ]
+        )
+
+
+def _factors(logs: Floats, overlap: bool) -> Factors:
+    slowdown, contention, correction = (float(value) for value in np.exp(logs))
+    return Factors(slowdown=slowdown, contention=contention, correction=correction, overlap=overlap)
+
+
+def _correction(factors: Factors, workers: int) -> float:
+    # One worker's step is what its computing was measured to be.
+    return factors.correction if workers > 1 else 1.0
