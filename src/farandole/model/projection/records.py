@@ -66,7 +66,7 @@ class Bucket:
 
     bytes: int
     ready_s: float
-    """From the begin of backward, computing alone."""
+    """Computing alone; from the begin of computing, forward included, unless it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
