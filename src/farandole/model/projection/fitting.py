@@ -1,0 +1,149 @@
+"""Fitting curves of log times: least squares with priors, robust to odd rows; no randomness.
+
+Parameters are on scales where a normal prior makes sense (mostly logarithms). The prior keeps what
+few rows cannot tell near what is plausible, and the curvature at the solution says how well each
+parameter is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+LogTimes = Callable[[Floats], Floats]
+"""From parameters, one set per row, to log seconds, one row per set."""
+
+_STEP = 1e-4
+_LONGEST_STEP = 2.0
+_ITERATIONS = 60
+_ENOUGH = 1e-7
+# Residuals beyond so many sigma count by their size, not by their square.
+_ODD = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is believed before any row is seen: `lines @ parameters` is near `mean`."""
+
+    lines: Floats
+    mean: Floats
+    sd: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Rows to fit."""
+
+    log_times: LogTimes
+    observed: Floats
+    """Log seconds."""
+    weights: Floats
+    """What each row counts; 1 for a row that is independent of all others."""
+    prior: Prior
+    sigma: float
+    """How much one row scatters, as a logarithm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Where a fit ended, and how well that is known."""
+
+    parameters: Floats
+    covariance: Floats
+    residuals: Floats
+    """Observed minus fitted, of logarithms."""
+    slopes: Floats
+    """Of the fitted log times, rows by parameters."""
+    objective: float
+    problem: Problem
+
+
+def solve(problem: Problem, starts: Sequence[Floats]) -> Solution:
+    """Minimise from each start and return the best end."""
+    ends = [_descend(problem, np.asarray(start, dtype=np.float64)) for start in starts]
+    parameters, objective = min(ends, key=lambda end: end[1])
+    fitted, slopes = slopes_at(problem.log_times, parameters)
+    residuals = problem.observed - fitted
+    return Solution(
+        parameters=parameters,
+        covariance=np.linalg.inv(_curvature(problem, residuals, slopes)),
+        residuals=residuals,
+        slopes=slopes,
+        objective=objective,
+        problem=problem,
+    )
+
+
+def slopes_at(log_times: LogTimes, parameters: Floats) -> tuple[Floats, Floats]:
+    """Return log times and their slopes by parameter, rows by parameters."""
+    moved = np.vstack([parameters, parameters + _STEP * np.eye(len(parameters))])
+    values = log_times(moved)
+    return values[0], (values[1:] - values[0]).T / _STEP
+
+
+def left_out(solution: Solution, labels: npt.NDArray[np.int64]) -> Floats:
+    """Return residuals as if the rows of each label had not been fitted, to first order."""
+    problem = solution.problem
+    importance = _importance(problem, solution.residuals) / problem.sigma**2
+    found = np.empty_like(solution.residuals)
+    for label in np.unique(labels):
+        rows = labels == label
+        slopes = solution.slopes[rows]
+        lever = slopes @ solution.covariance @ (slopes * importance[rows, None]).T
+        found[rows] = np.linalg.solve(
+            (1 + 1e-9) * np.eye(int(rows.sum())) - lever, solution.residuals[rows]
+        )
+    return found
+
+
+def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
+    """Take Levenberg and Marquardt's steps until they gain nothing."""
+    value = _objective(problem, parameters)
+    damping = 1e-2
+    for _ in range(_ITERATIONS):
+        fitted, slopes = slopes_at(problem.log_times, parameters)
+        residuals = problem.observed - fitted
+        curvature = _curvature(problem, residuals, slopes)
+        importance = _importance(problem, residuals) / problem.sigma**2
+        prior = problem.prior
+        downhill = slopes.T @ (importance * residuals) + prior.lines.T @ (
+            (prior.mean - prior.lines @ parameters) / prior.sd**2
+        )
+        while True:
+            damped = curvature + damping * np.diag(np.diag(curvature))
+            step = np.clip(np.linalg.solve(damped, downhill), -_LONGEST_STEP, _LONGEST_STEP)
+            fresh = _objective(problem, parameters + step)
+            if fresh < value:
+                break
+            damping *= 4
+            if damping > 1e8:
+                return parameters, value
+        gained = value - fresh
+        parameters, value = parameters + step, fresh
+        damping = max(damping / 5, 1e-9)
+        if gained < _ENOUGH * (1 + value):
+            break
+    return parameters, value
+
+
+def _objective(problem: Problem, parameters: Floats) -> float:
+    residuals = (problem.observed - problem.log_times(parameters[None])[0]) / problem.sigma
+    # Pseudo-Huber: a square for small residuals, a straight line for large ones.
+    losses = 2 * _ODD**2 * (np.sqrt(1 + (residuals / _ODD) ** 2) - 1)
+    beliefs = (problem.prior.lines @ parameters - problem.prior.mean) / problem.prior.sd
+    return float((problem.weights * losses).sum() + (beliefs**2).sum()) / 2
+
+
+def _importance(problem: Problem, residuals: Floats) -> Floats:
+    return problem.weights / np.sqrt(1 + (residuals / (_ODD * problem.sigma)) ** 2)
+
+
+def _curvature(problem: Problem, residuals: Floats, slopes: Floats) -> Floats:
+    importance = _importance(problem, residuals) / problem.sigma**2
+    lines = problem.prior.lines / problem.prior.sd[:, None]
+    return (slopes * importance[:, None]).T @ slopes + lines.T @ lines

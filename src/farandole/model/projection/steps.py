@@ -1,0 +1,251 @@
+"""A model's step time by workers, hosts and batch: several forms, weighted by how well they do.
+
+Each form is fitted to all rows. Its weight comes from the error that it makes on configurations
+(workers and hosts) that are left out of the fit, so that a form which merely bends well has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from farandole.errors import DataError
+from farandole.model.projection import forms
+from farandole.model.projection.fitting import (
+    Floats,
+    Prior,
+    Problem,
+    Solution,
+    left_out,
+    slopes_at,
+    solve,
+)
+from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.forms import Form
+from farandole.model.projection.priors import make_prior
+from farandole.model.projection.records import LinkSpeed, Projected, StepRow
+
+# Gradients can hide behind backward, about two thirds of computing.
+_BACKWARD = 0.67
+FORMS = (
+    Form(name="ring", law="ring", hidden=_BACKWARD),
+    Form(name="slowly growing ring", law="slow ring", hidden=_BACKWARD),
+    Form(name="hierarchical ring", law="hierarchical", hidden=_BACKWARD),
+    Form(name="crowded hierarchical ring", law="crowded", hidden=_BACKWARD),
+)
+_FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.02
+# How alike rows of one configuration are: they share their congestion, whatever the batch.
+_ALIKE = 0.5
+# The scale on which left-out errors make weights (SCALING.md 1.4 has 0.05).
+_TEMPERATURE = 0.05
+_WORST = 1.0
+_SHARP_STARTS = (-1.0, 1.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One fitted form."""
+
+    form: Form
+    solution: Solution
+    error: float
+    """Root mean square of log errors on configurations that were left out."""
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What is known of log step times, one value per place asked for."""
+
+    log_s: Floats
+    sd: Floats
+    exposed: Floats
+    """The share of a step that is not computing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleFit:
+    """Forms fitted to the same rows; a StepFit."""
+
+    members: tuple[Member, ...]
+    knots: Floats
+    measured_workers: int
+    assumptions: tuple[str, ...]
+
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """Return names and weights, the heaviest first."""
+        ranked = sorted(self.members, key=lambda member: -member.weight)
+        return tuple((member.form.name, member.weight) for member in ranked)
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        """Return the seconds of a step."""
+        spread = self.spread([workers], [hosts], [batch])
+        ratio = workers / self.measured_workers
+        fast, slow = floor_sides(ratio)
+        value = math.exp(float(spread.log_s[0]))
+        return Projected(
+            value=value,
+            low=value * math.exp(-fast),
+            high=value * math.exp(slow),
+            ratio=ratio,
+            indicative=ratio > FARTHEST,
+        )
+
+    def spread(
+        self, workers: Sequence[float], hosts: Sequence[float], batch: Sequence[float]
+    ) -> Spread:
+        """Return the ensemble's mean and standard deviation at several places at once."""
+        columns = [np.asarray(values, dtype=np.float64) for values in (workers, hosts, batch)]
+        shape = forms.make_shape(columns[0], columns[1], columns[2], self.knots)
+        weights = np.array([member.weight for member in self.members])[:, None]
+        logs, variances, exposed = [], [], []
+        for member in self.members:
+            solution = member.solution
+            values, slopes = slopes_at(forms.log_times(member.form, shape), solution.parameters)
+            parts = forms.parts(member.form, shape, solution.parameters[None])
+            logs.append(values)
+            variances.append(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes))
+            exposed.append(1 - (parts.compute / parts.total)[0])
+        mean = (weights * np.array(logs)).sum(axis=0)
+        between = (weights * (np.array(logs) - mean) ** 2).sum(axis=0)
+        within = (weights * np.array(variances)).sum(axis=0)
+        return Spread(
+            log_s=mean,
+            sd=np.sqrt(between + within),
+            exposed=(weights * np.array(exposed)).sum(axis=0),
+        )
+
+
+def fit_steps(
+    rows: Sequence[StepRow],
+    *,
+    link: LinkSpeed | None = None,
+    gradient_bytes: float | None = None,
+) -> EnsembleFit:
+    """Fit step times of one model.
+
+    Args:
+        rows: Measured steps, one per launch; of one host or several, of one batch or several.
+        link: What connects hosts; used where no row spans hosts.
+        gradient_bytes: What is averaged in each step, where known; used with `link`.
+
+    Raises:
+        DataError: There is no row, or one has a time or count that cannot be.
+    """
+    _check(rows)
+    across = any(row.hosts > 1 for row in rows)
+    table = _Table(rows)
+    prior = make_prior(
+        typical_s=float(np.median(table.seconds)),
+        typical_batch=float(np.median(table.batch)),
+        num_knots=len(table.knots),
+        link=None if across else link,
+        gradient_bytes=gradient_bytes,
+    )
+    return EnsembleFit(
+        members=_weighted([_fit_form(form, table, prior) for form in FORMS]),
+        knots=table.knots,
+        measured_workers=int(table.workers.max()),
+        assumptions=_assumptions(rows, link, gradient_bytes),
+    )
+
+
+class _Table:
+    """Rows as columns."""
+
+    def __init__(self, rows: Sequence[StepRow]) -> None:
+        self.workers = np.array([row.workers for row in rows], dtype=np.float64)
+        self.hosts = np.array([row.hosts for row in rows], dtype=np.float64)
+        self.batch = np.array([row.batch for row in rows], dtype=np.float64)
+        self.seconds = np.array([row.step_s for row in rows], dtype=np.float64)
+        self.knots = forms.choose_knots(self.batch)
+        self.shape = forms.make_shape(self.workers, self.hosts, self.batch, self.knots)
+        configurations = sorted({(row.workers, row.hosts) for row in rows})
+        self.labels: npt.NDArray[np.int64] = np.array(
+            [configurations.index((row.workers, row.hosts)) for row in rows]
+        )
+        crowd = np.bincount(self.labels)[self.labels]
+        self.weights = 1 / (1 + (crowd - 1) * _ALIKE)
+
+
+def _check(rows: Sequence[StepRow]) -> None:
+    if not rows:
+        raise DataError("There are no step times to fit. Measure at least one launch.")
+    for row in rows:
+        if not 0 < row.step_s < math.inf:
+            raise DataError(
+                f"A step of {row.workers} workers takes {row.step_s:g} s, but must take more than "
+                "0. Correct or remove that row."
+            )
+        if row.workers < 1 or row.batch < 1 or not 1 <= row.hosts <= row.workers:
+            raise DataError(
+                f"A row has {row.workers} workers on {row.hosts} hosts with a batch of "
+                f"{row.batch}. Correct or remove it."
+            )
+
+
+def _fit_form(form: Form, table: _Table, prior: Prior) -> Member:
+    problem = Problem(
+        log_times=forms.log_times(form, table.shape),
+        observed=np.log(table.seconds),
+        weights=table.weights,
+        prior=prior,
+        sigma=_FIRST_SIGMA,
+    )
+    guess = np.linalg.lstsq(prior.lines, prior.mean, rcond=None)[0]
+    starts = [guess.copy() for _ in _SHARP_STARTS]
+    for start, sharpness in zip(starts, _SHARP_STARTS, strict=True):
+        start[forms.SHARPNESS] = sharpness
+    first = solve(problem, starts)
+    # 1.4826 turns a median absolute deviation into a standard deviation.
+    scatter = 1.4826 * float(np.median(np.abs(first.residuals)))
+    solution = solve(replace(problem, sigma=max(_LEAST_SIGMA, scatter)), [first.parameters])
+    missed = np.clip(left_out(solution, table.labels), -_WORST, _WORST)
+    sums = np.bincount(table.labels, weights=missed**2)
+    error = math.sqrt(float(np.mean(sums / np.bincount(table.labels))))
+    return Member(form=form, solution=solution, error=error)
+
+
+def _weighted(members: Sequence[Member]) -> tuple[Member, ...]:
+    least = min(member.error for member in members)
+    raw = [math.exp((least - member.error) / _TEMPERATURE) for member in members]
+    total = sum(raw)
+    return tuple(
+        replace(member, weight=weight / total) for member, weight in zip(members, raw, strict=True)
+    )
+
+
+def _assumptions(
+    rows: Sequence[StepRow], link: LinkSpeed | None, gradient_bytes: float | None
+) -> tuple[str, ...]:
+    told = []
+    if all(row.hosts == 1 for row in rows):
+        if link is None:
+            told.append(
+                "No row spans hosts and no link was stated: hosts are taken to be connected some "
+                "3 times slower than workers of one host."
+            )
+        else:
+            told.append(
+                f"No row spans hosts: {link.name} is taken to reach about two thirds of its rate."
+            )
+            if gradient_bytes is None:
+                told.append(
+                    "Nobody said how large the gradients are: that is guessed from what workers "
+                    "of one host lose, at 10 GB/s."
+                )
+    elif link is not None:
+        told.append(f"Rows span hosts: what was measured is used in place of {link.name}.")
+    if max(row.workers for row in rows) == 1:
+        told.append("Only one worker was measured: what sharing costs is taken from experience.")
+    if len({row.batch for row in rows}) == 1:
+        told.append(
+            f"Only batch {rows[0].batch} was measured: other batches are taken to cost in "
+            "proportion, beside a fixed part."
+        )
+    return tuple(told)

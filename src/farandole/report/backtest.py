@@ -1,0 +1,116 @@
+"""What a backtest says of each file: as one JSON object, and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from farandole.model.projection.floors import half_width
+from farandole.model.projection.scores import ErrorFigures, FileScore, covered, log_width
+from farandole.report.escape import visible
+from farandole.report.table import Column, Table, to_lines
+
+_KEYS = {"steps": "workers", "epochs": "batch ratio"}
+
+
+def to_json(scores: Sequence[tuple[str, FileScore]], *, rows: bool = False) -> dict[str, Any]:
+    """Return the object that `farandole backtest --json` prints.
+
+    Args:
+        scores: Names of files and what was found in them.
+        rows: Whether every scored row is told too.
+    """
+    return {"files": [_file(name, found, rows=rows) for name, found in scores]}
+
+
+def lines(name: str, found: FileScore) -> list[str]:
+    """Return one file's table and sentences."""
+    title = f"{name}: {found.kind}, {found.rows_fit} rows fitted, {found.rows_scored} scored"
+    told = [visible(title), *to_lines(_table(found)), ""]
+    if found.coverage_90 is not None:
+        told.append(f"  90 % intervals hold {found.coverage_90:.0%} of the scored rows.")
+    told += [f"  {line}" for line in _groups(found)]
+    return [*told, *(f"  {visible(note)}" for note in found.notes)]
+
+
+def _file(name: str, found: FileScore, *, rows: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "file": name,
+        "kind": found.kind,
+        "rows_fit": found.rows_fit,
+        "rows_scored": found.rows_scored,
+        "error": _errors(found.error),
+        "coverage_90": found.coverage_90,
+        "baselines": {law: _errors(errors) for law, errors in found.baselines.items()},
+    }
+    if rows:
+        told["rows"] = [
+            {
+                "group": guess.group,
+                "row": guess.label,
+                "key": guess.key,
+                "measured": guess.measured,
+                "projected": guess.projected.value,
+                "low": guess.projected.low,
+                "high": guess.projected.high,
+                "ratio": guess.projected.ratio,
+            }
+            for guess in found.guesses
+        ]
+    return told
+
+
+def _errors(errors: Mapping[str, ErrorFigures]) -> dict[str, Any]:
+    return {key: asdict(figures) for key, figures in errors.items()}
+
+
+def _table(found: FileScore) -> Table:
+    laws = list(found.baselines)
+    columns = [
+        Column(key="key", title=_KEYS[found.kind], text=True),
+        Column(key="mean_abs_pct", title="mean |error|", show=_percent),
+        Column(key="median_abs_pct", title="median", show=_percent),
+        Column(key="bias_pct", title="bias", show=_signed),
+        Column(key="n", title="rows", show=str),
+        *(Column(key=law, title=law, show=_percent) for law in laws),
+    ]
+    rows = []
+    for key, figures in found.error.items():
+        others = [found.baselines[law].get(key) for law in laws]
+        rows.append(
+            (
+                key,
+                figures.mean_abs_pct,
+                figures.median_abs_pct,
+                figures.bias_pct,
+                figures.n,
+                *(other and other.mean_abs_pct for other in others),
+            )
+        )
+    return Table(name="backtest", title="backtest", columns=tuple(columns), rows=tuple(rows))
+
+
+def _groups(found: FileScore) -> list[str]:
+    """Return one line per model or workload."""
+    told = []
+    for group in dict.fromkeys(guess.group for guess in found.guesses):
+        guesses = [guess for guess in found.guesses if guess.group == group]
+        share = fmean(map(covered, guesses))
+        line = f"{visible(group)}: {len(guesses)} rows, {share:.0%} inside"
+        near = [guess for guess in guesses if not guess.projected.indicative]
+        if found.kind == "steps" and near:
+            width = fmean(log_width(guess.projected) for guess in near)
+            floor = fmean(2 * half_width(guess.projected.ratio) for guess in near)
+            line += f", intervals {width / floor:.0%} as wide as without calibration"
+        told.append(f"{line}.")
+    return told
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} %"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f} %"
