@@ -89,10 +89,15 @@ class NoiseScale:
 class StepFit(Protocol):
     """A model's step time as a function of workers, hosts and batch."""
 
-    forms: tuple[tuple[str, float], ...]
-    """Names of the forms and their weights, the heaviest first."""
-    assumptions: tuple[str, ...]
-    """In sentences: what was not measured and had to be taken for granted."""
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """Names of the forms and their weights, the heaviest first."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """In sentences: what was not measured and had to be taken for granted."""
+        ...
 
     def at(self, workers: int, hosts: int, batch: int) -> Projected:
         """Return the seconds of a step."""
@@ -102,9 +107,15 @@ class StepFit(Protocol):
 class EpochFit(Protocol):
     """Epochs to the target as a function of the global batch."""
 
-    critical_batch: Projected | None
-    """Where twice the epochs of a small batch are needed; None when nothing tells."""
-    assumptions: tuple[str, ...]
+    @property
+    def critical_batch(self) -> Projected | None:
+        """Where twice the epochs of a small batch are needed; None when nothing tells."""
+        ...
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """In sentences: what was not measured and had to be taken for granted."""
+        ...
 
     def at(self, global_batch: int) -> Projected:
         """Return the epochs that a global batch needs."""
