@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from farandole.model.projection.records import LinkSpeed
+from farandole.study.records import Floats
 
 Sweep = Sequence[tuple[int, int, float]]
 """(workers, bytes, seconds), as a calibration has them."""
@@ -155,7 +156,11 @@ def on_link(link: LinkSpeed, law: str = "ring") -> AllReduce:
 
 
 def fit_allreduce(
-    sweep: Sweep, law: str | None = None, *, latency_s: float | None = None
+    sweep: Sweep,
+    law: str | None = None,
+    *,
+    latency_s: float | None = None,
+    around: Sequence[int] = (),
 ) -> AllReduce | None:
     """Fit a law to measured all-reduces; None when there are none.
 
@@ -168,22 +173,23 @@ def fit_allreduce(
         law: one of LAWS; by default the one that foretells the most workers best from the fewer,
             or "ring" when there is only one number of workers.
         latency_s: of a message between two workers.
+        around: bytes that matter; sizes four times as large or small count half as much, and so on.
     """
     points = [point for point in sweep if point[0] > 1 and point[1] > 0 and point[2] > 0]
     if not points:
         return None
     if law is not None:
-        return _fit(points, law, latency_s)
+        return _fit(points, law, latency_s, around)
     most = max(workers for workers, _, _ in points)
     fewer = [point for point in points if point[0] < most]
     if not fewer:
-        return _fit(points, "ring", latency_s)
+        return _fit(points, "ring", latency_s, around)
     held = [point for point in points if point[0] == most]
-    errors = {name: _error(_fit(fewer, name, latency_s), held) for name in LAWS}
-    return _fit(points, min(errors, key=lambda name: errors[name]), latency_s)
+    errors = {name: _error(_fit(fewer, name, latency_s, around), held, around) for name in LAWS}
+    return _fit(points, min(errors, key=lambda name: errors[name]), latency_s, around)
 
 
-def _fit(points: Sweep, law: str, latency_s: float | None) -> AllReduce:
+def _fit(points: Sweep, law: str, latency_s: float | None, around: Sequence[int]) -> AllReduce:
     from scipy.optimize import nnls
 
     coefficients = np.array([LAWS[law](workers, nbytes) for workers, nbytes, _ in points])
@@ -196,8 +202,9 @@ def _fit(points: Sweep, law: str, latency_s: float | None) -> AllReduce:
         columns[1] = np.zeros_like(seconds)
         if not known_s:
             columns[0], columns[1] = columns[1], messages
-    matrix = np.stack(columns, axis=1) / seconds[:, None]
-    target = 1.0 - messages * known_s / seconds
+    weights = np.sqrt(_weights(points, around))
+    matrix = np.stack(columns, axis=1) * (weights / seconds)[:, None]
+    target = weights * (1.0 - messages * known_s / seconds)
     # Columns of seconds and of bytes differ by nine digits: scaled, or the solver stops early.
     scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
     found = nnls(matrix / scale, target)[0] / scale
@@ -209,7 +216,7 @@ def _fit(points: Sweep, law: str, latency_s: float | None) -> AllReduce:
     )
     shape = _shape(plain, points)
     fitted = replace(plain, shape=shape)
-    return replace(fitted, error=_error(fitted, points))
+    return replace(fitted, error=_error(fitted, points, around))
 
 
 def _shape(law: AllReduce, points: Sweep) -> tuple[tuple[float, float], ...]:
@@ -222,9 +229,17 @@ def _shape(law: AllReduce, points: Sweep) -> tuple[tuple[float, float], ...]:
     return tuple((float(size), math.exp(np.mean(logs))) for size, logs in sorted(beside.items()))
 
 
-def _error(law: AllReduce, points: Sweep) -> float:
+def _error(law: AllReduce, points: Sweep, around: Sequence[int]) -> float:
     residuals = [law.cost(w, nbytes).seconds / seconds - 1 for w, nbytes, seconds in points]
-    return float(np.sqrt(np.mean(np.square(residuals))))
+    return float(np.sqrt(np.average(np.square(residuals), weights=_weights(points, around))))
+
+
+def _weights(points: Sweep, around: Sequence[int]) -> Floats:
+    if not around:
+        return np.ones(len(points))
+    sizes = np.array([nbytes for _, nbytes, _ in points], dtype=np.float64)
+    away = np.abs(np.log(sizes[:, None] / np.array(around, dtype=np.float64)) / math.log(4))
+    return np.asarray(0.5 ** away.min(axis=1), dtype=np.float64)
 
 
 def _interpolated(shape: tuple[tuple[float, float], ...], nbytes: float) -> float:

@@ -13,7 +13,7 @@ from farandole.model.projection.computing import ComputingLine, computing_of
 from farandole.model.projection.jitter import NO_JITTER, Jitter, jitter_of
 from farandole.model.projection.records import LinkSpeed
 from farandole.model.projection.replay_fit import MEMORY_BYTES_PER_S, ReplayInputs
-from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT
+from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, put_together
 from farandole.study.records import Floats, Link, Rank
 
 # torch's process group works on two collectives at a time; NCCL and Farandole on one.
@@ -36,7 +36,9 @@ def replay_inputs(
         return None
     ddp = any(rank.framework == "ddp" for rank in _ranks(cells))
     transport = cells[0].cell.transport
-    inside = _inside(calibration, transport, ddp=ddp)
+    layout = DDP_LAYOUT if ddp else FARANDOLE_LAYOUT
+    sizes = [bucket.bytes for bucket in put_together(computing[0].buckets, layout)]
+    inside = _inside(calibration, transport, sizes, ddp=ddp)
     assumptions = []
     if inside is None and link is not None:
         inside = on_link(link)
@@ -53,7 +55,7 @@ def replay_inputs(
     return ReplayInputs(
         computing=ComputingLine(measured=tuple(computing)),
         network=Network(inside=inside, link=link, shape="flat" if ddp else "pairwise"),
-        layout=DDP_LAYOUT if ddp else FARANDOLE_LAYOUT,
+        layout=layout,
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
         jitter=_jitter(cells),
         memory_bytes_per_s=calibration.memcpy_bytes_per_s or MEMORY_BYTES_PER_S,
@@ -61,14 +63,16 @@ def replay_inputs(
     )
 
 
-def _inside(calibration: Link, transport: str, *, ddp: bool) -> AllReduce | None:
+def _inside(
+    calibration: Link, transport: str, sizes: Sequence[int], *, ddp: bool
+) -> AllReduce | None:
     law: str | None = None
     if transport in _TORCH_TRANSPORTS or ddp:
         law = "ring" if transport == "nccl" else "gloo"
     elif len({workers for workers, _, _ in calibration.allreduce}) == 1:
         # Shared memory: with more workers at most everybody's bytes go through one bus.
         law = "bus"
-    return fit_allreduce(calibration.allreduce, law, latency_s=calibration.latency_s)
+    return fit_allreduce(calibration.allreduce, law, latency_s=calibration.latency_s, around=sizes)
 
 
 def _ranks(cells: Sequence[Measured]) -> list[Rank]:

@@ -37,8 +37,8 @@ _LARGEST = np.log([5.0, 10.0, 2.0])
 _ROW_SD = 0.03
 # The network's speed: on paper, and measured at best.
 _PAPER_SD, _LEAST_SD = 0.3, 0.03
-_DRAWS = 200
-_QUANTILES = (0.05, 0.95)
+# 1.645 standard deviations on either side are 90 %.
+_NORMAL_90 = 1.645
 MEMORY_BYTES_PER_S = 5e9
 """What one core copies, where nobody measured it."""
 
@@ -122,8 +122,10 @@ class ReplayFit:
     factors: Factors
     measured_workers: int
     """The most that rows were fitted to."""
-    scatter: Floats
-    """Draws x 4: logarithms of slowdown, contention, correction and the network's speed."""
+    covariance: Floats
+    """Of the logarithms of slowdown, contention and correction."""
+    network_sd: float
+    """Of the logarithm of the network's speed."""
     error: float
     """Root mean square of the logarithms of measured over replayed, rows with 2 workers or more."""
     assumptions: tuple[str, ...]
@@ -137,30 +139,45 @@ class ReplayFit:
     def at(self, workers: int, hosts: int, batch: int) -> Projected:
         """Return the seconds of a step."""
         value = self.played(workers, hosts, batch).step_s
-        drawn = self.draws(workers, hosts, batch)
-        low, high = (float(np.quantile(drawn, share)) for share in _QUANTILES)
         ratio = workers / self.measured_workers
+        fast = slow = _NORMAL_90 * self.spread(workers, hosts, batch)
         if ratio > 1:
-            fast, slow = floor_sides(ratio)
-            low, high = min(low, value * math.exp(-fast)), max(high, value * math.exp(slow))
+            least_fast, least_slow = floor_sides(ratio)
+            fast, slow = max(fast, least_fast), max(slow, least_slow)
         return Projected(
             value=value,
-            low=min(low, value),
-            high=max(high, value),
+            low=value * math.exp(-fast),
+            high=value * math.exp(slow),
             ratio=ratio,
             indicative=ratio > FARTHEST,
         )
 
-    def draws(self, workers: int, hosts: int, batch: int) -> Floats:
-        """Return step times as likely as the measurements leave them."""
-        found = []
-        for slowdown, contention, correction, speed in np.exp(self.scatter):
-            factors = replace(
-                self.factors, slowdown=slowdown, contention=contention, correction=correction
-            )
-            played = self.inputs.played(workers, hosts, batch, factors, network_speed=speed)
-            found.append(played.step_s * _correction(factors, workers))
-        return np.array(found)
+    def spread(self, workers: int, hosts: int, batch: int) -> float:
+        """Return how well a step is known: the standard deviation of its logarithm.
+
+        Each factor is moved by as much as the measurements leave open, and so is the network.
+        """
+        logs = _logs(self.factors)
+        base = self._log_s(workers, hosts, batch, logs)
+        open_by = np.sqrt(np.diag(self.covariance))
+        moved = [
+            self._log_s(workers, hosts, batch, logs + open_by * (place == np.arange(3))) - base
+            for place in range(3)
+        ]
+        slopes = np.array(moved) / open_by
+        faster, slower = (
+            self._log_s(workers, hosts, batch, logs, math.exp(side * self.network_sd))
+            for side in (1, -1)
+        )
+        within = float(slopes @ self.covariance @ slopes)
+        return math.sqrt(within + ((slower - faster) / 2) ** 2)
+
+    def _log_s(
+        self, workers: int, hosts: int, batch: int, logs: Floats, network_speed: float = 1.0
+    ) -> float:
+        factors = _factors(logs, self.factors.overlap)
+        played = self.inputs.played(workers, hosts, batch, factors, network_speed)
+        return math.log(played.step_s * _correction(factors, workers))
 
     def with_change(self, change: Change) -> ReplayFit:
         """Return the same with something done otherwise: what would be if."""
@@ -168,7 +185,7 @@ class ReplayFit:
 
 
 def fit_replay(
-    inputs: ReplayInputs, rows: Sequence[StepRow], *, overlap: bool | None = None, seed: int = 0
+    inputs: ReplayInputs, rows: Sequence[StepRow], *, overlap: bool | None = None
 ) -> ReplayFit:
     """Fit the three factors to measured steps.
 
@@ -178,19 +195,13 @@ def fit_replay(
             do: the priors hold then, and the intervals are wide.
         overlap: whether buckets go before computing is over; by default what suits the rows better,
             or that they do when there are none.
-        seed: of the draws.
     """
     together = [row for row in rows if row.workers > 1]
     ways = (True, False) if overlap is None and together else (overlap is not False,)
     fits = [_Fit(inputs, together, way) for way in ways]
     best = min(fits, key=lambda fit: fit.loss)
     error = inputs.network.inside.error
-    paper = inputs.network.link is not None or not error
-    speed_sd = _PAPER_SD if paper else max(_LEAST_SD, error)
-    random = np.random.default_rng(seed)
-    logs = random.multivariate_normal(best.logs, best.covariance, size=_DRAWS)
-    speeds = random.normal(0.0, speed_sd, size=_DRAWS)
-    scatter = np.column_stack([np.clip(logs, [0, 0, -_LARGEST[2]], _LARGEST), speeds])
+    on_paper = inputs.network.link is not None or not error
     assumptions = list(inputs.assumptions)
     if not together:
         assumptions.append(
@@ -206,7 +217,8 @@ def fit_replay(
         inputs=inputs,
         factors=best.factors,
         measured_workers=max((row.workers for row in rows), default=1),
-        scatter=scatter,
+        covariance=best.covariance,
+        network_sd=_PAPER_SD if on_paper else max(_LEAST_SD, error),
         error=best.error,
         assumptions=tuple(assumptions),
     )
@@ -223,15 +235,9 @@ class _Fit:
             return
         from scipy.optimize import least_squares
 
-        starts = ([0.01, 0.01, 0.0], [0.3, 0.01, 0.0], [0.01, 0.5, 0.0])
+        # From the priors' middle: they make one valley of it.
         bounds = ([0.0, 0.0, -_LARGEST[2]], _LARGEST)
-        found = min(
-            (
-                least_squares(self._residuals, start, bounds=bounds, diff_step=1e-3)
-                for start in starts
-            ),
-            key=lambda one: float(one.cost),
-        )
+        found = least_squares(self._residuals, [0.05, 0.05, 0.0], bounds=bounds, diff_step=1e-3)
         self.logs, self.loss = found.x, float(found.cost)
         self.covariance = np.linalg.inv(found.jac.T @ found.jac)
         self.error = float(np.sqrt(np.mean(np.square(self._beside(found.x)))))
@@ -264,6 +270,10 @@ class _Fit:
 def _factors(logs: Floats, overlap: bool) -> Factors:
     slowdown, contention, correction = (float(value) for value in np.exp(logs))
     return Factors(slowdown=slowdown, contention=contention, correction=correction, overlap=overlap)
+
+
+def _logs(factors: Factors) -> Floats:
+    return np.log([factors.slowdown, factors.contention, factors.correction])
 
 
 def _correction(factors: Factors, workers: int) -> float:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from farandole.model.measured import Measured, measure
+from farandole.model.projection.allreduce import AllReduce
+from farandole.model.projection.links import parse_link
+from farandole.model.projection.recorded import replay_inputs
+from farandole.model.projection.records import StepRow
+from farandole.model.projection.replay_fit import ReplayInputs, fit_replay
+from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT
+from farandole.study.records import Cell, GradientTimes, Link, Rank
+from tests.model.build import make_launch, make_rank, make_steps, make_study
+
+MB = 1 << 20
+TRUE = AllReduce(law="gloo", setup_s=0.0, latency_s=1e-4, seconds_per_byte=1e-9)
+LINK = Link(
+    memcpy_bytes_per_s=8e9,
+    allreduce=tuple(
+        (n, size, TRUE.cost(n, size).seconds) for n in (2, 4) for size in (4096, MB, 64 * MB)
+    ),
+    latency_s=1e-4,
+)
+
+
+def trained(number: int, workers: int, framework: str) -> Rank:
+    """A rank that computes for 0.1 s, the last gradients at its end, and waits 0.02 for others."""
+    random = np.random.default_rng(number)
+    waits = 0.02 if workers > 1 else 0.0
+    steps = make_steps(
+        (0.15 + waits + random.normal(0.0, 1e-3, 60)).tolist(),
+        data_s=0.01,
+        exposed_s=waits,
+        communication_s=waits,
+    )
+    ready_s = np.concatenate([[np.nan], steps.end_s[:-1]]) + 0.11
+    steps = replace(steps, ready_s=ready_s, done_s=ready_s + waits)
+    times = tuple(
+        GradientTimes(
+            step=step,
+            bytes=(16 * MB, 16 * MB),
+            ready_s=(float(ready_s[step] - 0.05), float(ready_s[step])),
+        )
+        for step in (10, 14, 18)
+    )
+    return make_rank(number, steps, buckets=times, framework=framework)
+
+
+def cells(
+    *counts: int, framework: str = "ddp", transport: str = "gloo", recorded: bool = True
+) -> Sequence[Measured]:
+    launches = []
+    for workers in counts:
+        ranks = [trained(number, workers, framework) for number in range(workers)]
+        if not recorded:
+            ranks = [replace(rank, buckets=()) for rank in ranks]
+        cell = Cell(workers=workers, threads=1, batch=32, transport=transport)
+        launches.append(make_launch(cell, ranks))
+    found, _ = measure(make_study(launches))
+    return found
+
+
+def inputs(*counts: int, link: Link = LINK, **changes: object) -> ReplayInputs:
+    found = replay_inputs(cells(*counts, **changes), link)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_a_study_of_ddp_on_a_cpu() -> None:
+    found = inputs(1, 2, 4)
+    assert found.layout == DDP_LAYOUT
+    assert found.channels == 2
+    assert found.network.inside.law == "gloo"
+    assert found.network.cost(8, 1, 16 * MB).seconds == pytest.approx(
+        TRUE.cost(8, 16 * MB).seconds, rel=0.05
+    )
+    assert found.memory_bytes_per_s == 8e9
+    computing = found.computing.at(32, 1)
+    assert [bucket.bytes for bucket in computing.buckets] == [16 * MB, 16 * MB]
+    assert computing.end_s == pytest.approx(0.1, abs=2e-3)
+    assert computing.data_s == pytest.approx(0.01)
+    # Ranks scatter by a millisecond each.
+    assert found.jitter.slowest_s(4) == pytest.approx(1.03e-3, rel=0.2)
+    assert found.assumptions == ()
+
+
+def test_a_study_of_farandoles_shared_memory() -> None:
+    found = inputs(1, 2, framework="farandole.torch", transport="auto")
+    assert (found.layout, found.channels) == (FARANDOLE_LAYOUT, 1)
+    one = Link(allreduce=tuple(point for point in LINK.allreduce if point[0] == 2))
+    # One count alone: the slowest law is taken.
+    assert (
+        inputs(1, 2, framework="farandole.torch", transport="auto", link=one).network.inside.law
+        == "bus"
+    )
+
+
+def test_a_link_between_hosts_is_said_to_be_taken_at_its_word() -> None:
+    link = parse_link("10Gbit")
+    found = replay_inputs(cells(1, 2), LINK, link=link)
+    assert found is not None
+    assert found.network.link == link
+    assert found.network.cost(8, 4, 1e9).transfer_s == pytest.approx(2 * 7 / 8 * 1e9 / 1.25e9)
+    assert any("10Gbit" in sentence for sentence in found.assumptions)
+
+
+def test_one_worker_and_a_link_are_enough() -> None:
+    found = replay_inputs(cells(1), Link(), link=parse_link("10Gbit"))
+    assert found is not None
+    fit = fit_replay(found, [StepRow(workers=1, hosts=1, batch=32, step_s=0.15)])
+    assert fit.at(1, 1, 32).value == pytest.approx(0.15, rel=0.02)
+    # 32 MiB over 10 Gbit/s take 47 ms at 8 hosts; half of it hides behind the second bucket.
+    eight = fit.at(8, 8, 32)
+    assert 0.16 < eight.value < 0.21
+    assert eight.low < 0.8 * eight.value
+    assert len(fit.assumptions) >= 3
+
+
+def test_nothing_to_replay() -> None:
+    assert replay_inputs(cells(1, 2, recorded=False), LINK) is None
+    assert replay_inputs(cells(1), Link()) is None
+    assert replay_inputs([], LINK) is None
