@@ -69,6 +69,23 @@ def check_fit_in_a_loop_takes_another_order_each_time() -> None:
         assert_agreed(shared(data, epochs=1), first=turn)
 
 
+def check_prepared_batches_are_those_of_their_samples() -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    def prepare(batch: Any, chosen: Any, epoch: int) -> Any:
+        x, y = batch
+        assert x[:, 0].tolist() == y.tolist() == chosen.tolist()
+        asked.append((epoch, chosen.tolist()))
+        return x + 0, y
+
+    data = shard(numbered(LENGTH), BATCH, seed=SEED, prepare=prepare)
+    epochs = shared(data, epochs=2)
+    assert_agreed(epochs)
+    mine = [(epoch, step) for epoch, steps in enumerate(epochs[hvd.rank()]) for step in steps]
+    assert [one for one in asked if one[0] < 2 and one in mine][-len(mine) :] == mine
+    data.close()
+
+
 def check_a_dataset_of_batches() -> None:
     data = shard(Batches(9), seed=SEED)
     epochs = shared(data, epochs=2)
@@ -127,6 +144,7 @@ def check_what_cannot_be_sharded() -> None:
     refused(("batch_size=8", "its own batches"), Batches(8), 8)
     refused(("remainder='half'", "drop, pad, keep"), (x, y), remainder="half")
     refused(("shuffle=100", "tf.data.Dataset"), (x, y), shuffle=100)
+    refused(("prepare=", "keras.utils.PyDataset"), Batches(8), prepare=lambda batch, *_: batch)
 
 
 def check_a_wrapped_optimizer_makes_equal_steps() -> None:

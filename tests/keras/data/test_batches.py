@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from farandole.keras.data.arrays import taker_of
-from farandole.keras.data.batches import ShardedArrays
+from farandole.keras.data.batches import PreparedArrays, ShardedArrays
 from farandole.keras.data.split import plan
-from tests.keras.data.cases import arrays, batches, expected, expected_batches
+from tests.keras.data.cases import BATCH, LENGTH, arrays, batches, expected, expected_batches
 from tests.keras.data.recording import Batches, Steps, fitted, numbered
 from tests.keras.data.test_terms import terms
 
@@ -78,3 +78,20 @@ def test_a_dataset_counts_its_own_epochs() -> None:
     data = batches()
     assert fitted(data, epochs=2).epochs == [expected_batches(0), expected_batches(1)]
     assert (data.dropped, data.steps, data.unit) == (1, 5, "batches")
+
+
+def test_prepared_batches_come_in_the_same_order() -> None:
+    def prepare(batch: Any, chosen: Any, epoch: int) -> Any:
+        x, y = batch
+        assert x[:, 0].tolist() == chosen.tolist()
+        return x + 100 * epoch, y
+
+    chosen = terms(rank=0, seed=7)
+    split = plan(LENGTH, size=2, batch=BATCH)
+    data = PreparedArrays(taker_of(numbered(LENGTH)), split, chosen, prepare)
+    second = [[number + 100 for number in step] for step in expected(1)]
+    assert fitted(data, epochs=2).epochs == [expected(0), second]
+    assert data[3][1].tolist() == expected(2)[3]
+    with pytest.raises(IndexError):
+        data[7]
+    data.close()

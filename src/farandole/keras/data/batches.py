@@ -13,11 +13,14 @@ import keras
 import numpy as np
 
 from farandole.keras.data import adapter
+from farandole.keras.data.ahead import Ahead
 from farandole.keras.data.epochs import Epochs
 from farandole.keras.data.split import Indices, Split, indices, remark
 from farandole.keras.data.terms import Terms
 
 Taker = Callable[[Indices], Any]
+Prepare = Callable[[Any, Indices, int], Any]
+"""Makes of a batch what the model gets: from the batch, its samples' numbers and the epoch."""
 
 
 class ShardedBatches(keras.utils.PyDataset):  # type: ignore[misc]
@@ -50,16 +53,16 @@ class ShardedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         return self.steps
 
     def __getitem__(self, index: int) -> Any:
-        batch = self._batch(index, self._share_of(self._epochs.current))
+        batch = self._batch(self._epochs.current, index)
         if index == self.steps - 1:
             self._at_end = True
         return batch
 
     def __iter__(self) -> Iterator[Any]:
         """Go over the epoch that is under way: for loops of one's own."""
-        share = self._share_of(self._epochs.current)
+        epoch = self._epochs.current
         for index in range(self.steps):
-            yield self._batch(index, share)
+            yield self._batch(epoch, index)
         self._epochs.finish()
 
     def on_epoch_begin(self) -> None:
@@ -79,11 +82,14 @@ class ShardedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         """Return this as TensorFlow takes it fastest, if there is a way that beats Keras's."""
         return None
 
-    def _batch(self, index: int, share: Indices) -> Any:
+    def _batch(self, epoch: int, index: int) -> Any:
         if not 0 <= index < self.steps:
             raise IndexError(f"Batch {index} of {self.steps}.")
+        return self._take(self._chosen(epoch, index))
+
+    def _chosen(self, epoch: int, index: int) -> Indices:
         first = index * self.split.batch
-        return self._take(share[first : first + self.split.batch])
+        return self._share_of(epoch)[first : first + self.split.batch]
 
     def _take(self, chosen: Indices) -> Any:
         raise NotImplementedError
@@ -111,10 +117,39 @@ class ShardedArrays(ShardedBatches):
         """Return a dataset that asks for the batches one by one."""
         from farandole.keras.data.tf_arrays import batches_of
 
-        return batches_of(self.__getitem__, self.steps, self._taker(np.zeros(1, np.int64)))
+        return batches_of(self.__getitem__, self.steps, self._example())
+
+    def _example(self) -> Any:
+        """Return a batch of any size, to see types and shapes."""
+        return self._taker(np.zeros(1, np.int64))
 
     def _take(self, chosen: Indices) -> Any:
         return self._taker(chosen)
+
+
+class PreparedArrays(ShardedArrays):
+    """A rank's batches of arrays, each prepared by the program, ahead of the step."""
+
+    def __init__(self, taker: Taker, split: Split, terms: Terms, prepare: Prepare) -> None:
+        super().__init__(taker, split, terms)
+        self._prepare = prepare
+        self._ahead = Ahead(self._make, self.steps)
+
+    def _batch(self, epoch: int, index: int) -> Any:
+        if not 0 <= index < self.steps:
+            raise IndexError(f"Batch {index} of {self.steps}.")
+        return self._ahead.take(epoch, index)
+
+    def close(self) -> None:
+        """End the thread that is ahead; asking for a batch begins another."""
+        self._ahead.close()
+
+    def _example(self) -> Any:
+        return self._prepare(super()._example(), np.zeros(1, np.int64), 0)
+
+    def _make(self, epoch: int, index: int) -> Any:
+        chosen = self._chosen(epoch, index)
+        return self._prepare(self._taker(chosen), chosen, epoch)
 
 
 class ShardedPyDataset(ShardedBatches):

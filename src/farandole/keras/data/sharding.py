@@ -11,7 +11,12 @@ import keras
 from farandole.engine import context
 from farandole.errors import UsageError
 from farandole.keras.data import arrays
-from farandole.keras.data.batches import ShardedArrays, ShardedPyDataset
+from farandole.keras.data.batches import (
+    Prepare,
+    PreparedArrays,
+    ShardedArrays,
+    ShardedPyDataset,
+)
 from farandole.keras.data.split import plan
 from farandole.keras.data.terms import Terms, agree, check
 
@@ -29,6 +34,7 @@ def shard(
     remainder: str = "drop",
     initial_epoch: int = 0,
     steps: int | None = None,
+    prepare: Prepare | None = None,
 ) -> Any:
     """Return this worker's share of the data, for `fit`, `evaluate` and loops of one's own.
 
@@ -52,6 +58,9 @@ def shard(
         initial_epoch: which epoch comes first in loops of one's own; `fit(initial_epoch=...)` is
             followed by itself.
         steps: the largest number of steps per epoch.
+        prepare: what to make of each batch of arrays, for augmentation: called with the batch, its
+            samples' numbers and the epoch, in a thread that is a little ahead of training. What it
+            draws from these numbers is the same for any number of workers.
 
     Returns:
         A keras.utils.PyDataset, a tf.data.Dataset or a DataLoader, with `.steps`, `.dropped`,
@@ -82,7 +91,15 @@ def shard(
             f"shuffle={shuffle} is how many elements a tf.data.Dataset shuffles at a time; other "
             f"data ({kind}) is shuffled as a whole. Use shuffle=True or shuffle=False."
         )
-    result = _MAKERS[kind](data, terms)
+    if prepare is not None and kind != _ARRAYS:
+        raise UsageError(
+            f"prepare= makes batches of arrays ready; other data ({kind}) has its own way to do "
+            "that. Leave prepare= out, and do it there."
+        )
+    if prepare is None:
+        result = _MAKERS[kind](data, terms)
+    else:
+        result = _shard_arrays(data, terms, prepare)
     if terms.rank == 0 and (result.dropped != 0 or result.padded):
         sys.stderr.write(f"farandole: shard: {result.remark}\n")
     return result
@@ -104,13 +121,16 @@ def sharded_part(data: Any) -> Any | None:
     return next(filter(is_sharded, tf_dataset.parts(data)), None)
 
 
-def _shard_arrays(data: Any, terms: Terms) -> Any:
+def _shard_arrays(data: Any, terms: Terms, prepare: Prepare | None = None) -> Any:
     converted = arrays.to_numpy(data)
     length = arrays.common_length(converted)
     agree(terms, _ARRAYS, length)
     batch = terms.batch_size or _BATCH_SIZE
     split = plan(length, size=terms.size, batch=batch, remainder=terms.remainder, limit=terms.steps)
-    return ShardedArrays(arrays.taker_of(converted), split, terms)
+    taker = arrays.taker_of(converted)
+    if prepare is not None:
+        return PreparedArrays(taker, split, terms, prepare)
+    return ShardedArrays(taker, split, terms)
 
 
 def _shard_py_dataset(data: Any, terms: Terms) -> Any:
