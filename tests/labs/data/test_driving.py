@@ -10,7 +10,7 @@ from PIL import Image
 
 from farandole.errors import DataError
 from farandole.labs.data import describe_driving, load_driving
-from farandole.labs.data.driving_log import in_test
+from farandole.labs.data.table import in_test
 from tests.labs.shared_data import shared_data
 
 COUNT = 30

@@ -5,21 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from farandole.labs.data import road
-from farandole.labs.data.driving_log import LABELS, LOG, Drive, read_labels, read_log
+from farandole.labs.data.driving_log import LOG, read_labels, read_log
 from farandole.labs.data.folder import existing_folder, first_folder, wrong_shape
-from farandole.labs.data.images import Skipped, decode
-from farandole.labs.data.samples import (
-    Images,
-    Pixels,
-    facts,
-    pick_test,
-    pick_train,
-    wanted,
-)
+from farandole.labs.data.labelled import Labelled, read_images
+from farandole.labs.data.samples import Images, facts, wanted
+from farandole.labs.data.table import LABELS
 
 if TYPE_CHECKING:
     from farandole.labs.lab import DataFacts
@@ -37,8 +28,6 @@ _EXPECTED = (
     f"simulator's {LOG} and IMG/, in the folder or in data/"
 )
 _GENERATED = "a generated road"
-# The steering is balanced in so many steps from straight ahead to fully aside.
-_STEPS = 4
 
 
 def load_driving(
@@ -58,16 +47,7 @@ def load_driving(
     if folder is None:
         return _generate(samples, test_samples)
     drive, rows = _find(existing_folder(folder, "the drive"))
-    x_train, y_train, bad_train = _take(drive, rows, samples, test=False)
-    x_test, y_test, bad_test = _take(drive, rows, test_samples, test=True)
-    return Images(
-        x_train=x_train,
-        y_train=y_train,
-        x_test=x_test,
-        y_test=y_test,
-        source="a drive from the given folder",
-        skipped=tuple(map(str, (*bad_train, *bad_test))),
-    )
+    return read_images(drive, SIZE, samples=samples, test_samples=test_samples, rows=rows)
 
 
 def describe_driving(folder: Path | str | None = None) -> DataFacts:
@@ -77,7 +57,7 @@ def describe_driving(folder: Path | str | None = None) -> DataFacts:
     return load_driving(folder).facts
 
 
-def _find(folder: Path) -> tuple[Drive, tuple[float, float]]:
+def _find(folder: Path) -> tuple[Labelled, tuple[float, float]]:
     """Return the drive, and which part of its images' rows to take."""
     found = first_folder(folder, _BELOW, (LABELS, LOG))
     if found is None:
@@ -85,18 +65,6 @@ def _find(folder: Path) -> tuple[Drive, tuple[float, float]]:
     if (found / LABELS).is_file():
         return read_labels(found / LABELS), _WHOLE
     return read_log(found / LOG), _ROAD
-
-
-def _take(
-    drive: Drive, rows: tuple[float, float], samples: int, *, test: bool
-) -> tuple[Pixels, NDArray[np.float32], tuple[Skipped, ...]]:
-    """Read the first images of the fixed order; only those are decoded."""
-    members = np.flatnonzero(drive.is_test == test)
-    groups = np.round(drive.steering[members] * _STEPS)
-    chosen = members[(pick_test if test else pick_train)(groups, samples)]
-    x, skipped = decode([drive.files[index] for index in chosen], SIZE, rows=rows)
-    y = np.delete(drive.steering[chosen], [skip.index for skip in skipped])
-    return x, y, skipped
 
 
 def _generate(samples: int, test_samples: int) -> Images:

@@ -1,0 +1,95 @@
+"""Drawn apples, bananas and oranges, fresh and rotten: what stands in for photos of them.
+
+Spots tell the rotten from the fresh. Fresh fruit may have some and rotten fruit may have few, so
+that no network gets everything right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.labs.data.drawn import Drawn, Floats, each, grid, noise
+
+# Kaggle's folders, in the order of their names.
+_CLASSES = (
+    *("freshapples", "freshbanana", "freshoranges"),
+    *("rottenapples", "rottenbanana", "rottenoranges"),
+)
+_KINDS = 3
+# Red, green, blue at both ends of what a fruit of the kind may have.
+_SKINS = np.array(
+    [
+        [(205, 45, 40), (165, 175, 60)],
+        [(235, 210, 70), (190, 190, 70)],
+        [(240, 145, 25), (225, 110, 40)],
+    ],
+    np.float32,
+)
+_ROT = np.array((75, 50, 30), np.float32)
+_SPOTS = 6
+# How much of a fruit is spotted, fresh and rotten: mean and deviation. Halfway between the two,
+# one fruit of fourteen is on the other's side.
+_SPOTTED = ((0.24, 0.14), (0.66, 0.14))
+
+
+def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -> Floats:
+    count = len(labels)
+    kinds, rotten = labels % _KINDS, labels // _KINDS
+    right, down = grid(side)
+    size = each(random, count, 0.5, 0.8)
+    p = (right - each(random, count, -0.25, 0.25)) / size
+    q = (down - each(random, count, -0.25, 0.25)) / size
+    turn = each(random, count, -np.pi, np.pi)
+    p, q = p * np.cos(turn) + q * np.sin(turn), q * np.cos(turn) - p * np.sin(turn)
+
+    distance = np.hypot(p, q)
+    # Apples have a dent where the stalk is.
+    apple = (kinds == 0)[:, np.newaxis, np.newaxis]
+    distance = distance + apple * 0.35 * np.exp(-((p / 0.22) ** 2)) * (q < 0)
+    banana = (kinds == 1)[:, np.newaxis, np.newaxis]
+    bent = np.hypot(p / 1.1, (q + 0.25 - 0.55 * p**2) / 0.38)
+    distance = np.where(banana, bent, distance)
+    inside = 1 / (1 + np.exp(np.clip((distance - 1) * 18, -20, 20)))
+
+    ripe = each(random, count, 0, 1, last=3)[..., :1]
+    skins = _SKINS[kinds][:, :, np.newaxis, np.newaxis, :]
+    fruit = skins[:, 0] * (1 - ripe) + skins[:, 1] * ripe
+    fruit = fruit + each(random, count, -25, 25, last=3)
+    spots = _spots(random, p, q, rotten, banana)[..., np.newaxis]
+    fruit = fruit * (1 - spots) + _ROT * spots
+    fruit = fruit * (1 - 0.3 * np.minimum(distance, 1.2) ** 2)[..., np.newaxis]
+
+    ground = each(random, count, 50, 240, last=3)
+    slope = each(random, count, -40, 40) * right + each(random, count, -40, 40) * down
+    images = ground + slope[..., np.newaxis]
+    images = images + (fruit - images) * inside[..., np.newaxis]
+    images = images * each(random, count, 0.7, 1.15)[..., np.newaxis]
+    return np.asarray(images + noise(random, images.shape, 18), np.float32)
+
+
+def _spots(
+    random: np.random.Generator,
+    p: Floats,
+    q: Floats,
+    rotten: NDArray[np.int64],
+    banana: NDArray[np.bool_],
+) -> Floats:
+    """Return how spotted each place of a fruit is, 0 to 1."""
+    count = len(rotten)
+    means, deviations = np.array(_SPOTTED).T
+    spotted = np.clip(random.normal(means[rotten], deviations[rotten]), 0.02, 1)
+    clear = np.ones_like(p)
+    for _ in range(_SPOTS):
+        across, along = each(random, count, -0.65, 0.65), each(random, count, -0.65, 0.65)
+        # Those of a banana lie along it.
+        along = np.where(banana, along * 0.3 - 0.15 + 0.55 * across**2, along)
+        radius = (0.34 * spotted * random.uniform(0.7, 1.3, count))[:, np.newaxis, np.newaxis]
+        reach = ((p - across) ** 2 + (q - along) ** 2) / radius.astype(np.float32) ** 2
+        clear *= 1 - 0.85 * np.exp(-(reach**2))
+    return 1 - clear
+
+
+FRUIT = Drawn(
+    source="drawn fruit", classes=_CLASSES, train=1_200, test=240, seed=20_175, render=_render
+)
