@@ -1,0 +1,62 @@
+"""Estimate ages from faces by one of three large CNNs; `farandole lab faces` runs this file.
+
+KERAS_BACKEND=torch farandole run -np 2 examples/faces.py --data wiki_crop --model resnet50
+farandole study -np 1,2 -L batch=8 -L global_batch=16 -- examples/faces.py --loop 32 --epochs 9
+"""
+
+import argparse
+import random
+
+import keras
+
+import farandole.keras as hvd
+from farandole.labs.data import load_faces
+from farandole.labs.models import applications
+from farandole.recipes import RECIPES
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+parser.add_argument("--data", help="folder with faces and labels.csv; without it, drawn faces")
+parser.add_argument("--model", choices=applications.SMALLEST, default="small")
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--batch-size", type=int, default=16, help="of each worker")
+parser.add_argument("--samples", type=int, default=0, help="to train on; 0: all")
+parser.add_argument("--test-samples", type=int, default=0, help="to test on; 0: all")
+parser.add_argument("--loop", type=int, default=0, help="for speed: over so many images, no test")
+parser.add_argument("--image-size", type=int, default=128, help="pixels of a side")
+parser.add_argument("--lr", type=float, default=0.002, help="learning rate of one worker")
+parser.add_argument("--recipe", choices=RECIPES, default="warmup", help="what workers do to it")
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+
+hvd.init()
+random.seed(args.seed)  # Keras draws its weights and dropout from here
+
+# What a step costs does not depend on what is on an image: a few will do for measuring that.
+wanted = (args.loop, 1) if args.loop else (args.samples, args.test_samples)
+found = load_faces(args.data, samples=wanted[0], test_samples=wanted[1], size=args.image_size)
+train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed)
+test = None
+if not args.loop:
+    test = hvd.shard((found.x_test, found.y_test), 50, shuffle=False, remainder="keep")
+if hvd.rank() == 0:
+    for file in found.skipped:
+        print(f"skipped {file}")
+
+model = applications.application(args.model, size=args.image_size, classes=len(found.classes))
+if args.model == "small":
+    optimizer = keras.optimizers.Adam(args.lr)
+else:  # as their authors trained them; Adam would keep one more copy of VGG16's weights
+    optimizer = keras.optimizers.SGD(args.lr, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer)
+model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+rate = hvd.callbacks.RecipeCallback(args.recipe, args.lr, decay="cosine", verbose=1)
+history = model.fit(
+    train,
+    validation_data=test,
+    epochs=RECIPES[args.recipe].epochs(args.epochs),
+    verbose=2 if hvd.rank() == 0 else 0,
+    callbacks=hvd.callbacks.standard(callbacks=[rate]),
+)
+if hvd.rank() == 0 and not args.loop:
+    accuracy = history.history["val_accuracy"][-1]
+    print(f"test accuracy {accuracy:.4f} on {len(found.y_test)} faces, {hvd.size()} workers")

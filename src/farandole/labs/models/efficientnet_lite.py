@@ -1,0 +1,125 @@
+"""EfficientNet-Lite0 in Keras, from images in bytes to features, with any weights.
+
+Batch normalisation is part of the weights: in inference mode it is a factor and a summand for each
+channel, and those are folded into the convolution before it. Transfer learning keeps it in that
+mode anyway, frozen or fine-tuned, and workers then have no statistics that could drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+from numpy.typing import NDArray
+
+from farandole.labs.models.lite0_layout import EPSILON, Layer, layout
+
+# Bytes become numbers of about -1 to 1, as those the weights were trained with.
+_MIDDLE, _SCALE = 127.0, 128.0
+
+
+class Convolution(keras.layers.Layer):  # type: ignore[misc]
+    """A convolution with its summand and ReLU6, padded as TensorFlow does for "same".
+
+    On torch in one call that keeps the channels last in memory. Keras's own layer copies an image
+    twice there for each convolution, and goes over it once more for the summand.
+    """
+
+    def __init__(self, layer: Layer, **options: Any) -> None:
+        super().__init__(name=layer.weights.strip("_").replace(".", ""), **options)
+        self.layer = layer
+
+    def build(self, input_shape: Any) -> None:
+        """Make room for the weights."""
+        self.kernel = self.add_weight(shape=self.layer.shape, initializer="zeros", name="kernel")
+        self.bias = self.add_weight(shape=self.layer.shape[:1], initializer="zeros", name="bias")
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve images with channels last, and cut off below 0 and above 6."""
+        return self.convolve(inputs, active=self.layer.active)
+
+    def convolve(self, inputs: Any, *, active: bool) -> Any:
+        """Convolve images with channels last."""
+        if keras.backend.backend() == "torch":
+            return self._convolve_torch(inputs, active=active)
+        kernel = ops.transpose(self.kernel, (2, 3, 1, 0))
+        step = self.layer.stride
+        if self.layer.depthwise:
+            kernel = ops.swapaxes(kernel, 2, 3)
+            outputs = ops.depthwise_conv(inputs, kernel, step, "same", "channels_last")
+        else:
+            outputs = ops.conv(inputs, kernel, step, "same", "channels_last")
+        outputs = outputs + self.bias
+        return ops.relu6(outputs) if active else outputs
+
+    def draw(self, images: Any) -> None:
+        """Draw weights at random, and scale them by what they make of these images."""
+        shape = self.layer.shape
+        kernel = keras.initializers.RandomNormal(stddev=np.prod(shape[1:]) ** -0.5)(shape)
+        self.kernel.assign(kernel)
+        self.bias.assign(ops.zeros(shape[:1]))
+        outputs = ops.stop_gradient(self.convolve(images, active=False))
+        mean, variance = ops.moments(outputs, axes=(0, 1, 2))
+        factor = ops.rsqrt(variance + EPSILON)
+        self.kernel.assign(kernel * ops.reshape(factor, (-1, 1, 1, 1)))
+        self.bias.assign(-mean * factor)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Say what comes out, without convolving."""
+        sides = (None if n is None else -(-n // self.layer.stride) for n in input_shape[1:3])
+        return (input_shape[0], *sides, self.layer.num_out)
+
+    def _convolve_torch(self, inputs: Any, *, active: bool) -> Any:
+        from torch.nn import functional
+
+        layer, images = self.layer, inputs.permute(0, 3, 1, 2)
+        before, after = _padding(images.shape[2], layer), _padding(images.shape[3], layer)
+        padding = (before[0], after[0])
+        if before[0] != before[1] or after[0] != after[1]:
+            images, padding = functional.pad(images, (*after, *before)), (0, 0)
+        outputs = functional.conv2d(
+            images,
+            self.kernel.value,
+            self.bias.value,
+            stride=layer.stride,
+            padding=padding,
+            groups=layer.num_in if layer.depthwise else 1,
+        )
+        if active:
+            # Not in place: torch makes a copy and copies that back.
+            outputs = functional.relu6(outputs)
+        return outputs.permute(0, 2, 3, 1)
+
+
+def _padding(length: int, layer: Layer) -> tuple[int, int]:
+    """Return how many pixels are missing before and after a side."""
+    missing = (-(-length // layer.stride) - 1) * layer.stride + layer.kernel - length
+    return max(missing, 0) // 2, max(missing, 0) - max(missing, 0) // 2
+
+
+def lite0(image_size: int, *, sample: NDArray[np.uint8] | None = None) -> Any:
+    """Return EfficientNet-Lite0 up to its features, a 32nd of the image's size and 1,280 deep.
+
+    Args:
+        image_size: pixels of a side.
+        sample: draw weights at random, such that what each convolution makes of these images has a
+            mean of 0 and a deviation of 1 in every channel, as batch normalisation would have it.
+            Without, weights are 0, and to be set by `weights.load`.
+    """
+    inputs = keras.Input((image_size, image_size, 3))
+    scale = keras.layers.Rescaling(1 / _SCALE, offset=-_MIDDLE / _SCALE)
+    outputs, seen = scale(inputs), None if sample is None else scale(sample)
+    for block in layout():
+        first, first_seen = outputs, seen
+        for layer in block.layers:
+            convolution = Convolution(layer)
+            outputs = convolution(outputs)
+            if seen is not None:
+                convolution.draw(seen)
+                seen = ops.stop_gradient(convolution(seen))
+        if block.residual:
+            outputs = keras.layers.Add()([outputs, first])
+            seen = None if seen is None else seen + first_seen
+    return keras.Model(inputs, outputs, name="efficientnet_lite0")
