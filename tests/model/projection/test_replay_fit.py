@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -67,7 +68,17 @@ def test_what_few_workers_show_holds_for_many(truth: Factors) -> None:
         found = fit.at(row.workers, row.hosts, row.batch)
         assert found.value == pytest.approx(row.step_s, rel=0.04)
         assert found.low < row.step_s < found.high
-    assert fit.error < 0.02
+
+
+def test_the_error_is_that_of_counts_that_were_left_out() -> None:
+    true, odd = rows(Factors(), 1, 2, 4), rows(Factors(), 1, 2)
+    odd.append(replace(true[2], step_s=1.5 * true[2].step_s))
+    good, bad = fit_replay(INPUTS, true).error, fit_replay(INPUTS, odd).error
+    assert good == pytest.approx(0.0, abs=1e-3)
+    # Two workers do not tell of the half that four take longer.
+    assert bad is not None
+    assert bad > math.log(1.5) / 2
+    assert fit_replay(INPUTS, rows(Factors(), 1)).error is None
 
 
 def test_one_workers_step_is_its_computing() -> None:

@@ -126,8 +126,8 @@ class ReplayFit:
     """Of the logarithms of slowdown, contention and correction."""
     network_sd: float
     """Of the logarithm of the network's speed."""
-    error: float
-    """Root mean square of the logarithms of measured over replayed, rows with 2 workers or more."""
+    error: float | None
+    """Root mean square of log errors on worker counts that were left out; None without any."""
     assumptions: tuple[str, ...]
     forms: tuple[tuple[str, float], ...] = (("replay", 1.0),)
 
@@ -219,7 +219,7 @@ def fit_replay(
         measured_workers=max((row.workers for row in rows), default=1),
         covariance=best.covariance,
         network_sd=_PAPER_SD if on_paper else max(_LEAST_SD, error),
-        error=best.error,
+        error=_left_out_error(inputs, together, overlap=best.factors.overlap),
         assumptions=tuple(assumptions),
     )
 
@@ -230,8 +230,7 @@ class _Fit:
     def __init__(self, inputs: ReplayInputs, rows: Sequence[StepRow], overlap: bool) -> None:
         self._inputs, self._rows, self._overlap = inputs, rows, overlap
         if not rows:
-            self.logs, self.covariance = np.zeros(3), np.diag(_PRIOR_SD**2)
-            self.loss = self.error = 0.0
+            self.logs, self.covariance, self.loss = np.zeros(3), np.diag(_PRIOR_SD**2), 0.0
             return
         from scipy.optimize import least_squares
 
@@ -240,31 +239,38 @@ class _Fit:
         found = least_squares(self._residuals, [0.05, 0.05, 0.0], bounds=bounds, diff_step=1e-3)
         self.logs, self.loss = found.x, float(found.cost)
         self.covariance = np.linalg.inv(found.jac.T @ found.jac)
-        self.error = float(np.sqrt(np.mean(np.square(self._beside(found.x)))))
 
     @property
     def factors(self) -> Factors:
         return _factors(self.logs, self._overlap)
 
     def _residuals(self, logs: Floats) -> Floats:
-        return np.concatenate([self._beside(logs) / _ROW_SD, logs / _PRIOR_SD])
+        beside = _beside(self._inputs, self._rows, _factors(logs, self._overlap))
+        return np.concatenate([beside / _ROW_SD, logs / _PRIOR_SD])
 
-    def _beside(self, logs: Floats) -> Floats:
-        """Return the logarithms of measured over replayed."""
-        factors = _factors(logs, self._overlap)
-        played_s = {
-            (row.workers, row.hosts, row.batch): self._inputs.played(
-                row.workers, row.hosts, row.batch, factors
-            ).step_s
-            for row in self._rows
-        }
-        return np.array(
-            [
-                math.log(row.step_s / played_s[row.workers, row.hosts, row.batch])
-                - math.log(factors.correction)
-                for row in self._rows
-            ]
-        )
+
+def _beside(inputs: ReplayInputs, rows: Sequence[StepRow], factors: Factors) -> Floats:
+    """Return the logarithms of measured over replayed."""
+    settings = {(row.workers, row.hosts, row.batch) for row in rows}
+    played_s = {setting: inputs.played(*setting, factors).step_s for setting in settings}
+    return np.array(
+        [
+            math.log(row.step_s / played_s[row.workers, row.hosts, row.batch])
+            - math.log(factors.correction)
+            for row in rows
+        ]
+    )
+
+
+def _left_out_error(
+    inputs: ReplayInputs, rows: Sequence[StepRow], *, overlap: bool
+) -> float | None:
+    squares: list[float] = []
+    for workers in {row.workers for row in rows}:
+        others = _Fit(inputs, [row for row in rows if row.workers != workers], overlap)
+        held = [row for row in rows if row.workers == workers]
+        squares += np.square(_beside(inputs, held, others.factors)).tolist()
+    return math.sqrt(math.fsum(squares) / len(squares)) if squares else None
 
 
 def _factors(logs: Floats, overlap: bool) -> Factors:
