@@ -1,0 +1,194 @@
+"""Projections put to the proof: real Gloo ranks on shaped links, fitted on few, compared on many.
+
+    python -m farandole.bench.live [--wide] [--json]
+
+It needs Linux, root, iproute2 and an idle machine. How long ranks sleep instead of computing and
+how fast the links are is known beforehand, so that errors are against the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+
+from farandole.testing.nursery import Nursery
+from farandole.testing.rehearsal import Compared, Rehearsed, Scenario, compare, fit, rehearse
+from farandole.testing.shaped import ShapedWorld, why_not
+
+FEW, MANY = (2, 3, 4), (8, 16)
+TO_REACH = {8: 0.10, 16: 0.15}
+"""Mean absolute error by ranks, fitted on 4 at most."""
+_KB, _MB, _MBIT = 1024, 1 << 20, 1e6
+SIZES = (4 * _KB, 64 * _KB, 256 * _KB, _MB)
+
+QUICK = (
+    Scenario(
+        name="1 MB in 4 buckets behind 300 ms, 50 Mbit/s",
+        rate_bits_per_s=50 * _MBIT,
+        bucket_bytes=(256 * _KB,) * 4,
+        forward_s=0.1,
+        backward_s=0.2,
+    ),
+    Scenario(
+        name="2 MB in 2 buckets behind 150 ms, 50 Mbit/s",
+        rate_bits_per_s=50 * _MBIT,
+        bucket_bytes=(_MB,) * 2,
+        forward_s=0.05,
+        backward_s=0.1,
+    ),
+)
+WIDE = (
+    *QUICK,
+    Scenario(
+        name="128 KB in 8 buckets behind 30 ms, 50 Mbit/s",
+        rate_bits_per_s=50 * _MBIT,
+        bucket_bytes=(16 * _KB,) * 8,
+        forward_s=0.01,
+        backward_s=0.02,
+    ),
+    Scenario(
+        name="512 KB in 2 buckets behind 400 ms, 20 Mbit/s",
+        rate_bits_per_s=20 * _MBIT,
+        bucket_bytes=(256 * _KB,) * 2,
+        forward_s=0.15,
+        backward_s=0.25,
+    ),
+    Scenario(
+        name="1.5 MB in 6 buckets of several sizes behind 300 ms, 20 Mbit/s",
+        rate_bits_per_s=20 * _MBIT,
+        bucket_bytes=(64 * _KB, 128 * _KB, 512 * _KB, 512 * _KB, 256 * _KB, 64 * _KB),
+        forward_s=0.1,
+        backward_s=0.2,
+    ),
+    Scenario(
+        name="4 MB in 4 buckets behind 300 ms, 100 Mbit/s",
+        rate_bits_per_s=100 * _MBIT,
+        bucket_bytes=(_MB,) * 4,
+        forward_s=0.1,
+        backward_s=0.2,
+    ),
+    Scenario(
+        name="8 MB in 2 buckets behind 500 ms, 100 Mbit/s",
+        rate_bits_per_s=100 * _MBIT,
+        bucket_bytes=(4 * _MB,) * 2,
+        forward_s=0.2,
+        backward_s=0.3,
+    ),
+)
+
+
+def prove(
+    world: ShapedWorld,
+    scenario: Scenario,
+    *,
+    few: Sequence[int] = FEW,
+    many: Sequence[int] = MANY,
+    steps: int = 7,
+    repeats: int = 5,
+) -> list[Compared]:
+    """Fit on few ranks, project to many, and let these train."""
+    world.set_rate(scenario.rate_bits_per_s)
+    sizes = sorted({*SIZES, *scenario.bucket_bytes})
+    seen = [
+        rehearse(world, scenario, workers, steps=steps, sizes=sizes, repeats=repeats)
+        for workers in few
+    ]
+    fitted = fit(scenario, seen)
+    return compare(fitted, [rehearse(world, scenario, workers, steps=steps) for workers in many])
+
+
+def mean_error(found: Sequence[Compared], workers: int) -> float | None:
+    """Return the mean absolute error of the points that count; None without any."""
+    errors = [abs(one.error) for one in found if one.workers == workers and not one.measured.void]
+    return fmean(errors) if errors else None
+
+
+@contextmanager
+def shaped_world(ranks: int) -> Iterator[ShapedWorld]:
+    """Give a world of so many ranks, with a nursery of its own."""
+    with (
+        Nursery(("torch", "torch.distributed", "farandole.testing.rehearsal")) as nursery,
+        ShapedWorld(ranks, rate_bits_per_s=QUICK[0].rate_bits_per_s, nursery=nursery) as world,
+    ):
+        yield world
+
+
+def lines_of(found: Sequence[Compared]) -> list[str]:
+    """Write one line for each point."""
+    return [
+        f"  {one.workers:3} ranks: {1e3 * one.measured.step_s:7.1f} ms measured, "
+        f"{1e3 * one.projected.value:7.1f} projected ({100 * one.error:+5.1f} %), "
+        f"{1e3 * one.projected.low:.0f} to {1e3 * one.projected.high:.0f}"
+        f"{'' if one.covered else ', not covered'}; cores {_use(one.measured)}"
+        f"{f'; void: {one.measured.void}' if one.measured.void else ''}"
+        for one in found
+    ]
+
+
+def _use(measured: Rehearsed) -> str:
+    return f"{100 * measured.use.cores:.0f} %, waited for {100 * measured.use.waited:.1f} %"
+
+
+def _report(found: Sequence[Compared], say: Callable[[str], None]) -> bool:
+    good = True
+    for workers, limit in TO_REACH.items():
+        error = mean_error(found, workers)
+        if error is None:
+            say(f"{workers} ranks: all points are void; run it on an idle machine.")
+            good = False
+        else:
+            reached = "reached" if error <= limit else "NOT reached"
+            say(f"{workers} ranks: {100 * error:.1f} % mean absolute error, {reached}: {limit:.0%}")
+            good &= error <= limit
+    counted = [one for one in found if not one.measured.void]
+    covered = sum(one.covered for one in counted)
+    say(f"{covered} of {len(counted)} points within their 90 % intervals")
+    return good
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the check; 0 when the figures are reached."""
+    parser = argparse.ArgumentParser(prog="python -m farandole.bench.live", description=__doc__)
+    parser.add_argument("--wide", action="store_true", help="more models and rates, some minutes")
+    parser.add_argument("--steps", type=int, default=7, help="steps of each point")
+    parser.add_argument("--json", action="store_true", help="figures to stdout as JSON")
+    asked = parser.parse_args(argv)
+    reason = why_not()
+    if reason:
+        print(f"{reason}.", file=sys.stderr)
+        return 2
+    found: dict[str, list[Compared]] = {}
+    out = sys.stderr if asked.json else sys.stdout
+    with shaped_world(max(MANY)) as world:
+        for scenario in WIDE if asked.wide else QUICK:
+            found[scenario.name] = prove(world, scenario, steps=asked.steps)
+            print("\n".join([scenario.name, *lines_of(found[scenario.name])]), file=out, flush=True)
+    everything = [one for each in found.values() for one in each]
+    good = _report(everything, lambda line: print(line, file=out))
+    if asked.json:
+        print(json.dumps(_as_json(found), indent=1))
+    return 0 if good else 1
+
+
+def _as_json(found: dict[str, list[Compared]]) -> list[dict[str, object]]:
+    return [
+        {
+            "scenario": name,
+            "workers": one.workers,
+            "measured_s": one.measured.step_s,
+            "projected_s": one.projected.value,
+            "low_s": one.projected.low,
+            "high_s": one.projected.high,
+            "void": one.measured.void,
+        }
+        for name, each in found.items()
+        for one in each
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Ranks on shaped links: what they reach, and that the host never sees any of it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.testing import Member, Nursery, RankError
+from farandole.testing.shaped import ShapedWorld, address_of, why_not
+
+pytestmark = pytest.mark.ranks
+
+
+@pytest.fixture(scope="module")
+def links() -> None:
+    if reason := why_not():
+        pytest.skip(f"{reason} (CI runs it as root)")
+
+
+@pytest.fixture(scope="module")
+def world(links: None, nursery: Nursery) -> Iterator[ShapedWorld]:
+    with ShapedWorld(2, rate_bits_per_s=8e6, nursery=nursery) as world:
+        yield world
+
+
+def network_of(pid: int | str) -> str:
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+def look(member: Member) -> tuple[str, list[str]]:
+    # /sys shows the network in which it was mounted; this file that of who reads it.
+    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    return network_of("thread-self"), sorted(line.split(":")[0].strip() for line in lines)
+
+
+def talk(member: Member, port: int) -> float:
+    """Send a million bytes from rank 1 to rank 0; return rank 0's bytes per second."""
+    if member.rank:
+        with _connect(port) as connection:
+            connection.sendall(bytes(1_000_000))
+        return 0.0
+    with socket.create_server((address_of(0), port)) as server:
+        server.settimeout(20)
+        connection, _ = server.accept()
+        with connection:
+            begin_s, seen = time.monotonic(), 0
+            while chunk := connection.recv(1 << 16):
+                seen += len(chunk)
+    assert seen == 1_000_000
+    return seen / (time.monotonic() - begin_s)
+
+
+def _connect(port: int) -> socket.socket:
+    deadline_s = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection((address_of(0), port), timeout=20)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline_s
+
+
+def test_each_rank_has_a_network_of_its_own(world: ShapedWorld) -> None:
+    found = world.run(look)
+    networks = {network for network, _ in found}
+    assert len(networks) == 2
+    assert network_of("self") not in networks
+    for _, devices in found:
+        assert "eth0" in devices
+    assert not Path("/sys/class/net/port0").exists()
+
+
+def test_what_leaves_a_rank_is_as_slow_as_said(world: ShapedWorld) -> None:
+    speed = max(world.run(talk, 5000))
+    # 8 Mbit/s are a million bytes a second, headers included; a burst may go beyond.
+    assert 0.3e6 < speed < 1.1e6
+
+
+@pytest.mark.usefixtures("links")
+def test_a_link_that_cannot_be_leaves_no_process(nursery: Nursery) -> None:
+    with pytest.raises(RankError, match="tc qdisc"):
+        ShapedWorld(1, rate_bits_per_s=0, nursery=nursery)
+
+
+@pytest.mark.usefixtures("links")
+def test_too_many_ranks_are_refused() -> None:
+    with pytest.raises(UsageError, match="at most 250"):
+        ShapedWorld(251, rate_bits_per_s=8e6)
+
+
+def test_without_the_tools_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    why_not.cache_clear()
+    try:
+        assert "shaped links need" in why_not()
+        with pytest.raises(UsageError, match="shaped links"):
+            ShapedWorld(1, rate_bits_per_s=8e6)
+    finally:
+        why_not.cache_clear()
