@@ -9,6 +9,7 @@ from typing import Any
 from farandole.recorder.cuda import StreamClock, peak_bytes
 from farandole.recorder.gradient_times import GradientTimes, is_sampled
 from farandole.recorder.loaders import Loaders
+from farandole.recorder.rates import Rates, torch_rate
 from farandole.recorder.recorder import Recorder, current
 from farandole.recorder.rounds import Rounds
 from farandole.recorder.weights import CHANGED, Weights, parameters_of
@@ -43,6 +44,7 @@ class Optimizers:
     def __init__(self, loaders: Loaders) -> None:
         self._loaders = loaders
         self._rounds = Rounds()
+        self._rates = Rates()
         self._weights = Weights()
         self._gradient_times = GradientTimes()
         self._under_way: list[_Update] = []
@@ -83,20 +85,21 @@ class Optimizers:
         elif not update.closure_s:
             recorder.optimizer_later(self._stream.between(update.mark, self._stream.mark()))
         if self._rounds.ended_by(id(optimizer)):
-            self._end_step(recorder)
+            self._end_step(recorder, optimizer)
 
     def skipped(self, optimizer: Any) -> None:
         """Take note of an update that a GradScaler has left out: the step ended all the same."""
         recorder = current()
         if recorder is not None and self._rounds.ended_by(id(optimizer)):
-            self._end_step(recorder)
+            self._end_step(recorder, optimizer)
 
     def dropped(self, optimizer: Any) -> None:
         """Take note that an optimizer is about to be freed."""
         self._weights.dropped(optimizer)
 
-    def _end_step(self, recorder: Recorder) -> None:
+    def _end_step(self, recorder: Recorder, optimizer: Any) -> None:
         self._loaders.settle(recorder)
+        self._rates.held(recorder, recorder.steps, torch_rate(optimizer))
         self._sample(recorder)
         if self._stream is None:
             recorder.step()

@@ -81,6 +81,7 @@ class _Parts:
         self._epochs: list[tuple[float, float]] = []
         self._notes: list[str] = []
         self._opened: list[Opened] = []
+        self._rates: list[tuple[int, float]] = []
         self._buckets: list[GradientTimes] = []
 
     def take(self, content: dict[str, Any], name: str) -> None:
@@ -116,6 +117,8 @@ class _Parts:
             )
         elif kind == "buckets":
             self._buckets.append(_gradient_times(content))
+        elif kind == "learning_rate":
+            self._rates.append((int(content["step"]), float(content["value"])))
         elif kind == "end":
             self._end = content
 
@@ -151,6 +154,7 @@ class _Parts:
             notes=tuple(notes),
             stopped=bool(end.get("stopped", False)),
             opened=tuple(self._opened),
+            learning_rates=tuple(self._rates),
             buckets=tuple(self._buckets),
         )
 

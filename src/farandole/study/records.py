@@ -175,6 +175,10 @@ class Rank:
     """Whether it ended because the study knew enough."""
     opened: tuple[Opened, ...] = ()
     """Files that look like checkpoints, in the order in which they were opened."""
+    learning_rates: tuple[tuple[int, float], ...] = ()
+    """(step from 0, rate that held in it): the first that is known, then each that differs by 1 %
+    or more from the one before. Of the parameters with the largest rate, in torch; of Keras at the
+    ends of epochs."""
     buckets: tuple[GradientTimes, ...] = ()
     """When gradients were ready, in the steps that were sampled."""
 

@@ -104,6 +104,8 @@ def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) 
         assert backend == "tensorflow" or all(value for value in data_s)
         optimizer_s = rank.steps()["optimizer_s"]
         assert all((value is not None) == (backend == "torch") for value in optimizer_s)
+        (rate,) = rank.of("learning_rate")
+        assert (rate["step"], rate["value"]) == (2, pytest.approx(0.01))
         epochs = rank.of("epoch")
         assert len(epochs) in (2, 3)
         for number, epoch in enumerate(epochs):

@@ -15,6 +15,7 @@ from typing import Any
 from farandole.recorder.keras.feed import Batch, Feed
 from farandole.recorder.keras.trained import Trained, passes_of
 from farandole.recorder.keras.weights import model_values
+from farandole.recorder.rates import Rates, has_schedule, keras_rate
 from farandole.recorder.recorder import WAITING, Recorder, current
 
 # A data set that is always late must not be taken for a slow call.
@@ -50,6 +51,7 @@ class Fits:
         trained.before_the_end = self._finish
         self._fit: _Fit | None = None
         self._described = False
+        self._rates = Rates()
         self._since_update: dict[int, int] = {}
         """Batches of each model that are not yet in an update."""
         self.in_batch = False
@@ -67,6 +69,8 @@ class Fits:
         number = self._weights.follow(model, model_values)
         self._weights.changed(number)
         self._fit = _Fit(model, number, self._fit)
+        if has_schedule(model.optimizer):
+            self._rates.held(recorder, recorder.steps, keras_rate(model.optimizer))
         if not any(getattr(one, "_farandole_metrics", False) for one in callbacks.callbacks):
             # The last one: it sees what the others have made of an epoch's metrics.
             callbacks.callbacks.append(_metrics_callback())
@@ -91,6 +95,9 @@ class Fits:
         recorder, fit = current(), self._fit
         if recorder is not None and fit is not None and fit.steps_in_epoch:
             recorder.epoch(fit.epoch_begin_s, fit.last_end_s)
+            # Before callbacks set the next epoch's. On JAX it is not known within an epoch.
+            rate = keras_rate(callbacks._model.optimizer)
+            self._rates.held(recorder, recorder.steps - 1, rate)
 
     def batch_begin(self, callbacks: Any) -> None:
         """Take note of a step, when all callbacks have done so."""
