@@ -17,6 +17,8 @@ def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert (facts["schema"], facts["farandole"]) == (1, __version__)
     assert facts["cores"]["available"] >= 1
     assert facts["variables"]["OMP_NUM_THREADS"] == "3"
+    names = [one["name"] for one in facts["technologies"]]
+    assert names[:4] == ["shared memory", "Gloo", "NCCL", "MPI"]
 
 
 def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +29,10 @@ def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_missing_says_so() -> None:
     facts = collect()
     facts["packages"] = {"torch": None}
+    facts["technologies"] = [{"name": "NCCL", "found": None, "remark": "comes with torch"}]
     facts["cores"]["quota"] = 2.5
     text = "\n".join(render(facts))
+    assert "no: comes with torch" in text
     assert "not installed" in text
     assert "quota 2.5 cores" in text
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from farandole.version import __version__
@@ -78,9 +79,14 @@ def check(gpus: int) -> dict[str, Any]:
 def collect() -> dict[str, Any]:
     """Gather the facts; versions come from the installation, nothing is imported for them."""
     from farandole.launch.gpus import count_gpus
+    from farandole.transport.choose import shared_memory_works
     from farandole.world.cores import read_cores
+    from farandole.world.technologies import read_technologies
 
     cores = read_cores()
+    technologies = read_technologies(
+        shared_memory=shared_memory_works(sys.platform, platform.machine())
+    )
     return {
         "schema": 1,
         "farandole": __version__,
@@ -97,6 +103,7 @@ def collect() -> dict[str, Any]:
         },
         "gpus": count_gpus(os.environ),
         "packages": {name: package_version(name) for name in _PACKAGES},
+        "technologies": [asdict(one) for one in technologies],
         "variables": {name: value for name, value in sorted(os.environ.items()) if _matters(name)},
     }
 
@@ -116,6 +123,10 @@ def render(facts: dict[str, Any]) -> list[str]:
         ),
         ("GPUs", str(facts["gpus"])),
         *((name, found or "not installed") for name, found in facts["packages"].items()),
+        *(
+            (one["name"], f"{one['found'] or 'no'}: {one['remark']}")
+            for one in facts["technologies"]
+        ),
         *facts["variables"].items(),
     ]
     if "check" in facts:
