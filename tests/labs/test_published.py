@@ -246,6 +246,9 @@ def claims() -> list[Mapping[str, str]]:
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
+_ON_GPUS = "8 GPUs over the one of the batch sweep, weak"
+
+
 def test_the_labs_slips_are_reported_and_what_is_right_is_not() -> None:
     found = {
         (claim["lab"], claim["what"]): check_claim(
@@ -264,6 +267,10 @@ def test_the_labs_slips_are_reported_and_what_is_right_is_not() -> None:
         ("fruits", "less time per epoch, 4 than 2 GPUs"): pytest.approx(0.55, abs=5e-3),
         ("mnist", "speedup, 2 GPUs"): pytest.approx(1.20, abs=5e-3),
         ("mnist", "speedup, 4 over 2 GPUs"): pytest.approx(1.86, abs=5e-3),
+        # Its speedups were taken over baselines that it does not publish.
+        ("faces", f"InceptionV3, {_ON_GPUS}"): pytest.approx(7.03, abs=5e-3),
+        ("faces", f"ResNet50, {_ON_GPUS}"): pytest.approx(7.70, abs=5e-3),
+        ("faces", f"VGG16, {_ON_GPUS}"): pytest.approx(10.51, abs=5e-3),
     }
     right = [key[1] for key, claim in found.items() if claim.agrees]
     assert right == [
