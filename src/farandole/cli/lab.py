@@ -221,6 +221,7 @@ def report_of(lab: Lab, ran: Ran) -> LabReport:
         machine={},
         command=command(lab.name, found.asked),
         leading=lab.leading,
+        beside=lab.beside,
         notes=ran.notes,
     )
 

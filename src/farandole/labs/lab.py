@@ -194,6 +194,9 @@ class Lab:
     """Say what the original got wrong."""
     original: bool = False
     """Whether --recipe original, the lab's own learning rate, is one of its recipes."""
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By name of a published file: the studies that its curves are drawn beside, as in LabReport;
+    none: its curves are in the lab's own figures."""
 
 
 def on_use(name: str) -> Callable[..., Any]:
