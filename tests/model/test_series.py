@@ -37,6 +37,24 @@ def test_ranks_and_steps_of_an_epoch_are_averaged() -> None:
     assert series.final == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(
+    ("made", "told", "epochs"),
+    [
+        (3, (0, 1, 2), (1.0, 2.0, 3.0)),  # by range(3), as Keras does
+        (3, (1, 2, 3), (1.0, 2.0, 3.0)),
+        (2, (0, 1, 2), (0.0, 1.0, 2.0)),  # a look before the first of two epochs
+        (2, (0, 0.5, 1), (0.0, 0.5, 1.0)),  # parts of epochs
+        (0, (0, 1), (1.0, 2.0)),  # nobody counted
+    ],
+)
+def test_epochs_are_those_that_are_done(
+    made: int, told: tuple[float, ...], epochs: tuple[float, ...]
+) -> None:
+    metrics = tuple(Metric(name="acc", value=0.5, epoch=epoch, rank=0) for epoch in told)
+    rank = make_rank(0, make_steps(0.1, 4), metrics=metrics, epochs=((0.0, 1.0),) * made)
+    assert series_of(make_launch(Cell(workers=1), [rank]))["acc"].epochs == epochs
+
+
 def test_values_per_step_end_in_a_median() -> None:
     metrics = tuple(Metric(name="loss", value=float(v), step=v) for v in range(1, 31))
     series = series_of(make_launch(Cell(workers=1), metrics=metrics))["loss"]

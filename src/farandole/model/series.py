@@ -42,15 +42,17 @@ class Series:
 def series_of(launch: Launch) -> dict[str, Series]:
     """Collect a launch's metrics by name.
 
-    Values of several ranks or steps in one epoch are averaged, as the script's author would. A
-    metric among an imported table's figures is a series of one point.
+    Values of several ranks or steps in one epoch are averaged, as the script's author would. Epochs
+    say how many are done: 1 after the first, also where a script calls that one 0. A metric among
+    an imported table's figures is a series of one point.
     """
     by_name: dict[str, list[Metric]] = {}
     ranks: Iterable[Metric] = (metric for rank in launch.ranks for metric in rank.metrics)
     for metric in (*launch.metrics, *ranks):
         if metric.name not in STATED:
             by_name.setdefault(metric.name, []).append(metric)
-    found = {name: _series(metrics) for name, metrics in by_name.items()}
+    first = _number_of_first(launch)
+    found = {name: _series(metrics, 1.0 - first) for name, metrics in by_name.items()}
     for name, value in launch.figures.items():
         if name not in found and higher_is_better(name) is not None:
             epoch = float(launch.figures.get("epochs", 1.0))
@@ -100,13 +102,26 @@ def training_partner(name: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def _series(metrics: list[Metric]) -> Series:
+def _number_of_first(launch: Launch) -> float:
+    """Return what a launch calls its first epoch: 0, as Keras and range() do, or 1.
+
+    A 0 stands for a look before training where as many epochs were made as the last one's number.
+    """
+    ranks = (metric for rank in launch.ranks for metric in rank.metrics)
+    told = [one.epoch for one in (*launch.metrics, *ranks) if one.epoch is not None]
+    if not told or min(told) != 0 or any(epoch != int(epoch) for epoch in told):
+        return 1.0
+    made = max((len(rank.epochs) for rank in launch.ranks), default=0)
+    return 1.0 if made and max(told) >= made else 0.0
+
+
+def _series(metrics: list[Metric], later: float) -> Series:
     by_step = all(metric.epoch is None for metric in metrics)
     keyed: dict[float, list[Metric]] = {}
     counters: dict[int | None, int] = {}
     for metric in metrics:
         if metric.epoch is not None:
-            key = float(metric.epoch)
+            key = float(metric.epoch) + later
         elif by_step and metric.step is not None:
             key = float(metric.step)
         else:
