@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole.labs.lab import Asked, DataFacts, Found, Lab, Rate, Size
+from farandole.labs.original import lab_recipe
 from farandole.labs.scripts import published_path
 from farandole.model.analyse import analyse
-from farandole.recipes import recipe
 from farandole.study.import_table import read_table
 from farandole.study.records import Cell, Launch, Metric, Study
 from tests.model.build import make_launch, make_rank, make_steps, make_study, make_utilisation
@@ -123,7 +123,7 @@ def training_study(
                         *("--lr", "0.001", "--recipe", name, "--seed", str(seed)),
                     )
                     metrics = {metric: score(count, name, seed) for metric, score in scores.items()}
-                    length = recipe(name).epochs(epochs)
+                    length = lab_recipe(name).epochs(epochs)
                     launches.append(job_launch(cell, argv, seed, metrics, epochs=length))
     return make_study(launches, machine=MACHINE)
 

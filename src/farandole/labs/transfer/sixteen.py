@@ -1,0 +1,255 @@
+"""What 16 workers would do: projected from the runs here and from the lab's table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.errors import FarandoleError
+from farandole.labs.columns import HERE, LAB, four
+from farandole.labs.lab import Answered, Found
+from farandole.labs.transfer.kind import Guess, Kind
+from farandole.labs.transfer.questions import SIXTEEN
+from farandole.labs.transfer.times import CPU
+from farandole.model.info import ScalingInfo
+from farandole.model.measured import count
+from farandole.model.projection.asked import Asked
+from farandole.model.projection.outlook import Outlook, Projection
+from farandole.model.projection.project import project
+from farandole.model.projection.records import Projected
+from farandole.model.statistics import Estimate
+from farandole.report.lab.charts import lines
+from farandole.report.table import Column, Table
+from farandole.report.text import brief, listed, seconds, whole
+from farandole.study.records import Study
+
+WORKERS = 16
+_GUESSED = "the author's guess"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A projection from one device's runs, or why there is none."""
+
+    source: str
+    device: str
+    made: Projection | None
+    why: str = ""
+
+    @property
+    def series(self) -> str:
+        """What it was projected from."""
+        return f"{self.source}, {self.device}"
+
+
+def outcomes(found: Found, kind: Kind) -> list[Outcome]:
+    """Project the study of worker counts, and each device of the lab's table."""
+    made = [_outcome(HERE, CPU, found.records.get("workers"), found.studies.get("workers"))]
+    study = found.published_records.get(kind.published)
+    info = found.published.get(kind.published)
+    devices = dict.fromkeys(row.cell.device for row in (info.cells if info else ()))
+    several = len(devices) > 1
+    return made + [
+        _outcome(LAB, device or "GPU", study, info, device if several else None)
+        for device in devices
+    ]
+
+
+def answer_sixteen(found: Found, kind: Kind) -> Answered:
+    """Answer by `farandole project`, beside the author's guess where there is one."""
+    made = outcomes(found, kind)
+    table = Table(
+        name=SIXTEEN.key,
+        title=f"{WORKERS} workers, projected",
+        columns=(
+            Column(key="source", title="from", text=True),
+            Column(key="workers", title="workers", show=whole),
+            Column(key="kind", title="figures", text=True),
+            Column(key="link", title="link", text=True),
+            Column(key="epoch_s", title="epoch", show=seconds, interval=True),
+            Column(key="epochs", title="epochs to stability", show=brief, interval=True),
+            Column(key="job_s", title=f"{kind.epochs} epochs", show=seconds, interval=True),
+            Column(key="validation", title="validation accuracy", show=four, interval=True),
+        ),
+        rows=(
+            *(_row(one, row, kind) for one in made if one.made for row in one.made.rows),
+            *_guess_rows(kind.guess),
+        ),
+        notes=(
+            "Intervals of projected rows are of 90 %. "
+            f"{kind.epochs} epochs: so many times the epoch, without fixed cost; the author's is "
+            "the whole job.",
+        ),
+    )
+    return Answered(
+        question=SIXTEEN,
+        sentences=tuple(_said(made, kind)),
+        tables=(table,),
+        figures=(
+            lines(
+                "epoch-at-sixteen",
+                f"Epoch time up to {WORKERS} workers",
+                "Filled marks: measured here. Hollow ones: the lab's, the author's guess, and "
+                "projections, whose bars are 90 % intervals. Logarithmic axes.",
+                _drawn(made, kind),
+                x="workers",
+                y="epoch_s",
+                series="series",
+                x_log=True,
+                log=True,
+                published=_elsewhere(made, kind),
+            ),
+        ),
+    )
+
+
+def _outcome(
+    source: str,
+    device: str,
+    study: Study | None,
+    info: ScalingInfo | None,
+    only: str | None = None,
+) -> Outcome:
+    if study is None or info is None:
+        return Outcome(source=source, device=device, made=None, why="there is no study")
+    asked = Asked(workers=(WORKERS,), only=(("device", only),) if only is not None else ())
+    try:
+        return Outcome(source=source, device=device, made=project(study, info, asked))
+    except FarandoleError as error:
+        return Outcome(source=source, device=device, made=None, why=str(error).rstrip("."))
+
+
+def _interval(projected: Projected | None, factor: float = 1.0) -> Estimate | None:
+    if projected is None:
+        return None
+    return Estimate(
+        value=factor * projected.value, low=factor * projected.low, high=factor * projected.high
+    )
+
+
+def _row(one: Outcome, row: Outlook, kind: Kind) -> tuple[Any, ...]:
+    return (
+        *(one.series, row.workers, "measured" if row.measured else "projected", row.link or ""),
+        *(_interval(row.epoch_s), _interval(_to_stability(one, row))),
+        *(_interval(row.epoch_s, kind.epochs), _interval(row.metric)),
+    )
+
+
+def _to_stability(one: Outcome, row: Outlook) -> Projected | None:
+    """Return the epochs of a row; those of a job that ends after so many are no finding."""
+    goal = one.made.goal if one.made else None
+    return row.epochs if goal is not None and goal.kind == "stable" else None
+
+
+def _guess_rows(guess: Guess | None) -> list[tuple[Any, ...]]:
+    if guess is None:
+        return []
+    source = f"{_GUESSED}, {guess.device}"
+    epochs, job_s = guess.stable_epoch, guess.job_s
+    return [(source, guess.workers, "guessed", "", guess.epoch_s, epochs, job_s, None)]
+
+
+def _drawn(made: list[Outcome], kind: Kind) -> Table:
+    rows: list[tuple[Any, ...]] = [
+        (_series(one, row), row.workers, _interval(row.epoch_s))
+        for one in made
+        if one.made
+        for row in one.made.rows
+        if row.epoch_s is not None
+    ]
+    if kind.guess is not None:
+        rows.append((_GUESSED, kind.guess.workers, kind.guess.epoch_s))
+    return Table(
+        name="epoch-at-sixteen",
+        title="Epoch time: measured, projected and guessed",
+        columns=(
+            Column(key="series", title="figures", text=True),
+            Column(key="workers", title="workers", show=whole),
+            Column(key="epoch_s", title="epoch", show=seconds, interval=True),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _series(one: Outcome, row: Outlook) -> str:
+    if row.measured:
+        return one.series
+    return f"projected from {one.series}" + (f", {row.link}" if row.link else "")
+
+
+def _elsewhere(made: list[Outcome], kind: Kind) -> tuple[str, ...]:
+    names = {
+        _series(one, row)
+        for one in made
+        if one.made
+        for row in one.made.rows
+        if one.source == LAB or not row.measured
+    }
+    return (*names, _GUESSED)
+
+
+def _said(made: list[Outcome], kind: Kind) -> list[str]:
+    said = []
+    for one in made:
+        if one.made is None:
+            said.append(f"From {one.series} nothing can be projected: {one.why}.")
+            continue
+        said.append(f"From {one.series}: {one.made.headline}")
+        said += [_beyond(one, row) for row in _projected(one)]
+    return said + _guess_words(made, kind.guess)
+
+
+def _projected(one: Outcome) -> list[Outlook]:
+    """Return what is projected, on the link that the headline speaks of: the middle one."""
+    rows = [row for row in (one.made.rows if one.made else ()) if not row.measured]
+    return rows[len(rows) // 2 :][:1]
+
+
+def _beyond(one: Outcome, row: Outlook) -> str:
+    """Say what an epoch and the epochs are projected to be."""
+    parts = []
+    if row.epoch_s is not None:
+        parts.append(f"an epoch of {_span(row.epoch_s, seconds)}")
+    epochs = _to_stability(one, row)
+    if epochs is not None:
+        parts.append(f"{_span(epochs, brief)} epochs to stability")
+    where = f" over {row.link}" if row.link else ""
+    what = listed(parts) or "no time that is known"
+    assert one.made is not None
+    counts = listed([str(number) for number in one.made.measured_workers])
+    return f"{count(row.workers, 'worker')}{where}, from runs on {counts}: {what} (90 % intervals)."
+
+
+def _span(projected: Projected, show: Any) -> str:
+    return f"{show(projected.value)} ({show(projected.low)} to {show(projected.high)})"
+
+
+def _guess_words(made: list[Outcome], guess: Guess | None) -> list[str]:
+    if guess is None:
+        return ["The author of this lab made no guess at 16 workers."]
+    said = [
+        f"The author's guess for {guess.workers} {guess.device}: {seconds(guess.epoch_s)} an "
+        f"epoch, {brief(guess.stable_epoch)} epochs to stability, slightly more than "
+        f"{seconds(guess.job_s)} for the job, similar accuracies."
+    ]
+    own = next((one for one in made if (one.source, one.device) == (LAB, guess.device)), None)
+    for row in _projected(own) if own is not None else ():
+        assert own is not None
+        told = []
+        if row.epoch_s is not None:
+            told.append(f"{_judged(guess.epoch_s, row.epoch_s)} {_span(row.epoch_s, seconds)}")
+        epochs = _to_stability(own, row)
+        if epochs is not None:
+            judged = _judged(guess.stable_epoch, epochs)
+            told.append(f"{judged} {_span(epochs, brief)} epochs to stability")
+        if told:
+            said.append(
+                f"By the lab's own {guess.device} rows the guessed epoch lies {told[0]}"
+                + (f", and the guessed number of epochs {told[1]}" if len(told) > 1 else "")
+                + f"; {guess.workers} are {row.throughput.ratio:g} times the most that it measured."
+            )
+    return said
+
+
+def _judged(guessed: float, projected: Projected) -> str:
+    return "within" if projected.low <= guessed <= projected.high else "outside"
