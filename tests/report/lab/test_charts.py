@@ -126,3 +126,19 @@ def test_a_metric_by_epoch() -> None:
 def test_a_column_that_is_not_there_is_a_mistake_of_the_lab() -> None:
     with pytest.raises(AssertionError, match="nowhere"):
         figure_of(speed_table(), y="nowhere")
+
+
+def test_the_ideal_is_linear_between_its_ends_too() -> None:
+    # Doublings get equal room on the horizontal axis alone: the line is bent there.
+    spec = figure_of(counted(1, 1.9, 3.4, 5.5), y="y", ideal=True).spec
+    unnamed = [data for data in spec["datasets"].values() if "name" not in data[0]]
+    ideal = max(unnamed, key=len)
+    assert all(row["x"] == row["y"] for row in ideal)
+    assert {2, 4} <= {round(row["x"], 9) for row in ideal}
+
+
+def test_a_short_logarithmic_axis_has_ticks_between_the_tens() -> None:
+    short = str(figure_of(counted(1, 2, 4, 8), y="y", log=True).spec)
+    assert "[1.0, 2.0, 5.0, 10.0]" in short
+    long = str(figure_of(counted(1, 30, 900), y="y", log=True).spec)
+    assert "[1.0, 10.0, 100.0, 1000.0]" in long

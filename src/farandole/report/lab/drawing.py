@@ -16,6 +16,8 @@ from farandole.report.table import Column
 from farandole.report.text import known, percent, seconds, size
 
 _MOST_TICKS = 12
+# Where doublings get equal room on one axis only, y = x is bent.
+_IDEAL_PARTS = 24
 # Within this share of an axis, whole percents would repeat.
 _NARROW = 0.05
 
@@ -206,12 +208,12 @@ class Drawing:
         if not self.log:
             return {"tickCount": 6}
         low, high = _span(rows)
-        tens = [
-            10.0**power for power in range(math.floor(math.log10(low)), 40) if 10.0**power < high
-        ]
-        tens = [value for value in tens if value >= low]
+        powers = range(math.floor(math.log10(low)), 40)
         # Less than two decades need what lies between the tens, too.
-        return {"values": tens} if len(tens) > 1 else {"tickCount": 4}
+        digits = (1, 2, 5) if high < 100 * low else (1,)
+        values = [digit * 10.0**power for power in powers for digit in digits]
+        values = [value for value in values if low <= value < high]
+        return {"values": values} if len(values) > 1 else {"tickCount": 4}
 
     def _scale(self, rows: Sequence[Mapping[str, Any]]) -> alt.Scale:
         if not self.log:
@@ -228,7 +230,9 @@ def _span(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 def _ideal(sheet: marks.Sheet, ends: Sequence[float], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Return y = x, a line with its word."""
-    rows = [{"x": value, "y": value} for value in ends]
+    low, high = ends
+    between = [low * (high / low) ** (place / _IDEAL_PARTS) for place in range(1, _IDEAL_PARTS)]
+    rows = [{"x": value, "y": value} for value in (low, *between, high)]
     word = sheet.chart([rows[-1] | {"text": "ideal"}]).mark_text(
         style="ideal-label", align="right", dx=-6, dy=-7
     )
