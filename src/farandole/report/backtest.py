@@ -32,19 +32,20 @@ def lines(name: str, found: FileScore) -> list[str]:
     if found.coverage_90 is not None:
         told.append(f"  90 % intervals hold {found.coverage_90:.0%} of the scored rows.")
     told += [f"  {line}" for line in _groups(found)]
-    return [*told, *(f"  {visible(note)}" for note in found.notes)]
+    told += [f"  {visible(note)}" for note in found.notes]
+    if found.two_smallest is not None:
+        told += ["", *lines(f"{name}, the two smallest batches only", found.two_smallest)]
+    return told
 
 
 def _file(name: str, found: FileScore, *, rows: bool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "file": name,
         "kind": found.kind,
-        "rows_fit": found.rows_fit,
-        "rows_scored": found.rows_scored,
-        "error": _errors(found.error),
-        "coverage_90": found.coverage_90,
-        "baselines": {law: _errors(errors) for law, errors in found.baselines.items()},
+        **_figures(found),
     }
+    if found.two_smallest is not None:
+        told["two_smallest"] = _figures(found.two_smallest)
     if rows:
         told["rows"] = [
             {
@@ -60,6 +61,16 @@ def _file(name: str, found: FileScore, *, rows: bool) -> dict[str, Any]:
             for guess in found.guesses
         ]
     return told
+
+
+def _figures(found: FileScore) -> dict[str, Any]:
+    return {
+        "rows_fit": found.rows_fit,
+        "rows_scored": found.rows_scored,
+        "error": _errors(found.error),
+        "coverage_90": found.coverage_90,
+        "baselines": {law: _errors(errors) for law, errors in found.baselines.items()},
+    }
 
 
 def _errors(errors: Mapping[str, ErrorFigures]) -> dict[str, Any]:

@@ -11,13 +11,16 @@ from farandole.model.projection.fitting import Floats, Prior
 from farandole.model.projection.records import LinkSpeed
 
 # Chosen once by fits that left a model out, and not per model. Each is (mean, sd) of a logarithm.
-_JITTER = (math.log(0.03), 0.7)
+_JITTER = (math.log(0.04), 0.7)
+"""What one standard deviation of a worker's time is, of computing."""
 _INSIDE = (math.log(0.03), 2.0)
 """Gradients inside of a host, of a typical step."""
-_GROWTH = (math.log(0.03), 1.0)
+_GROWTH = (math.log(0.05), 0.5)
+"""What each further unit of a law's growth adds, of passing all gradients once."""
 _SLOWER_BETWEEN = (math.log(3.0), 1.5)
 """Between hosts, of inside of one."""
-_MANY_HOSTS = (0.0, 0.3)
+_MANY_HOSTS = (0.0, 0.2)
+"""Three hosts or more, of two: libraries choose other ways for two."""
 _SHARPNESS = (math.log(2.0), 0.7)
 _BATCH = 0.1
 """How far computing strays from a straight line in the batch."""

@@ -54,6 +54,8 @@ class FileScore:
     baselines: Mapping[str, Mapping[str, ErrorFigures]]
     guesses: tuple[Guess, ...] = ()
     notes: tuple[str, ...] = ()
+    two_smallest: FileScore | None = None
+    """Of epochs: the same with fits to the two smallest batches only."""
 
 
 def score(

@@ -24,26 +24,34 @@ from farandole.model.projection.fitting import (
     slopes_at,
     solve,
 )
-from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.floors import FARTHEST
 from farandole.model.projection.forms import Form
 from farandole.model.projection.priors import make_prior
 from farandole.model.projection.records import LinkSpeed, Projected, StepRow
+from farandole.model.projection.track_record import track_record
 
-# Gradients can hide behind backward, about two thirds of computing.
-_BACKWARD = 0.67
+Place = tuple[int, int, int]
+"""Workers, hosts, batch per worker."""
+
+# Gradients hide behind backward, two thirds of computing, and behind what runs beside it.
+_HIDING = 0.8
 FORMS = (
-    Form(name="ring", law="ring", hidden=_BACKWARD),
-    Form(name="slowly growing ring", law="slow ring", hidden=_BACKWARD),
-    Form(name="hierarchical ring", law="hierarchical", hidden=_BACKWARD),
-    Form(name="crowded hierarchical ring", law="crowded", hidden=_BACKWARD),
+    Form(name="ring", law="ring", hidden=_HIDING),
+    Form(name="slowly growing ring", law="slow ring", hidden=_HIDING),
+    Form(name="hierarchical ring", law="hierarchical", hidden=_HIDING),
+    Form(name="crowded hierarchical ring", law="crowded", hidden=_HIDING),
 )
-_FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.02
+_FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.04
 # How alike rows of one configuration are: they share their congestion, whatever the batch.
-_ALIKE = 0.5
+_ALIKE = 0.7
 # The scale on which left-out errors make weights (SCALING.md 1.4 has 0.05).
 _TEMPERATURE = 0.05
 _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
+# What rows scatter by that parameters and forms do not tell: in general, and of what is not
+# computing for each doubling beyond the measured size.
+_UNEXPLAINED = 0.04
+_DRIFT = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +67,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What is known of log step times, one value per place asked for."""
+    """What is known of step times, one value per place asked for."""
 
     log_s: Floats
     sd: Floats
-    exposed: Floats
-    """The share of a step that is not computing."""
+    """Of log seconds: of parameters, between forms, and of what no form has."""
+    compute_s: Floats
+    gradients_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +83,7 @@ class EnsembleFit:
     members: tuple[Member, ...]
     knots: Floats
     measured_workers: int
+    """The most that rows were fitted to."""
     assumptions: tuple[str, ...]
 
     @property
@@ -84,41 +94,48 @@ class EnsembleFit:
 
     def at(self, workers: int, hosts: int, batch: int) -> Projected:
         """Return the seconds of a step."""
-        spread = self.spread([workers], [hosts], [batch])
-        ratio = workers / self.measured_workers
-        fast, slow = floor_sides(ratio)
-        value = math.exp(float(spread.log_s[0]))
-        return Projected(
-            value=value,
-            low=value * math.exp(-fast),
-            high=value * math.exp(slow),
-            ratio=ratio,
-            indicative=ratio > FARTHEST,
-        )
+        return self.at_each([(workers, hosts, batch)])[0]
 
-    def spread(
-        self, workers: Sequence[float], hosts: Sequence[float], batch: Sequence[float]
-    ) -> Spread:
-        """Return the ensemble's mean and standard deviation at several places at once."""
-        columns = [np.asarray(values, dtype=np.float64) for values in (workers, hosts, batch)]
+    def at_each(self, places: Sequence[Place]) -> list[Projected]:
+        """Return the seconds of a step at several places."""
+        spread = self.spread(places)
+        return [self._projected(place, spread, index) for index, place in enumerate(places)]
+
+    def spread(self, places: Sequence[Place]) -> Spread:
+        """Return the ensemble's mean and standard deviation at several places."""
+        columns = np.array(places, dtype=np.float64).T
         shape = forms.make_shape(columns[0], columns[1], columns[2], self.knots)
         weights = np.array([member.weight for member in self.members])[:, None]
-        logs, variances, exposed = [], [], []
+        logs, variances, parts = [], [], []
         for member in self.members:
             solution = member.solution
             values, slopes = slopes_at(forms.log_times(member.form, shape), solution.parameters)
-            parts = forms.parts(member.form, shape, solution.parameters[None])
             logs.append(values)
             variances.append(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes))
-            exposed.append(1 - (parts.compute / parts.total)[0])
+            parts.append(forms.parts(member.form, shape, solution.parameters[None]))
         mean = (weights * np.array(logs)).sum(axis=0)
         between = (weights * (np.array(logs) - mean) ** 2).sum(axis=0)
         within = (weights * np.array(variances)).sum(axis=0)
+        compute = (weights * np.array([part.compute[0] for part in parts])).sum(axis=0)
+        farther = np.log2(np.maximum(1.0, columns[0] / self.measured_workers))
+        exposed = np.maximum(0.0, 1 - compute / np.exp(mean))
         return Spread(
             log_s=mean,
-            sd=np.sqrt(between + within),
-            exposed=(weights * np.array(exposed)).sum(axis=0),
+            sd=np.sqrt(between + within + _UNEXPLAINED**2 + (_DRIFT * farther * exposed) ** 2),
+            compute_s=compute,
+            gradients_s=(weights * np.array([part.gradients[0] for part in parts])).sum(axis=0),
         )
+
+    def _projected(self, place: Place, spread: Spread, index: int) -> Projected:
+        ratio = place[0] / self.measured_workers
+        reach = track_record().at(ratio)
+        value, sd = math.exp(float(spread.log_s[index])), float(spread.sd[index])
+        low, high = value * math.exp(-reach.fast * sd), value * math.exp(reach.slow * sd)
+        if ratio > FARTHEST:
+            compute, gradients = float(spread.compute_s[index]), float(spread.gradients_s[index])
+            # All of it hidden, and none of it.
+            low, high = min(low, compute), max(high, compute + gradients)
+        return Projected(value=value, low=low, high=high, ratio=ratio, indicative=ratio > FARTHEST)
 
 
 def fit_steps(

@@ -1,0 +1,151 @@
+"""`farandole backtest`: check projections against figures that are known."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farandole.cli.flags import add_flag
+from farandole.errors import UsageError
+
+if TYPE_CHECKING:
+    from farandole.model.projection.backtest import Split
+    from farandole.model.projection.scores import FileScore
+    from farandole.study.traces import StepTrace
+
+_EPILOG = """\
+examples:
+  farandole backtest steps.csv epochs.csv
+  farandole backtest steps.csv --fit-workers 8 --json
+  farandole backtest steps.csv --fit-nodes 1 --link 25Gbit --gradients bert=440MB
+
+A table of steps has the columns cluster, model, nodes, workers, local_batch, step_time_s and
+sync_time_s; one of epochs has workload, global_batch, run and epochs_to_target. Small rows are
+fitted, large ones scored; no fit sees a row that it is scored on. docs/backtest.md has figures.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `backtest` to the command line's parsers."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "backtest",
+        help="check projections against figures that are known",
+        description="Fit the small rows of measured tables and score the large ones.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", metavar="FILE.csv", nargs="+", help="tables of steps or of epochs")
+    add_flag(
+        parser,
+        "--fit-workers",
+        metavar="N",
+        default="4",
+        help="fit rows of up to N workers, score the others (default 4)",
+    )
+    add_flag(
+        parser,
+        "--fit-nodes",
+        metavar="N",
+        help="fit only rows of up to N nodes, as somebody with so many would have them",
+    )
+    add_flag(
+        parser,
+        "--link",
+        metavar="LINK",
+        help="what connects the nodes: 25Gbit, nvlink, RATE,LATENCY (with --fit-nodes 1)",
+    )
+    add_flag(
+        parser,
+        "--gradients",
+        metavar="MODEL=SIZE,...",
+        default="",
+        help="bytes of each model's gradients, as bert=440MB (with --link)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rows", action="store_true", help="list every scored row in the JSON")
+    add_flag(
+        parser,
+        "--write-track-record",
+        metavar="FILE",
+        help="write how right projections of steps were, and how wide intervals must be",
+    )
+    parser.set_defaults(func=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Score each file; return 0."""
+    split = _split(args)
+    if args.rows and not args.json:
+        raise UsageError("--rows adds to what --json prints. Give both.")
+    from farandole.study.traces import StepTrace, read_trace
+
+    traces = [(name, read_trace(Path(name))) for name in args.files]
+    if args.write_track_record is not None:
+        _write_track_record(
+            [trace for _, trace in traces if isinstance(trace, StepTrace)],
+            Path(args.write_track_record),
+        )
+        return 0
+    from farandole.model.projection.backtest import backtest_epochs, backtest_steps
+    from farandole.report import backtest as report
+
+    scores: list[tuple[str, FileScore]] = []
+    for name, trace in traces:
+        if isinstance(trace, StepTrace):
+            found = backtest_steps(trace.groups, split, notes=trace.notes)
+        else:
+            found = backtest_epochs(trace.groups, notes=trace.notes)
+        scores.append((name, found))
+        if not args.json:
+            print("\n".join(report.lines(name, found)), end="\n\n", flush=True)
+    if args.json:
+        print(json.dumps(report.to_json(scores, rows=args.rows), indent=1, allow_nan=False))
+    return 0
+
+
+def _split(args: argparse.Namespace) -> Split:
+    from farandole.model.projection.backtest import Split
+    from farandole.model.projection.links import parse_link
+    from farandole.study.values import count
+
+    hosts = None if args.fit_nodes is None else count(args.fit_nodes, flag="--fit-nodes")
+    if args.link is not None and hosts != 1:
+        raise UsageError(
+            f"--link {args.link} is for fits that see no network. Add --fit-nodes 1, or leave it "
+            "out: rows of several nodes say how fast theirs is."
+        )
+    if args.gradients and args.link is None:
+        raise UsageError(f"--gradients {args.gradients} needs the --link that they go over.")
+    return Split(
+        fit_workers=count(args.fit_workers, flag="--fit-workers"),
+        fit_hosts=hosts,
+        link=None if args.link is None else parse_link(args.link),
+        gradient_bytes=_sizes(args.gradients),
+    )
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Read `bert=440MB,resnet=100MB`."""
+    from farandole.study.values import size
+
+    found: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        model, equals, value = part.rpartition("=")
+        if not equals or not model.strip():
+            raise UsageError(f"--gradients {part}: write MODEL=SIZE, as bert=440MB.")
+        found[model.strip()] = size(value, flag=f"--gradients {model.strip()}")
+    return found
+
+
+def _write_track_record(traces: list[StepTrace], path: Path) -> None:
+    if not traces:
+        raise UsageError("--write-track-record needs a table of steps. Add one.")
+    from farandole.model.projection.calibrate import calibrate
+    from farandole.study.atomic import write_text
+
+    groups = {key: rows for trace in traces for key, rows in trace.groups.items()}
+    write_text(path, json.dumps(calibrate(groups), indent=1) + "\n")
+    print(f"{path}: how right projections of {len(groups)} models were")
