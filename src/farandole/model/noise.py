@@ -25,6 +25,8 @@ _BLOCK = 50
 _BATCHES = 10
 """Of neighbouring measurements in a block, whose means count as independent."""
 
+_LEAST_FREEDOM = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSums:
@@ -97,8 +99,9 @@ def _pairs(run: NoiseSums, dataset_size: int | None) -> _Run:
     before, after = run.before.sum(axis=1), run.after.sum(axis=1)
     shares = 1.0 / run.samples if run.shares is None else run.shares
     freedom = run.parts - run.samples * shares
-    # One part does not scatter; an overflow of float16 is no measurement.
-    usable = (freedom > 1e-9) & np.isfinite(before) & np.isfinite(after)
+    # One part does not scatter. Very unequal ones, averaged plainly, may scatter so that the two
+    # sums say the same. And an overflow of float16 is no measurement.
+    usable = (np.abs(freedom) > _LEAST_FREEDOM) & np.isfinite(before) & np.isfinite(after)
     before, after, shares = before[usable], after[usable], shares[usable]
     samples = run.samples[usable]
     trace = (before - after) / freedom[usable]

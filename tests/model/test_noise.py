@@ -1,0 +1,212 @@
+"""The gradient noise scale: against data whose covariance and mean gradient are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from farandole.model.noise import NoiseSums, noise_by_bucket, noise_scale
+from farandole.study.records import Floats
+
+DATASET = 200
+
+
+def sums(trace: Floats, squared_norm: Floats, *, parts: int, samples: float) -> NoiseSums:
+    """Return what is recorded when nothing scatters: expected values in place of draws."""
+    return NoiseSums(
+        parts=np.full(len(trace), float(parts)),
+        samples=np.full(len(trace), samples),
+        before=(samples * squared_norm + parts * trace)[:, None],
+        after=(samples * squared_norm + trace)[:, None],
+    )
+
+
+def recorded(
+    gradients: Floats,
+    sizes: tuple[int, ...],
+    steps: int,
+    rng: np.random.Generator,
+    *,
+    replace: bool,
+    plain: bool = False,
+) -> NoiseSums:
+    """Return the sums of steps whose parts have these sizes, drawn from one gradient per sample."""
+    total = sum(sizes)
+    weights = np.array([1 / len(sizes) if plain else size / total for size in sizes])
+    if replace:
+        drawn = rng.integers(len(gradients), size=(steps, total))
+    else:
+        drawn = rng.permuted(np.tile(np.arange(len(gradients)), (steps, 1)), axis=1)[:, :total]
+    parts = np.split(drawn, np.cumsum(sizes)[:-1], axis=1)
+    means = np.stack([gradients[part].mean(axis=1) for part in parts], axis=1)
+    averages = np.einsum("p,spd->sd", weights, means)
+    halves = np.array_split(np.arange(gradients.shape[1]), 2)
+    squares = np.stack([(means[:, :, half] ** 2).sum(axis=2) for half in halves], axis=2)
+    before = np.einsum("p,sph->sh", np.array(sizes, dtype=float), squares)
+    after = total * np.stack([(averages[:, half] ** 2).sum(axis=1) for half in halves], axis=1)
+    share = (weights**2 / np.array(sizes)).sum()
+    return NoiseSums(
+        parts=np.full(steps, float(len(sizes))),
+        samples=np.full(steps, float(total)),
+        before=before,
+        after=after,
+        shares=np.full(steps, share) if plain else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def gradients() -> Floats:
+    rng = np.random.default_rng(5)
+    return np.asarray(0.2 + rng.normal(0.0, 1.3, (DATASET, 20)), dtype=np.float64)
+
+
+def truth(gradients: Floats) -> tuple[float, float]:
+    """Return tr(Sigma) as of an endless supply of such samples, and |G|^2 of these."""
+    return float(gradients.var(axis=0, ddof=1).sum()), float((gradients.mean(axis=0) ** 2).sum())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "plain"),
+    [((8, 8, 8, 8), False), ((4, 8, 12, 16), False), ((4, 8, 12, 16), True), ((8, 8), False)],
+)
+def test_both_parts_are_unbiased_when_each_sample_comes_once(
+    gradients: Floats, sizes: tuple[int, ...], plain: bool
+) -> None:
+    trace, squared_norm = truth(gradients)
+    rng = np.random.default_rng(1)
+    run = recorded(gradients, sizes, 6000, rng, replace=False, plain=plain)
+    found = noise_scale([run], dataset_size=DATASET)
+    assert found is not None
+    assert found.trace == pytest.approx(trace, rel=0.02)
+    assert found.squared_norm == pytest.approx(squared_norm, rel=0.06)
+    raw = noise_scale([run])
+    assert raw is not None
+    # Without the correction it is low by tr(Sigma) / D.
+    assert found.squared_norm - raw.squared_norm == pytest.approx(trace / DATASET, rel=0.02)
+    assert found.measurements == 6000
+
+
+def test_unequal_parts_averaged_plainly_need_to_be_said(gradients: Floats) -> None:
+    """Else the average, which the small parts disturb, counts as that of weighted parts."""
+    trace, _ = truth(gradients)
+    rng = np.random.default_rng(2)
+    run = recorded(gradients, (2, 30), 4000, rng, replace=True, plain=True)
+    said = noise_scale([run])
+    unsaid = noise_scale(
+        [NoiseSums(parts=run.parts, samples=run.samples, before=run.before, after=run.after)]
+    )
+    assert said is not None
+    assert unsaid is not None
+    assert said.trace == pytest.approx(trace, rel=0.15)
+    assert abs(unsaid.trace - trace) > 0.5 * trace
+
+
+def test_intervals_cover() -> None:
+    """90 % intervals of runs of 60 measurements; 300 runs make a standard error of 1.7 points."""
+    rng = np.random.default_rng(3)
+    mean, spread, dimensions, size, parts = 0.15, 1.0, 20, 16, 4
+    true = dimensions * spread**2 / (dimensions * mean**2)
+    inside = 0
+    for _ in range(300):
+        drawn = rng.normal(mean, spread / np.sqrt(size), (60, parts, dimensions))
+        run = NoiseSums(
+            parts=np.full(60, float(parts)),
+            samples=np.full(60, float(size * parts)),
+            before=size * (drawn**2).sum(axis=(1, 2))[:, None],
+            after=size * parts * (drawn.mean(axis=1) ** 2).sum(axis=1)[:, None],
+        )
+        found = noise_scale([run])
+        assert found is not None
+        inside += found.low <= true and (found.high is None or true <= found.high)
+    assert 0.84 <= inside / 300 <= 0.96
+
+
+def test_neighbouring_steps_that_are_alike_widen_the_interval() -> None:
+    rng = np.random.default_rng(4)
+    base = 1.0 + 0.3 * rng.normal(size=40)
+    one = noise_scale([sums(np.ones(40), base, parts=4, samples=32.0)])
+    # The same 40 values, each four times in a row, know no more.
+    four = noise_scale([sums(np.ones(160), np.repeat(base, 4), parts=4, samples=32.0)])
+    shuffled = np.repeat(base, 4)[rng.permutation(160)]
+    mixed = noise_scale([sums(np.ones(160), shuffled, parts=4, samples=32.0)])
+    assert one is not None
+    assert four is not None
+    assert mixed is not None
+    assert one.high is not None
+    assert four.high is not None
+    assert mixed.high is not None
+    assert four.high - four.low > 0.6 * (one.high - one.low)
+    assert mixed.high - mixed.low < 0.75 * (four.high - four.low)
+
+
+def test_a_gradient_lost_in_noise_gives_a_lower_bound() -> None:
+    rng = np.random.default_rng(6)
+    drawn = rng.normal(0.0, 1.0 / 4, (80, 4, 20))
+    run = NoiseSums(
+        parts=np.full(80, 4.0),
+        samples=np.full(80, 64.0),
+        before=16 * (drawn**2).sum(axis=(1, 2))[:, None],
+        after=64 * (drawn.mean(axis=1) ** 2).sum(axis=1)[:, None],
+    )
+    found = noise_scale([run])
+    assert found is not None
+    assert found.value is None
+    assert found.high is None
+    # 80 steps of 64 samples of 20 dimensions: a noise scale of the order of hundreds is excluded.
+    assert found.low > 100
+
+
+def test_a_noise_scale_that_grows_is_averaged_as_the_epochs_it_costs() -> None:
+    batch = 128.0
+    scales = np.repeat([100.0, 10_000.0], 100)
+    found = noise_scale([sums(scales, np.ones(200), parts=2, samples=batch)])
+    assert found is not None
+    # E(B) / E(B0) = mean((B_t + B) / (B_t + B0)), at any B, here at 1,024.
+    expected = np.mean((scales + 1024) / (scales + batch))
+    assert found.value is not None
+    assert (found.value + 1024) / (found.value + batch) == pytest.approx(expected, rel=1e-6)
+    # Neither the mean nor the ratio of the means would do.
+    assert found.value < 0.2 * scales.mean()
+
+
+def test_runs_count_alike_whatever_their_length() -> None:
+    short = sums(np.full(50, 100.0), np.ones(50), parts=2, samples=64.0)
+    long = sums(np.full(500, 400.0), np.ones(500), parts=2, samples=64.0)
+    found = noise_scale([short, long])
+    assert found is not None
+    inverse = (1 / 164 + 1 / 464) / 2
+    assert found.value == pytest.approx(1 / inverse - 64)
+
+
+def test_buckets_have_noise_scales_of_their_own(gradients: Floats) -> None:
+    rng = np.random.default_rng(7)
+    other = gradients.copy()
+    other[:, 10:] *= 3.0
+    run = recorded(other, (8, 8, 8, 8), 3000, rng, replace=True)
+    found = noise_by_bucket([run])
+    assert len(found) == 2
+    for bucket, part in zip(found, (other[:, :10], other[:, 10:]), strict=True):
+        assert bucket is not None
+        assert bucket.trace == pytest.approx(float(part.var(axis=0).sum()), rel=0.05)
+    unlike = sums(np.ones(20), np.ones(20), parts=2, samples=8.0)
+    assert noise_by_bucket([run, unlike]) == ()
+
+
+def test_steps_that_say_nothing_are_left_out() -> None:
+    run = sums(np.full(20, 50.0), np.ones(20), parts=2, samples=64.0)
+    run.after[3] = np.inf
+    run.before[4] = np.nan
+    run.parts[5] = 1.0
+    found = noise_scale([run])
+    assert found is not None
+    assert found.measurements == 17
+    assert found.value == pytest.approx(50.0)
+    few = sums(np.ones(5), np.ones(5), parts=2, samples=64.0)
+    assert noise_scale([few]) is None
+    assert noise_scale([]) is None
+
+
+def test_workers_with_the_same_samples_have_no_noise() -> None:
+    found = noise_scale([sums(np.zeros(30), np.ones(30), parts=2, samples=64.0)])
+    assert found is not None
+    assert found.value == pytest.approx(0.0, abs=1e-9)
