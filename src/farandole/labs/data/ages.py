@@ -105,11 +105,12 @@ def _columns(path: Path) -> tuple[NDArray[Any], NDArray[Any], list[str], NDArray
 
     needed = ("dob", "photo_taken", "full_path", "face_score")
     try:
-        table = loadmat(path, variable_names=[path.stem], squeeze_me=True)[path.stem]
+        with path.open("rb") as file:
+            table = loadmat(file, variable_names=[path.stem], squeeze_me=True)[path.stem]
         found = [np.atleast_1d(table[name].item()) for name in needed]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
     except Exception as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
         # Damaged bytes make the reader fail in any way: KeyError, ValueError, zlib.error.
         raise DataError(
             f"{path} is not IMDB-WIKI's list, a MATLAB file with {', '.join(needed)}, or is "

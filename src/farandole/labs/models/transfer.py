@@ -43,6 +43,7 @@ def classifier(images: NDArray[np.uint8], *, num_classes: int, chosen: str, fine
             base,
             layers.GlobalAveragePooling2D(),
             layers.Dropout(_DROPOUT),
-            layers.Dense(num_classes, activation="softmax"),
+            # Begins without an opinion: a random one would be carried back into the base first.
+            layers.Dense(num_classes, activation="softmax", kernel_initializer="zeros"),
         ]
     )
