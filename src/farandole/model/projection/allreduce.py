@@ -173,7 +173,7 @@ def fit_allreduce(
         law: one of LAWS; by default the one that foretells the most workers best from the fewer,
             or "ring" when there is only one number of workers.
         latency_s: of a message between two workers.
-        around: bytes that matter; sizes four times as large or small count half as much, and so on.
+        around: bytes that matter; sizes four times as large or small count a fourth, and so on.
     """
     points = [point for point in sweep if point[0] > 1 and point[1] > 0 and point[2] > 0]
     if not points:
@@ -238,8 +238,8 @@ def _weights(points: Sweep, around: Sequence[int]) -> Floats:
     if not around:
         return np.ones(len(points))
     sizes = np.array([nbytes for _, nbytes, _ in points], dtype=np.float64)
-    away = np.abs(np.log(sizes[:, None] / np.array(around, dtype=np.float64)) / math.log(4))
-    return np.asarray(0.5 ** away.min(axis=1), dtype=np.float64)
+    away = np.abs(np.log(sizes[:, None] / np.array(around, dtype=np.float64)))
+    return np.asarray(np.exp(-away.min(axis=1)), dtype=np.float64)
 
 
 def _interpolated(shape: tuple[tuple[float, float], ...], nbytes: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace
 from farandole.model.projection.records import Bucket
-from farandole.study.records import GradientTimes, Rank
+from farandole.study.records import Floats, GradientTimes, Rank
 
 # Workers whose training thread itself moves buckets, in the middle of backward.
 _MOVES_ITSELF = "farandole"
@@ -178,16 +178,10 @@ def _at_batch(measured: Sequence[Computing], batch: int) -> Computing:
     )
 
 
-def _line(
-    batches: np.ndarray[tuple[int], np.dtype[np.float64]],
-    columns: Sequence[Sequence[float]],
-    batch: int,
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _line(batches: Floats, columns: Sequence[Sequence[float]], batch: int) -> Floats:
     """Return straight lines at a batch; none of them falls, and none is below 0."""
     values = np.array(columns)
     middle = batches.mean()
     spread = batches - middle
     slopes = np.maximum(0.0, spread @ (values - values.mean(axis=0)) / (spread @ spread))
-    found: np.ndarray[tuple[int], np.dtype[np.float64]]
-    found = np.maximum(0.0, values.mean(axis=0) + slopes * (batch - middle))
-    return found
+    return np.asarray(np.maximum(0.0, values.mean(axis=0) + slopes * (batch - middle)))
