@@ -30,8 +30,8 @@ RECIPE = (
 # Chosen on public workloads, where results hardly depend on them (docs/noise-scale.md). Whoever
 # sweeps batches goes up to where they begin to cost, so that the critical batch is within an order
 # of magnitude of the largest one.
-_REACH = 4.0
-_REACH_SPREAD = 1.75
+_REACH = 5.0
+_REACH_SPREAD = 1.25
 # How far log epochs depart from the hyperbola: per unit of log batch, and its spread.
 _DEPARTURE = 0.06
 _DEPARTURE_SPREAD = 0.8
