@@ -114,7 +114,11 @@ def test_a_link_on_paper_is_known_less_well_than_a_measured_one() -> None:
 def test_far_away_is_indicative() -> None:
     fit = fit_replay(INPUTS, rows(Factors(), 1, 2, 4))
     assert not fit.at(64, 64, 32).indicative
-    assert fit.at(65, 65, 32).indicative
+    far = fit.at(1000, 1000, 32)
+    assert far.indicative
+    # Bounds: computing alone, and all that is sent after it, in ten messages' rounds and 10 MB.
+    assert far.low <= 0.52
+    assert far.high >= 0.52 + 10 * 1998e-3 + 0.4 * 0.999
     assert fit.at(8, 8, 32).ratio == 2.0
 
 

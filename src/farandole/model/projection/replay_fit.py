@@ -144,13 +144,12 @@ class ReplayFit:
         if ratio > 1:
             least_fast, least_slow = floor_sides(ratio)
             fast, slow = max(fast, least_fast), max(slow, least_slow)
-        return Projected(
-            value=value,
-            low=value * math.exp(-fast),
-            high=value * math.exp(slow),
-            ratio=ratio,
-            indicative=ratio > FARTHEST,
-        )
+        low, high = value * math.exp(-fast), value * math.exp(slow)
+        if ratio > FARTHEST:
+            # All of it hidden, and none of it.
+            shown = self.inputs.played(workers, hosts, batch, Factors(overlap=False))
+            low, high = min(low, shown.step_s - shown.exposed_s), max(high, shown.step_s)
+        return Projected(value=value, low=low, high=high, ratio=ratio, indicative=ratio > FARTHEST)
 
     def spread(self, workers: int, hosts: int, batch: int) -> float:
         """Return how well a step is known: the standard deviation of its logarithm.
