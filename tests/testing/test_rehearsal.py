@@ -1,16 +1,11 @@
-"""Projections against real ranks on shaped links, and what counts there."""
+"""What a rehearsal counts and compares; tests/bench/test_live.py makes real ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from farandole.bench.live import QUICK, TO_REACH, WIDE, lines_of, mean_error, prove
-from farandole.model.projection.records import Projected
-from farandole.testing import Nursery
-from farandole.testing.rehearsal import Compared, Rehearsed, Scenario, compare, fit
-from farandole.testing.shaped import ShapedWorld, Use, why_not
+from farandole.testing.rehearsal import Rehearsed, Scenario, compare, fit
+from farandole.testing.shaped import Use
 
 IDLE = Use(cores=0.1, waited=0.01)
 
@@ -36,14 +31,6 @@ def test_ranks_that_wait_for_processors_do_not_count(use: Use, void: str) -> Non
     measured = Rehearsed(workers=8, step_s=1.0, use=use)
     assert measured.void.startswith(void)
     assert bool(measured.void) == bool(void)
-    one = Compared(
-        workers=8,
-        projected=Projected(value=1.05, low=0.9, high=1.2, ratio=2.0),
-        measured=measured,
-    )
-    assert mean_error([one], 8) == (None if void else pytest.approx(0.05))
-    assert one.covered
-    assert ("void" in lines_of([one])[0]) == bool(void)
 
 
 def test_a_world_that_keeps_to_the_law_is_foretold() -> None:
@@ -68,36 +55,3 @@ def test_a_world_that_keeps_to_the_law_is_foretold() -> None:
     for one in compare(fitted, [took(8), took(16)]):
         assert one.error == pytest.approx(0.0, abs=0.02)
         assert one.covered
-
-
-@pytest.fixture(scope="module")
-def world(nursery: Nursery) -> Iterator[ShapedWorld]:
-    if reason := why_not():
-        pytest.skip(f"{reason} (CI runs it as root)")
-    with ShapedWorld(16, rate_bits_per_s=50e6, nursery=nursery) as world:
-        yield world
-
-
-def check(found: list[Compared]) -> None:
-    """Check the figures of the issue on the points that count."""
-    print("\n".join(lines_of(found)))
-    void = [one.measured.void for one in found if one.measured.void]
-    if len(void) == len(found):
-        pytest.skip(f"no point counts: {void[0]}; an idle machine would run it")
-    for workers, limit in TO_REACH.items():
-        error = mean_error(found, workers)
-        assert error is None or error <= limit, lines_of(found)
-    counted = [one for one in found if not one.measured.void]
-    assert sum(one.covered for one in counted) >= 0.9 * len(counted), lines_of(found)
-
-
-@pytest.mark.ranks
-def test_few_real_ranks_foretell_many(world: ShapedWorld) -> None:
-    check([one for scenario in QUICK for one in prove(world, scenario, few=(2, 4), steps=3)])
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-@pytest.mark.ranks
-def test_few_real_ranks_foretell_many_in_many_ways(world: ShapedWorld) -> None:
-    check([one for scenario in WIDE for one in prove(world, scenario)])

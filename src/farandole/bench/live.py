@@ -141,7 +141,8 @@ def _use(measured: Rehearsed) -> str:
     return f"{100 * measured.use.cores:.0f} %, waited for {100 * measured.use.waited:.1f} %"
 
 
-def _report(found: Sequence[Compared], say: Callable[[str], None]) -> bool:
+def report(found: Sequence[Compared], say: Callable[[str], None]) -> bool:
+    """Say what was reached; return whether all of it was."""
     good = True
     for workers, limit in TO_REACH.items():
         error = mean_error(found, workers)
@@ -176,13 +177,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             found[scenario.name] = prove(world, scenario, steps=asked.steps)
             print("\n".join([scenario.name, *lines_of(found[scenario.name])]), file=out, flush=True)
     everything = [one for each in found.values() for one in each]
-    good = _report(everything, lambda line: print(line, file=out))
+    good = report(everything, lambda line: print(line, file=out))
     if asked.json:
-        print(json.dumps(_as_json(found), indent=1))
+        print(json.dumps(as_json(found), indent=1))
     return 0 if good else 1
 
 
-def _as_json(found: dict[str, list[Compared]]) -> list[dict[str, object]]:
+def as_json(found: dict[str, list[Compared]]) -> list[dict[str, object]]:
+    """Return the figures by scenario and ranks."""
     return [
         {
             "scenario": name,
