@@ -45,7 +45,7 @@ def communicate(
     workers = found.cell.workers
     if workers < 2 or found.cell.today:
         return None
-    gradient_bytes = _gradient_bytes(found, spec)
+    gradient_bytes = payload_bytes(found, spec)
     measured = _measured_s(found)
     derived_step, derived_epoch, steps = _derived(found, cells, spec)
     bus = derived_bus = None
@@ -150,7 +150,8 @@ def _derived(
     return per_step, per_epoch, steps
 
 
-def _gradient_bytes(found: Measured, spec: Mapping[str, object]) -> int | None:
+def payload_bytes(found: Measured, spec: Mapping[str, object]) -> int | None:
+    """Return the bytes of gradients per step and rank: recorded, stated, or by parameters."""
     for launch in found.ended_well:
         sizes = [rank.gradient_bytes_per_step for rank in launch.ranks]
         known = [size for size in sizes if size]
