@@ -76,3 +76,10 @@ def test_what_is_indicative_is_not_recommended() -> None:
     found = by_rule(recommend(counts, GOAL, deadline_s=20.0))
     assert found["knee"].workers == 2
     assert found["deadline"].workers is None
+
+
+def test_one_odd_measurement_does_not_end_the_search() -> None:
+    # Speeds 1, 1.2, 3.2, 4.0: the added workers bring 0.2, 1.0 and 0.2 each.
+    counts = [outlook(n, 1000 / s) for n, s in ((1, 1.0), (2, 1.2), (4, 3.2), (8, 4.0))]
+    (knee,) = recommend(counts, GOAL)
+    assert knee.workers == 4

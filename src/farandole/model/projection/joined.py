@@ -101,7 +101,7 @@ class Joint:
         return Outlook(
             workers=setting.workers,
             hosts=setting.hosts,
-            link=setting.link.name if setting.link and setting.hosts > 1 else None,
+            link=setting.link.name if setting.link else None,
             batch=batch if basis.batch_known or self.batch else None,
             global_batch=global_batch if basis.batch_known or self.batch else None,
             measured=is_measured,

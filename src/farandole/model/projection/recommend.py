@@ -57,12 +57,13 @@ def _knee(sure: Sequence[Outlook], goal: Goal | None, link: str | None) -> Recom
     chosen = sure[0]
     dropped: tuple[Outlook, float] | None = None
     last = 1.0
+    # The largest count that is worth it: one odd measurement before it does not end the search.
     for fewer, more in pairwise(sure):
         gain = marginal_gain(fewer, more, sure[0])
-        if gain < KNEE:
+        if gain >= KNEE:
+            chosen, last, dropped = more, gain, None
+        elif dropped is None:
             dropped = (more, gain)
-            break
-        chosen, last = more, gain
     use = count(chosen.workers, "worker")
     half = "half of what each of the first brought"
     if dropped is not None:

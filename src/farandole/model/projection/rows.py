@@ -74,6 +74,7 @@ def collect(
     info: ScalingInfo,
     cells: Sequence[Measured],
     only: Sequence[tuple[str, str]] = (),
+    batch: int | None = None,
 ) -> Basis:
     """Gather the step times of the study's main curve and of other batches beside it.
 
@@ -82,6 +83,7 @@ def collect(
         info: what `analyse` found in it.
         cells: what `measure` made of it.
         only: factors and values that cells must have.
+        batch: per worker, of the curve to stand on if it was measured.
 
     Raises:
         UsageError: when the workers did not train together, no cell is as asked for, or no time
@@ -89,7 +91,7 @@ def collect(
     """
     if info.answer.void is not None:
         raise UsageError(f"There is nothing to project from: {info.answer.void}")
-    curve = _choose_curve(info, cells, only)
+    curve = _choose_curve(info, cells, only, batch)
     group = group_of(curve.points[0].cell)
     void = {found.cell for found in info.voids}
     counted = [
@@ -103,11 +105,9 @@ def collect(
     ]
     unit = common_unit(counted)
     counted = [found for found in counted if found.rates(unit)]
-    batch = curve.batch
-    if batch is None:
+    if curve.batch is None:
         # Rows of an unknown batch cannot stand beside others.
         counted = [found for found in counted if found.batch is None]
-    known = batch is not None
     timing = _Timing(counted, unit, study.spec)
     rows = tuple(
         StepRow(
@@ -136,8 +136,8 @@ def collect(
         group=curve.group,
         device=curve.points[0].cell.device,
         scaling=curve.scaling,
-        batch=batch or 1,
-        batch_known=known,
+        batch=curve.batch or 1,
+        batch_known=curve.batch is not None,
         samples=timing.samples,
         steps_known=timing.steps_known,
         unit="samples/s" if timing.in_samples else "epochs/s",
@@ -200,12 +200,20 @@ class _Timing:
 
 
 def _choose_curve(
-    info: ScalingInfo, cells: Sequence[Measured], only: Sequence[tuple[str, str]]
+    info: ScalingInfo,
+    cells: Sequence[Measured],
+    only: Sequence[tuple[str, str]],
+    batch: int | None,
 ) -> Curve:
     found = {cell.cell: cell for cell in cells}
-    for curve in info.curves:
-        if all(_has(found[point.cell], only) for point in curve.points):
-            return curve
+    alike = [
+        curve
+        for curve in info.curves
+        if all(_has(found[point.cell], only) for point in curve.points)
+    ]
+    measured = [curve for curve in alike if (curve.scaling, curve.batch) == ("weak", batch)]
+    if alike:
+        return (measured or alike)[0]
     if not info.curves:
         raise UsageError("There is nothing to project from: no launch of this study counts.")
     shown = ", ".join(f"{name}={value}" for name, value in only)
@@ -237,11 +245,8 @@ def _choices(cells: Sequence[Measured], only: Sequence[tuple[str, str]]) -> str:
 
 def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
     """Return how many workers fit one of the measured hosts."""
-    across = [found.cell for found in cells if found.cell.hosts > 1]
-    if across:
-        return max(_on_one(cell) for cell in across)
     most = max(_on_one(found.cell) for found in cells)
-    if all(found.imported for found in cells):
+    if any(found.cell.hosts > 1 or found.imported for found in cells):
         return most
     cell = cells[0].cell
     gpus = machine.get("gpus")

@@ -18,7 +18,7 @@ class Setting:
     workers: int
     per_host: int
     link: LinkSpeed | None = None
-    """None: as measured."""
+    """Between hosts, or between the workers of one; None: as measured."""
     price: Price | None = None
     whole_hosts: bool = False
     """Whether one host is billed as a whole, too, its size being given."""
@@ -29,6 +29,11 @@ class Setting:
     def hosts(self) -> int:
         """How many are needed."""
         return math.ceil(self.workers / self.per_host)
+
+    @property
+    def linked(self) -> int:
+        """How many places the link connects: hosts, or the workers of a single one."""
+        return self.workers if self.link is not None and self.hosts == 1 else self.hosts
 
     @property
     def cost_per_s(self) -> float | None:

@@ -12,11 +12,18 @@ Fit = Callable[[LinkSpeed | None], StepFit]
 
 
 class Speeds:
-    """Projects step times, fitting once per link."""
+    """Projects step times, fitting once per link.
 
-    def __init__(self, fit: Fit) -> None:
+    Args:
+        fit: what makes a fit for a link between hosts.
+        inside: the link to fit with where there is one host, on which it has no bearing.
+    """
+
+    def __init__(self, fit: Fit, inside: LinkSpeed | None = None) -> None:
         self._fit = fit
+        self._inside = inside
         self._fits: dict[LinkSpeed | None, StepFit] = {}
+        self._crossed: set[LinkSpeed | None] = set()
         self._known: dict[tuple[LinkSpeed | None, int, int, int], Projected] = {}
 
     def fit(self, link: LinkSpeed | None) -> StepFit:
@@ -27,8 +34,13 @@ class Speeds:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What all fits so far took for granted."""
-        return tuple(dict.fromkeys(a for fit in self._fits.values() for a in fit.assumptions))
+        """What all fits so far took for granted; of links only where one was crossed."""
+        crossed = [self.fit(link) for link in self._fits if link in self._crossed]
+        if crossed:
+            return tuple(dict.fromkeys(said for fit in crossed for said in fit.assumptions))
+        # What holds with any link and without one has nothing to do with links.
+        always = set(self.fit(None).assumptions)
+        return tuple(said for said in self.fit(self._inside).assumptions if said in always)
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
@@ -37,23 +49,26 @@ class Speeds:
 
     def alone_s(self, setting: Setting, batch: int) -> float:
         """Return what a worker computes in a step when nobody else is there."""
-        return self._at(setting.link, 1, 1, batch).value / setting.speed
+        return self._at(setting.link or self._inside, 1, 1, batch).value / setting.speed
 
     def step_s(self, setting: Setting, batch: int) -> Projected:
         """Return the seconds of an optimizer step.
 
         A faster worker shortens computing alone: what training waits for gradients stays.
         """
-        whole = self._at(setting.link, setting.workers, setting.hosts, batch)
+        link = setting.link or self._inside
+        whole = self._at(link, setting.workers, setting.linked, batch)
         if setting.speed == 1.0:
             return whole
-        alone = min(whole.value, self._at(setting.link, 1, 1, batch).value)
+        alone = min(whole.value, self._at(link, 1, 1, batch).value)
         shorter = 1 - alone * (1 - 1 / setting.speed) / whole.value
         return scaled(whole, shorter)
 
     def _at(self, link: LinkSpeed | None, workers: int, hosts: int, batch: int) -> Projected:
         # A fit may draw hundreds of times for one figure.
         key = (link, workers, hosts, batch)
+        if hosts > 1:
+            self._crossed.add(link)
         if key not in self._known:
             self._known[key] = self.fit(link).at(workers, hosts, batch)
         return self._known[key]

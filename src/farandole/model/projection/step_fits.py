@@ -1,0 +1,174 @@
+"""Which fit of step times a question needs: without buckets, by replay, or both together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.model.communication import payload_bytes
+from farandole.model.projection import spread
+from farandole.model.projection.asked import Asked
+from farandole.model.projection.records import LinkSpeed, Projected, StepFit
+from farandole.model.projection.rows import LEAST_ROWS, Basis, few_rows
+from farandole.model.projection.speeds import Fit
+from farandole.study.records import Study
+
+# 1.645 standard deviations on either side are 90 %.
+_NORMAL_90 = 1.645
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulated:
+    """A StepFit of several backward passes per step: all but the last have nothing to send."""
+
+    one: StepFit
+    passes: int
+
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """Those of one pass."""
+        return self.one.forms
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of one pass."""
+        return self.one.assumptions
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        """Return the seconds of a step."""
+        whole = self.one.at(workers, hosts, batch)
+        alone = self.one.at(1, 1, batch).value
+        return spread.scaled(whole, 1 + (self.passes - 1) * alone / whole.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """A StepFit of several, weighted: what they differ by widens the interval."""
+
+    fits: Sequence[tuple[StepFit, float]]
+
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """All forms, each with its share of its fit's weight."""
+        found = [(name, weight * own) for fit, weight in self.fits for name, own in fit.forms]
+        return tuple(sorted(found, key=lambda pair: -pair[1]))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of all fits."""
+        return tuple(dict.fromkeys(said for fit, _ in self.fits for said in fit.assumptions))
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        """Return the seconds of a step."""
+        found = [(fit.at(workers, hosts, batch), weight) for fit, weight in self.fits]
+        centre = math.fsum(weight * math.log(one.value) for one, weight in found)
+        between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
+        down, up = (
+            math.sqrt(
+                math.fsum(w * math.log(larger / smaller) ** 2 for larger, smaller, w in sides)
+                + _NORMAL_90**2 * between
+            )
+            for sides in (
+                [(one.value, one.low, w) for one, w in found],
+                [(one.high, one.value, w) for one, w in found],
+            )
+        )
+        return Projected(
+            value=math.exp(centre),
+            low=math.exp(centre - down),
+            high=math.exp(centre + up),
+            ratio=max(one.ratio for one, _ in found),
+            indicative=any(one.indicative for one, _ in found),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A StepFit of steps that are done otherwise: as much longer as a replay says."""
+
+    fit: StepFit
+    """Of steps as they were measured."""
+    before: StepFit
+    after: StepFit
+    """The replay, as it was and as it would be."""
+
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """Those of the measured steps."""
+        return self.fit.forms
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the measured steps, and of the change."""
+        return (
+            *self.fit.assumptions,
+            "What a change brings is taken from the replay of steps, bucket by bucket.",
+        )
+
+    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+        """Return the seconds of a step."""
+        before, after = (one.at(workers, hosts, batch).value for one in (self.before, self.after))
+        return spread.scaled(self.fit.at(workers, hosts, batch), after / before)
+
+
+def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
+    """Return what fits step times for a link between hosts.
+
+    Rows alone are fitted by forms. Where the study recorded when gradients were ready, a replay
+    counts as much as all forms together; it is alone where there is only one number of workers.
+
+    Raises:
+        UsageError: by the fit, when there are too few rows, or a what-if needs what was not
+            recorded.
+    """
+    from farandole.model.projection.recorded import replay_inputs
+    from farandole.model.projection.replay_fit import ReplayFit, fit_replay
+    from farandole.model.projection.steps import fit_steps
+    from farandole.model.projection.whatif import Change
+
+    change = Change(
+        bucket_bytes=asked.bucket_bytes, half_precision=asked.fp16, accumulation=asked.accumulate
+    )
+    otherwise = asked.bucket_bytes is not None or asked.fp16
+    sizes = (payload_bytes(found, study.spec) for found in basis.cells)
+    gradient_bytes = next((size for size in sizes if size), None)
+
+    def by_replay(link: LinkSpeed | None) -> ReplayFit | None:
+        inputs = replay_inputs(basis.cells, study.link, link=link)
+        return None if inputs is None else fit_replay(inputs, basis.rows)
+
+    def fit(link: LinkSpeed | None) -> StepFit:
+        replayed = by_replay(link)
+        if replayed is None and otherwise:
+            raise _not_recorded(asked)
+        if replayed is not None and len(basis.workers) == 1:
+            return replayed.with_change(change)
+        if len(basis.workers) == 1 or _rows_of(study, basis) < LEAST_ROWS:
+            raise few_rows(basis, study)
+        found: StepFit = fit_steps(basis.rows, link=link, gradient_bytes=gradient_bytes)
+        if replayed is not None:
+            found = Pooled(fits=((found, 0.5), (replayed, 0.5)))
+            if change != Change():
+                return Changed(fit=found, before=replayed, after=replayed.with_change(change))
+        elif asked.accumulate > 1:
+            return Accumulated(one=found, passes=asked.accumulate)
+        return found
+
+    return fit
+
+
+def _rows_of(study: Study, basis: Basis) -> int:
+    """Count what the study holds: a group of two rows may stand beside others."""
+    timed = [one for one in study.launches if one.figures or one.ranks]
+    return max(len(basis.rows), len(timed))
+
+
+def _not_recorded(asked: Asked) -> UsageError:
+    flag = "--fp16" if asked.bucket_bytes is None else "--bucket-size"
+    return UsageError(
+        f"{flag} needs to know when gradients are ready, and this study did not record that, or "
+        "nothing tells of a network: study the script with this version of Farandole and with 2 "
+        "workers or more, or leave the flag out."
+    )
