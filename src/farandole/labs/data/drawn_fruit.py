@@ -46,7 +46,8 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     distance = np.hypot(p, q)
     # Apples have a dent where the stalk is.
     apple = (kinds == 0)[:, np.newaxis, np.newaxis]
-    distance = distance + apple * 0.35 * np.exp(-((p / 0.22) ** 2)) * (q < 0)
+    dented = distance + np.float32(0.35) * np.exp(-((p / 0.22) ** 2)) * (q < 0)
+    distance = np.where(apple, dented, distance)
     banana = (kinds == 1)[:, np.newaxis, np.newaxis]
     bent = np.hypot(p / 1.1, (q + 0.25 - 0.55 * p**2) / 0.38)
     distance = np.where(banana, bent, distance)

@@ -74,21 +74,20 @@ class Convolution(keras.layers.Layer):  # type: ignore[misc]
     def _convolve_torch(self, inputs: Any, *, active: bool) -> Any:
         from torch.nn import functional
 
-        layer, images = self.layer, inputs.permute(0, 3, 1, 2)
-        before, after = _padding(images.shape[2], layer), _padding(images.shape[3], layer)
-        padding = (before[0], after[0])
-        if before[0] != before[1] or after[0] != after[1]:
-            images, padding = functional.pad(images, (*after, *before)), (0, 0)
-        outputs = functional.conv2d(
-            images,
-            self.kernel.value,
-            self.bias.value,
-            stride=layer.stride,
-            padding=padding,
-            groups=layer.num_in if layer.depthwise else 1,
-        )
+        layer, kernel, bias = self.layer, self.kernel.value, self.bias.value
+        if layer.kernel == 1:
+            # The same, and some percent faster on the way back.
+            outputs = functional.linear(inputs, kernel.flatten(1), bias)
+            return functional.relu6(outputs) if active else outputs
+        images = inputs.permute(0, 3, 1, 2)
+        down, right = (_padding(length, layer) for length in images.shape[2:])
+        padding = (down[0], right[0])
+        if down[0] != down[1] or right[0] != right[1]:
+            images, padding = functional.pad(images, (*right, *down)), (0, 0)
+        groups = layer.num_in if layer.depthwise else 1
+        outputs = functional.conv2d(images, kernel, bias, layer.stride, padding, groups=groups)
         if active:
-            # Not in place: torch makes a copy and copies that back.
+            # Not in place: torch would make a copy and copy that back.
             outputs = functional.relu6(outputs)
         return outputs.permute(0, 2, 3, 1)
 
