@@ -15,11 +15,12 @@ from typing import Any
 from farandole.recorder.recorder import Recorder
 
 # Behind the first steps, which are slower, and early enough for launches of twenty steps.
-_FIRST, _STRIDE, _EARLY = 6, 4, 12
+_FIRST, _STRIDE, _EARLY = 6, 6, 10
 # Then now and then: a run may slow down or speed up.
 _LATER_STRIDE, _MOST = 64, 32
 MOST_PIECES = 64
-"""Of how many pieces a line tells at most: gradients that come one after the other are joined."""
+"""Parameters to look at: the largest, which hold nearly all of a model, for a hook costs more than
+ten microseconds."""
 
 Piece = tuple[int, float]
 """Bytes, and when all of them were ready."""
@@ -33,24 +34,11 @@ def is_sampled(step: int) -> bool:
     return step % _LATER_STRIDE == 0 and step // _LATER_STRIDE <= _MOST - _EARLY
 
 
-def join_pieces(pieces: Sequence[Piece], most: int = MOST_PIECES) -> list[Piece]:
-    """Join pieces that come one after the other until there are few enough.
-
-    Args:
-        pieces: in any order.
-        most: how many may be left.
-    """
-    least = sum(nbytes for nbytes, _ in pieces) / most
-    joined: list[Piece] = []
-    open_bytes, reached = 0, 0.0
-    for nbytes, ready_s in sorted(pieces, key=lambda piece: piece[1]):
-        open_bytes, reached = open_bytes + nbytes, ready_s
-        if open_bytes >= least:
-            joined.append((open_bytes, reached))
-            open_bytes = 0
-    if open_bytes:
-        joined.append((open_bytes, reached))
-    return joined
+def scaled_pieces(pieces: Sequence[Piece], total_bytes: int) -> list[Piece]:
+    """Return pieces in the order of their times, as large together as all gradients are."""
+    seen = sum(nbytes for nbytes, _ in pieces)
+    ordered = sorted(pieces, key=lambda piece: piece[1])
+    return [(round(nbytes * total_bytes / seen), ready_s) for nbytes, ready_s in ordered]
 
 
 class GradientTimes:
@@ -59,6 +47,7 @@ class GradientTimes:
     def __init__(self) -> None:
         self._hooks: list[Any] = []
         self._came: dict[int, Piece] = {}
+        self._total_bytes = 0
 
     def step_ends(self, recorder: Recorder, parameters: Sequence[Any]) -> None:
         """Tell of the step that ends, if it was watched; watch the next, if that is sampled.
@@ -76,7 +65,8 @@ class GradientTimes:
             self._watch(parameters)
 
     def _tell(self, recorder: Recorder) -> None:
-        pieces, self._came = join_pieces(list(self._came.values())), {}
+        pieces = scaled_pieces(list(self._came.values()), self._total_bytes)
+        self._came.clear()
         if pieces:
             recorder.tell(
                 "buckets",
@@ -86,27 +76,26 @@ class GradientTimes:
             )
 
     def _watch(self, parameters: Sequence[Any]) -> None:
-        watched = [parameter for parameter in parameters if parameter.requires_grad]
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
         # On a device the host's clock says nothing; sharded ones have gradients of their own kind.
-        if all(p.is_leaf and p.device.type == "cpu" and _is_plain(p) for p in watched):
-            came = self._came
-            came.clear()
-            self._hooks = [p.register_post_accumulate_grad_hook(_noting(came)) for p in watched]
+        if not all(map(_is_plain, trained)):
+            return
+        largest = sorted(trained, key=lambda parameter: -parameter.nbytes)[:MOST_PIECES]
+        self._total_bytes = sum(parameter.nbytes for parameter in trained)
+        self._hooks = [p.register_post_accumulate_grad_hook(self._note) for p in largest]
 
-
-def _noting(came: dict[int, Piece]) -> Any:
-    clock = time.monotonic
-
-    def note(parameter: Any) -> None:
+    def _note(self, parameter: Any) -> None:
         gradient = parameter.grad
         if gradient is not None and not gradient.is_sparse:
             # With several backward passes the last one counts.
-            came[id(parameter)] = (gradient.nbytes, clock())
-
-    return note
+            self._came[id(parameter)] = (gradient.nbytes, time.monotonic())
 
 
 def _is_plain(parameter: Any) -> bool:
     import torch
 
-    return type(parameter) is torch.nn.Parameter or type(parameter) is torch.Tensor
+    return (
+        type(parameter) in (torch.nn.Parameter, torch.Tensor)
+        and parameter.is_leaf
+        and parameter.device.type == "cpu"
+    )
