@@ -8,7 +8,7 @@ from functools import cache
 
 from farandole.labs.caltech.lab import LAB as CALTECH
 from farandole.labs.fruits.lab import LAB as FRUITS
-from farandole.labs.lab import Found, Lab
+from farandole.labs.lab import Answered, Found, Lab
 from farandole.study.records import Launch, Metric, Study
 from tests.labs.trained import found_of, training_study
 
@@ -107,3 +107,9 @@ def found(name: str = "fruits", seeds: int = 2) -> Found:
 def nothing(name: str = "fruits") -> Found:
     """Return a lab none of whose studies could be made."""
     return found_of(LABS[name], {})
+
+
+@cache
+def answered(name: str, seeds: int = 2) -> tuple[Answered, ...]:
+    """Return a lab's answers, once for all tests; no seeds: nothing was found."""
+    return LABS[name].answer(found(name, seeds) if seeds else nothing(name))

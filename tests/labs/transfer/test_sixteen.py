@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from farandole.labs.caltech.kind import KIND as CALTECH
-from farandole.labs.fruits.kind import KIND as FRUITS
-from farandole.labs.transfer.sixteen import answer_sixteen
-from tests.labs.transfer.build import found, nothing
+import pytest
+
+from farandole.labs.lab import Answered
+from tests.labs.transfer.build import answered
+
+
+def sixteen(name: str, seeds: int = 2) -> Answered:
+    return answered(name, seeds)[-1]
 
 
 def test_every_device_of_the_lab_and_this_machine_are_projected() -> None:
-    answered = answer_sixteen(found("caltech"), CALTECH)
-    projected = {row[0] for row in answered.tables[0].rows if row[2] == "projected"}
-    assert projected == {"here, CPU", "the lab, T4", "the lab, V100"}
-    for row in answered.tables[0].rows:
-        if row[2] == "projected":
-            assert row[1] == 16
-            assert row[4].low <= row[4].value <= row[4].high
+    rows = sixteen("caltech").tables[0].rows
+    projected = [row for row in rows if row[2] == "projected"]
+    assert {row[0] for row in projected} == {"here, CPU", "the lab, T4", "the lab, V100"}
+    for row in projected:
+        assert row[1] == 16
+        assert row[4].low <= row[4].value <= row[4].high
 
 
 def test_the_authors_guess_stands_beside_it_and_is_judged() -> None:
-    answered = answer_sixteen(found("caltech"), CALTECH)
-    (guess,) = (row for row in answered.tables[0].rows if row[2] == "guessed")
+    found = sixteen("caltech")
+    (guess,) = (row for row in found.tables[0].rows if row[2] == "guessed")
     assert guess[:2] == ("the author's guess, V100", 16)
     # 22 s an epoch, 30 epochs, 11:30.
-    assert guess[4:7] == (22.0, 30.0, 690.0)
-    assert any(
-        "By the lab's own V100 rows the guessed epoch lies within" in sentence
-        for sentence in answered.sentences
-    )
+    assert [cell.value for cell in guess[4:7]] == [22.0, 30.0, 690.0]
+    said = "Beside what the lab's own V100 rows project, the guess lies: the epoch within"
+    assert found.sentences[-1].startswith(said)
+
+
+def test_a_job_has_the_fixed_cost_of_the_most_workers_measured() -> None:
+    rows = {row[:3]: row for row in sixteen("caltech", seeds=0).tables[0].rows}
+    # 23:07 less 30 x 44 s are 67 s; on 2 T4 30 x 209 s exceed the job.
+    job = rows["the lab, V100", 16, "projected"]
+    assert job[6].value == pytest.approx(30 * job[4].value + 67)
+    assert job[6].low == pytest.approx(30 * job[4].low + 67)
+    assert rows["the lab, T4", 2, "measured"][6].value == pytest.approx(30 * 209)
 
 
 def test_the_published_table_is_enough() -> None:
-    answered = answer_sixteen(nothing("caltech"), CALTECH)
-    assert any(row[2] == "projected" for row in answered.tables[0].rows)
-    assert answered.sentences[0].startswith("From here, CPU nothing can be projected")
+    found = sixteen("caltech", seeds=0)
+    assert any(row[2] == "projected" for row in found.tables[0].rows)
+    assert found.sentences[0].startswith("From here, CPU nothing can be projected")
 
 
-def test_fruits_has_no_guess() -> None:
-    answered = answer_sixteen(found(), FRUITS)
-    assert answered.sentences[-1].startswith("The author of this lab made no guess")
-    assert {row[2] for row in answered.tables[0].rows} == {"measured", "projected"}
-    # Its jobs end after ten epochs: that is no finding.
-    assert {row[5] for row in answered.tables[0].rows if row[0] == "the lab, T4"} == {None}
+def test_fruits_has_no_guess_and_jobs_that_end_after_ten_epochs() -> None:
+    found = sixteen("fruits")
+    assert found.sentences[-1].startswith("The author of this lab made no guess")
+    rows = found.tables[0].rows
+    assert {row[2] for row in rows} == {"measured", "projected"}
+    # Epochs that everybody was given are no finding.
+    assert {row[5] for row in rows if row[0] == "the lab, T4"} == {None}

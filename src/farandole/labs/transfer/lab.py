@@ -25,5 +25,6 @@ def transfer_lab(kind: Kind, *, title: str, line: str) -> Lab:
         plan=partial(plan, kind),
         answer=partial(on_use("transfer.answers:answer"), kind),
         corrections=on_use(f"{kind.name}.corrections:corrections"),
+        beside={kind.published: ("workers",)},
         original=True,
     )

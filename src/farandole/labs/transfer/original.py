@@ -16,7 +16,7 @@ from farandole.labs.transfer.questions import ORIGINAL, TRAINING, VALIDATION
 from farandole.model.gap import finals_by_seed
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table
 from farandole.report.text import listed, number, percent, whole
 
@@ -79,16 +79,30 @@ def answer_original(found: Found, kind: Kind) -> Answered:
         sentences=tuple(_said(kind, rows, found)),
         tables=(table,),
         figures=(
-            lines(
+            bars(
                 "accuracy-by-rate",
-                "Validation accuracy by learning rate",
-                "Each point is a number of workers; both recipes multiply the rate by it.",
-                table,
-                x="rate",
+                "Validation accuracy by recipe, workers and learning rate",
+                "At the end of training; both recipes multiply their rate by the workers.",
+                _drawn(rows),
+                x="setting",
                 y="validation",
-                series="recipe",
-                x_log=True,
             ),
+        ),
+    )
+
+
+def _drawn(rows: list[Tried]) -> Table:
+    return Table(
+        name="accuracy-by-rate",
+        title="Validation accuracy by learning rate",
+        columns=(
+            Column(key="setting", title="setting", text=True),
+            Column(key="validation", title="validation accuracy", show=four, interval=True),
+        ),
+        rows=tuple(
+            (f"{one.recipe}, {count(one.workers, 'worker')}, rate {one.rate:g}", row.validation)
+            for row in rows
+            if (one := row.setting) and row.validation is not None
         ),
     )
 

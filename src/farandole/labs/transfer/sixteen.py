@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import FarandoleError
@@ -35,6 +36,8 @@ class Outcome:
     device: str
     made: Projection | None
     why: str = ""
+    fixed_s: Mapping[int, float] = field(default_factory=dict)
+    """What a job takes beside its epochs, by workers."""
 
     @property
     def series(self) -> str:
@@ -68,7 +71,7 @@ def answer_sixteen(found: Found, kind: Kind) -> Answered:
             Column(key="link", title="link", text=True),
             Column(key="epoch_s", title="epoch", show=seconds, interval=True),
             Column(key="epochs", title="epochs to stability", show=brief, interval=True),
-            Column(key="job_s", title=f"{kind.epochs} epochs", show=seconds, interval=True),
+            Column(key="job_s", title=f"job of {kind.epochs} epochs", show=seconds, interval=True),
             Column(key="validation", title="validation accuracy", show=four, interval=True),
         ),
         rows=(
@@ -76,9 +79,8 @@ def answer_sixteen(found: Found, kind: Kind) -> Answered:
             *_guess_rows(kind.guess),
         ),
         notes=(
-            "Intervals of projected rows are of 90 %. "
-            f"{kind.epochs} epochs: so many times the epoch, without fixed cost; the author's is "
-            "the whole job.",
+            f"Intervals of projected rows are of 90 %. A job: {kind.epochs} times the epoch, and "
+            "what a job took beside its epochs, on 16 workers as on the most that were measured.",
         ),
     )
     return Answered(
@@ -90,7 +92,8 @@ def answer_sixteen(found: Found, kind: Kind) -> Answered:
                 "epoch-at-sixteen",
                 f"Epoch time up to {WORKERS} workers",
                 "Filled marks: measured here. Hollow ones: the lab's, the author's guess, and "
-                "projections, whose bars are 90 % intervals. Logarithmic axes.",
+                "projections, whose bars are 90 % intervals; on the middle one of the links in the "
+                "table. Logarithmic axes.",
                 _drawn(made, kind),
                 x="workers",
                 y="epoch_s",
@@ -113,26 +116,42 @@ def _outcome(
     if study is None or info is None:
         return Outcome(source=source, device=device, made=None, why="there is no study")
     asked = Asked(workers=(WORKERS,), only=(("device", only),) if only is not None else ())
+    # Less than nothing is a contradiction in a table, not a cost.
+    fixed = {
+        job.cell.workers: max(0.0, job.fixed_s)
+        for job in info.job_times
+        if job.fixed_s is not None and (only is None or job.cell.device == only)
+    }
     try:
-        return Outcome(source=source, device=device, made=project(study, info, asked))
+        made = project(study, info, asked)
+        return Outcome(source=source, device=device, made=made, fixed_s=fixed)
     except FarandoleError as error:
         return Outcome(source=source, device=device, made=None, why=str(error).rstrip("."))
 
 
-def _interval(projected: Projected | None, factor: float = 1.0) -> Estimate | None:
+def _interval(
+    projected: Projected | None, factor: float = 1.0, plus: float = 0.0
+) -> Estimate | None:
     if projected is None:
         return None
-    return Estimate(
-        value=factor * projected.value, low=factor * projected.low, high=factor * projected.high
+    value, low, high = (
+        factor * end + plus for end in (projected.value, projected.low, projected.high)
     )
+    return Estimate(value=value, low=low, high=high)
 
 
 def _row(one: Outcome, row: Outlook, kind: Kind) -> tuple[Any, ...]:
     return (
         *(one.series, row.workers, "measured" if row.measured else "projected", row.link or ""),
         *(_interval(row.epoch_s), _interval(_to_stability(one, row))),
-        *(_interval(row.epoch_s, kind.epochs), _interval(row.metric)),
+        *(_job_s(one, row, kind), _interval(row.metric)),
     )
+
+
+def _job_s(one: Outcome, row: Outlook, kind: Kind) -> Estimate | None:
+    """Return a job of the lab's epochs, beyond what was measured with the last fixed cost."""
+    last = one.fixed_s[max(one.fixed_s)] if one.fixed_s else 0.0
+    return _interval(row.epoch_s, kind.epochs, one.fixed_s.get(row.workers, last))
 
 
 def _to_stability(one: Outcome, row: Outlook) -> Projected | None:
@@ -145,20 +164,23 @@ def _guess_rows(guess: Guess | None) -> list[tuple[Any, ...]]:
     if guess is None:
         return []
     source = f"{_GUESSED}, {guess.device}"
-    epochs, job_s = guess.stable_epoch, guess.job_s
-    return [(source, guess.workers, "guessed", "", guess.epoch_s, epochs, job_s, None)]
+    figures = map(_bare, (guess.epoch_s, guess.stable_epoch, guess.job_s))
+    return [(source, guess.workers, "guessed", "", *figures, None)]
+
+
+def _bare(value: float) -> Estimate:
+    return Estimate(value=value, low=None, high=None)
 
 
 def _drawn(made: list[Outcome], kind: Kind) -> Table:
     rows: list[tuple[Any, ...]] = [
         (_series(one, row), row.workers, _interval(row.epoch_s))
         for one in made
-        if one.made
-        for row in one.made.rows
+        for row in (*_measured(one), *_projected(one))
         if row.epoch_s is not None
     ]
     if kind.guess is not None:
-        rows.append((_GUESSED, kind.guess.workers, kind.guess.epoch_s))
+        rows.append((_GUESSED, kind.guess.workers, _bare(kind.guess.epoch_s)))
     return Table(
         name="epoch-at-sixteen",
         title="Epoch time: measured, projected and guessed",
@@ -174,15 +196,14 @@ def _drawn(made: list[Outcome], kind: Kind) -> Table:
 def _series(one: Outcome, row: Outlook) -> str:
     if row.measured:
         return one.series
-    return f"projected from {one.series}" + (f", {row.link}" if row.link else "")
+    return f"projected from {one.series}"
 
 
 def _elsewhere(made: list[Outcome], kind: Kind) -> tuple[str, ...]:
     names = {
         _series(one, row)
         for one in made
-        if one.made
-        for row in one.made.rows
+        for row in (*_measured(one), *_projected(one))
         if one.source == LAB or not row.measured
     }
     return (*names, _GUESSED)
@@ -196,7 +217,11 @@ def _said(made: list[Outcome], kind: Kind) -> list[str]:
             continue
         said.append(f"From {one.series}: {one.made.headline}")
         said += [_beyond(one, row) for row in _projected(one)]
-    return said + _guess_words(made, kind.guess)
+    return said + _guess_words(made, kind)
+
+
+def _measured(one: Outcome) -> list[Outlook]:
+    return [row for row in (one.made.rows if one.made else ()) if row.measured]
 
 
 def _projected(one: Outcome) -> list[Outlook]:
@@ -220,11 +245,12 @@ def _beyond(one: Outcome, row: Outlook) -> str:
     return f"{count(row.workers, 'worker')}{where}, from runs on {counts}: {what} (90 % intervals)."
 
 
-def _span(projected: Projected, show: Any) -> str:
+def _span(projected: Projected | Estimate, show: Any) -> str:
     return f"{show(projected.value)} ({show(projected.low)} to {show(projected.high)})"
 
 
-def _guess_words(made: list[Outcome], guess: Guess | None) -> list[str]:
+def _guess_words(made: list[Outcome], kind: Kind) -> list[str]:
+    guess = kind.guess
     if guess is None:
         return ["The author of this lab made no guess at 16 workers."]
     said = [
@@ -235,21 +261,26 @@ def _guess_words(made: list[Outcome], guess: Guess | None) -> list[str]:
     own = next((one for one in made if (one.source, one.device) == (LAB, guess.device)), None)
     for row in _projected(own) if own is not None else ():
         assert own is not None
-        told = []
-        if row.epoch_s is not None:
-            told.append(f"{_judged(guess.epoch_s, row.epoch_s)} {_span(row.epoch_s, seconds)}")
-        epochs = _to_stability(own, row)
-        if epochs is not None:
-            judged = _judged(guess.stable_epoch, epochs)
-            told.append(f"{judged} {_span(epochs, brief)} epochs to stability")
-        if told:
+        epochs, job_s = _interval(_to_stability(own, row)), _job_s(own, row, kind)
+        judged = [
+            f"{what} {'within' if _inside(guessed, found) else 'outside'} {_span(found, show)}"
+            for what, guessed, found, show in (
+                ("the epoch", guess.epoch_s, _interval(row.epoch_s), seconds),
+                ("its epochs", guess.stable_epoch, epochs, brief),
+                ("the job", guess.job_s, job_s, seconds),
+            )
+            if found is not None
+        ]
+        if judged:
             said.append(
-                f"By the lab's own {guess.device} rows the guessed epoch lies {told[0]}"
-                + (f", and the guessed number of epochs {told[1]}" if len(told) > 1 else "")
-                + f"; {guess.workers} are {row.throughput.ratio:g} times the most that it measured."
+                f"Beside what the lab's own {guess.device} rows project, the guess lies: "
+                f"{', '.join(judged)}; {guess.workers} are {row.throughput.ratio:g} times the most "
+                "that it measured."
             )
     return said
 
 
-def _judged(guessed: float, projected: Projected) -> str:
-    return "within" if projected.low <= guessed <= projected.high else "outside"
+def _inside(guessed: float, projected: Estimate) -> bool:
+    assert projected.low is not None
+    assert projected.high is not None
+    return projected.low <= guessed <= projected.high
