@@ -125,6 +125,22 @@ def test_a_loss_slides_as_well() -> None:
     assert (second.value, second.low, second.high) == (-first.value, -first.high, -first.low)
 
 
+def test_a_share_stays_below_one_and_other_metrics_do_not() -> None:
+    at = (1.0, 2.0, 3.0)
+    for factor, high in ((1.0, 1.0), (100.0, None)):
+        two = tuple(
+            Series(epochs=at, values=(factor * value,) * 3, times_s=(None,) * 3, by_step=False)
+            for value in (0.9, 0.99)
+        )
+        runs = ReferenceRuns(global_batch=100, seeds=two)
+        found = ask([runs], global_batch=100, epochs=2.0)
+        assert isinstance(found, Projected)
+        assert found.value == pytest.approx(factor * 0.945)
+        # Two seeds: t of one degree of freedom is 6.31 at 90 %, so that half the interval is 0.28.
+        assert found.low == pytest.approx(factor * (0.945 - 6.314 * 0.045), rel=1e-3)
+        assert found.high == (high or pytest.approx(100 * (0.945 + 6.314 * 0.045), rel=1e-3))
+
+
 def test_a_decaying_schedule_is_not_projectable() -> None:
     decaying = Schedule(kind="decaying", detail="the learning rate fell from 0.1 to 0.001")
     found = ask([reference()], schedule=decaying)

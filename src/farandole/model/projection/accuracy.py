@@ -107,10 +107,14 @@ def _slide(runs: ReferenceRuns, at: Projected, ratio: float) -> Projected:
         for place in np.linspace(low, max(low, high), _LOOKS).tolist()
     ]
     half = _half_width(runs, values)
+    seen = [value for series in runs.seeds for value in series.values]
+    # What is never below 0 or above 1 is a share, and stays one.
+    least = 0.0 if min(seen) >= 0.0 else -math.inf
+    most = 1.0 if max(seen) <= 1.0 else math.inf
     return Projected(
         value=centre,
-        low=min(centre, *means) - half,
-        high=max(centre, *means) + half,
+        low=max(min(centre, *means) - half, least),
+        high=min(max(centre, *means) + half, most),
         ratio=ratio,
         indicative=ratio > FARTHEST,
     )
