@@ -84,6 +84,7 @@ def check_plain(ranks: list[Rank], *, steps: int = 6, passes: int = 6) -> None:
         assert rank.framework == "ddp"
         assert len(rank.steps) == steps
         assert rank.gradient_bytes_per_step == GRADIENT_BYTES
+        assert rank.bucket_bytes == 25 << 20
         assert rank.bytes_sent["gradients"] == passes * GRADIENT_BYTES
         assert rank.bytes_sent["parameters"] == GRADIENT_BYTES
         check_times(rank)

@@ -49,7 +49,7 @@ def test_everything_that_a_rank_says_is_read() -> None:
     rank = parsed(
         {"kind": "setup", "framework": "ddp", "device": "cpu", "parameters": 10},
         {"kind": "setup", "batch_seen": 32, "dataset_size": 1797, "sample_hashes": ["a", "b"]},
-        {"kind": "setup", "gradient_bytes_per_step": 40, "batch_seen": 64},
+        {"kind": "setup", "gradient_bytes_per_step": 40, "batch_seen": 64, "bucket_bytes": 8},
         {
             "kind": "use",
             "columns": {"time_s": [1], "cpu": [0.5], "memory_bytes": [10], "gpu": [None]},
@@ -71,6 +71,7 @@ def test_everything_that_a_rank_says_is_read() -> None:
     )
     assert (rank.framework, rank.parameters, rank.gradient_bytes_per_step) == ("ddp", 10, 40)
     assert rank.batch_seen == 64  # a later one wins
+    assert rank.bucket_bytes == 8
     assert (rank.dataset_size, rank.sample_hashes) == (1797, ("a", "b"))
     assert rank.utilisation.cpu.tolist() == [0.5]
     assert np.isnan(rank.utilisation.gpu_energy_j).all()

@@ -87,6 +87,7 @@ class _Watch:
         """How much of each gradient DDP itself sends; None: a hook does, and is counted there."""
         stats = ddp.logger._get_ddp_logging_data().ints_map
         self.nbytes = stats.get("total_parameter_size_bytes", 0)
+        self.bucket_bytes = stats.get("bucket_cap_bytes")
         self._flags_nbytes = 0
         if ddp.find_unused_parameters and not ddp.static_graph:
             # Which parameters took part: an int32 for each.
@@ -270,7 +271,7 @@ class _Installer:
             self._watches[ddp] = watch
             # A GAN has two.
             total = sum(watch.nbytes for watch in self._watches.values())
-            recorder.setup(gradient_bytes_per_step=total)
+            recorder.setup(gradient_bytes_per_step=total, bucket_bytes=watch.bucket_bytes)
 
     def _before_forward(self, ddp: Any) -> None:
         # A forward of DDP's exchanges buffers: after the end nobody would answer.

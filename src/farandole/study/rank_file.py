@@ -156,6 +156,7 @@ class _Parts:
             opened=tuple(self._opened),
             learning_rates=tuple(self._rates),
             buckets=tuple(self._buckets),
+            bucket_bytes=_count(setup.get("bucket_bytes")),
         )
 
     def _joined(self, kind: str) -> dict[str, Floats]:

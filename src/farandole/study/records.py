@@ -181,6 +181,8 @@ class Rank:
     ends of epochs."""
     buckets: tuple[GradientTimes, ...] = ()
     """When gradients were ready, in the steps that were sampled."""
+    bucket_bytes: int | None = None
+    """How large DDP makes its buckets; None with other wrappers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

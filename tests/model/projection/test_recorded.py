@@ -12,7 +12,7 @@ from farandole.model.projection.links import parse_link
 from farandole.model.projection.recorded import replay_inputs
 from farandole.model.projection.records import StepRow
 from farandole.model.projection.replay_fit import ReplayInputs, fit_replay
-from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT
+from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, Layout
 from farandole.study.records import Cell, GradientTimes, Link, Rank
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 
@@ -86,6 +86,28 @@ def test_a_study_of_ddp_on_a_cpu() -> None:
     # Ranks scatter by a millisecond each.
     assert found.jitter.slowest_s(4) == pytest.approx(1.03e-3, rel=0.2)
     assert found.assumptions == ()
+
+
+def test_ddps_buckets_are_as_large_as_the_script_has_them() -> None:
+    given = [
+        replace(
+            found,
+            paces=tuple(
+                replace(
+                    pace,
+                    launch=replace(
+                        pace.launch,
+                        ranks=tuple(replace(r, bucket_bytes=16 * MB) for r in pace.launch.ranks),
+                    ),
+                )
+                for pace in found.paces
+            ),
+        )
+        for found in cells(1, 2)
+    ]
+    found = replay_inputs(given, LINK)
+    assert found is not None
+    assert found.layout == Layout(bucket_bytes=16 * MB)
 
 
 def test_a_study_of_farandoles_shared_memory() -> None:

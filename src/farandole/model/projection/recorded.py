@@ -13,7 +13,12 @@ from farandole.model.projection.computing import ComputingLine, computing_of
 from farandole.model.projection.jitter import NO_JITTER, Jitter, jitter_of
 from farandole.model.projection.records import LinkSpeed
 from farandole.model.projection.replay_fit import MEMORY_BYTES_PER_S, ReplayInputs
-from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, put_together
+from farandole.model.projection.whatif import (
+    DDP_LAYOUT,
+    FARANDOLE_LAYOUT,
+    Layout,
+    put_together,
+)
 from farandole.study.records import Floats, Link, Rank
 
 # torch's process group works on two collectives at a time; NCCL and Farandole on one.
@@ -36,7 +41,7 @@ def replay_inputs(
         return None
     ddp = any(rank.framework == "ddp" for rank in _ranks(cells))
     transport = cells[0].cell.transport
-    layout = DDP_LAYOUT if ddp else FARANDOLE_LAYOUT
+    layout = _layout(cells) if ddp else FARANDOLE_LAYOUT
     sizes = [bucket.bytes for bucket in put_together(computing[0].buckets, layout)]
     inside = _inside(calibration, transport, sizes, ddp=ddp)
     assumptions = []
@@ -73,6 +78,12 @@ def _inside(
         # Shared memory: with more workers at most everybody's bytes go through one bus.
         law = "bus"
     return fit_allreduce(calibration.allreduce, law, latency_s=calibration.latency_s, around=sizes)
+
+
+def _layout(cells: Sequence[Measured]) -> Layout:
+    sizes = {rank.bucket_bytes for rank in _ranks(cells)} - {None, DDP_LAYOUT.bucket_bytes}
+    # Who sets a size has no small first bucket.
+    return Layout(bucket_bytes=max(filter(None, sizes))) if sizes else DDP_LAYOUT
 
 
 def _ranks(cells: Sequence[Measured]) -> list[Rank]:
