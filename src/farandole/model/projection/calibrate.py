@@ -38,23 +38,25 @@ class Missed:
         self.ratio: Floats = np.empty(0)
         self.error: Floats = np.empty(0)
         """Log of measured over projected."""
-        self.sd: Floats = np.empty(0)
+        self.score: Floats = np.empty(0)
+        """The same, in standard deviations of its side."""
 
     def add(self, small: Sequence[StepRow], large: Sequence[StepRow]) -> None:
         """Fit the small rows and compare with the large ones."""
         fit = fit_steps(small)
         places = [(row.workers, row.hosts, row.batch) for row in large]
         spread = fit.spread(places)
-        measured = np.log([row.step_s for row in large])
+        error = np.log([row.step_s for row in large]) - spread.log_s
+        score = error / np.where(error > 0, spread.slow_sd, spread.fast_sd)
         ratio = np.array([row.workers for row in large]) / fit.measured_workers
         self.ratio = np.concatenate([self.ratio, ratio])
-        self.error = np.concatenate([self.error, measured - spread.log_s])
-        self.sd = np.concatenate([self.sd, spread.sd])
+        self.error = np.concatenate([self.error, error])
+        self.score = np.concatenate([self.score, score])
 
     def between(self, low: float, high: float) -> tuple[Floats, Floats]:
-        """Return errors and standard deviations of rows at that distance."""
+        """Return errors and scores of rows at that distance."""
         chosen = (self.ratio > low) & (self.ratio <= high)
-        return self.error[chosen], self.sd[chosen]
+        return self.error[chosen], self.score[chosen]
 
 
 def calibrate(groups: Mapping[Key, Sequence[StepRow]]) -> dict[str, Any]:
@@ -110,10 +112,10 @@ def _factors(missed: Mapping[Key, Missed]) -> list[tuple[float, float]]:
     found = []
     for low, high in pairwise(_EDGES):
         for one in missed.values():
-            error, sd = one.between(low, high)
-            if len(error):
-                fast = max(fast, -float(np.quantile(error / sd, tail)))
-                slow = max(slow, float(np.quantile(error / sd, 1 - tail)))
+            _, score = one.between(low, high)
+            if len(score):
+                fast = max(fast, -float(np.quantile(score, tail)))
+                slow = max(slow, float(np.quantile(score, 1 - tail)))
         found.append((fast, slow))
     return found
 
@@ -127,8 +129,8 @@ def _reach(
 ) -> Reach:
     errors = [100 * (np.exp(-error) - 1) for error, _ in parts.values()]
     covered = [
-        float(np.mean((error / sd >= -fast) & (error / sd <= slow)))
-        for (error, sd), (fast, slow) in zip(parts.values(), others, strict=True)
+        float(np.mean((score >= -fast) & (score <= slow)))
+        for (_, score), (fast, slow) in zip(parts.values(), others, strict=True)
     ]
     pooled = np.abs(np.concatenate(errors))
     return Reach(

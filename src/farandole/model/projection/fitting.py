@@ -24,6 +24,8 @@ _ITERATIONS = 60
 _ENOUGH = 1e-7
 # Residuals beyond so many sigma count by their size, not by their square.
 _ODD = 2.0
+# A draw that is less likely than this by a factor of e to the power counts nothing.
+_UNBELIEVABLE = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,23 @@ def slopes_at(log_times: LogTimes, parameters: Floats) -> tuple[Floats, Floats]:
     return values[0], (values[1:] - values[0]).T / _STEP
 
 
+def draw(solution: Solution, count: int) -> tuple[Floats, Floats]:
+    """Draw parameters around the solution, and say how much each draw counts.
+
+    Draws come from the curvature, the same at every call. Where the rows bear one out less than
+    the curvature has it, it counts less: gradients that hide behind computing change nothing in a
+    small step, and much in a large one.
+    """
+    problem = solution.problem
+    values, vectors = np.linalg.eigh(solution.covariance)
+    normal = np.random.default_rng(0).standard_normal((count // 2, len(values)))
+    normal = np.vstack([normal, -normal])
+    drawn = solution.parameters + normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    expected = (normal**2).sum(axis=1) / 2
+    excess = _objectives(problem, drawn) - solution.objective - expected
+    return drawn, np.exp(-np.clip(excess, 0.0, _UNBELIEVABLE))
+
+
 def left_out(solution: Solution, labels: npt.NDArray[np.int64]) -> Floats:
     """Return residuals as if the rows of each label had not been fitted, to first order."""
     problem = solution.problem
@@ -132,11 +151,16 @@ def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
 
 
 def _objective(problem: Problem, parameters: Floats) -> float:
-    residuals = (problem.observed - problem.log_times(parameters[None])[0]) / problem.sigma
+    return float(_objectives(problem, parameters[None])[0])
+
+
+def _objectives(problem: Problem, parameters: Floats) -> Floats:
+    """Return what is minimised, for each set of parameters."""
+    residuals = (problem.observed - problem.log_times(parameters)) / problem.sigma
     # Pseudo-Huber: a square for small residuals, a straight line for large ones.
     losses = 2 * _ODD**2 * (np.sqrt(1 + (residuals / _ODD) ** 2) - 1)
-    beliefs = (problem.prior.lines @ parameters - problem.prior.mean) / problem.prior.sd
-    return float((problem.weights * losses).sum() + (beliefs**2).sum()) / 2
+    beliefs = (parameters @ problem.prior.lines.T - problem.prior.mean) / problem.prior.sd
+    return np.asarray((losses @ problem.weights + (beliefs**2).sum(axis=1)) / 2)
 
 
 def _importance(problem: Problem, residuals: Floats) -> Floats:

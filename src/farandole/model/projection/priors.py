@@ -26,9 +26,9 @@ _BATCH = 0.1
 """How far computing strays from a straight line in the batch."""
 _VAGUE = 3.0
 
-# A link's rate is what is sold. NCCL and Gloo reach about two thirds of it, one connection may
-# reach far less.
-_REACHED = (math.log(0.65), 0.4)
+# A link's rate is what is sold. NCCL and Gloo reach some half of it; where one connection may not
+# have all of it, as in clouds, far less.
+_REACHED = (math.log(0.55), 0.7)
 # What GPUs of one host reach over PCIe; nothing better is known where bytes were not stated.
 _INSIDE_BYTES_PER_S = (math.log(10e9), 0.9)
 

@@ -20,8 +20,8 @@ from farandole.model.projection.fitting import (
     Prior,
     Problem,
     Solution,
+    draw,
     left_out,
-    slopes_at,
     solve,
 )
 from farandole.model.projection.floors import FARTHEST
@@ -48,10 +48,10 @@ _ALIKE = 0.7
 _TEMPERATURE = 0.05
 _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
-# What rows scatter by that parameters and forms do not tell: in general, and of what is not
-# computing for each doubling beyond the measured size.
-_UNEXPLAINED = 0.04
-_DRIFT = 0.05
+# What no form has, of what is not computing: for each doubling beyond the measured size.
+_DRIFT = 0.07
+_DRAWS = 100
+_NORMAL_95 = 1.645
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,10 @@ class Member:
 
     form: Form
     solution: Solution
+    draws: Floats
+    """Parameters as likely as the rows leave them: draws by parameters."""
+    shares: Floats
+    """How much each draw counts, of 1."""
     error: float
     """Root mean square of log errors on configurations that were left out."""
     weight: float = 0.0
@@ -70,8 +74,9 @@ class Spread:
     """What is known of step times, one value per place asked for."""
 
     log_s: Floats
-    sd: Floats
-    """Of log seconds: of parameters, between forms, and of what no form has."""
+    fast_sd: Floats
+    slow_sd: Floats
+    """Of log seconds, to either side: of parameters and forms, of rows, of what no form has."""
     compute_s: Floats
     gradients_s: Floats
 
@@ -106,31 +111,34 @@ class EnsembleFit:
         columns = np.array(places, dtype=np.float64).T
         shape = forms.make_shape(columns[0], columns[1], columns[2], self.knots)
         weights = np.array([member.weight for member in self.members])[:, None]
-        logs, variances, parts = [], [], []
-        for member in self.members:
-            solution = member.solution
-            values, slopes = slopes_at(forms.log_times(member.form, shape), solution.parameters)
-            logs.append(values)
-            variances.append(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes))
-            parts.append(forms.parts(member.form, shape, solution.parameters[None]))
-        mean = (weights * np.array(logs)).sum(axis=0)
-        between = (weights * (np.array(logs) - mean) ** 2).sum(axis=0)
-        within = (weights * np.array(variances)).sum(axis=0)
-        compute = (weights * np.array([part.compute[0] for part in parts])).sum(axis=0)
+        found = [
+            forms.parts(member.form, shape, np.vstack([member.solution.parameters, member.draws]))
+            for member in self.members
+        ]
+        logs = np.log(np.array([parts.total for parts in found]))
+        mean = (weights * logs[:, 0]).sum(axis=0)
+        compute = (weights * np.array([parts.compute[0] for parts in found])).sum(axis=0)
+        gradients = (weights * np.array([parts.gradients[0] for parts in found])).sum(axis=0)
+        shares = np.concatenate([member.weight * member.shares for member in self.members])
+        low, high = _weighted_quantiles(logs[:, 1:].reshape(len(shares), -1), shares)
+        sigma = float(sum(member.weight * member.solution.problem.sigma for member in self.members))
         farther = np.log2(np.maximum(1.0, columns[0] / self.measured_workers))
         exposed = np.maximum(0.0, 1 - compute / np.exp(mean))
+        rest = sigma**2 + (_DRIFT * farther * exposed) ** 2
         return Spread(
             log_s=mean,
-            sd=np.sqrt(between + within + _UNEXPLAINED**2 + (_DRIFT * farther * exposed) ** 2),
+            fast_sd=np.sqrt(np.maximum(0.0, (mean - low) / _NORMAL_95) ** 2 + rest),
+            slow_sd=np.sqrt(np.maximum(0.0, (high - mean) / _NORMAL_95) ** 2 + rest),
             compute_s=compute,
-            gradients_s=(weights * np.array([part.gradients[0] for part in parts])).sum(axis=0),
+            gradients_s=gradients,
         )
 
     def _projected(self, place: Place, spread: Spread, index: int) -> Projected:
         ratio = place[0] / self.measured_workers
         reach = track_record().at(ratio)
-        value, sd = math.exp(float(spread.log_s[index])), float(spread.sd[index])
-        low, high = value * math.exp(-reach.fast * sd), value * math.exp(reach.slow * sd)
+        value = math.exp(float(spread.log_s[index]))
+        low = value * math.exp(-reach.fast * float(spread.fast_sd[index]))
+        high = value * math.exp(reach.slow * float(spread.slow_sd[index]))
         if ratio > FARTHEST:
             compute, gradients = float(spread.compute_s[index]), float(spread.gradients_s[index])
             # All of it hidden, and none of it.
@@ -225,7 +233,20 @@ def _fit_form(form: Form, table: _Table, prior: Prior) -> Member:
     missed = np.clip(left_out(solution, table.labels), -_WORST, _WORST)
     sums = np.bincount(table.labels, weights=missed**2)
     error = math.sqrt(float(np.mean(sums / np.bincount(table.labels))))
-    return Member(form=form, solution=solution, error=error)
+    draws, shares = draw(solution, _DRAWS)
+    return Member(
+        form=form, solution=solution, draws=draws, shares=shares / shares.sum(), error=error
+    )
+
+
+def _weighted_quantiles(logs: Floats, shares: Floats) -> tuple[Floats, Floats]:
+    """Return the 5 and 95 % quantiles of draws (draws by places), which count by their shares."""
+    order = np.argsort(logs, axis=0)
+    ranked = np.take_along_axis(logs, order, axis=0)
+    reached = np.cumsum(shares[order], axis=0)
+    low, high = (np.argmax(reached >= share, axis=0) for share in (0.05, 0.95))
+    places = np.arange(logs.shape[1])
+    return ranked[low, places], ranked[high, places]
 
 
 def _weighted(members: Sequence[Member]) -> tuple[Member, ...]:
@@ -249,7 +270,7 @@ def _assumptions(
             )
         else:
             told.append(
-                f"No row spans hosts: {link.name} is taken to reach about two thirds of its rate."
+                f"No row spans hosts: {link.name} is taken to reach about half of its rate."
             )
             if gradient_bytes is None:
                 told.append(
