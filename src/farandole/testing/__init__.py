@@ -2,6 +2,7 @@
 
 from farandole.testing.faults import FailAt, InjectedFault
 from farandole.testing.nursery import Nursery
+from farandole.testing.shaped import ShapedWorld
 from farandole.testing.worlds import FakeWorld, Member, RankError
 
-__all__ = ["FailAt", "FakeWorld", "InjectedFault", "Member", "Nursery", "RankError"]
+__all__ = ["FailAt", "FakeWorld", "InjectedFault", "Member", "Nursery", "RankError", "ShapedWorld"]
