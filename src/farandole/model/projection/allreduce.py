@@ -96,6 +96,10 @@ class AllReduce:
         )
 
 
+SHAPES = ("flat", "hierarchical", "pairwise")
+"""How gradients go across hosts: see `across_hosts`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """Workers on one host or several: what is measured within one, and a link between them."""
@@ -104,7 +108,7 @@ class Network:
     link: LinkSpeed | None = None
     """Of one host; None: all workers are like those that were measured, wherever they are."""
     shape: str = "flat"
-    """Across hosts: "flat", "hierarchical", or "pairwise" (everybody sends to everybody)."""
+    """Across hosts, one of SHAPES."""
 
     def cost(self, workers: int, hosts: int, nbytes: float) -> Cost:
         """Return what an all-reduce takes."""
