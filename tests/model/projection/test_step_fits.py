@@ -13,7 +13,13 @@ from farandole.model.projection.asked import Asked
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.rows import collect
 from farandole.model.projection.speeds import Fit
-from farandole.model.projection.step_fits import Accumulated, Changed, Pooled, make_fit
+from farandole.model.projection.step_fits import (
+    Accumulated,
+    Changed,
+    Pooled,
+    make_fit,
+    share_of_replay,
+)
 from farandole.study.records import Cell, Study
 from tests.model.build import make_study, table_launch
 from tests.model.projection.known import Ring
@@ -57,6 +63,14 @@ def test_fits_that_agree_do_not() -> None:
     found = Pooled(fits=((Ring(), 0.3), (Ring(), 0.7))).at(4, 1, 10)
     assert found.high / found.value == pytest.approx(1.1)
     assert Pooled(fits=((Ring(), 0.3), (Ring(), 0.7))).assumptions == ("The ring is known.",)
+
+
+def test_what_erred_less_counts_more_and_neither_alone() -> None:
+    assert share_of_replay(0.1, 0.1) == 0.5
+    assert share_of_replay(0.1, None) == 0.5
+    assert share_of_replay(0.1, 0.05) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert share_of_replay(5.0, 0.0) == 0.8
+    assert share_of_replay(0.0, 5.0) == pytest.approx(0.2)
 
 
 def test_rows_of_a_table_are_fitted_by_forms() -> None:

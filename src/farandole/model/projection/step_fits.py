@@ -17,6 +17,9 @@ from farandole.study.records import Study
 
 # 1.645 standard deviations on either side are 90 %.
 _NORMAL_90 = 1.645
+# The scale on which left-out errors make weights, as among the forms themselves. A few counts say
+# little of either: neither goes below the least.
+_TEMPERATURE, _LEAST_WEIGHT = 0.05, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,8 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     """Return what fits step times for a link between hosts.
 
     Rows alone are fitted by forms. Where the study recorded when gradients were ready, a replay
-    counts as much as all forms together; it is alone where there is only one number of workers.
+    counts beside all forms together, the more the less it erred on counts that were left out; it is
+    alone where there is only one number of workers.
 
     Raises:
         UsageError: by the fit, when there are too few rows, or a what-if needs what was not
@@ -147,9 +151,12 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
             return replayed.with_change(change)
         if len(basis.workers) == 1 or _rows_of(study, basis) < LEAST_ROWS:
             raise few_rows(basis, study)
-        found: StepFit = fit_steps(basis.rows, link=link, gradient_bytes=gradient_bytes)
+        forms = fit_steps(basis.rows, link=link, gradient_bytes=gradient_bytes)
+        found: StepFit = forms
         if replayed is not None:
-            found = Pooled(fits=((found, 0.5), (replayed, 0.5)))
+            erred = math.fsum(member.weight * member.error for member in forms.members)
+            share = share_of_replay(erred, replayed.error)
+            found = Pooled(fits=((forms, 1 - share), (replayed, share)))
             if change != Change():
                 return Changed(fit=found, before=replayed, after=replayed.with_change(change))
         elif asked.accumulate > 1:
@@ -157,6 +164,15 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
         return found
 
     return fit
+
+
+def share_of_replay(forms_error: float, replay_error: float | None) -> float:
+    """Return the weight of a replay beside forms, by the errors on counts that were left out."""
+    if replay_error is None:
+        return 0.5
+    apart = max(-1.0, min(1.0, replay_error - forms_error))
+    share = 1 / (1 + math.exp(apart / _TEMPERATURE))
+    return min(max(share, _LEAST_WEIGHT), 1 - _LEAST_WEIGHT)
 
 
 def _rows_of(study: Study, basis: Basis) -> int:
