@@ -166,6 +166,9 @@ def test_a_seed_that_diverged_does_not_count_and_one_seed_has_its_own_noise() ->
     found = ask([ReferenceRuns(global_batch=100, seeds=(*runs.seeds, broken))])
     alone = ask([runs])
     assert found == alone
+    # The same curve again is no second seed, whose spread would be 0.
+    again = ask([ReferenceRuns(global_batch=100, seeds=(*runs.seeds, *runs.seeds))])
+    assert again == alone
     assert isinstance(alone, Projected)
 
 

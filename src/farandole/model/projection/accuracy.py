@@ -66,7 +66,7 @@ def project_accuracy(
     usable = [
         ReferenceRuns(global_batch=runs.global_batch, seeds=seeds)
         for runs in references
-        if (seeds := tuple(one for one in map(_finite, runs.seeds) if one is not None))
+        if (seeds := _distinct(runs.seeds))
     ]
     if not usable:
         return NotProjectable(
@@ -131,6 +131,12 @@ def _half_width(runs: ReferenceRuns, values: Sequence[float]) -> float:
 
 def _value(series: Series, epoch: float) -> float:
     return float(np.interp(epoch, series.epochs, series.values))
+
+
+def _distinct(seeds: Sequence[Series]) -> tuple[Series, ...]:
+    """Return the curves that count: a seed without any effect is the same run once more."""
+    curves = (curve for curve in map(_finite, seeds) if curve is not None)
+    return tuple({curve.values: curve for curve in curves}.values())
 
 
 def _finite(series: Series) -> Series | None:

@@ -28,10 +28,11 @@ class Schedule:
 def schedule_of(launches: Iterable[Launch]) -> Schedule:
     """Find out whether the rate of any of these runs decays.
 
-    Rates that the recorder or the script told count more than a factor called `decay`.
+    Rates that the recorder or the script told count more than a factor called `decay`. A launch
+    that was ended early has seen the beginning of its schedule only, and does not count.
     """
     unknown = Schedule(kind="unknown", detail="no learning rate was recorded")
-    found = [_of(launch) for launch in launches]
+    found = [_of(launch) for launch in launches if launch.outcome == "ok"]
     for kind in ("decaying", "constant"):
         for one in found:
             if one is not None and one.kind == kind:
