@@ -72,6 +72,8 @@ def test_one_count_alone_takes_a_messages_time_from_two_workers() -> None:
     assert blind is not None
     assert blind.setup_s == 0
     assert blind.cost(8, 4096).seconds > found.cost(8, 4096).seconds
+    # It fits perfectly, and says nothing of others.
+    assert found.error == 0.3
 
 
 def test_sizes_that_a_cache_makes_faster_keep_their_speed() -> None:

@@ -114,11 +114,10 @@ def test_a_study_of_farandoles_shared_memory() -> None:
     found = inputs(1, 2, framework="farandole.torch", transport="auto")
     assert (found.layout, found.channels) == (FARANDOLE_LAYOUT, 1)
     one = Link(allreduce=tuple(point for point in LINK.allreduce if point[0] == 2))
-    # One count alone: the slowest law is taken.
-    assert (
-        inputs(1, 2, framework="farandole.torch", transport="auto", link=one).network.inside.law
-        == "bus"
-    )
+    # One count alone: the slowest law is taken, and that is said.
+    alone = inputs(1, 2, framework="farandole.torch", transport="auto", link=one)
+    assert alone.network.inside.law == "bus"
+    assert any("with 2 workers only" in sentence for sentence in alone.assumptions)
 
 
 def test_a_link_between_hosts_is_said_to_be_taken_at_its_word() -> None:

@@ -83,7 +83,10 @@ def test_the_error_is_that_of_counts_that_were_left_out() -> None:
 
 def test_one_workers_step_is_its_computing() -> None:
     fit = fit_replay(INPUTS, rows(Factors(correction=1.2), 2, 4))
-    assert fit.at(1, 1, 32).value == pytest.approx(0.52)
+    found = fit.at(1, 1, 32)
+    assert found.value == pytest.approx(0.52)
+    # The median of a launch is known to 3 %.
+    assert found.high / found.value == pytest.approx(math.exp(1.645 * 0.03))
 
 
 def test_the_priors_hold_where_nothing_was_measured() -> None:

@@ -27,6 +27,8 @@ Sweep = Sequence[tuple[int, int, float]]
 # added while the next one arrives (gloo/allreduce.cc).
 _GLOO_SEGMENT_BYTES = 1 << 20
 _GLOO_FEWEST_SEGMENTS = 2
+# One number of workers says nothing of others: laws differ by a factor of two from 2 to 8.
+_ONE_COUNT_ERROR = 0.3
 
 
 def _ring(workers: int, nbytes: float) -> tuple[float, float]:
@@ -79,7 +81,7 @@ class AllReduce:
     """Of one message."""
     seconds_per_byte: float
     error: float = 0.0
-    """Of the fit: root mean square of the relative residuals."""
+    """Of the fit: root mean square of the relative residuals; more where one count was measured."""
     shape: tuple[tuple[float, float], ...] = ()
     """(bytes, factor): how measured times lie beside the law by size; caches make the difference.
     Between sizes the factor is interpolated in logs."""
@@ -200,8 +202,9 @@ def _fit(points: Sweep, law: str, latency_s: float | None, around: Sequence[int]
     seconds = np.array([second for _, _, second in points])
     messages, moved = coefficients[:, 0], coefficients[:, 1]
     known_s = 0.0
+    one_count = len({workers for workers, _, _ in points}) == 1
     columns = [np.ones_like(seconds), messages, moved]
-    if len({workers for workers, _, _ in points}) == 1:
+    if one_count:
         known_s = min(latency_s or 0.0, float(np.min(seconds / messages)))
         columns[1] = np.zeros_like(seconds)
         if not known_s:
@@ -220,7 +223,8 @@ def _fit(points: Sweep, law: str, latency_s: float | None, around: Sequence[int]
     )
     shape = _shape(plain, points)
     fitted = replace(plain, shape=shape)
-    return replace(fitted, error=_error(fitted, points, around))
+    error = _error(fitted, points, around)
+    return replace(fitted, error=max(error, _ONE_COUNT_ERROR) if one_count else error)
 
 
 def _shape(law: AllReduce, points: Sweep) -> tuple[tuple[float, float], ...]:

@@ -44,19 +44,11 @@ def replay_inputs(
     layout = _layout(cells) if ddp else FARANDOLE_LAYOUT
     sizes = [bucket.bytes for bucket in put_together(computing[0].buckets, layout)]
     inside = _inside(calibration, transport, sizes, ddp=ddp)
-    assumptions = []
-    if inside is None and link is not None:
-        inside = on_link(link)
-        assumptions.append(
-            "Workers of one host were not measured together: they are taken as connected by "
-            f"{link.name}, too."
-        )
+    assumptions = _assumed(calibration, link, inside)
     if inside is None:
-        return None
-    if link is not None:
-        assumptions.append(
-            f"The link between hosts, {link.name}, was not measured: it is taken at its word."
-        )
+        if link is None:
+            return None
+        inside = on_link(link)
     return ReplayInputs(
         computing=ComputingLine(measured=tuple(computing)),
         network=Network(inside=inside, link=link, shape="flat" if ddp else "pairwise"),
@@ -64,7 +56,28 @@ def replay_inputs(
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
         jitter=_jitter(cells),
         memory_bytes_per_s=calibration.memcpy_bytes_per_s or MEMORY_BYTES_PER_S,
-        assumptions=tuple(assumptions),
+        assumptions=assumptions,
+    )
+
+
+def _assumed(
+    calibration: Link, link: LinkSpeed | None, inside: AllReduce | None
+) -> tuple[str, ...]:
+    counts = {workers for workers, _, _ in calibration.allreduce}
+    if link is None:
+        if len(counts) != 1:
+            return ()
+        return (
+            f"All-reduces were measured with {counts.pop()} workers only: how they grow with more "
+            "is taken from what moves the gradients.",
+        )
+    taken = f"The link between hosts, {link.name}, was not measured: it is taken at its word."
+    if inside is not None:
+        return (taken,)
+    return (
+        "Workers of one host were not measured together: they are taken as connected by "
+        f"{link.name}, too.",
+        taken,
     )
 
 

@@ -154,7 +154,8 @@ class ReplayFit:
     def spread(self, workers: int, hosts: int, batch: int) -> float:
         """Return how well a step is known: the standard deviation of its logarithm.
 
-        Each factor is moved by as much as the measurements leave open, and so is the network.
+        Each factor is moved by as much as the measurements leave open, and so is the network. No
+        step is known better than the median of a launch.
         """
         logs = _logs(self.factors)
         base = self._log_s(workers, hosts, batch, logs)
@@ -169,7 +170,7 @@ class ReplayFit:
             for side in (1, -1)
         )
         within = float(slopes @ self.covariance @ slopes)
-        return math.sqrt(within + ((slower - faster) / 2) ** 2)
+        return math.sqrt(within + ((slower - faster) / 2) ** 2 + _ROW_SD**2)
 
     def _log_s(
         self, workers: int, hosts: int, batch: int, logs: Floats, network_speed: float = 1.0
