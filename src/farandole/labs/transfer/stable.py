@@ -158,7 +158,6 @@ def _measured(found: Found) -> list[Stable]:
         job = only(info.job_times, workers=one.workers)
         course = epochs_of(info, one.workers)
         stable = metric.stable_epoch if metric else None
-        counts = one.workers <= found.asked.cores
         rows.append(
             Stable(
                 source=HERE,
@@ -166,8 +165,8 @@ def _measured(found: Found) -> list[Stable]:
                 workers=one.workers,
                 epochs=stable,
                 of_epochs=course[-1].number if course else one.epochs,
-                epoch_s=job.epoch_s.value if job and job.epoch_s and counts else None,
-                reached_s=_reached_s(course, stable, job) if counts else None,
+                epoch_s=job.epoch_s.value if job and job.epoch_s else None,
+                reached_s=_reached_s(course, stable, job),
                 validation=metric.final.value if metric and metric.final else None,
                 seeds=one.seeds,
                 never=metric.censored if metric else 0,

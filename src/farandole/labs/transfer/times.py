@@ -113,18 +113,17 @@ def _measured(found: Found) -> list[Timed]:
     info = found.studies.get("workers")
     rows = []
     for one in settings_of(found, "workers") if info else ():
+        # None for more workers than cores: they take turns, and their times say nothing.
         job = only(info.job_times, workers=one.workers) if info else None
-        # More workers than cores take turns: their times say nothing.
-        counts = one.workers <= found.asked.cores
         rows.append(
             Timed(
                 source=HERE,
                 device=CPU,
                 workers=one.workers,
-                job_s=job.job_s if job and counts else None,
-                epoch_s=job.epoch_s if job and counts else None,
+                job_s=job.job_s if job else None,
+                epoch_s=job.epoch_s if job else None,
                 epochs=one.epochs,
-                fixed_share=job.fixed_share if job and counts else None,
+                fixed_share=job.fixed_share if job else None,
                 runs=one.seeds,
             )
         )
