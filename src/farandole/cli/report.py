@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
     figures = endings(args.figures, flag="--figures", known=("png", "svg", "pdf"))
     tables = endings(args.tables, flag="--tables", known=("csv", "md", "tex"))
     price = None if args.price is None else _price(args.price)
-    target = None if args.target is None else _target(args.target)
+    target = None if args.target is None else read_target(args.target)
     found = load(args.folders, price=price, target=target)
     from farandole.report.anonymous import anonymous
     from farandole.report.document import to_json
@@ -93,14 +93,19 @@ def load(
     price: float | None = None,
     target: tuple[str, float] | None = None,
 ) -> ScalingInfo | Comparison:
-    """Read studies and compute what they say, side by side if there are several."""
+    """Read studies and compute what they say, side by side if there are several.
+
+    What was projected from a single one is projected again, from what it holds now.
+    """
     from farandole.study.read import read_study
 
     studies = [read_study(folder) for folder in folders]
     if len(studies) == 1:
+        from farandole.cli.project import with_earlier_projection
         from farandole.model.analyse import analyse
 
-        return analyse(studies[0], price_per_worker_hour=price, target=target)
+        found = analyse(studies[0], price_per_worker_hour=price, target=target)
+        return with_earlier_projection(studies[0], found, Path(folders[0]))
     from farandole.model.compare import compare
 
     return compare(studies, price_per_worker_hour=price, target=target)
@@ -125,7 +130,12 @@ def _price(text: str) -> float:
     return value
 
 
-def _target(text: str) -> tuple[str, float]:
+def read_target(text: str) -> tuple[str, float]:
+    """Read METRIC=VALUE.
+
+    Raises:
+        UsageError: it is not that.
+    """
     name, equals, given = text.rpartition("=")
     value = _finite(given)
     if not equals or not name.strip() or value is None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from farandole.model.projection.records import NoiseScale
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell
+
+if TYPE_CHECKING:
+    from farandole.model.projection.outlook import Projection
 
 AccuracyVerdict = Literal["same", "worse", "better", "inconclusive", "not_measured"]
 
@@ -359,6 +363,20 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseRow:
+    """How far the gradients of a cell's workers scatter."""
+
+    cell: Cell
+    label: str
+    noise: NoiseScale
+    global_batch: float
+    """Mean samples per step, of all workers."""
+    launches: int
+    buckets: tuple[NoiseScale | None, ...]
+    """Of each gradient bucket alone; None where too few steps were sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellRow:
     """One cell with all that was measured of its speed."""
 
@@ -482,6 +500,10 @@ class ScalingInfo:
     """What was asked for: see docs/study-folder.md."""
     created: str = ""
     """ISO 8601, UTC."""
+    noise: tuple[NoiseRow, ...] = ()
+    """Of cells with 2 workers or more."""
+    projection: Projection | None = None
+    """What more workers would give; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

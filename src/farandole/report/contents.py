@@ -9,6 +9,7 @@ from farandole.model.info import Comparison, ScalingInfo
 from farandole.report import tables
 from farandole.report.charts import accuracy, bars, link, scaling, sweep, use
 from farandole.report.figure import Figure, Missing
+from farandole.report.projection import Shown, shown
 from farandole.report.series import studies
 from farandole.report.table import Table
 from farandole.report.text import listed
@@ -32,6 +33,8 @@ class Contents:
     comparison: Comparison | None
     paste: Figure | None
     """figures/scaling, the one to paste into a report."""
+    projection: Shown | None
+    """What more workers would give, where somebody asked; of one study alone."""
     sections: tuple[Section, ...]
     missing: tuple[Missing, ...]
     cells: Table
@@ -44,6 +47,8 @@ class Contents:
 
     def figures(self) -> Iterator[Figure]:
         """Return all figures of the page."""
+        if self.projection is not None:
+            yield from self.projection.figures
         for section in self.sections:
             yield from section.figures
 
@@ -59,6 +64,7 @@ class Contents:
         seen: set[str] = set()
         everything = [
             *([self.paste.table] if self.paste else []),
+            *(self.projection.tables() if self.projection else ()),
             *(figure.table for figure in self.figures()),
             self.cells,
             *([self.left_out] if self.left_out else []),
@@ -112,13 +118,19 @@ def contents(found: ScalingInfo | Comparison) -> Contents:
         infos=infos,
         comparison=comparison,
         paste=paste if isinstance(paste, Figure) else None,
+        projection=shown(infos[0]) if comparison is None else None,
         sections=tuple(section for section in sections if section.figures),
         missing=tuple(one for _, parts in planned for one in parts if isinstance(one, Missing)),
         cells=tables.cells(infos),
         left_out=tables.left_out(infos),
         side_by_side=tuple(table for table in sides if table is not None),
         costs=tables.costs(infos),
-        files=(tables.launches(infos), accuracy.metric_table(infos), use.over_time(infos)),
+        files=(
+            tables.launches(infos),
+            accuracy.metric_table(infos),
+            use.over_time(infos),
+            tables.noise(infos),
+        ),
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from farandole.model.info import Comparison, ScalingInfo
 from farandole.report import markdown, method
 from farandole.report.anonymous import anonymous as without_names
 from farandole.report.contents import Contents, contents
+from farandole.report.figure import Figure
 from farandole.report.output import (
     TABLES,
     check_endings,
@@ -29,6 +31,7 @@ def write(
     figures: Sequence[str] = ("png",),
     tables: Sequence[str] = ("csv", "md"),
     anonymous: bool = False,
+    drawn_since: float | None = None,
 ) -> Path:
     """Write report.html, report.md, figures/ and tables/, and return the page's path.
 
@@ -38,6 +41,8 @@ def write(
         figures: Endings of pictures: png, svg, pdf.
         tables: Endings of tables: csv, md, tex.
         anonymous: Leave out names of hosts, users, paths and commits.
+        drawn_since: Keep pictures that are there and younger than this Unix time, but for those of
+            a projection: drawing takes most of the time, and the study has not changed.
 
     Raises:
         UsageError: An ending is not known.
@@ -49,7 +54,8 @@ def write(
         found = without_names(found)
     shown = contents(found)
     place = Path(folder)
-    wanted = _pictures(shown, figures) | _tables(shown, tables)
+    kept = {} if drawn_since is None else _kept(shown, figures, place, drawn_since)
+    wanted = kept | _pictures(shown, figures, kept) | _tables(shown, tables)
     wanted["report.md"] = markdown.document(shown, picture=shown_in_markdown(figures)).encode()
     # Last: whoever finds the page finds everything else, too.
     wanted["report.html"] = page(shown, scripts=bundle()).encode()
@@ -57,9 +63,31 @@ def write(
     return place / "report.html"
 
 
-def _pictures(shown: Contents, endings: Sequence[str]) -> dict[str, bytes]:
-    drawn = [*([shown.paste] if shown.paste else []), *shown.figures()]
-    files = picture_files(drawn, endings)
+def _kept(shown: Contents, endings: Sequence[str], place: Path, since: float) -> dict[str, bytes]:
+    """Return what is on disk of figures that are not a projection's, if it is young enough."""
+    own = shown.projection.figures if shown.projection else ()
+    names = [figure.name for figure in _drawable(shown) if figure not in own]
+    found: dict[str, bytes] = {}
+    for name in (f"figures/{name}.{ending}" for name in names for ending in endings):
+        with contextlib.suppress(OSError):
+            if (place / name).stat().st_mtime > since:
+                found[name] = (place / name).read_bytes()
+    return found
+
+
+def _drawable(shown: Contents) -> list[Figure]:
+    return [*([shown.paste] if shown.paste else []), *shown.figures()]
+
+
+def _pictures(
+    shown: Contents, endings: Sequence[str], kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    wanted = [
+        figure
+        for figure in _drawable(shown)
+        if any(f"figures/{figure.name}.{ending}" not in kept for ending in endings)
+    ]
+    files = picture_files(wanted, endings)
     if shown.paste is not None:
         words = [method.caption(shown.infos), *(method.paragraph(info) for info in shown.infos)]
         files["figures/scaling.txt"] = ("\n\n".join(words) + "\n").encode()

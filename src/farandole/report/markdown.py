@@ -9,6 +9,7 @@ from farandole.report import answer, method, reproduce
 from farandole.report.contents import Contents
 from farandole.report.escape import code_block, markdown
 from farandole.report.figure import Figure
+from farandole.report.projection import Shown
 from farandole.report.table import Table, to_markdown
 from farandole.version import __version__
 
@@ -26,6 +27,7 @@ def document(contents: Contents, *, picture: str | None) -> str:
     blocks = [*_answers(contents), *_verdicts(contents)]
     for table in contents.side_by_side:
         blocks += [f"## {markdown(table.title)}", to_markdown(table, limit=_MOST_ROWS)]
+    blocks += _projection(contents.projection, picture)
     if contents.paste is not None:
         blocks += ["## To paste into a report", *picture_line(contents.paste, picture)]
         blocks += [markdown(method.caption(contents.infos))]
@@ -78,6 +80,22 @@ def _verdicts(contents: Contents) -> list[str]:
     if contents.comparison is not None:
         lines = [_verdict(verdict, "") for verdict in contents.comparison.verdicts] + lines
     return ["## What it means", "\n".join(lines)] if lines else []
+
+
+def _projection(found: Shown | None, picture: str | None) -> list[str]:
+    if found is None:
+        return []
+    blocks = ["## More workers", f"**{markdown(found.headline)}**"]
+    blocks += [markdown(sentence) for sentence in found.sentences]
+    blocks += [to_markdown(table, limit=_MOST_ROWS) for table in found.tables()]
+    for figure in found.figures:
+        blocks += [f"### {markdown(figure.title)}", *picture_line(figure, picture)]
+        blocks.append(markdown(figure.caption))
+    if found.assumptions:
+        taken = "\n".join(f"- {markdown(sentence)}" for sentence in found.assumptions)
+        blocks += ["### Taken for granted", taken]
+    blocks += [markdown(found.track_record), f"Next: {markdown(found.next)}"]
+    return [*blocks, "\n".join(code_block([found.command]))]
 
 
 def _verdict(verdict: Verdict, study: str) -> str:

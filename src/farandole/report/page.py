@@ -9,6 +9,7 @@ from farandole.report import answer, blocks, method, reproduce
 from farandole.report.contents import Contents
 from farandole.report.escape import html
 from farandole.report.frame import frame
+from farandole.report.projection import Shown
 from farandole.report.text import brief, moment
 
 _MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
@@ -29,6 +30,7 @@ def page(contents: Contents, *, scripts: str) -> str:
             _answers(contents),
             _verdicts(contents),
             _side_by_side(contents),
+            _projection(contents.projection),
             *_figures(contents),
             _costs(contents),
             _missing(contents),
@@ -117,6 +119,22 @@ def _side_by_side(contents: Contents) -> str:
         return ""
     return "<h2 id=side>Side by side</h2>\n" + "\n".join(
         blocks.tabulated(table) for table in contents.side_by_side
+    )
+
+
+def _projection(found: Shown | None) -> str:
+    if found is None:
+        return ""
+    said = "".join(f"<p>{html(sentence)}</p>" for sentence in found.sentences)
+    granted = "".join(f"<li>{html(sentence)}</li>" for sentence in found.assumptions)
+    taken = f"<details><summary>Taken for granted</summary><ul>{granted}</ul></details>"
+    tables = "\n".join(blocks.tabulated(table) for table in found.tables())
+    figures = "\n".join(blocks.figure(one, table="elsewhere") for one in found.figures)
+    return (
+        f"<h2 id=projection>More workers</h2>\n<p><strong>{html(found.headline)}</strong></p>"
+        f"{said}<div class=tables>{tables}</div>\n<div class=figures>\n{figures}\n</div>\n"
+        f"{taken if granted else ''}<p>{html(found.track_record)}</p>\n"
+        f"<p>Next: {html(found.next)}</p>{blocks.commands([found.command])}"
     )
 
 

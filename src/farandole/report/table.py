@@ -33,7 +33,8 @@ class Column:
     text: bool = False
     """Words, left-aligned, in place of figures."""
     interval: bool = False
-    """Its cells are `Estimate`s: three columns in CSV, "1.83 (1.79 to 1.87)" elsewhere."""
+    """Its cells are `Estimate`s: three columns in CSV, "1.83 (1.79 to 1.87)" elsewhere. One whose
+    value is NaN has bounds only: "1.79 to 1.87"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,10 @@ def shown(column: Column, cell: Any) -> str:
         return NOT_MEASURED if cell is None else str(cell)
     if not isinstance(cell, Estimate):
         return column.show(cell)
-    value = column.show(cell.value)
     low, high = cell.low, cell.high
+    if math.isnan(cell.value) and low is not None and high is not None:
+        return f"{column.show(low)} to {column.show(high)}"
+    value = column.show(cell.value)
     # The baseline's own ratio is one by definition, not by measurement.
     if low is None or high is None or math.isnan(cell.value) or low == high:
         return value

@@ -103,6 +103,40 @@ def costs(infos: Sequence[ScalingInfo]) -> Table | None:
     )
 
 
+def noise(infos: Sequence[ScalingInfo]) -> Table:
+    """Return the gradient noise scale of each cell, for files."""
+    columns = (
+        _CELL,
+        Column(key="noise_scale_samples", title="noise scale"),
+        Column(key="low", title="from"),
+        Column(key="high", title="to"),
+        Column(key="trace", title="tr(Sigma)"),
+        Column(key="squared_norm", title="|G|^2"),
+        Column(key="global_batch", title="global batch", show=brief),
+        Column(key="steps", title="steps", show=whole),
+        Column(key="launches", title="launches", show=whole),
+    )
+    return Table(
+        name="noise",
+        title="Gradient noise scale, in samples, with 90 % intervals",
+        columns=columns,
+        rows=tuple(
+            (
+                named.name,
+                named.item.noise.value,
+                named.item.noise.low,
+                named.item.noise.high,
+                named.item.noise.trace,
+                named.item.noise.squared_norm,
+                named.item.global_batch,
+                named.item.noise.measurements,
+                named.item.launches,
+            )
+            for named in labelled(infos, lambda info: info.noise)
+        ),
+    )
+
+
 def comparison_rows(comparison: Comparison) -> Table:
     """Return all studies side by side."""
     columns = (

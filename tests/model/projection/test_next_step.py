@@ -73,3 +73,11 @@ def test_a_table_is_imported_again() -> None:
     found = chosen({1: 3, 2: 1}, imported=True)
     assert found.spec is None
     assert "farandole study import" in found.command
+
+
+def test_a_host_without_room_asks_for_two() -> None:
+    # 8 cores: 8 workers of one thread fill them.
+    steps = outlook(64, 1.0, epochs=figure(20.0, width=1.01))
+    found = chosen({4: 3, 8: 3}, rows=(steps,))
+    assert found.spec is None
+    assert "16 workers on two such hosts" in found.sentence

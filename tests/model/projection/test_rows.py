@@ -159,7 +159,7 @@ def test_workers_that_did_not_train_together_are_nothing_to_stand_on() -> None:
 
 def test_no_time_at_all() -> None:
     study = make_study(table_launch(gpu(n), {"accuracy": 0.9}) for n in (1, 2))
-    with pytest.raises(UsageError, match="nothing to project from"):
+    with pytest.raises(UsageError, match="There is nothing to project from"):
         basis_of(study)
 
 

@@ -83,6 +83,14 @@ def choose_next(
                 {"measure": "both", "seeds": 2 * int(_number(spec.get("seeds")) or 3)},
                 imported,
             )
+    if not imported and 2 * counts[-1] > basis.host_size:
+        return NextStep(
+            sentence=f"This host has no room for more workers: the step time of {2 * counts[-1]} "
+            "workers on two such hosts, measured in any way, narrows it most.",
+            spec=None,
+            command="farandole study import TABLE.csv --out DIR-2 (with columns workers, hosts, "
+            "batch, step_s; this study's rows, too)",
+        )
     return _measure(
         "Most of the interval comes from the distance: twice the largest count that was measured "
         "narrows it most.",

@@ -215,7 +215,7 @@ def _choose_curve(
     if alike:
         return (measured or alike)[0]
     if not info.curves:
-        raise UsageError("There is nothing to project from: no launch of this study counts.")
+        raise UsageError(f"There is nothing to project from. {info.answer.headline}")
     shown = ", ".join(f"{name}={value}" for name, value in only)
     raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.spread import scaled
+
+_LINK = "{link}"
 
 Fit = Callable[[LinkSpeed | None], StepFit]
 
@@ -35,12 +37,22 @@ class Speeds:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What all fits so far took for granted; of links only where one was crossed."""
-        crossed = [self.fit(link) for link in self._fits if link in self._crossed]
+        crossed = [link for link in self._fits if link in self._crossed]
         if crossed:
-            return tuple(dict.fromkeys(said for fit in crossed for said in fit.assumptions))
+            return self._said(crossed)
         # What holds with any link and without one has nothing to do with links.
         always = set(self.fit(None).assumptions)
         return tuple(said for said in self.fit(self._inside).assumptions if said in always)
+
+    def _said(self, links: Sequence[LinkSpeed | None]) -> tuple[str, ...]:
+        """Return what fits took for granted; what they say of each link alike, once for all."""
+        names: dict[str, list[str]] = {}
+        for link in links:
+            name = link.name if link else ""
+            for said in self.fit(link).assumptions:
+                alike = said.replace(name, _LINK) if name else said
+                names.setdefault(alike, []).append(name)
+        return tuple(said.replace(_LINK, ", ".join(named)) for said, named in names.items())
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:

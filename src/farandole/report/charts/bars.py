@@ -44,7 +44,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             "farandole.torch, DDP, Accelerate or Lightning.",
         )
     drawn = foremost(found, _MOST_BARS)
-    spec = _stacked(
+    spec = stacked(
         drawn,
         lambda split: split.parts(),
         _PARTS,
@@ -96,7 +96,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     kinds += sorted({kind for n in found for kind in n.item.bytes_by_kind} - set(kinds))
     present = [kind for kind in kinds if any(n.item.bytes_by_kind.get(kind) for n in found)]
     largest = max(sum(n.item.bytes_by_kind.values()) for n in drawn)
-    spec = _stacked(
+    spec = stacked(
         drawn,
         lambda one: {kind: one.bytes_by_kind.get(kind) for kind in present},
         {kind: kind for kind in present},
@@ -138,7 +138,7 @@ def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         )
     drawn = foremost(drawable, _MOST_BARS)
     largest = max(sum(filter(known, _job_parts(n.item).values())) for n in drawn)  # type: ignore[arg-type]
-    spec = _stacked(
+    spec = stacked(
         drawn,
         _job_parts,
         _JOB_PARTS,
@@ -176,7 +176,7 @@ def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     )
 
 
-def _stacked(
+def stacked(
     drawn: Sequence[Named[Any]],
     parts: Callable[[Any], Mapping[str, float | None]],
     words: Mapping[str, str],

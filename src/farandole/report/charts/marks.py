@@ -110,6 +110,7 @@ def by_series(names: Sequence[str], *, legend: bool, room: int = 72) -> dict[str
             columns=legend_columns(domain, room),
             symbolType="stroke",
             symbolSize=260,
+            symbolOpacity=1,
         )
     return {
         "color": alt.Color("name:N", scale=alt.Scale(domain=domain), legend=shown),

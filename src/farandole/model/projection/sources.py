@@ -1,0 +1,138 @@
+"""Where a projection's halves come from: fits of steps and epochs, and the metric by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from farandole.model.accuracy import collect_metrics
+from farandole.model.info import ScalingInfo
+from farandole.model.measured import Measured
+from farandole.model.projection.accuracy import NotProjectable, ReferenceRuns, project_accuracy
+from farandole.model.projection.asked import Asked
+from farandole.model.projection.epochs import fit_epochs
+from farandole.model.projection.joined import MetricAt
+from farandole.model.projection.outlook import Goal
+from farandole.model.projection.records import EpochFit, EpochRow, NoiseScale, Projected
+from farandole.model.projection.rows import Basis
+from farandole.model.projection.schedule import Schedule, schedule_of
+from farandole.model.projection.speeds import Fit
+from farandole.model.projection.step_fits import make_fit
+from farandole.model.series import Series, higher_is_better
+from farandole.study.records import Study
+
+AS_SET = "as your script sets it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything that was fitted, and what was taken for granted."""
+
+    fit_steps: Fit
+    epochs: EpochFit | None
+    metric: str | None
+    metric_at: MetricAt
+    recipe: str
+    why_not: Callable[[], str]
+    """Why the metric could not be told somewhere; "" where it could."""
+
+
+def gather(
+    study: Study,
+    info: ScalingInfo,
+    basis: Basis,
+    asked: Asked,
+    goal: Goal | None,
+    runs: Sequence[EpochRow],
+) -> Sources:
+    """Fit what can be fitted.
+
+    Args:
+        study: its records.
+        info: what `analyse` found.
+        basis: step times to stand on.
+        asked: the question; its what-ifs change the fit of the steps.
+        goal: where times end.
+        runs: epochs to the goal.
+    """
+    noise = _noise(info, basis)
+    epochs = fit_epochs(runs, noise=noise) if runs else None
+    schedule = schedule_of(launch for found in basis.cells for launch in found.launches)
+    metric = goal.metric if goal and goal.metric else info.main_metric
+    accuracy = _Accuracy(basis.cells, metric, epochs, schedule)
+    return Sources(
+        fit_steps=make_fit(study, basis, asked),
+        epochs=epochs,
+        metric=metric if accuracy.answers else None,
+        metric_at=accuracy.at,
+        recipe=_recipe(basis),
+        why_not=lambda: accuracy.why_not,
+    )
+
+
+class _Accuracy:
+    """The metric after as many epochs as the measured runs had, by global batch."""
+
+    def __init__(
+        self,
+        cells: Sequence[Measured],
+        metric: str | None,
+        epochs: EpochFit | None,
+        schedule: Schedule,
+    ) -> None:
+        self._epochs, self._schedule = epochs, schedule
+        self._references = _references(cells, metric) if metric else []
+        ends = [series.epochs[-1] for runs in self._references for series in runs.seeds]
+        self._budget = min(ends, default=0.0)
+        values = [value for runs in self._references for one in runs.seeds for value in one.values]
+        self._share = bool(metric and higher_is_better(metric)) and max(values, default=2.0) <= 1.0
+        self.why_not = ""
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is anything to slide along."""
+        return bool(self._references) and self._epochs is not None
+
+    def at(self, global_batch: int) -> Projected | None:
+        """Return the metric, None where it cannot be told; `why_not` says why."""
+        if self._epochs is None or not self._references:
+            return None
+        found = project_accuracy(
+            self._references,
+            self._epochs,
+            global_batch=global_batch,
+            epochs=self._budget,
+            schedule=self._schedule,
+        )
+        if isinstance(found, NotProjectable):
+            self.why_not = self.why_not or found.reason
+            return None
+        # A share of samples cannot be more than all of them.
+        return replace(found, high=min(found.high, 1.0)) if self._share else found
+
+
+def _references(cells: Sequence[Measured], metric: str) -> list[ReferenceRuns]:
+    metrics = collect_metrics(cells)
+    by_batch: dict[int, list[Series]] = {}
+    for found in cells:
+        for series in metrics.get(found.cell, {}).get(metric, ()):
+            # One value is no curve to slide along.
+            if found.global_batch and not series.by_step and len(series.epochs) > 1:
+                by_batch.setdefault(found.global_batch, []).append(series)
+    return [
+        ReferenceRuns(global_batch=batch, seeds=tuple(seeds)) for batch, seeds in by_batch.items()
+    ]
+
+
+def _noise(info: ScalingInfo, basis: Basis) -> NoiseScale | None:
+    """Return the noise scale of the cell in which most steps were sampled."""
+    known = {found.cell for found in basis.cells}
+    found = [row.noise for row in info.noise if row.cell in known]
+    return max(found, key=lambda noise: noise.measurements, default=None)
+
+
+def _recipe(basis: Basis) -> str:
+    named = {dict(found.cell.params).get("recipe") for found in basis.cells}
+    if len(named) == 1 and None not in named:
+        return f"recipe {named.pop()}"
+    return AS_SET

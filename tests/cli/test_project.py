@@ -1,0 +1,170 @@
+"""`farandole project`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farandole.cli import project, report
+from farandole.errors import UsageError
+from tests.conftest import run_cli
+
+
+def parse(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    project.add_parser(parser.add_subparsers())
+    return parser.parse_args(["project", *argv])
+
+
+def step_s(workers: int, batch: int = 32) -> float:
+    return 0.01 * batch + 0.1 * (workers - 1) / workers
+
+
+TABLE = "workers,device,batch,step_s,dataset_size,epochs,job_s,accuracy,stable_epoch\n" + "".join(
+    f"{n},gpu,32,{step_s(n) * wobble},32000,20,{20 * step_s(n) * 1000 / n + 60},0.9,{8 + n}\n"
+    for n in (1, 2, 4)
+    for wobble in (0.99, 1.0, 1.01)
+)
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Path:
+    """A study made from a table, on disk."""
+    from farandole.study.import_table import import_table
+
+    (tmp_path / "table.csv").write_text(TABLE)
+    import_table(tmp_path / "table.csv", tmp_path / "study", label="from a table")
+    return tmp_path / "study"
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        ([], "Say how many workers to project to"),
+        (["-np", "0"], "-np 0: give numbers from 1 up"),
+        (["-np", "8", "--link", "fast"], "--link fast is no link"),
+        (["-np", "8", "--link", "25Gbit,3"], "'3' is no latency"),
+        (["-np", "8", "--price", "cheap"], "--price cheap is no price"),
+        (["-np", "8", "--price", "-2"], "--price -2 is no price"),
+        (["-np", "8", "--budget", "0", "--price", "2"], "--budget 0 is not a number above 0"),
+        (["-np", "8", "--budget", "50"], "--budget 50 needs a price"),
+        (["-np", "8", "--deadline", "soon"], "--deadline soon: give a time above 0"),
+        (["-np", "8", "--target", "0.9"], "--target 0.9 is not METRIC=VALUE"),
+        (["-np", "8", "--target", "f1=0.9"], "these runs recorded accuracy"),
+        (["-np", "8", "--target", "accuracy=0.99"], "accuracy=0.99 was never reached"),
+        (["-np", "8", "--per-host", "0"], "--per-host 0: give a whole number from 1 up"),
+        (["-np", "8", "--batch", "x"], "--batch x: give a whole number"),
+        (["-np", "8", "--bucket-size", "0"], "--bucket-size 0 is no number of MB above 0"),
+        (["-np", "8", "--bucket-size", "25"], "--bucket-size needs to know when gradients"),
+        (["-np", "8", "--fp16"], "--fp16 needs to know when gradients are ready"),
+        (["--fleet", "x"], "--fleet x: give a whole number"),
+        (["--offer", "A 4"], "it has no name before a colon"),
+        (["--offer", "A: 32, 8 per host"], "does not say what connects them"),
+        (["--offer", "A: 4", "--offer", "A: 8"], "Two offers are called A"),
+        (["-np", "8", "--only", "device=cpu"], "No curve of this study has device=cpu"),
+    ],
+)
+def test_bad_flags(imported: Path, argv: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        project.main(parse(str(imported), *argv))
+    assert complaint in str(error.value)
+    assert not (imported / "projection.json").exists()
+
+
+def test_a_study_of_two_rows_is_too_small(tmp_path: Path) -> None:
+    from farandole.study.import_table import import_table
+
+    (tmp_path / "table.csv").write_text("workers,batch,step_s\n1,32,0.1\n2,32,0.12\n")
+    import_table(tmp_path / "table.csv", tmp_path / "study")
+    done = run_cli("project", tmp_path / "study", "-np", "8")
+    assert done.returncode == 2
+    assert "2 rows with a time are too few to project from: at least 3" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_json_alone_writes_nothing(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(imported.rglob("*"))
+    flags = ["-np", "8,16,128", "--per-host", "4", "--price", "12/host-h", "--json"]
+    assert project.main(parse(str(imported), *flags)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(imported.rglob("*")) == before
+    assert (found["schema"], found["kind"]) == (1, "farandole-projection")
+    measured = [row for row in found["rows"] if row["measured"]]
+    assert [row["workers"] for row in measured] == [1, 2, 4]
+    links = {row["link"] for row in found["rows"] if row["workers"] == 16}
+    assert links == {"10Gbit", "25Gbit", "100Gbit"}
+    for row in found["rows"]:
+        assert row["time_s"]["low"] <= row["time_s"]["value"] <= row["time_s"]["high"]
+        assert row["cost"]["value"] == pytest.approx(
+            row["time_s"]["value"] * row["hosts"] * 12 / 3600
+        )
+        assert row["step_s"]["indicative"] == (row["workers"] == 128)
+    assert found["recommendations"][0]["rule"] == "knee"
+    assert found["next"]["command"]
+    assert found["track_record"]
+
+
+def test_the_answer_becomes_part_of_the_report(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["-np", "8", "--link", "25Gbit", "--offer", "A: 4, nvlink, 12/host-h"]
+    assert project.main(parse(str(imported), *flags)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("8 workers on 25Gbit: ")
+    assert said[-1] == f"report: {imported / 'report.html'}"
+    assert (imported / "figures" / "projected-time.png").exists()
+    assert (imported / "tables" / "projection.csv").exists()
+    kept = json.loads((imported / "projection.json").read_text())
+    assert kept["asked"] == ["-np", "8", "--link", "25Gbit", "--offer", "A: 4, nvlink, 12/host-h"]
+    assert kept["headline"] == said[0]
+    # Asked again by `farandole report`, with the same answer.
+    (imported / "report.md").unlink()
+    arguments = argparse.ArgumentParser()
+    report.add_parser(arguments.add_subparsers())
+    given = arguments.parse_args(["report", str(imported), "--figures", "none"])
+    assert report.main(given) == 0
+    text = (imported / "report.md").read_text()
+    assert "## More workers" in text
+    assert said[0].split(":")[0] in text
+
+
+def test_pictures_that_did_not_change_are_not_drawn_again(imported: Path) -> None:
+    assert project.main(parse(str(imported), "-np", "8", "--link", "25Gbit")) == 0
+    kept, own = (imported / "figures" / f"{name}.png" for name in ("speedup", "projected-time"))
+    drawn = own.read_bytes()
+    for picture in (kept, own):
+        picture.write_bytes(b"as it was")
+    assert project.main(parse(str(imported), "-np", "8", "--link", "25Gbit")) == 0
+    assert kept.read_bytes() == b"as it was"
+    assert own.read_bytes() == drawn
+    launch = next(imported.glob("launches/*/launch.json"))
+    launch.write_bytes(launch.read_bytes())
+    assert project.main(parse(str(imported), "-np", "8", "--link", "25Gbit")) == 0
+    assert kept.read_bytes() != b"as it was"
+
+
+def test_a_question_that_cannot_be_answered_any_more_leaves_the_report(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (imported / "projection.json").write_text(json.dumps({"asked": ["-np", "8", "--fp16"]}))
+    found = report.load([imported])
+    assert "projection.json is not shown: --fp16 needs" in capsys.readouterr().err
+    assert getattr(found, "projection", None) is None
+
+
+def test_the_report_goes_elsewhere(imported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert project.main(parse(str(imported), "--fleet", "8", "--out", str(out), "--json")) == 0
+    assert (out / "report.html").exists()
+    assert json.loads((out / "projection.json").read_text())["fleet"]
+    assert not (imported / "projection.json").exists()
+
+
+def test_importing_the_command_imports_no_numpy() -> None:
+    code = "import sys, farandole.cli.project; assert not {'altair', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

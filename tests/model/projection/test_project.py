@@ -1,0 +1,233 @@
+"""Whole projections of studies whose figures are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.model.analyse import analyse
+from farandole.model.projection.asked import Asked, parse_price
+from farandole.model.projection.links import parse_link
+from farandole.model.projection.offers import parse_offer
+from farandole.model.projection.outlook import Outlook, Projection
+from farandole.model.projection.project import project
+from farandole.study.records import Cell, Study
+from tests.model.build import (
+    make_launch,
+    make_study,
+    table_launch,
+    timed_launch,
+    trained_launch,
+)
+from tests.model.projection.known import Ring
+from tests.model.projection.test_recorded import LINK, trained
+
+SAMPLES = 4000
+GRADIENT_BYTES = 32 << 20
+
+
+def table(*, hosts: int = 1, device: str = "gpu", **figures: float) -> Study:
+    return make_study(
+        [
+            table_launch(
+                Cell(workers=n, batch=10, device=device, hosts=min(n, hosts)),
+                step_s=Ring().at(n, 1, 10).value,
+                dataset_size=SAMPLES,
+                **figures,
+            )
+            for n in (1, 2, 4)
+        ],
+        command=(),
+    )
+
+
+def ask(study: Study, *workers: int, **asked: object) -> Projection:
+    return project(study, analyse(study), Asked(workers=workers, **asked))  # type: ignore[arg-type]
+
+
+def one(found: Projection, workers: int, link: str | None = None) -> Outlook:
+    return next(
+        row
+        for row in found.rows
+        if row.workers == workers and row.link == link and not row.measured
+    )
+
+
+def test_within_the_host_no_link_is_needed() -> None:
+    found = ask(table(), 8, per_host=8)
+    assert [row.link for row in found.rows] == [None] * 4
+    row = one(found, 8)
+    truth = Ring().at(8, 1, 10).value
+    assert row.step_s is not None
+    assert row.step_s.low < truth < row.step_s.high
+    assert row.step_s.ratio == 2.0
+    assert not any("Gbit" in said for said in found.assumptions)
+
+
+def test_beyond_it_three_links_are_shown() -> None:
+    found = ask(table(), 2, 8, 16)
+    assert [(r.workers, r.link) for r in found.rows if not r.measured] == [
+        (n, link) for n in (8, 16) for link in ("10Gbit", "25Gbit", "100Gbit")
+    ]
+    assert any("three usual links" in said for said in found.sentences)
+    assert "--link 25Gbit" in found.next.command
+    slow, fast = one(found, 16, "10Gbit"), one(found, 16, "100Gbit")
+    assert slow.throughput.value < fast.throughput.value
+
+
+def test_a_network_that_was_measured_is_used() -> None:
+    found = ask(table(hosts=2), 8, links=(parse_link("100Gbit"),))
+    assert one(found, 8).hosts == 4
+    assert any("its network is taken, not --link 100Gbit" in said for said in found.assumptions)
+
+
+def test_far_away_there_are_bounds_only() -> None:
+    found = ask(table(), 128, per_host=128)
+    row = one(found, 128)
+    assert row.throughput.indicative
+    assert "indicative" in found.headline
+    assert "bounds only" in found.headline
+    assert all(choice.workers != 128 for choice in found.recommendations)
+
+
+def test_cpu_runs_say_nothing_of_gpus() -> None:
+    assert any("CPU runs" in said for said in ask(table(device="cpu"), 8, per_host=8).sentences)
+    assert not any("CPU runs" in said for said in ask(table(), 8, per_host=8).sentences)
+
+
+def test_the_recipe_is_named() -> None:
+    cells = [Cell(workers=n, batch=10, params=(("recipe", "linear"),)) for n in (1, 2, 4)]
+    launches = [timed_launch(cell, Ring().at(cell.workers, 1, 10).value) for cell in cells]
+    launches += [
+        trained_launch(cell, seed, [1 - 0.6**e for e in range(1, 13)])
+        for cell in cells
+        for seed in (0, 1)
+    ]
+    figures = {"dataset_size": SAMPLES}
+    found = ask(make_study(launches, spec=figures), 8, target=("val_accuracy", 0.9))
+    assert found.recipe == "recipe linear"
+    assert any("recipe linear" in said for said in found.sentences)
+    assert found.goal is not None
+    assert found.goal.words == "to val_accuracy 0.9"
+    row = found.rows[-1]
+    assert row.epochs is not None
+    assert row.epochs.low < row.epochs.value < row.epochs.high
+    assert row.metric is not None
+    assert row.metric.low < row.metric.high <= 1.0
+
+
+def test_a_recipe_that_nobody_named() -> None:
+    assert ask(table(), 8, per_host=8).recipe == "as your script sets it"
+
+
+def test_offers_side_by_side() -> None:
+    offers = tuple(
+        parse_offer(line)
+        for line in (
+            "A: 4, nvlink, 12/host-h",
+            "B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4",
+        )
+    )
+    found = ask(table(), offers=offers)
+    small, large = (offer.outlook for offer in found.offers)
+    assert (small.hosts, small.link, large.hosts, large.link) == (1, "nvlink", 4, "100Gbit")
+    assert small.time_s is not None
+    assert large.time_s is not None
+    assert large.cost is not None
+    assert large.cost.value == pytest.approx(large.time_s.value * 4 * 98 / 3600)
+    assert large.time_s.value < small.time_s.value
+    assert found.headline == found.offers_sentence
+    assert found.headline.startswith("B is the soonest for an epoch")
+    assert found.curve == ()
+
+
+def test_a_fleet_asked_for_alone() -> None:
+    found = ask(table(), fleet=16, per_host=16)
+    assert [row.workers for row in found.fleet] == [1, 2, 4, 8, 16]
+    assert found.headline == found.fleet_sentence
+
+
+def test_a_deadline_and_a_budget() -> None:
+    found = ask(table(), 8, 16, per_host=16, deadline_s=15.0, budget=1.0, price=parse_price("2.5"))
+    assert [choice.rule for choice in found.recommendations] == ["knee", "deadline", "budget"]
+
+
+def test_times_that_nobody_knows() -> None:
+    rates = make_study(
+        table_launch(Cell(workers=n, batch=10, device="gpu"), throughput=100.0 * n)
+        for n in (1, 2, 4)
+    )
+    found = ask(rates, 8, per_host=8)
+    assert found.goal is None
+    assert "samples/s" in found.headline
+    with pytest.raises(UsageError, match=r"--deadline needs times.*dataset_size or epoch_s"):
+        ask(rates, 8, deadline_s=10.0)
+
+
+def test_another_batch_is_a_what_if() -> None:
+    found = ask(table(), 2, 8, per_host=8, batch=20)
+    assert [(r.workers, r.global_batch) for r in found.rows if not r.measured] == [
+        (2, 40),
+        (8, 160),
+    ]
+
+
+def test_every_answer_ends_with_what_to_measure_and_how_right_it_was() -> None:
+    for found in (ask(table(), 8), ask(table(), fleet=8), ask(table(), 128, per_host=128)):
+        assert found.next.sentence
+        assert found.next.command or found.next.spec
+        assert found.track_record
+
+
+def recorded(*counts: int) -> Study:
+    """DDP on CPUs whose gradients were timed: 0.15 s a step alone, 0.17 s with others."""
+    return make_study(
+        [
+            make_launch(
+                Cell(workers=n, threads=1, batch=32, transport="gloo"),
+                [
+                    replace(trained(number, n, "ddp"), gradient_bytes_per_step=GRADIENT_BYTES)
+                    for number in range(n)
+                ],
+                repeat=repeat,
+            )
+            for n in counts
+            for repeat in range(3)
+        ],
+        link=LINK,
+        spec={"dataset_size": SAMPLES},
+    )
+
+
+def test_one_count_alone_stands_on_gradient_times_and_a_link() -> None:
+    found = ask(recorded(1), 8, per_host=1, links=(parse_link("10Gbit"),))
+    row = one(found, 8, "10Gbit")
+    assert row.step_s is not None
+    # 32 MiB around a ring of 8 at 10 Gbit take 47 ms, of which some hides behind backward.
+    assert 0.15 < row.step_s.value < 0.15 + 0.047 + 0.03
+    assert row.step_s.high / row.step_s.low > 1.3
+    assert [form for form, _ in found.forms] == ["replay"]
+    assert any("Nobody measured steps of several workers" in said for said in found.assumptions)
+    assert found.next.spec == {"workers": [1, 2]}
+
+
+def test_one_count_without_gradient_times_says_nothing() -> None:
+    bare = make_study([timed_launch(Cell(workers=1, batch=16), 0.1) for _ in range(5)])
+    with pytest.raises(UsageError, match=r"too few to project from.*study -np 1,2"):
+        ask(bare, 8)
+
+
+def test_half_precision_moves_half_of_the_bytes() -> None:
+    link = (parse_link("1Gbit"),)
+    plain = one(ask(recorded(1, 2), 8, per_host=2, links=link), 8, "1Gbit")
+    half = one(ask(recorded(1, 2), 8, per_host=2, links=link, fp16=True), 8, "1Gbit")
+    assert plain.parts["communication"] > 0.5
+    assert half.throughput.value > 1.3 * plain.throughput.value
+
+
+def test_replay_and_forms_count_alike_where_both_are_known() -> None:
+    weights = dict(ask(recorded(1, 2), 8, per_host=2, links=(parse_link("10Gbit"),)).forms)
+    assert weights["replay"] == pytest.approx(0.5)
+    assert sum(weights.values()) == pytest.approx(1.0)
