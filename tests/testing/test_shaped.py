@@ -87,9 +87,10 @@ def test_a_link_that_cannot_be_leaves_no_process(nursery: Nursery) -> None:
 
 
 @pytest.mark.usefixtures("links")
-def test_too_many_ranks_are_refused() -> None:
-    with pytest.raises(UsageError, match="at most 250"):
-        ShapedWorld(251, rate_bits_per_s=8e6)
+@pytest.mark.parametrize("size", [0, 251])
+def test_numbers_of_ranks_that_cannot_be_are_refused(size: int) -> None:
+    with pytest.raises(UsageError, match=f"asked for {size} ranks: use 1 to 250"):
+        ShapedWorld(size, rate_bits_per_s=8e6)
 
 
 def test_without_the_tools_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ class ShapedWorld:
         if reason:
             raise UsageError(f"There are no shaped links here: {reason}.")
         if not 1 <= size <= _MOST_RANKS:
-            raise UsageError(f"{size} ranks are too many: at most {_MOST_RANKS}.")
+            raise UsageError(f"You asked for {size} ranks: use 1 to {_MOST_RANKS}.")
         self.size = size
         self._world = FakeWorld(size + 1, nursery=nursery)
         hub = [size]

@@ -51,7 +51,9 @@ def replay_inputs(
         inside = on_link(link)
     return ReplayInputs(
         computing=ComputingLine(measured=tuple(computing)),
-        network=Network(inside=inside, link=link, shape="flat" if ddp else "pairwise"),
+        network=Network(
+            inside=inside, link=link, shape="flat" if ddp or transport == "nccl" else "pairwise"
+        ),
         layout=layout,
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
         jitter=_jitter(cells),
