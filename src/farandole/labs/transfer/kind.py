@@ -83,8 +83,6 @@ class Kind:
     device: str
     base: str
     """Whether the base network was trained, too, in words."""
-    image_size: int
-    """Of `quick` and of what fits a budget; `full` has the size that ImageNet's networks take."""
     quick: Effort
     ladder: tuple[Effort, ...]
     full: Effort

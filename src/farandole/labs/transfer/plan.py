@@ -13,7 +13,8 @@ from farandole.labs.transfer.choices import choices
 from farandole.labs.transfer.kind import RECIPES, Effort, Kind
 from farandole.report.text import listed
 
-FULL_IMAGE = 224
+IMAGE_SIZES = {"quick": 64, "budget": 96, "full": 224}
+"""Pixels of a side. Networks of ImageNet take 224; on a CPU that costs several times as much."""
 _RECIPE_WORKERS = 4
 """The most that recipes beside the first are tried on, unless the user asks for more."""
 
@@ -43,17 +44,12 @@ def plan(kind: Kind, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], e
         *_same_batch(training, here),
         *_unwrapped(training, here),
     )
-    return Plan(studies=studies, choices=choices(kind, asked, data, here, image_size(kind, asked)))
-
-
-def image_size(kind: Kind, asked: Asked) -> int:
-    """Return the side of the images that a network is given."""
-    return FULL_IMAGE if asked.size == "full" else kind.image_size
+    return Plan(studies=studies, choices=choices(kind, asked, data, here, IMAGE_SIZES[asked.size]))
 
 
 def work_of(kind: Kind, asked: Asked) -> Workload:
     """Return the script with the images' size."""
-    size = ("--image-size", str(image_size(kind, asked)))
+    size = ("--image-size", str(IMAGE_SIZES[asked.size]))
     return replace(kind.work, arguments=(*size, *kind.work.arguments))
 
 
