@@ -101,11 +101,12 @@ def test_cost_is_time_times_whole_hosts() -> None:
 
 
 def test_fixed_times_are_not_shortened() -> None:
-    slow = joint(basis=replace(basis(), fixed_s=1000.0)).at(Setting(workers=16, per_host=16))
+    beside = replace(basis(), fixed_s=900.0, between_s=10.0)
+    slow = joint(basis=beside).at(Setting(workers=16, per_host=16))
     plain = joint().at(Setting(workers=16, per_host=16))
     assert slow.time_s is not None
     assert plain.time_s is not None
-    assert slow.time_s.value == pytest.approx(plain.time_s.value + 1000.0)
+    assert slow.time_s.value == pytest.approx(plain.time_s.value + 900.0 + 10 * 10.0)
     assert slow.limited_by == "fixed_cost"
 
 

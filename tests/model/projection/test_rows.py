@@ -170,3 +170,20 @@ def test_the_time_beside_epochs() -> None:
     )
     # A job that is shorter than its epochs is a slip of the table.
     assert basis_of(study).fixed_s == pytest.approx(40.0)
+
+
+def test_what_lies_between_epochs_is_counted_per_epoch() -> None:
+    # Starts at 98 s; epochs of 10 s begin at 103 and 117; ends 40 s after the start.
+    epochs = ((103.0, 113.0), (117.0, 127.0))
+    launches = [
+        make_launch(
+            Cell(workers=n, batch=16, threads=1),
+            [make_rank(r, make_steps(0.1, samples=16), epochs=epochs) for r in range(n)],
+            outcome="ok",
+            wall_s=40.0,
+        )
+        for n in (1, 2)
+    ]
+    found = basis_of(make_study(launches))
+    assert found.fixed_s == pytest.approx(5.0)
+    assert found.between_s == pytest.approx((40 - 5 - 20) / 2)

@@ -93,7 +93,8 @@ class Joint:
         epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
         time = cost = None
         if epoch is not None and epochs is not None:
-            time = spread.shifted(spread.product(epoch, epochs), self._fixed_s)
+            beside = self._beside_s(epochs.value)
+            time = spread.shifted(spread.product(epoch, epochs), beside)
         if time is not None and setting.cost_per_s is not None:
             cost = spread.scaled(time, setting.cost_per_s)
         alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
@@ -117,10 +118,11 @@ class Joint:
             parts=parts,
         )
 
-    @property
-    def _fixed_s(self) -> float:
-        """A goal of one epoch has no job around it."""
-        return 0.0 if self.goal is None or self.goal.kind == "epoch" else self.basis.fixed_s
+    def _beside_s(self, epochs: float) -> float:
+        """Return what is no training; a goal of one epoch has no job around it."""
+        if self.goal is None or self.goal.kind == "epoch":
+            return 0.0
+        return self.basis.fixed_s + epochs * self.basis.between_s
 
     def _epochs(self, global_batch: int, *, is_measured: bool) -> Projected | None:
         if self.goal is None:
@@ -153,7 +155,7 @@ class Joint:
             "compute": fewest * steps * alone_s / whole,
             "communication": epochs.value * steps * (step_s - alone_s) / whole,
             "epochs": (epochs.value - fewest) * steps * alone_s / whole,
-            "fixed_cost": self._fixed_s / whole,
+            "fixed_cost": self._beside_s(epochs.value) / whole,
         }
 
     def _fewest_epochs(self) -> float:

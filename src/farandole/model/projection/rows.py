@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from farandole.errors import UsageError
 from farandole.model.curves import group_of
@@ -42,7 +43,9 @@ class Basis:
     host_size: int
     """Workers that fit the measured host, or one of them."""
     fixed_s: float
-    """Start-up, validation and whatever else a job takes beside its epochs."""
+    """Start-up, and whatever else a job takes once beside its epochs."""
+    between_s: float
+    """Validation, checkpoints and whatever else lies between epochs, of one epoch."""
     assumptions: tuple[str, ...]
 
     @property
@@ -124,6 +127,7 @@ def collect(
     )
     if not rows:
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
+    fixed, between = _beside_epochs(counted, info)
     assumptions = list(timing.assumptions)
     if curve.scaling == "strong":
         assumptions.append(
@@ -142,7 +146,8 @@ def collect(
         steps_known=timing.steps_known,
         unit="samples/s" if timing.in_samples else "epochs/s",
         host_size=_host_size(counted, study.machine),
-        fixed_s=_fixed_s(counted, info),
+        fixed_s=fixed,
+        between_s=between,
         assumptions=tuple(assumptions),
     )
 
@@ -260,15 +265,17 @@ def _on_one(cell: Cell) -> int:
     return math.ceil(cell.workers / max(cell.hosts, 1))
 
 
-def _fixed_s(cells: Sequence[Measured], info: ScalingInfo) -> float:
-    """Return the mean of the fixed times; 0 where none is known."""
+def _beside_epochs(cells: Sequence[Measured], info: ScalingInfo) -> tuple[float, float]:
+    """Return what jobs take once, and what they take per epoch beside training; 0 if not known."""
     known = {found.cell for found in cells}
-    times = [
-        job.fixed_s
-        for job in info.job_times
-        if job.cell in known and job.fixed_s is not None and job.fixed_s > 0
-    ]
-    return math.fsum(times) / len(times) if times else 0.0
+    jobs = [job for job in info.job_times if job.cell in known]
+    begins = [job.startup_s for job in jobs if job.startup_s is not None]
+    between = [job.between_s / job.epochs for job in jobs if job.between_s and job.epochs]
+    if begins:
+        return fmean(begins), fmean(between) if between else 0.0
+    # A table does not tell one from the other; one that is below 0 is a slip of the table.
+    fixed = [job.fixed_s for job in jobs if job.fixed_s is not None and job.fixed_s > 0]
+    return (fmean(fixed) if fixed else 0.0), 0.0
 
 
 def few_rows(basis: Basis, study: Study) -> UsageError:
