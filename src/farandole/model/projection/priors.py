@@ -17,9 +17,9 @@ _INSIDE = (math.log(0.03), 2.0)
 """Gradients inside of a host, of a typical step."""
 _GROWTH = (math.log(0.05), 0.5)
 """What each further unit of a law's growth adds, of passing all gradients once."""
-_SLOWER_BETWEEN = (math.log(3.0), 1.5)
+_SLOWER_BETWEEN = (math.log(5.0), 1.5)
 """Between hosts, of inside of one."""
-_MANY_HOSTS = (0.0, 0.2)
+_MANY_HOSTS = (-0.15, 0.3)
 """Three hosts or more, of two: libraries choose other ways for two."""
 _SHARPNESS = (math.log(2.0), 0.7)
 _BATCH = 0.1

@@ -266,7 +266,7 @@ def _assumptions(
         if link is None:
             told.append(
                 "No row spans hosts and no link was stated: hosts are taken to be connected some "
-                "3 times slower than workers of one host."
+                "5 times slower than workers of one host."
             )
         else:
             told.append(
