@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 
 from farandole.engine import context, marks
+from farandole.engine import gradients as module
 from farandole.engine.gradients import Gradients
 from farandole.errors import MismatchError, StepsDifferError, UsageError
-from farandole.transport.reduction import AVERAGE, Array
+from farandole.recorder.recorder import Recorder
+from farandole.recorder.settings import Settings
+from farandole.study.rank_file import read_rank
+from farandole.transport.reduction import AVERAGE, SUM, Array, Reduction
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 
 pytestmark = pytest.mark.ranks
@@ -130,6 +140,58 @@ def check_the_first_step_meets_an_end() -> None:
             reducer.mark(marks.END, 0)
         else:
             reducer.reduce(mine(1))
+
+
+@contextmanager
+def recorded() -> Iterator[tuple[Recorder, Path]]:
+    """Give this rank a recorder of its own."""
+    before = module.current
+    with TemporaryDirectory() as folder:
+        recorder = Recorder(
+            Settings(folder=folder), rank=context.rank(), size=context.size(), host="here"
+        )
+        module.current = lambda: recorder  # type: ignore[attr-defined]
+        try:
+            yield recorder, Path(folder) / f"rank-{recorder.rank}.jsonl"
+        finally:
+            module.current = before  # type: ignore[attr-defined]
+            recorder.close()
+
+
+@checks.of(
+    average=(AVERAGE, None),
+    sum=(SUM, None),
+    predivided=(Reduction(op="average", prescale=0.5, postscale=2.0), None),
+    fp16=(AVERAGE, "float16"),
+)
+def check_norms_of_own_and_mean_gradients(case: tuple[Reduction, str | None]) -> None:
+    how, wire = case
+    rank, size = context.rank(), context.size()
+    names = [f"v{i}" for i in range(len(SHAPES))]
+    reducer = Gradients(context.current().engine, names, how, wire=wire)
+    # One in 2048 is lost in float16, which must not show before the reduction.
+    lost = 1 + 2.0**-12
+    with recorded() as (recorder, path):
+        for step in range(1, 11):
+            given = [None if g is None else np.asarray(g * np.float32(lost)) for g in mine(step)]
+            # One of each rank's is missing, and counts as zero.
+            given[0] = given[0] if rank else None
+            reducer.reduce(given)
+        recorder.flush()
+        found = read_rank(path)
+    reducer.close()
+    assert found is not None
+    (noise,) = found.noise
+    assert noise.update.tolist() == [10]
+    counts = [int(np.prod(shape)) for shape in SHAPES]
+    values = [[r + 10 + i if r or i else 0 for i in range(len(SHAPES))] for r in range(size)]
+    own = sum(n * (lost * v) ** 2 for n, v in zip(counts, values[rank], strict=True))
+    said = context.current().engine.exchange(json.dumps(noise.after.sum()).encode())
+    # Float32 sums of equal numbers round the same way again and again.
+    assert np.isclose(noise.before.sum(), own, rtol=5e-5)
+    means = np.mean(values, axis=0)
+    whole = sum(n * (lost * v) ** 2 for n, v in zip(counts, means, strict=True))
+    assert np.isclose(sum(map(json.loads, said)), whole, rtol=5e-5 if wire is None else 2e-3)
 
 
 @checks.each()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from farandole.model.info import NoiseRow
+from farandole.model.projection.records import NoiseScale
 from farandole.report import tables
 from farandole.report.table import to_lines
 from tests.report.builders import bare, comparison, near, study
@@ -33,6 +35,21 @@ def test_without_launches_left_out_or_a_price_there_is_no_table() -> None:
     assert tables.left_out([bare()]) is None
     assert tables.costs([bare()]) is None
     assert tables.costs([study()]) is not None
+
+
+def test_a_noise_scale_may_have_a_lower_bound_alone() -> None:
+    info = study()
+    cell = info.cells[1]
+    noise = NoiseScale(
+        value=None, low=512.0, high=None, trace=3.0, squared_norm=-0.001, measurements=40
+    )
+    row = NoiseRow(
+        cell=cell.cell, label=cell.label, noise=noise, global_batch=64.0, launches=3, buckets=()
+    )
+    table = tables.noise([replace(info, noise=(row,))])
+    ((_, value, low, high, *_, steps, launches),) = table.rows
+    assert (value, low, high, steps, launches) == (None, 512.0, None, 40, 3)
+    assert tables.noise([info]).rows == ()
 
 
 def test_the_answers_curve_leaves_out_what_does_not_count() -> None:

@@ -136,8 +136,9 @@ class _BucketReduce:
 
 
 def _allocate(count: int, dtype: str, device: str) -> Any:
+    # Zeros: what lies between gradients must not count in a norm of the whole.
     if device == "cpu":
-        return np.empty(count, STORAGE[dtype])
+        return np.zeros(count, STORAGE[dtype])
     import torch
 
-    return torch.empty(count, dtype=getattr(torch, dtype), device=device)
+    return torch.zeros(count, dtype=getattr(torch, dtype), device=device)

@@ -23,6 +23,7 @@ from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Gradient, Plan, make_plan
 from farandole.errors import MismatchError, StepsDifferError, UsageError
+from farandole.recorder.noise import norms_of
 from farandole.recorder.recorder import current
 from farandole.transport.half import narrow, widen
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction
@@ -47,6 +48,7 @@ class Gradients:
         *,
         wire: str | None = None,
         meeting: str | None = None,
+        scaled: bool = False,
     ) -> None:
         """Begin; all ranks do so in the same order.
 
@@ -57,6 +59,7 @@ class Gradients:
             wire: "float16" or "bfloat16" to send floating-point gradients in that precision.
             meeting: under which name the ranks meet before the first step; by default one of
                 their own.
+            scaled: whether something that is not known here scales the gradients.
         """
         self._engine, self._names, self._how, self._wire = engine, list(names), how, wire
         self._prefix = engine.unique_name("gradients", "\n".join(names))
@@ -68,6 +71,7 @@ class Gradients:
         self._places: dict[int, _Slot] = {}
         self._step = 0
         self._nbytes = 0
+        self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
 
     def reduce(self, gradients: Sequence[Array | None]) -> list[Array | None]:
         """Combine a step's gradients over all ranks.
@@ -197,12 +201,26 @@ class Gradients:
         assert self._buckets is not None
         for index, gradient in zip(self._plan.members[bucket], gradients, strict=True):
             self._places[index].write(gradient, self._names[index])
+        if self._norms.due:
+            self._square(bucket, gradients)
         missing = [position for position, gradient in enumerate(gradients) if gradient is None]
         bits = np.zeros(self._note_bytes * 8, np.uint8)
         bits[: len(gradients)] = 1
         bits[missing] = 0
         flags = 0 if missing else FULL
         return self._buckets.submit(bucket, self._step, self._how, flags, np.packbits(bits))
+
+    def _square(self, bucket: int, gradients: Sequence[Array | None]) -> None:
+        assert self._plan is not None
+        assert self._buckets is not None
+        dtype = self._plan.shapes[bucket][1]
+        if dtype == self._wire:
+            # In the bucket they are rounded.
+            given = [each for each in gradients if each is not None]
+            flat = [np.ascontiguousarray(each, np.float32).reshape(-1) for each in given]
+            self._norms.before(bucket, flat, "float32")
+        else:
+            self._norms.before(bucket, [self._buckets.arrays[bucket]], dtype)
 
     def _wait(self, handle: Handle, members: Sequence[int]) -> Sequence[int]:
         """Return which of a bucket's gradients any rank had."""
@@ -223,13 +241,16 @@ class Gradients:
 
     def _record(self, began_s: float, ready_s: float) -> None:
         recorder = current()
-        if recorder is None:
-            return
-        done_s = time.monotonic()
-        recorder.gradients(
-            ready_s=ready_s, done_s=done_s, began_s=began_s, exposed_s=done_s - began_s
-        )
-        recorder.sent("gradients", self._nbytes)
+        if recorder is not None:
+            done_s = time.monotonic()
+            recorder.gradients(
+                ready_s=ready_s, done_s=done_s, began_s=began_s, exposed_s=done_s - began_s
+            )
+            recorder.sent("gradients", self._nbytes)
+        assert self._plan is not None
+        assert self._buckets is not None
+        dtypes = [dtype for _, dtype in self._plan.shapes]
+        self._norms.ended(recorder, self._buckets.arrays, dtypes)
 
 
 class _Slot:

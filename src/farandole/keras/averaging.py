@@ -93,6 +93,8 @@ class Averaging:
         """What moves the gradients; made in the first step."""
         self.failure: BaseException | None = None
         """What a callback raised inside of a backend that would wrap it."""
+        self.scaled = False
+        """Whether gradients come scaled, by a LossScaleOptimizer."""
         self.batches = 0
         """Whose gradients have come in."""
         self.context = context.current()
@@ -229,7 +231,12 @@ class Averaging:
     def _gradients(self, batch: Batch) -> Gradients:
         if self.mover is None:
             self.mover = reducer = Gradients(
-                self.context.engine, batch.names, self.how, wire=self.wire, meeting=self.meeting
+                self.context.engine,
+                batch.names,
+                self.how,
+                wire=self.wire,
+                meeting=self.meeting,
+                scaled=self.scaled,
             )
             # A place for every variable: which of them take part may change from step to step.
             reducer.prepare(batch.specs)

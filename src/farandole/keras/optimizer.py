@@ -146,6 +146,8 @@ def _wrap(optimizer: Any, averaging: Averaging) -> None:
     # Into __dict__: what goes through __setattr__ is tracked as part of the optimizer's state.
     own = optimizer.__dict__
     own[_KEY] = averaging
+    # As LossScaleOptimizer has one.
+    averaging.scaled = hasattr(optimizer, "inner_optimizer")
     own["apply"] = _combined(optimizer, averaging)
     own["stateless_apply"] = _combined_stateless(optimizer, averaging)
     own["register_local_var"] = averaging.register_local

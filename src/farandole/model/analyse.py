@@ -23,6 +23,7 @@ from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Tod
 from farandole.model.jobs import time_job
 from farandole.model.measured import Measured, count, figure, measure, usable_cores
 from farandole.model.pace import positive
+from farandole.model.recorded_noise import cell_noise
 from farandole.model.split import split_step
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
 from farandole.model.utilisation import utilisation_series, utilise
@@ -140,6 +141,9 @@ def analyse(
         command=study.command,
         spec=spec,
         created=study.created,
+        noise=tuple(
+            said for c in cells if c.cell not in void_cells and (said := cell_noise(c)) is not None
+        ),
     )
 
 

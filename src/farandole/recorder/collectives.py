@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from farandole.recorder.ending import refuse_if_ended
+from farandole.recorder.noise import NOT_MEASURED
 from farandole.recorder.recorder import Recorder, current
 
 # Where each function has what it sends: the place of the argument, and its name.
@@ -262,6 +263,7 @@ class _ByHand:
         if not self._told:
             self._told = True
             recorder.setup(framework="process_group")
+            recorder.note(f"{NOT_MEASURED}: calls of torch.distributed combine the gradients.")
         first = next(_tensors(payload), None)
         if first is None or first.device.type != "cpu":
             recorder.note("Communication was not timed: on a GPU a call returns before it is done.")

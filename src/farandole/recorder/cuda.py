@@ -6,6 +6,7 @@ As thin as torch allows: it has not been run on a GPU.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.recorder.step import Later
@@ -46,6 +47,19 @@ def number_later(tensor: Any) -> Later:
     event = _cuda().Event()
     event.record()
     return lambda: float(host) if event.query() else None
+
+
+def numbers_later(values: Sequence[Any]) -> Callable[[], list[float] | None]:
+    """Begin to fetch numbers, some of them from a GPU, and return what will say them."""
+    import torch
+
+    device = next(value.device for value in values if isinstance(value, torch.Tensor))
+    parts = [torch.as_tensor(value, dtype=torch.float32, device=device) for value in values]
+    host = torch.empty(len(parts), pin_memory=True)
+    host.copy_(torch.stack([part.reshape(()) for part in parts]), non_blocking=True)
+    event = _cuda().Event()
+    event.record()
+    return lambda: host.tolist() if event.query() else None
 
 
 def peak_bytes() -> int | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.recorder import collectives
+from farandole.recorder.ddp_noise import DdpNoise
 from farandole.recorder.ending import refuse_if_ended
 from farandole.recorder.recorder import Recorder, current
 
@@ -83,6 +84,8 @@ class _Watch:
         self._recorder = recorder
         self._last_done = -1
         self._waited_s = 0.0
+        self.noise = DdpNoise(ddp, recorder)
+        """How far the workers' gradients scatter."""
         self.gradient_share: float | None = 1.0
         """How much of each gradient DDP itself sends; None: a hook does, and is counted there."""
         stats = ddp.logger._get_ddp_logging_data().ints_map
@@ -254,6 +257,7 @@ class _Installer:
         self._hooked[ddp] = share
         if ddp in self._watches:
             self._watches[ddp].gradient_share = share
+            self._watches[ddp].noise.own_hook = share is None
 
     def _made(self, ddp: Any) -> None:
         recorder = current()
@@ -268,6 +272,7 @@ class _Installer:
         with self._watching(ddp):
             watch = _Watch(ddp, recorder)
             watch.gradient_share = self._hooked.get(ddp, 1.0)
+            watch.noise.own_hook = watch.gradient_share is None
             self._watches[ddp] = watch
             # A GAN has two.
             total = sum(watch.nbytes for watch in self._watches.values())
@@ -285,6 +290,8 @@ class _Installer:
             if watch is not None:
                 sends = self._torch.is_grad_enabled() and ddp.require_backward_grad_sync
                 watch.forward_began(ddp, sends=sends)
+                if sends:
+                    watch.noise.forward_began()
 
     def _after_update(self, *_: Any) -> None:
         if not self._watches:
@@ -294,8 +301,10 @@ class _Installer:
             return
         for ddp in list(self._watches):
             with self._watching(ddp) as watch:
-                if watch is not None and watch.asks:
-                    watch.read(ddp)
+                if watch is not None:
+                    watch.noise.updated()
+                    if watch.asks:
+                        watch.read(ddp)
 
     @contextmanager
     def _watching(self, ddp: Any) -> Iterator[_Watch | None]:

@@ -9,6 +9,7 @@ from typing import Any
 from farandole.recorder.cuda import StreamClock, peak_bytes
 from farandole.recorder.gradient_times import GradientTimes, is_sampled
 from farandole.recorder.loaders import Loaders
+from farandole.recorder.noise import scaled_by
 from farandole.recorder.rates import Rates, torch_rate
 from farandole.recorder.recorder import Recorder, current
 from farandole.recorder.rounds import Rounds
@@ -148,7 +149,11 @@ def install(optimizers: Optimizers) -> None:
         # A script's main() frees its optimizer before Python ends, and with it the weights.
         base.__del__ = lambda optimizer: optimizers.dropped(optimizer)
     scaler: Any = torch.amp.grad_scaler.GradScaler
-    step = scaler.step
+    step, scale = scaler.step, scaler.scale
+
+    def scaling(self: Any, outputs: Any) -> Any:
+        scaled_by(self)
+        return scale(self, outputs)
 
     def scaled_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = optimizers.updates
@@ -157,4 +162,4 @@ def install(optimizers: Optimizers) -> None:
             optimizers.skipped(optimizer)
         return result
 
-    scaler.step = scaled_step
+    scaler.step, scaler.scale = scaled_step, scaling

@@ -12,6 +12,7 @@ import numpy as np
 
 from farandole.errors import UsageError
 from farandole.study.encode import metric_from_json
+from farandole.study.noise_lines import NoiseLines
 from farandole.study.records import (
     SCHEMA,
     Floats,
@@ -82,6 +83,7 @@ class _Parts:
         self._notes: list[str] = []
         self._opened: list[Opened] = []
         self._rates: list[tuple[int, float]] = []
+        self._noise = NoiseLines()
         self._buckets: list[GradientTimes] = []
 
     def take(self, content: dict[str, Any], name: str) -> None:
@@ -117,6 +119,8 @@ class _Parts:
             )
         elif kind == "buckets":
             self._buckets.append(_gradient_times(content))
+        elif kind == "noise":
+            self._noise.take(content)
         elif kind == "learning_rate":
             self._rates.append((int(content["step"]), float(content["value"])))
         elif kind == "end":
@@ -126,7 +130,7 @@ class _Parts:
         if self._begin is None:
             return None
         setup, end = self._setup, self._end
-        rank = self._begin["rank"]
+        rank, steps = self._begin["rank"], Steps(**self._joined("steps"))
         notes = list(self._notes)
         if self.damaged:
             what = "line was" if self.damaged == 1 else "lines were"
@@ -136,7 +140,7 @@ class _Parts:
             host=self._begin["host"],
             framework=str(setup.get("framework") or ""),
             device=str(setup.get("device") or "cpu"),
-            steps=Steps(**self._joined("steps")),
+            steps=steps,
             begin_s=self._begin["begin_s"],
             end_s=None if end.get("end_s") is None else float(end["end_s"]),
             bytes_sent={kind: int(size) for kind, size in (end.get("bytes_sent") or {}).items()},
@@ -155,6 +159,7 @@ class _Parts:
             stopped=bool(end.get("stopped", False)),
             opened=tuple(self._opened),
             learning_rates=tuple(self._rates),
+            noise=self._noise.joined(steps.samples),
             buckets=tuple(self._buckets),
             bucket_bytes=_count(setup.get("bucket_bytes")),
         )

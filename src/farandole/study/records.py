@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 Purpose = Literal["speed", "epoch", "accuracy", "imported"]
 """Why a launch was made: for step times, for the fixed times around one whole epoch, for the
@@ -137,6 +138,29 @@ class GradientTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Squared norms of one optimizer's gradients on one rank, in the updates that were sampled.
+
+    Gradients as optimizers get them, without the scale of a GradScaler; sparse ones are left out.
+    """
+
+    optimizer: int
+    """Which, where there are several: a number that all ranks have in common."""
+    bucket_bytes: tuple[int, ...]
+    update: Ints
+    """Number of the update, from 1: by this the ranks are joined."""
+    step: Ints
+    """The step that it was in, a row of `Steps`."""
+    samples: Floats
+    """Samples that this rank trained on in that step; NaN where that is not known."""
+    before: Floats
+    """Updates by buckets: of this rank's own gradients."""
+    after: Floats
+    """Updates by buckets: of the mean over the ranks, as far as it was this rank's to square. The
+    sum over all ranks is the squared norm of the whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """What one worker of a launch recorded."""
 
@@ -179,6 +203,8 @@ class Rank:
     """(step from 0, rate that held in it): the first that is known, then each that differs by 1 %
     or more from the one before. Of the parameters with the largest rate, in torch; of Keras at the
     ends of epochs."""
+    noise: tuple[Noise, ...] = ()
+    """How far gradients scatter: one for each optimizer, and for each layout of its buckets."""
     buckets: tuple[GradientTimes, ...] = ()
     """When gradients were ready, in the steps that were sampled."""
     bucket_bytes: int | None = None

@@ -14,6 +14,7 @@ from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Plan
+from farandole.recorder.noise import Norms
 from farandole.torch.tensors import view_of
 from farandole.transport.reduction import Reduction
 
@@ -28,9 +29,10 @@ class Layout:
         plan: Plan,
         parameters: Sequence[torch.nn.Parameter],
         how: Reduction,
+        norms: Norms,
     ) -> None:
         self.plan = plan
-        self._how = how
+        self._how, self._norms = how, norms
         bits = max(-(-len(members) // 8) for members in plan.members)
         self._note_bytes = note_bytes = max(bits, marks.NOTE_BYTES)
         device = parameters[next(iter(plan.places))].device
@@ -168,6 +170,9 @@ class Layout:
         else:
             bits[: len(members)] = 1
         note = np.packbits(bits)
+        if self._norms.due:
+            dtype = self.plan.shapes[bucket][1]
+            self._norms.before(bucket, [self.buckets.arrays[bucket]], dtype)
         self.submitted_s[bucket] = time.monotonic()
         self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
 

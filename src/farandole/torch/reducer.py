@@ -28,6 +28,7 @@ from farandole.engine.handle import Handle
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
 from farandole.errors import MismatchError, StepsDifferError
+from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import allreduce_operation
@@ -55,6 +56,7 @@ class GradientReducer:
         *,
         order: Sequence[int] = (),
         meeting: str | None = None,
+        scaled: bool = False,
     ) -> None:
         """Watch the parameters.
 
@@ -69,6 +71,7 @@ class GradientReducer:
                 will not show it.
             meeting: under which name the ranks meet before the first step; by default one of
                 their own.
+            scaled: whether something that is not known here scales the gradients.
         """
         self._engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
@@ -77,6 +80,7 @@ class GradientReducer:
         self._meeting = meeting or engine.unique_name("optimizer", "")
         self._passes = passes
         self._layout: Layout | None = None
+        self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
         self._plans = 0
         self._nbytes = 0
         self._order = list(order)
@@ -114,6 +118,7 @@ class GradientReducer:
         recorder = current()
         if recorder is None:
             self._synchronize()
+            self._norms.ended(None)
             return
         layout, entered_s = self._layout, time.monotonic()
         self._nbytes = 0 if layout is None else layout.nbytes
@@ -132,7 +137,13 @@ class GradientReducer:
         if layout is not None:
             layout.moved_s()
         recorder.sent("gradients", self._nbytes)
-        if layout is not self._layout:
+        if layout is not None and layout is self._layout:
+            dtypes = [dtype for _, dtype in layout.plan.shapes]
+            self._norms.ended(recorder, layout.buckets.arrays, dtypes)
+            if self._sparse:
+                recorder.note(SPARSE)
+        else:
+            self._norms.ended(recorder)
             _bytes_per_step[self] = self._layout.nbytes if self._layout is not None else 0
             recorder.setup(gradient_bytes_per_step=sum(_bytes_per_step.values()))
 
@@ -365,7 +376,7 @@ class GradientReducer:
         if gradients:
             name = f"{self._prefix}.{self._plans}"
             self._layout = Layout(
-                self._engine, name, make_plan(gradients), self._parameters, self._how
+                self._engine, name, make_plan(gradients), self._parameters, self._how, self._norms
             )
 
 

@@ -60,6 +60,7 @@ def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
             OverlapTrial(now.world.overlap, spare_cores=now.spare_cores),
             order=range(len(parameters) - 1, -1, -1),
             meeting=averaging.meeting,
+            scaled=averaging.scaled,
         )
     assert isinstance(reducer, GradientReducer)
     for place in batch.wanted:
