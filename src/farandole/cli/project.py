@@ -136,14 +136,13 @@ def main(args: argparse.Namespace) -> int:
     from farandole.report.projection import terminal_lines, to_json
 
     if args.json:
-        print(json.dumps(to_json(info), indent=1, allow_nan=False), flush=True)
-    else:
-        # First: drawing takes longer than projecting.
-        print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
-    if args.out is not None or not args.json:
-        page = _write(info, args)
-        if not args.json:
-            print(f"\nreport: {visible(page)}")
+        if args.out is not None:
+            _write(info, args)
+        print(json.dumps(to_json(info), indent=1, allow_nan=False))
+        return 0
+    # At once: drawing takes longer than projecting.
+    print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
+    print(f"\nreport: {visible(_write(info, args))}")
     return 0
 
 

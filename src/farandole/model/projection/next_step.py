@@ -11,6 +11,7 @@ from farandole.model.projection.records import EpochRow
 from farandole.model.projection.rows import Basis
 
 _REPEATS = 3
+_IMPORT = "farandole study import TABLE.csv --out NEW"
 
 
 def choose_next(
@@ -86,10 +87,10 @@ def choose_next(
     if not imported and 2 * counts[-1] > basis.host_size:
         return NextStep(
             sentence=f"This host has no room for more workers: the step time of {2 * counts[-1]} "
-            "workers on two such hosts, measured in any way, narrows it most.",
+            "workers on two such hosts, measured in any way, narrows it most. Put it into a table "
+            "beside this study's rows (workers, hosts, batch, step_s).",
             spec=None,
-            command="farandole study import TABLE.csv --out DIR-2 (with columns workers, hosts, "
-            "batch, step_s; this study's rows, too)",
+            command=_IMPORT,
         )
     return _measure(
         "Most of the interval comes from the distance: twice the largest count that was measured "
@@ -102,9 +103,9 @@ def choose_next(
 def _measure(sentence: str, changes: Mapping[str, object], imported: bool) -> NextStep:
     if imported:
         return NextStep(
-            sentence=sentence,
+            sentence=f"{sentence} Add the rows to the table, and import it again.",
             spec=None,
-            command="farandole study import TABLE.csv --out DIR (with the new rows)",
+            command=_IMPORT,
         )
     return NextStep(sentence=sentence, spec=changes)
 
