@@ -13,6 +13,7 @@ from farandole.engine import context
 from farandole.engine.buckets import REPLAN
 from farandole.engine.engine import Engine
 from farandole.engine.plan import Gradient, make_plan
+from farandole.recorder.noise import Norms
 from farandole.torch.layout import Layout
 from farandole.transport.reduction import AVERAGE
 
@@ -35,7 +36,8 @@ def layout_of(engine: Engine, parameters: list[nn.Parameter], bucket_bytes: int 
         Gradient(index=i, count=p.numel(), dtype="float32", itemsize=4)
         for i, p in enumerate(parameters)
     ]
-    return Layout(engine, "test", make_plan(gradients, bucket_bytes), parameters, AVERAGE)
+    plan, norms = make_plan(gradients, bucket_bytes), Norms(rank=engine.rank, size=engine.size)
+    return Layout(engine, "test", plan, parameters, AVERAGE, norms)
 
 
 def give(parameter: nn.Parameter, value: float) -> torch.Tensor:
