@@ -245,7 +245,7 @@ class _Answer:
         counts = {*self._basis.workers, *self._asked.workers}
         low, high = self._basis.workers[0], max(counts)
         doublings = [low << k for k in range((high // low).bit_length())]
-        limit = self._basis.batch if self._strong else high
+        limit = self._basis.batch // self._asked.accumulate if self._strong else high
         return sorted(n for n in counts | set(doublings) if n <= limit)
 
     @property

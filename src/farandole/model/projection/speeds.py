@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from farandole.errors import UsageError
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.spread import scaled
@@ -40,9 +41,14 @@ class Speeds:
         crossed = [link for link in self._fits if link in self._crossed]
         if crossed:
             return self._said(crossed)
-        # What holds with any link and without one has nothing to do with links.
-        always = set(self.fit(None).assumptions)
-        return tuple(said for said in self.fit(self._inside).assumptions if said in always)
+        said = self.fit(self._inside).assumptions
+        try:
+            # What holds with any link and without one has nothing to do with links.
+            always = set(self.fit(None).assumptions)
+        except UsageError:
+            # One count alone cannot do without a link.
+            return said
+        return tuple(one for one in said if one in always)
 
     def _said(self, links: Sequence[LinkSpeed | None]) -> tuple[str, ...]:
         """Return what fits took for granted; what they say of each link alike, once for all."""
