@@ -8,7 +8,7 @@ import pytest
 
 from farandole.model.projection.records import Projected
 from farandole.model.projection.scores import FileScore, Guess, score
-from farandole.report.backtest import lines, to_json
+from farandole.report.backtest import lines, parts, to_json
 
 
 def scored(*, two: bool = False) -> FileScore:
@@ -67,9 +67,9 @@ def test_rows_are_listed_on_demand() -> None:
 def test_the_two_smallest_batches_are_told_apart() -> None:
     (told,) = to_json([("t.csv", scored(two=True))])["files"]
     assert told["two_smallest"]["rows_fit"] == 12
-    assert "t.csv, the two smallest batches only: steps" in "\n".join(
-        lines("t.csv", scored(two=True))
-    )
+    names = [name for name, _ in parts("t.csv", scored(two=True))]
+    assert names == ["t.csv", "t.csv, the two smallest batches only"]
+    assert [name for name, _ in parts("t.csv", scored())] == ["t.csv"]
 
 
 def test_people_read_a_table_and_sentences() -> None:

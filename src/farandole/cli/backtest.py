@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,10 +101,35 @@ def main(args: argparse.Namespace) -> int:
             found = backtest_epochs(trace.groups, notes=trace.notes)
         scores.append((name, found))
         if not args.json:
-            print("\n".join(report.lines(name, found)), end="\n\n", flush=True)
+            for title, part in report.parts(name, found):
+                _print(title, part)
     if args.json:
         print(json.dumps(report.to_json(scores, rows=args.rows), indent=1, allow_nan=False))
     return 0
+
+
+def _print(name: str, found: FileScore) -> None:
+    from farandole.report import backtest as report
+
+    if not sys.stdout.isatty():
+        print("\n".join(report.lines(name, found)), end="\n\n", flush=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from farandole.report.table import shown
+
+    told = report.table(found)
+    grid = Table(title=report.title(name, found), title_justify="left", title_style="bold")
+    for column in told.columns:
+        grid.add_column(column.title, justify="left" if column.text else "right")
+    for row in told.rows:
+        grid.add_row(*(shown(column, cell) for column, cell in zip(told.columns, row, strict=True)))
+    console = Console(highlight=False)
+    console.print(grid)
+    for line in report.sentences(found):
+        console.print(line, markup=False)
+    console.print()
 
 
 def _split(args: argparse.Namespace) -> Split:

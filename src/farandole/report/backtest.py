@@ -26,15 +26,31 @@ def to_json(scores: Sequence[tuple[str, FileScore]], *, rows: bool = False) -> d
 
 
 def lines(name: str, found: FileScore) -> list[str]:
-    """Return one file's table and sentences."""
-    title = f"{name}: {found.kind}, {found.rows_fit} rows fitted, {found.rows_scored} scored"
-    told = [visible(title), *to_lines(_table(found)), ""]
+    """Return one file's title, table and sentences as aligned text."""
+    return [title(name, found), *to_lines(table(found)), "", *sentences(found)]
+
+
+def title(name: str, found: FileScore) -> str:
+    """Say what was fitted and what scored."""
+    return visible(
+        f"{name}: {found.kind}, {found.rows_fit} rows fitted, {found.rows_scored} scored"
+    )
+
+
+def sentences(found: FileScore) -> list[str]:
+    """Return what a table does not say: coverage, one line per model, notes."""
+    told = []
     if found.coverage_90 is not None:
         told.append(f"  90 % intervals hold {found.coverage_90:.0%} of the scored rows.")
     told += [f"  {line}" for line in _groups(found)]
-    told += [f"  {visible(note)}" for note in found.notes]
+    return told + [f"  {visible(note)}" for note in found.notes]
+
+
+def parts(name: str, found: FileScore) -> list[tuple[str, FileScore]]:
+    """Return the file's score and, of epochs, the one from the two smallest batches."""
+    told = [(name, found)]
     if found.two_smallest is not None:
-        told += ["", *lines(f"{name}, the two smallest batches only", found.two_smallest)]
+        told.append((f"{name}, the two smallest batches only", found.two_smallest))
     return told
 
 
@@ -77,7 +93,8 @@ def _errors(errors: Mapping[str, ErrorFigures]) -> dict[str, Any]:
     return {key: asdict(figures) for key, figures in errors.items()}
 
 
-def _table(found: FileScore) -> Table:
+def table(found: FileScore) -> Table:
+    """Return errors by number of workers or ratio of batches, beside simpler laws."""
     laws = list(found.baselines)
     columns = [
         Column(key="key", title=_KEYS[found.kind], text=True),
@@ -85,7 +102,7 @@ def _table(found: FileScore) -> Table:
         Column(key="median_abs_pct", title="median", show=_percent),
         Column(key="bias_pct", title="bias", show=_signed),
         Column(key="n", title="rows", show=str),
-        *(Column(key=law, title=law, show=_percent) for law in laws),
+        *(Column(key=law, title=law.replace("_", " "), show=_percent) for law in laws),
     ]
     rows = []
     for key, figures in found.error.items():

@@ -52,6 +52,8 @@ _SHARP_STARTS = (-1.0, 1.5)
 _DRIFT = 0.07
 _DRAWS = 100
 _NORMAL_95 = 1.645
+# Places at a time: draws of all of them are in memory at once.
+_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +105,12 @@ class EnsembleFit:
 
     def at_each(self, places: Sequence[Place]) -> list[Projected]:
         """Return the seconds of a step at several places."""
-        spread = self.spread(places)
-        return [self._projected(place, spread, index) for index, place in enumerate(places)]
+        found = []
+        for first in range(0, len(places), _AT_ONCE):
+            some = places[first : first + _AT_ONCE]
+            spread = self.spread(some)
+            found += [self._projected(place, spread, index) for index, place in enumerate(some)]
+        return found
 
     def spread(self, places: Sequence[Place]) -> Spread:
         """Return the ensemble's mean and standard deviation at several places."""
