@@ -177,6 +177,7 @@ class _Answer:
             basis=basis,
             goal=joint.goal,
             rows=tuple(rows),
+            curve=tuple(curve),
             asked=asked.workers,
             recommendations=recommendations,
             recipe=self._sources.recipe,

@@ -26,6 +26,8 @@ class Story:
     basis: Basis
     goal: Goal | None
     rows: tuple[Outlook, ...]
+    curve: tuple[Outlook, ...]
+    """More counts, which may be recommended without having been asked for."""
     asked: tuple[int, ...]
     recommendations: tuple[Recommendation, ...]
     recipe: str
@@ -36,10 +38,29 @@ class Story:
 def headline(story: Story) -> str:
     """Return the one sentence to take home.
 
-    It speaks of the count that was asked for if there is one; else of the recommended one, if that
-    was asked for, or else of the largest that is more than indicative.
+    One count that was asked for is what it speaks of. Of several it is the recommended one; where
+    none of them is worth it, that is said first, and the largest follows that is more than
+    indicative.
     """
-    row = _spoken_of(story)
+    asked = [row for row in story.rows if row.workers in story.asked]
+    link = _middle_link(asked)
+    asked = [row for row in asked if row.link in (None, link)]
+    sure = [row for row in asked if not row.throughput.indicative]
+    largest = (sure or asked)[-1]
+    if len(story.asked) == 1:
+        return _sentence(story, largest)
+    chosen = _recommended(story, link)
+    if chosen is None:
+        return _sentence(story, largest)
+    if chosen.workers >= min(story.asked):
+        return _sentence(story, chosen)
+    enough = count(chosen.workers, "worker")
+    return (
+        f"More than {enough} hardly pays: {_gain(story, chosen)} there; {_sentence(story, largest)}"
+    )
+
+
+def _sentence(story: Story, row: Outlook) -> str:
     place = f" on {row.link}" if row.link else ""
     parts = [f"{count(row.workers, 'worker')}{place}: {_gain(story, row)}"]
     if row.cost is not None:
@@ -102,18 +123,15 @@ def offers_sentence(offers: Sequence[OfferOutlook], goal: Goal | None) -> str:
     )
 
 
-def _spoken_of(story: Story) -> Outlook:
-    asked = [row for row in story.rows if row.workers in story.asked]
-    middle = [row for row in asked if row.link in (None, _middle_link(asked))]
-    if len(story.asked) > 1:
-        chosen = [one.workers for one in reversed(story.recommendations) if one.workers]
-        for workers in chosen:
-            for row in middle:
-                if row.workers == workers:
-                    return row
-        sure = [row for row in middle if not row.throughput.indicative]
-        return (sure or middle)[-1]
-    return middle[-1]
+def _recommended(story: Story, link: str | None) -> Outlook | None:
+    """Return the count of the last rule that some count meets."""
+    counts = [
+        one.workers
+        for one in reversed(story.recommendations)
+        if one.workers and one.link in (None, link)
+    ]
+    known = [row for row in (*story.rows, *story.curve) if row.link in (None, link)]
+    return next((row for row in known if counts and row.workers == counts[0]), None)
 
 
 def _middle_link(rows: Sequence[Outlook]) -> str | None:
@@ -141,7 +159,7 @@ def _by_link(recommendations: Sequence[Recommendation]) -> list[str]:
         middle = alike[len(alike) // 2]
         counts = {one.workers for one in alike}
         if len(counts) == 1:
-            said.append(f"{middle.sentence} So on all three links.")
+            said.append(f"{middle.sentence} So on all links.")
         else:
             others = ", ".join(
                 f"{one.workers if one.workers else 'none'} on {one.link}"
