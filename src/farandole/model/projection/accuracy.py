@@ -108,9 +108,10 @@ def _slide(runs: ReferenceRuns, at: Projected, ratio: float) -> Projected:
     ]
     half = _half_width(runs, values)
     seen = [value for series in runs.seeds for value in series.values]
-    # What is never below 0 or above 1 is a share, and stays one.
+    # What is never below 0 stays so; what grows and is never above 1 is a share.
+    grows = all(series.values[-1] >= series.values[0] for series in runs.seeds)
     least = 0.0 if min(seen) >= 0.0 else -math.inf
-    most = 1.0 if max(seen) <= 1.0 else math.inf
+    most = 1.0 if grows and max(seen) <= 1.0 else math.inf
     return Projected(
         value=centre,
         low=max(min(centre, *means) - half, least),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from farandole.model.accuracy import collect_metrics
 from farandole.model.info import ScalingInfo
@@ -18,7 +18,7 @@ from farandole.model.projection.rows import Basis
 from farandole.model.projection.schedule import Schedule, schedule_of
 from farandole.model.projection.speeds import Fit
 from farandole.model.projection.step_fits import make_fit
-from farandole.model.series import Series, higher_is_better
+from farandole.model.series import Series
 from farandole.study.records import Study
 
 AS_SET = "as your script sets it"
@@ -84,8 +84,6 @@ class _Accuracy:
         self._references = _references(cells, metric) if metric else []
         ends = [series.epochs[-1] for runs in self._references for series in runs.seeds]
         self._budget = min(ends, default=0.0)
-        values = [value for runs in self._references for one in runs.seeds for value in one.values]
-        self._share = bool(metric and higher_is_better(metric)) and max(values, default=2.0) <= 1.0
         self.why_not = ""
 
     @property
@@ -107,8 +105,7 @@ class _Accuracy:
         if isinstance(found, NotProjectable):
             self.why_not = self.why_not or found.reason
             return None
-        # A share of samples cannot be more than all of them.
-        return replace(found, high=min(found.high, 1.0)) if self._share else found
+        return found
 
 
 def _references(cells: Sequence[Measured], metric: str) -> list[ReferenceRuns]:
