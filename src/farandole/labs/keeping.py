@@ -161,7 +161,7 @@ def _keeping_words(rows: list[Trained]) -> list[str]:
     if rest:
         said.append(f"The other recipes on {count(most, 'worker')}: {listed(rest)}.")
     said.append(
-        f"{count(most, 'worker')} at a fixed number of epochs make a {_share(most)} of the steps, "
+        f"{count(most, 'worker')} at a fixed number of epochs make {_share(most)} of the steps, "
         "each on an averaged gradient of a larger batch: scaling the rate makes up for fewer "
         "steps, a warm-up for what a large rate does to untrained weights, more epochs for steps "
         "that are missing."
@@ -176,7 +176,7 @@ def _keeping_words(rows: list[Trained]) -> list[str]:
 
 
 def _share(workers: int) -> str:
-    words = {2: "half", 4: "quarter", 8: "eighth"}
+    words = {2: "half", 4: "a quarter", 8: "an eighth"}
     return words.get(workers, f"1/{workers}")
 
 

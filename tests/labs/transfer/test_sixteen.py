@@ -43,7 +43,8 @@ def test_a_job_has_the_fixed_cost_of_the_most_workers_measured() -> None:
 def test_the_published_table_is_enough() -> None:
     found = sixteen("caltech", seeds=0)
     assert any(row[2] == "projected" for row in found.tables[0].rows)
-    assert found.sentences[0].startswith("From here, CPU nothing can be projected")
+    assert found.sentences[0].startswith("From the lab, T4: 16 workers")
+    assert any("From here, CPU nothing can be projected" in said for said in found.sentences)
 
 
 def test_fruits_has_no_guess_and_jobs_that_end_after_ten_epochs() -> None:

@@ -211,7 +211,8 @@ def _elsewhere(made: list[Outcome], kind: Kind) -> tuple[str, ...]:
 
 def _said(made: list[Outcome], kind: Kind) -> list[str]:
     said = []
-    for one in made:
+    # What can be said first: it may open the report.
+    for one in sorted(made, key=lambda one: one.made is None):
         if one.made is None:
             said.append(f"From {one.series} nothing can be projected: {one.why}.")
             continue

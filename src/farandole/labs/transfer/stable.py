@@ -238,7 +238,7 @@ def _stable_words(rows: list[Stable]) -> list[str]:
     said = []
     if known:
         each = [f"{brief(row.epochs)} on {count(row.workers, 'worker')}" for row in known]
-        said.append(f"Validation accuracy is stable after {listed(each)} epochs here.")
+        said.append(f"Epochs to a stable validation accuracy here: {listed(each)}.")
     never = [row.workers for row in here if row.epochs is None]
     if never:
         said.append(
@@ -263,9 +263,9 @@ def _lab_stable_words(lab: list[Stable]) -> list[str]:
         own = [row for row in known if row.device == device]
         added = per_doubling(own[0], own[-1])
         if added is not None:
-            slopes.append(f"{added:+.0f} on {device}")
+            slopes.append(f"{added:.0f} on {device}")
     if slopes:
-        said.append(f"For each doubling of the workers these are {listed(slopes)} epochs.")
+        said.append(f"Each doubling of the workers adds epochs there: {listed(slopes)}.")
     return said
 
 

@@ -16,7 +16,7 @@ from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
 from farandole.report.text import percent, seconds, size, whole
 
-_BINS = 30
+_BINS = 16
 """Points of a line: each is the mean of an equal part of the time."""
 _KEEPS_UP = 0.05
 """Input that takes less than this share of a step keeps up."""
