@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean, median
 
 import pytest
@@ -15,6 +14,7 @@ from farandole.model.projection.backtest_epochs import ratio_key, score_epochs, 
 from farandole.model.projection.records import EpochRow
 from farandole.model.projection.scores import covered, log_width
 from farandole.study.traces import EpochTrace, read_trace
+from tests.model.projection.shared_traces import shared_trace
 
 BATCHES = (32, 64, 128, 256, 512)
 
@@ -83,10 +83,7 @@ def test_workloads_that_cannot_be_scored_are_said() -> None:
 
 @pytest.fixture(scope="module")
 def public() -> EpochTrace:
-    path = Path(__file__).parents[4] / "shared" / "traces" / "epochs_mlperf.csv"
-    if not path.is_file():
-        pytest.skip("put epochs_mlperf.csv into ../shared/traces beside the checkout to run this")
-    found = read_trace(path)
+    found = read_trace(shared_trace("epochs_mlperf.csv"))
     assert isinstance(found, EpochTrace)
     return found
 
