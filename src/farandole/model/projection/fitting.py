@@ -109,14 +109,15 @@ def left_out(solution: Solution, labels: npt.NDArray[np.int64]) -> Floats:
     """Return residuals as if the rows of each label had not been fitted, to first order."""
     problem = solution.problem
     importance = _importance(problem, solution.residuals) / problem.sigma**2
+    curvature = np.linalg.inv(solution.covariance)
     found = np.empty_like(solution.residuals)
     for label in np.unique(labels):
         rows = labels == label
-        slopes = solution.slopes[rows]
-        lever = slopes @ solution.covariance @ (slopes * importance[rows, None]).T
-        found[rows] = np.linalg.solve(
-            (1 + 1e-9) * np.eye(int(rows.sum())) - lever, solution.residuals[rows]
-        )
+        slopes, residuals = solution.slopes[rows], solution.residuals[rows]
+        pulls = slopes * importance[rows, None]
+        # What the other rows and the prior leave of the curvature, and how far they would move.
+        moved = np.linalg.solve(curvature - pulls.T @ slopes, pulls.T @ residuals)
+        found[rows] = residuals + slopes @ moved
     return found
 
 
