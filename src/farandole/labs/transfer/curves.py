@@ -100,6 +100,7 @@ def answer_accuracy(found: Found, kind: Kind) -> Answered:
             table,
             x="epoch",
             y=key,
+            y_title=f"{key} accuracy",
             series="workers",
             x_log=False,
             zero=False,
