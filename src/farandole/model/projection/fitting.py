@@ -73,7 +73,7 @@ def solve(problem: Problem, starts: Sequence[Floats]) -> Solution:
     residuals = problem.observed - fitted
     return Solution(
         parameters=parameters,
-        covariance=np.linalg.inv(_curvature(problem, residuals, slopes)),
+        covariance=_floats(np.linalg.inv(_curvature(problem, residuals, slopes))),
         residuals=residuals,
         slopes=slopes,
         objective=objective,
@@ -99,7 +99,8 @@ def draw(solution: Solution, count: int) -> tuple[Floats, Floats]:
     values, vectors = np.linalg.eigh(solution.covariance)
     normal = np.random.default_rng(0).standard_normal((count // 2, len(values)))
     normal = np.vstack([normal, -normal])
-    drawn = solution.parameters + normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    roots = _floats(vectors * np.sqrt(np.maximum(values, 0.0)))
+    drawn = solution.parameters + normal @ roots.T
     expected = (normal**2).sum(axis=1) / 2
     excess = _objectives(problem, drawn) - solution.objective - expected
     return drawn, np.exp(-np.clip(excess, 0.0, _UNBELIEVABLE))
@@ -136,7 +137,8 @@ def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
         )
         while True:
             damped = curvature + damping * np.diag(np.diag(curvature))
-            step = np.clip(np.linalg.solve(damped, downhill), -_LONGEST_STEP, _LONGEST_STEP)
+            step = _floats(np.linalg.solve(damped, downhill))
+            step = np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
             fresh = _objective(problem, parameters + step)
             if fresh < value:
                 break
@@ -172,3 +174,8 @@ def _curvature(problem: Problem, residuals: Floats, slopes: Floats) -> Floats:
     importance = _importance(problem, residuals) / problem.sigma**2
     lines = problem.prior.lines / problem.prior.sd[:, None]
     return (slopes * importance[:, None]).T @ slopes + lines.T @ lines
+
+
+def _floats(values: npt.ArrayLike) -> Floats:
+    """Narrow what numpy's linear algebra is typed to give."""
+    return np.asarray(values, dtype=np.float64)

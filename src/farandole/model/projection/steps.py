@@ -229,7 +229,7 @@ def _fit_form(form: Form, table: _Table, prior: Prior) -> Member:
         sigma=_FIRST_SIGMA,
     )
     guess = np.linalg.lstsq(prior.lines, prior.mean, rcond=None)[0]
-    starts = [guess.copy() for _ in _SHARP_STARTS]
+    starts = [np.array(guess, dtype=np.float64) for _ in _SHARP_STARTS]
     for start, sharpness in zip(starts, _SHARP_STARTS, strict=True):
         start[forms.SHARPNESS] = sharpness
     first = solve(problem, starts)
