@@ -130,6 +130,13 @@ def test_measured_epochs_count_more_than_a_noise_scale_that_is_wrong() -> None:
     assert fit.at(4096).value == pytest.approx(law(4096), rel=0.15)
 
 
+def test_a_noise_scale_that_is_hardly_known_counts_less() -> None:
+    rows = runs((128,))
+    vague = [replace(NOISE, low=low, high=8000.0) for low in (125.0, 0.0)]
+    sure, *others = (fit_epochs(rows, noise=noise).at(1024) for noise in (NOISE, *vague))
+    assert all(width(other) > 1.2 * width(sure) for other in others)
+
+
 def test_a_lower_bound_of_the_noise_scale_excludes_small_critical_batches() -> None:
     bound = replace(NOISE, value=None, low=4000.0, high=None)
     rows = runs((128,))

@@ -133,9 +133,9 @@ def _critical_prior(largest: int, noise: NoiseScale | None) -> _Prior:
     if noise.value <= 0:
         return chosen
     centre = math.log(noise.value)
-    half = 0.0
-    if noise.high is not None and noise.low > 0:
-        half = 0.5 * math.log(noise.high / noise.low)
+    sides = [centre - math.log(noise.low)] if noise.low > 0 else []
+    sides += [] if noise.high is None else [math.log(noise.high) - centre]
+    half = max(sides, default=0.0)
     # 1.645 standard errors on either side are 90 %.
     return _Prior(centre=centre, spread=math.hypot(_NOISE_SPREAD, half / 1.645), by_noise=True)
 
