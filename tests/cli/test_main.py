@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -102,3 +103,17 @@ def test_every_command_explains_itself_with_an_example(name: str) -> None:
     assert done.returncode == 0
     assert "example" in done.stdout
     assert f"farandole {name}" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "farandole.cli.main"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

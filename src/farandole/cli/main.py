@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,9 +29,23 @@ _MORE = {
     "horovodrun": "`horovodrun` as it was, with workers of Farandole",
 }
 
+# What a shell says of a command that SIGPIPE ended.
+_PIPE_CLOSED = 141
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; return its exit code."""
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; what is left of it has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = False
     try:
