@@ -13,7 +13,7 @@ from farandole.model.projection.asked import parse_price
 from farandole.model.projection.joined import Joint
 from farandole.model.projection.outlook import Goal
 from farandole.model.projection.records import EpochRow, Projected
-from farandole.model.projection.rows import Basis, collect
+from farandole.model.projection.rows import Basis, Beside, collect
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.speeds import Speeds
 from farandole.study.records import Cell
@@ -101,7 +101,7 @@ def test_cost_is_time_times_whole_hosts() -> None:
 
 
 def test_fixed_times_are_not_shortened() -> None:
-    beside = replace(basis(), fixed_s=900.0, between_s=10.0)
+    beside = replace(basis(), beside={4: Beside(once_s=900.0, per_epoch_s=10.0)})
     slow = joint(basis=beside).at(Setting(workers=16, per_host=16))
     plain = joint().at(Setting(workers=16, per_host=16))
     assert slow.time_s is not None

@@ -238,3 +238,8 @@ def test_one_count_alone_within_its_host_needs_a_link_too() -> None:
     found = ask(alone, 2, per_host=2)
     assert one(found, 2).step_s is not None
     assert any("taken as connected by 10Gbit" in said for said in found.assumptions)
+
+
+def test_what_a_job_takes_beside_training_stays() -> None:
+    found = ask(table(epoch_s=10.0, epochs=20, job_s=260.0), 8, per_host=8)
+    assert "stays as on 4 workers: 60.0 s." in " ".join(found.assumptions)

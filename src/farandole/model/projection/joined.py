@@ -93,12 +93,14 @@ class Joint:
         epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
         time = cost = None
         if epoch is not None and epochs is not None:
-            beside = self._beside_s(epochs.value)
+            beside = self._beside_s(setting.workers, epochs.value)
             time = spread.shifted(spread.product(epoch, epochs), beside)
         if time is not None and setting.cost_per_s is not None:
             cost = spread.scaled(time, setting.cost_per_s)
         alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
-        parts = self._parts(step.value, min(step.value, alone), epochs, time, steps)
+        parts = self._parts(
+            setting.workers, step.value, min(step.value, alone), epochs, time, steps
+        )
         return Outlook(
             workers=setting.workers,
             hosts=setting.hosts,
@@ -118,11 +120,11 @@ class Joint:
             parts=parts,
         )
 
-    def _beside_s(self, epochs: float) -> float:
+    def _beside_s(self, workers: int, epochs: float) -> float:
         """Return what is no training; a goal of one epoch has no job around it."""
         if self.goal is None or self.goal.kind == "epoch":
             return 0.0
-        return self.basis.fixed_s + epochs * self.basis.between_s
+        return self.basis.beside_s(workers, epochs)
 
     def _epochs(self, global_batch: int, *, is_measured: bool) -> Projected | None:
         if self.goal is None:
@@ -140,6 +142,7 @@ class Joint:
 
     def _parts(
         self,
+        workers: int,
         step_s: float,
         alone_s: float,
         epochs: Projected | None,
@@ -155,7 +158,7 @@ class Joint:
             "compute": fewest * steps * alone_s / whole,
             "communication": epochs.value * steps * (step_s - alone_s) / whole,
             "epochs": (epochs.value - fewest) * steps * alone_s / whole,
-            "fixed_cost": self._beside_s(epochs.value) / whole,
+            "fixed_cost": self._beside_s(workers, epochs.value) / whole,
         }
 
     def _fewest_epochs(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from farandole.errors import UsageError
 from farandole.model.info import ScalingInfo
 from farandole.model.measured import count, measure
-from farandole.model.projection import told
+from farandole.model.projection import told, words
 from farandole.model.projection.asked import Asked, check
 from farandole.model.projection.fleet import fleet_sentence, share_out
 from farandole.model.projection.goals import choose_goal, epoch_rows
@@ -315,8 +315,21 @@ class _Answer:
             )
         if self._joint.epochs is not None:
             said += self._joint.epochs.assumptions
-        said.append(self._sources.why_not())
+        said += [self._sources.why_not(), self._beside_words()]
         return tuple(dict.fromkeys(filter(None, said)))
+
+    def _beside_words(self) -> str:
+        """Say what a job is taken to cost beside training."""
+        beside, goal = self._basis.beside, self._joint.goal
+        if not beside or goal is None or goal.kind == "epoch":
+            return ""
+        most = max(beside)
+        once, per_epoch = beside[most].once_s, beside[most].per_epoch_s
+        each = f" and {words.time(per_epoch)} per epoch" if per_epoch else ""
+        return (
+            f"What a job takes beside training stays as on {count(most, 'worker')}: "
+            f"{words.time(once)}{each}."
+        )
 
 
 def _inside(basis: Basis, asked: Asked) -> LinkSpeed | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from farandole.errors import UsageError
 from farandole.model.curves import group_of
@@ -18,6 +17,16 @@ from farandole.study.records import Cell, Study
 LEAST_ROWS = 3
 """Below, a study without bucket times says too little."""
 _FACTORS = ("device", "transport", "threads", "batch", "hosts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What a job takes beside training, which more workers do not shorten."""
+
+    once_s: float
+    """Start-up."""
+    per_epoch_s: float = 0.0
+    """Validation, checkpoints and whatever else lies between epochs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +51,8 @@ class Basis:
     """Of the throughput to show."""
     host_size: int
     """Workers that fit the measured host, or one of them."""
-    fixed_s: float
-    """Start-up, and whatever else a job takes once beside its epochs."""
-    between_s: float
-    """Validation, checkpoints and whatever else lies between epochs, of one epoch."""
+    beside: Mapping[int, Beside]
+    """What jobs take beside training, by workers; empty where nobody knows."""
     assumptions: tuple[str, ...]
 
     @property
@@ -65,6 +72,13 @@ class Basis:
     def steps_per_epoch(self, global_batch: int) -> float | None:
         """Return the optimizer steps of an epoch; None when its samples are not known."""
         return None if self.samples is None else self.samples / global_batch
+
+    def beside_s(self, workers: int, epochs: float) -> float:
+        """Return what a job takes beside training: of the most workers where none is of so many."""
+        if not self.beside:
+            return 0.0
+        found = self.beside.get(workers) or self.beside[max(self.beside)]
+        return found.once_s + epochs * found.per_epoch_s
 
     def throughput(self, step_s: float, global_batch: int) -> float:
         """Return a throughput in `unit`."""
@@ -127,7 +141,6 @@ def collect(
     )
     if not rows:
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
-    fixed, between = _beside_epochs(counted, info)
     assumptions = list(timing.assumptions)
     if curve.scaling == "strong":
         assumptions.append(
@@ -146,8 +159,7 @@ def collect(
         steps_known=timing.steps_known,
         unit="samples/s" if timing.in_samples else "epochs/s",
         host_size=_host_size(counted, study.machine),
-        fixed_s=fixed,
-        between_s=between,
+        beside=_beside(counted, info),
         assumptions=tuple(assumptions),
     )
 
@@ -265,17 +277,19 @@ def _on_one(cell: Cell) -> int:
     return math.ceil(cell.workers / max(cell.hosts, 1))
 
 
-def _beside_epochs(cells: Sequence[Measured], info: ScalingInfo) -> tuple[float, float]:
-    """Return what jobs take once, and what they take per epoch beside training; 0 if not known."""
+def _beside(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, Beside]:
     known = {found.cell for found in cells}
-    jobs = [job for job in info.job_times if job.cell in known]
-    begins = [job.startup_s for job in jobs if job.startup_s is not None]
-    between = [job.between_s / job.epochs for job in jobs if job.between_s and job.epochs]
-    if begins:
-        return fmean(begins), fmean(between) if between else 0.0
-    # A table does not tell one from the other; one that is below 0 is a slip of the table.
-    fixed = [job.fixed_s for job in jobs if job.fixed_s is not None and job.fixed_s > 0]
-    return (fmean(fixed) if fixed else 0.0), 0.0
+    found: dict[int, Beside] = {}
+    for job in info.job_times:
+        if job.cell not in known:
+            continue
+        if job.startup_s is not None:
+            between = (job.between_s or 0.0) / job.epochs if job.epochs else 0.0
+            found[job.cell.workers] = Beside(once_s=job.startup_s, per_epoch_s=between)
+        elif job.fixed_s is not None and job.fixed_s > 0:
+            # A table does not tell the two apart; below 0 it is a slip of the table.
+            found[job.cell.workers] = Beside(once_s=job.fixed_s)
+    return found
 
 
 def few_rows(basis: Basis, study: Study) -> UsageError:
