@@ -100,6 +100,22 @@ def nothing() -> Found:
 
 
 @cache
+def disturbed() -> Found:
+    """Return a lab during which other programs took most of the machine."""
+    busy = {
+        name: replace(
+            study,
+            launches=tuple(
+                replace(one, busy=True, foreign_share=0.8, steal_share=0.0)
+                for one in study.launches
+            ),
+        )
+        for name, study in studies(1).items()
+    }
+    return found_of(LAB, busy)
+
+
+@cache
 def answers(repeats: int = 2) -> dict[str, Answered]:
     """Return the lab's answers by their keys; zero repeats: when nothing could be made."""
     made = LAB.answer(found(repeats) if repeats else nothing())
