@@ -119,7 +119,7 @@ def _words(settings: Mapping[str, Speeds]) -> list[str]:
         ]
     said.append(
         "Why it reverses: VGG16 needs about four times as many operations for an image as "
-        "ResNet50, in a few large layers. A CPU core takes four times as long for them; a GPU runs "
+        "ResNet50, in a few large layers. A CPU takes longer nearly in proportion; a GPU runs "
         "large layers at a better rate than many small ones, between which it waits."
     )
     return said

@@ -220,7 +220,7 @@ def _here_words(points: Sequence[Point], scaling: Scaling) -> list[str]:
         if end.speedup is not None
     ]
     if not parts:
-        return [f"No speedup was measured of workers that {kept.removeprefix('each ')}."]
+        return [f"No speedup of workers was measured here when {kept}."]
     shares = [end.efficiency.value for end in ends if end.efficiency is not None]
     return [
         f"{count(ends[0].count, 'worker')} against one, when {kept}: {listed(parts)}, an "
