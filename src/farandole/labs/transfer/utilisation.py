@@ -47,8 +47,8 @@ def answer_utilisation(found: Found) -> Answered:
             lines(
                 "utilisation-over-time",
                 "CPU utilisation over time",
-                "Share of its cores that each worker kept busy while it trained and validated; what "
-                "comes before is start-up.",
+                "Share of its cores that each worker kept busy while it trained and validated; "
+                "what comes before is start-up.",
                 _over_time(found, info),
                 x="time_s",
                 y="cpu",
