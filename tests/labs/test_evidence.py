@@ -17,6 +17,7 @@ from farandole.labs.evidence import (
     points,
     seconds_for,
     steps_made,
+    void_times,
     without_intervals,
     worker_counts,
 )
@@ -113,3 +114,9 @@ def test_words() -> None:
     assert without_intervals([None, once])
     assert not without_intervals([sure, once])
     assert not without_intervals([None])
+
+
+def test_more_workers_than_cores_are_said_to_count_for_a_metric_only() -> None:
+    assert void_times((1, 2), 2) == []
+    (said,) = void_times((8, 1, 4), 2, metric="loss")
+    assert said == "4 and 8 workers share 2 cores: their times are void, their loss counts."

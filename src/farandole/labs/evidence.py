@@ -139,6 +139,17 @@ def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
     return f"{listed([str(one) for one in counts])} {noun}s"
 
 
+def void_times(workers: Iterable[int], cores: int, *, metric: str = "accuracy") -> list[str]:
+    """Say which numbers of workers are more than the cores: only a metric of them counts."""
+    void = sorted(number for number in workers if number > cores)
+    if not void:
+        return []
+    return [
+        f"{counts_in_words(void)} share {count(cores, 'core')}: their times are void, their "
+        f"{metric} counts."
+    ]
+
+
 def without_intervals(rows: Iterable[Estimate | None]) -> bool:
     """Tell whether figures were measured, but none of them more than once."""
     known = [row for row in rows if row is not None]

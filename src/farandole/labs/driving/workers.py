@@ -8,7 +8,13 @@ from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
 from farandole.labs.driving.questions import CONSTANT, LOSS_COLUMN, METRIC, WORKERS, four
-from farandole.labs.evidence import NO_INTERVALS, counts_in_words, only, without_intervals
+from farandole.labs.evidence import (
+    NO_INTERVALS,
+    counts_in_words,
+    only,
+    void_times,
+    without_intervals,
+)
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info import ScalingInfo
@@ -205,13 +211,7 @@ def _time_words(found: Found, settings: list[Setting]) -> list[str]:
         said.append(f"Only {count(one.workers, 'worker')} were timed: {seconds(job.value)}.")
     else:
         said.append("No job time was measured that counts.")
-    void = [one.workers for one in settings if one.workers > found.asked.cores]
-    if void:
-        said.append(
-            f"{counts_in_words(void)} share {count(found.asked.cores, 'core')}: their times are "
-            "void, their losses count."
-        )
-    return said
+    return said + void_times((one.workers for one in settings), found.asked.cores, metric="loss")
 
 
 def _loss_words(settings: list[Setting]) -> list[str]:

@@ -10,9 +10,9 @@ from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import (
     NO_INTERVALS,
-    counts_in_words,
     interval_words,
     only,
+    void_times,
     without_intervals,
     worker_counts,
 )
@@ -227,13 +227,7 @@ def _speed_words(here: list[_Row], cores: int) -> list[str]:
         said.append(f"{words}.")
     if not said:
         said.append("No speedup was measured: no launch on several workers counts for speed.")
-    void = [row.workers for row in here if row.workers > cores]
-    if void:
-        said.append(
-            f"{counts_in_words(void)} share {count(cores, 'core')}: their times are void, their "
-            "accuracy counts."
-        )
-    return said
+    return said + void_times((row.workers for row in here), cores)
 
 
 def _accuracy_words(here: list[_Row]) -> list[str]:

@@ -10,9 +10,9 @@ from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import (
     NO_INTERVALS,
-    counts_in_words,
     interval_words,
     only,
+    void_times,
     without_intervals,
 )
 from farandole.labs.lab import Answered, Found
@@ -197,12 +197,7 @@ def _said(found: Found, kind: Kind, rows: list[Timed]) -> list[str]:
             "as long.",
             *_fixed_words(many),
         ]
-    void = [row.workers for row in here if row.workers > found.asked.cores]
-    if void:
-        said.append(
-            f"{counts_in_words(void)} share {count(found.asked.cores, 'core')}: their times are "
-            "void, their accuracy counts."
-        )
+    said += void_times((row.workers for row in here), found.asked.cores)
     said += disturbed(found, "workers")
     if without_intervals(row.job_s for row in known):
         said.append(NO_INTERVALS)
