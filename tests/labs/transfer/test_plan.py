@@ -80,6 +80,12 @@ def test_two_workers_share_the_batch_of_one_at_a_fixed_rate() -> None:
     assert flag(shared.arguments, "--epochs") == flag(studies["workers"].arguments, "--epochs")
 
 
+@pytest.mark.parametrize("first", ["original", "longer"])
+def test_nothing_shares_a_batch_where_one_worker_trains_otherwise(first: str) -> None:
+    plan = LABS["fruits"].plan(asked("full", recipes=(first,)), PHOTOS, {}, 0)
+    assert "same_batch" not in by_name(plan)
+
+
 def test_the_original_alone_is_the_study_of_workers_at_its_rate() -> None:
     plan = LABS["fruits"].plan(asked(recipes=("original",)), FEW, {}, 0)
     studies = by_name(plan)

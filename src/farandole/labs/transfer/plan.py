@@ -113,7 +113,10 @@ def _at_original_rate(kind: Kind, training: Training) -> Training:
 def _same_batch(training: Training, here: Effort) -> list[Planned]:
     """Let two workers make the steps of one: the same global batch, rate and number of steps."""
     workers = alike.counts(training.asked, here.workers)
-    if not here.same_batch or not {1, 2} <= set(workers):
+    first = next(iter(named_recipes(training.asked, here)), ORIGINAL.name)
+    # One worker to compare with must have the same rate and epochs.
+    alike_alone = first not in (ORIGINAL.name, "longer")
+    if not here.same_batch or not alike_alone or not {1, 2} <= set(workers):
         return []
     work = training.workload
     halved = replace(training, workload=replace(work, batch=work.batch // 2))
