@@ -24,7 +24,7 @@ from farandole.testing.worlds import Member
 
 MOST_CORES = 0.6
 """What ranks may use of all cores: above it they wait for processors, and not for links."""
-MOST_WAITED = 0.05
+MOST_WAITED = 0.1
 """What any of their threads may wait for a processor, as a share of the time."""
 _SLOWEST_FACTOR = 20.0
 # torch's process group works on two collectives at a time.

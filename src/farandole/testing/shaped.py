@@ -187,8 +187,9 @@ def join_group(member: Member, size: int, meeting: str) -> None:
     import torch.distributed as dist
 
     os.environ["GLOO_SOCKET_IFNAME"] = _DEVICE
-    store = dist.FileStore(meeting, size)
-    dist.init_process_group("gloo", store=store, rank=member.rank, world_size=size)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=member.rank, world_size=size
+    )
 
 
 def leave_group(member: Member) -> None:

@@ -71,8 +71,8 @@ def replay(
     moving: list[_OnItsWay] = []
     while True:
         while marks and done_s >= marks[0][0]:
-            one = cost(marks.popleft()[1])
-            waiting.append(_OnItsWay(one.latency_s, one.transfer_s))
+            costs = cost(marks.popleft()[1])
+            waiting.append(_OnItsWay(costs.latency_s, costs.transfer_s))
         moving = [one for one in moving if one.left]
         while waiting and len(moving) < channels:
             following = waiting.popleft()
