@@ -50,6 +50,7 @@ def _answers(contents: Contents) -> str:
     parts = [_answer(info) for info in contents.infos]
     inside = f"<div class=answers>{''.join(parts)}</div>" if several else "".join(parts)
     names = [
+        *([("projection", "more workers")] if contents.projection else []),
         ("speed", "figures"),
         ("method", "method"),
         ("cells", "cells"),

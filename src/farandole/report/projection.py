@@ -125,17 +125,17 @@ def outlooks(found: Projection) -> Table:
         Column(key="workers", title="workers", show=whole),
         Column(key="origin", title="", text=True),
         Column(key="link", title="link", text=True),
-        Column(key="hosts", title="hosts", show=whole),
-        Column(key="global_batch", title="global batch", show=optional),
-        Column(key="step_s", title="step", show=seconds, interval=True),
-        Column(key="throughput", title=found.unit, interval=True),
-        Column(key="speedup", title="speedup", show=times, interval=True),
-        Column(key="epoch_s", title="epoch", show=seconds, interval=True),
-        Column(key="epochs", title="epochs", show=brief, interval=True),
         Column(key="time_s", title=f"time {goal}".strip(), show=seconds, interval=True),
         Column(key="cost", title="cost", show=number, interval=True),
         Column(key="metric", title=found.metric or "metric", interval=True),
+        Column(key="epochs", title="epochs", show=brief, interval=True),
+        Column(key="speedup", title="speedup", show=times, interval=True),
         Column(key="limited_by", title="limited by", text=True),
+        Column(key="epoch_s", title="epoch", show=seconds, interval=True),
+        Column(key="throughput", title=found.unit, interval=True),
+        Column(key="step_s", title="step", show=seconds, interval=True),
+        Column(key="global_batch", title="global batch", show=optional),
+        Column(key="hosts", title="hosts", show=whole),
     )
     return _without_empty(
         Table(
@@ -163,7 +163,6 @@ def offer_table(found: Projection) -> Table | None:
         Column(key="cost", title="cost", show=number, interval=True),
         Column(key="metric", title=found.metric or "metric", interval=True),
         Column(key="limited_by", title="limited by", text=True),
-        Column(key="text", title="as offered", text=True),
     )
     rows = tuple(
         (
@@ -177,7 +176,6 @@ def offer_table(found: Projection) -> Table | None:
             _estimate(one.outlook.cost),
             _estimate(one.outlook.metric),
             _limited(one.outlook),
-            one.text,
         )
         for one in found.offers
     )
@@ -219,17 +217,17 @@ def _row(row: Outlook) -> tuple[Any, ...]:
         row.workers,
         origin,
         row.link or "",
-        row.hosts,
-        row.global_batch,
-        _estimate(row.step_s),
-        _estimate(row.throughput),
-        _estimate(row.speedup),
-        _estimate(row.epoch_s),
-        _estimate(row.epochs),
         _estimate(row.time_s),
         _estimate(row.cost),
         _estimate(row.metric),
+        _estimate(row.epochs),
+        _estimate(row.speedup),
         _limited(row),
+        _estimate(row.epoch_s),
+        _estimate(row.throughput),
+        _estimate(row.step_s),
+        row.global_batch,
+        row.hosts,
     )
 
 
@@ -253,7 +251,7 @@ def _sentences(found: Projection) -> tuple[str, ...]:
 
 
 # What a terminal can do without: the page and the files have it.
-_LONG = {"hosts", "global_batch", "step_s", "epoch_s", "text"}
+_LONG = {"hosts", "global_batch", "step_s", "epoch_s"}
 
 
 def _short(table: Table, goal: Goal | None) -> Table:

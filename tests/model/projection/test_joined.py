@@ -108,6 +108,14 @@ def test_fixed_times_are_not_shortened() -> None:
     assert plain.time_s is not None
     assert slow.time_s.value == pytest.approx(plain.time_s.value + 900.0 + 10 * 10.0)
     assert slow.limited_by == "fixed_cost"
+    assert sum(slow.parts.values()) == pytest.approx(1.0)
+
+
+def test_time_between_epochs_is_as_uncertain_as_their_number() -> None:
+    beside = replace(basis(), beside={4: Beside(once_s=0.0, per_epoch_s=1e6)})
+    found = joint(TARGET, basis=beside).at(Setting(workers=16, per_host=16))
+    assert found.time_s is not None
+    assert found.time_s.high / found.time_s.value == pytest.approx(1.2, rel=1e-3)
 
 
 def test_a_global_batch_that_stays_is_shared() -> None:

@@ -169,10 +169,9 @@ def test_the_time_beside_epochs() -> None:
         for n, seconds, fixed in ((1, 100.0, 30.0), (2, 60.0, 50.0), (4, 40.0, -20.0))
     )
     found = basis_of(study)
-    assert [found.beside_s(n, 10.0) for n in (1, 2)] == pytest.approx([30.0, 50.0])
+    assert [found.beside_of(n).once_s for n in (1, 2)] == pytest.approx([30.0, 50.0])
     # A job that is shorter than its epochs is a slip of the table; the most that is known counts.
-    assert found.beside_s(4, 10.0) == pytest.approx(50.0)
-    assert found.beside_s(64, 10.0) == pytest.approx(50.0)
+    assert [found.beside_of(n).once_s for n in (4, 64)] == pytest.approx([50.0, 50.0])
 
 
 def test_what_lies_between_epochs_is_counted_per_epoch() -> None:
@@ -188,6 +187,6 @@ def test_what_lies_between_epochs_is_counted_per_epoch() -> None:
         for n in (1, 2)
     ]
     found = basis_of(make_study(launches))
-    between = (40 - 5 - 20) / 2
-    assert found.beside_s(2, 1.0) == pytest.approx(5.0 + between)
-    assert found.beside_s(8, 6.0) == pytest.approx(5.0 + 6 * between)
+    for workers in (2, 8):
+        assert found.beside_of(workers).once_s == pytest.approx(5.0)
+        assert found.beside_of(workers).per_epoch_s == pytest.approx((40 - 5 - 20) / 2)

@@ -12,7 +12,7 @@ from farandole.model.info import CurvePoint
 from farandole.model.projection import spread
 from farandole.model.projection.outlook import Goal, Limit, Outlook
 from farandole.model.projection.records import EpochFit, EpochRow, Projected
-from farandole.model.projection.rows import Basis
+from farandole.model.projection.rows import Basis, Beside
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.speeds import Speeds
 from farandole.model.statistics import geometric_mean
@@ -93,8 +93,9 @@ class Joint:
         epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
         time = cost = None
         if epoch is not None and epochs is not None:
-            beside = self._beside_s(setting.workers, epochs.value)
-            time = spread.shifted(spread.product(epoch, epochs), beside)
+            beside = self._beside(setting.workers)
+            each = spread.shifted(epoch, beside.per_epoch_s)
+            time = spread.shifted(spread.product(each, epochs), beside.once_s)
         if time is not None and setting.cost_per_s is not None:
             cost = spread.scaled(time, setting.cost_per_s)
         alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
@@ -120,11 +121,11 @@ class Joint:
             parts=parts,
         )
 
-    def _beside_s(self, workers: int, epochs: float) -> float:
+    def _beside(self, workers: int) -> Beside:
         """Return what is no training; a goal of one epoch has no job around it."""
         if self.goal is None or self.goal.kind == "epoch":
-            return 0.0
-        return self.basis.beside_s(workers, epochs)
+            return Beside(once_s=0.0)
+        return self.basis.beside_of(workers)
 
     def _epochs(self, global_batch: int, *, is_measured: bool) -> Projected | None:
         if self.goal is None:
@@ -153,12 +154,12 @@ class Joint:
         if time is None or epochs is None or steps is None:
             return {"compute": alone_s / step_s, "communication": 1 - alone_s / step_s}
         fewest = min(epochs.value, self._fewest_epochs())
-        whole = time.value
+        whole, beside = time.value, self._beside(workers)
         return {
             "compute": fewest * steps * alone_s / whole,
             "communication": epochs.value * steps * (step_s - alone_s) / whole,
             "epochs": (epochs.value - fewest) * steps * alone_s / whole,
-            "fixed_cost": self._beside_s(workers, epochs.value) / whole,
+            "fixed_cost": (beside.once_s + epochs.value * beside.per_epoch_s) / whole,
         }
 
     def _fewest_epochs(self) -> float:

@@ -73,12 +73,11 @@ class Basis:
         """Return the optimizer steps of an epoch; None when its samples are not known."""
         return None if self.samples is None else self.samples / global_batch
 
-    def beside_s(self, workers: int, epochs: float) -> float:
+    def beside_of(self, workers: int) -> Beside:
         """Return what a job takes beside training: of the most workers where none is of so many."""
         if not self.beside:
-            return 0.0
-        found = self.beside.get(workers) or self.beside[max(self.beside)]
-        return found.once_s + epochs * found.per_epoch_s
+            return Beside(once_s=0.0)
+        return self.beside.get(workers) or self.beside[max(self.beside)]
 
     def throughput(self, step_s: float, global_batch: int) -> float:
         """Return a throughput in `unit`."""
