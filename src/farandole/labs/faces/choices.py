@@ -80,7 +80,7 @@ def _speed(asked: Asked, data: DataFacts, here: Effort) -> list[Choice]:
         Choice(
             what="launches per figure",
             lab="1",
-            here=f"{here.repeats}, of {here.steps} steps each",
+            here=_launches(here),
             why="intervals need several" if here.repeats > 1 else "",
         ),
     ]
@@ -110,6 +110,11 @@ def _accuracy(asked: Asked, data: DataFacts, here: Effort, small: Workload) -> l
         ),
         alike.of_runs(here.seeds),
     ]
+
+
+def _launches(here: Effort) -> str:
+    fewer = f" ({here.sweep_repeats} by batch)" if here.sweep_repeats < here.repeats else ""
+    return f"{here.repeats}{fewer}, of {here.steps} steps each"
 
 
 def _splits(asked: Asked) -> str:

@@ -41,6 +41,11 @@ class Effort:
     epochs: int
     seeds: int
 
+    @property
+    def sweep_repeats(self) -> int:
+        """Launches of a batch of the sweep: what it compares differs more than what scales does."""
+        return max(1, self.repeats - 1)
+
 
 def _effort(
     time: tuple[int, int, tuple[int, ...], int, int],

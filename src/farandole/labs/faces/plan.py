@@ -183,6 +183,7 @@ def _batch(sizing: _Sizing) -> Planned:
         "One process with all cores, by batch",
         ("-np", "1", "--threads", str(asked.cores), "-L", f"batch={alike.numbers(batches)}"),
         once_s=once_s,
+        repeats=here.sweep_repeats,
     )
 
 
