@@ -83,6 +83,22 @@ def test_known_gradients(per_sample: Floats, sizes: tuple[int, ...]) -> None:
     assert found.low < trace / squared_norm < found.high
 
 
+def test_one_worker_that_sums_batches(per_sample: Floats) -> None:
+    ranks = recorded(per_sample, (8, 8, 8, 8), 400)
+    alone = dataclasses.replace(
+        ranks[0],
+        parts=4,
+        samples=np.full(400, 32.0),
+        before=np.mean([rank.before for rank in ranks], axis=0),
+        after=np.sum([rank.after for rank in ranks], axis=0),
+    )
+    found, workers = noise_of(launch_of([alone])), noise_of(launch_of(ranks))
+    assert found is not None
+    assert workers is not None
+    assert found.value == pytest.approx(workers.value)
+    assert found.trace == pytest.approx(workers.trace)
+
+
 def test_only_updates_that_all_have_sampled_count(per_sample: Floats) -> None:
     sums = noise_sums(launch_of(recorded(per_sample, (8, 8), 60, skip=4)))
     assert sums is not None

@@ -12,7 +12,15 @@ import pytest
 import torch
 
 from farandole.recorder import noise
-from farandole.recorder.noise import MOST_SHARE, PERIOD, Norms, Schedule, norms_of, squared_norm
+from farandole.recorder.noise import (
+    MOST_SHARE,
+    PERIOD,
+    Norms,
+    PartNorms,
+    Schedule,
+    norms_of,
+    squared_norm,
+)
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
 from farandole.study.rank_file import read_rank
@@ -259,6 +267,29 @@ def test_the_scale_of_a_loss_is_divided_out(
         update(norms, recorder, np.full(4, 16.0, np.float32), np.full(4, 16.0, np.float32))
     (found,) = read(recorder, tmp_path).noise
     assert (found.before.tolist(), found.after.tolist()) == ([[4.0]], [[2.0]])
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_batches_of_an_update_stand_for_workers(
+    tmp_path: Path, opened: Opened, averaged: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    batches = rng.normal(size=(20, 3, 6, 5)).astype(np.float32)
+    recorder, norms = opened(0), PartNorms(3, averaged=averaged, clock=free)
+    for step in batches:
+        for batch in step:
+            if norms.due:
+                norms.part([batch[:2].astype(np.float16), None, batch[2:].T])
+        norms.ended(recorder, [step.mean(axis=0) if averaged else step.sum(axis=0), None])
+        recorder.trained_on(24)
+        recorder.step()
+    (found,) = read(recorder, tmp_path).noise
+    assert (found.update.tolist(), found.parts, found.samples.tolist()) == ([10, 20], 3, [24.0] * 2)
+    wide = batches[[9, 19]].astype(np.float64)
+    own = (wide**2).sum(axis=(2, 3)).mean(axis=1)
+    np.testing.assert_allclose(found.before[:, 0], own, rtol=1e-3)  # some in float16
+    means = (wide.mean(axis=1) ** 2).sum(axis=(1, 2))
+    np.testing.assert_allclose(found.after[:, 0], means, rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------ real launches

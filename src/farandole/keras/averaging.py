@@ -14,6 +14,8 @@ from farandole.engine import context, marks
 from farandole.engine.gradients import Gradients, Spec
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
+from farandole.recorder.noise import PartNorms
+from farandole.recorder.recorder import current
 from farandole.transport.reduction import Array, Reduction
 
 
@@ -103,6 +105,9 @@ class Averaging:
         self._paused = False
         self._sums: list[Array | None] = []
         self._summed = 0
+        # With several workers their gradients tell more than those of batches.
+        alone = self.size == 1 and passes > 1
+        self._norms = PartNorms(passes, averaged=average_passes) if alone else None
         self._updates = 0
         self._taking_part: frozenset[int] | None = None
         # By number and not by names: models that differ must meet there to find it out.
@@ -244,6 +249,8 @@ class Averaging:
         return self.mover
 
     def _summed_up(self, arrays: Sequence[Array | None]) -> list[Array | None] | None:
+        if self._norms is not None and self._norms.due:
+            self._norms.part(arrays)
         if self._summed == 0:
             self._sums = [None if array is None else np.array(array) for array in arrays]
         else:
@@ -257,5 +264,7 @@ class Averaging:
         self._summed = 0
         sums, self._sums = self._sums, []
         if self._average_passes:
-            return [None if total is None else total / self.passes for total in sums]
+            sums = [None if total is None else total / self.passes for total in sums]
+        if self._norms is not None:
+            self._norms.ended(None if self.scaled else current(), sums)
         return sums

@@ -501,7 +501,7 @@ class ScalingInfo:
     created: str = ""
     """ISO 8601, UTC."""
     noise: tuple[NoiseRow, ...] = ()
-    """Of cells with 2 workers or more."""
+    """Of cells with 2 workers or more, or with several batches in an update."""
     projection: Projection | None = None
     """What more workers would give; None where nobody asked."""
 

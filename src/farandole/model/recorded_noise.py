@@ -15,7 +15,10 @@ from farandole.study.records import Launch, Noise
 
 
 def noise_of(launch: Launch) -> NoiseScale | None:
-    """Return a launch's noise scale; None when it has one worker or too few steps were sampled."""
+    """Return a launch's noise scale; None when too few steps were sampled, or nothing scatters.
+
+    One worker has a noise scale where it sums several batches in an update.
+    """
     sums = noise_sums(launch)
     return None if sums is None else noise_scale([sums], dataset_size=_dataset_size([launch]))
 
@@ -44,7 +47,7 @@ def noise_sums(launch: Launch) -> NoiseSums | None:
     Where several optimizers train (or one, in buckets that were laid out anew), the one that moved
     most gradients counts.
     """
-    if launch.cell.workers < 2 or len(launch.ranks) != launch.cell.workers:
+    if not launch.ranks or len(launch.ranks) != launch.cell.workers:
         return None
     by_rank = [{(one.optimizer, one.bucket_bytes): one for one in r.noise} for r in launch.ranks]
     shared = set.intersection(*(set(found) for found in by_rank))
@@ -64,6 +67,9 @@ def _join(ranks: Sequence[Noise], batch: int | None) -> NoiseSums | None:
 
     Workers' gradients are averaged plainly, also where some have fewer samples than others.
     """
+    parts = sum(rank.parts for rank in ranks)
+    if parts < 2:
+        return None
     updates = reduce(np.intersect1d, [rank.update for rank in ranks])
     rows = [np.searchsorted(rank.update, updates) for rank in ranks]
     samples = np.stack([rank.samples[row] for rank, row in zip(ranks, rows, strict=True)])
@@ -77,7 +83,7 @@ def _join(ranks: Sequence[Noise], batch: int | None) -> NoiseSums | None:
     after = np.stack([r.after[row[known]] for r, row in zip(ranks, rows, strict=True)])
     total = samples.sum(axis=0)
     return NoiseSums(
-        parts=np.full(samples.shape[1], float(len(ranks))),
+        parts=np.full(samples.shape[1], float(parts)),
         samples=total,
         before=(samples[:, :, None] * before).sum(axis=0),
         after=total[:, None] * after.sum(axis=0),

@@ -223,6 +223,53 @@ class Norms:
         self._schedule.spent(self._spent_s + self._clock() - began_s)
 
 
+class PartNorms:
+    """Samples the batches that one worker sums into an update: they scatter as workers' do."""
+
+    def __init__(
+        self, parts: int, *, averaged: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin.
+
+        Args:
+            parts: batches in an update.
+            averaged: whether an update has their mean; else it has their sum.
+            clock: for what sampling costs.
+        """
+        self._parts, self._clock = parts, clock
+        self._telling, self._schedule = Telling(1.0 if averaged else parts), Schedule()
+        self._update = 0
+        self._before: list[float] = []
+        self._spent_s = 0.0
+        self.due = False
+        """Whether the update that is under way is sampled."""
+
+    def part(self, gradients: Iterable[Any]) -> None:
+        """Square the gradients of a batch, in an update that is sampled; None counts as zero."""
+        began_s = self._clock()
+        self._before.append(_squared_norms(gradients))
+        self._spent_s += self._clock() - began_s
+
+    def ended(self, recorder: Recorder | None, results: Sequence[Any]) -> None:
+        """Take note of an update; square what its batches came to, if it is sampled."""
+        self._update += 1
+        if recorder is not None and self.due and len(self._before) == self._parts:
+            began_s = self._clock()
+            head = {
+                "update": self._update,
+                "step": recorder.steps,
+                "parts": self._parts,
+                "bytes": [sum(int(each.nbytes) for each in results if each is not None)],
+            }
+            before = [sum(self._before) / self._parts]
+            self._telling.tell(recorder, head, before, [_squared_norms(results)])
+            self._schedule.spent(self._spent_s + self._clock() - began_s)
+        self._before.clear()
+        self._spent_s = 0.0
+        self._schedule.ended(self._clock())
+        self.due = self._schedule.samples(self._update + 1)
+
+
 def norms_of(how: Reduction, rank: int, size: int, *, scaled: bool = False) -> Norms:
     """Return what samples gradients that are combined like this.
 
@@ -263,6 +310,19 @@ def squared_norm(values: Values, dtype: str) -> Any:
         if half:
             block = widen(block, dtype)
         total += float(np.vdot(block, block).real)
+    return total
+
+
+def _squared_norms(gradients: Iterable[Any]) -> float:
+    """Return the sum of squares of arrays of any shape and type."""
+    import numpy as np
+
+    total = 0.0
+    for gradient in gradients:
+        if gradient is not None:
+            half = gradient.dtype.itemsize == 2
+            flat = np.ascontiguousarray(gradient, np.float32 if half else None).reshape(-1)
+            total += squared_norm(flat, "")
     return total
 
 

@@ -17,7 +17,7 @@ class NoiseLines:
     """Collects lines; those of one optimizer and one layout of its buckets belong together."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, tuple[int, ...]], list[_Row]] = {}
+        self._rows: dict[tuple[int, int, tuple[int, ...]], list[_Row]] = {}
 
     def take(self, content: Mapping[str, Any]) -> None:
         """Add a line.
@@ -30,7 +30,8 @@ class NoiseLines:
         if not len(nbytes) == len(before) == len(after):
             raise ValueError(f"norms of {len(before)} and {len(after)} buckets of {len(nbytes)}")
         row = int(content["update"]), int(content["step"]), before, after
-        self._rows.setdefault((int(content["optimizer"]), nbytes), []).append(row)
+        key = int(content["optimizer"]), int(content.get("parts", 1)), nbytes
+        self._rows.setdefault(key, []).append(row)
 
     def joined(self, samples: Floats) -> tuple[Noise, ...]:
         """Return the records.
@@ -39,12 +40,14 @@ class NoiseLines:
             samples: of each step of the rank.
         """
         return tuple(
-            _noise(optimizer, nbytes, rows, samples)
-            for (optimizer, nbytes), rows in self._rows.items()
+            _noise(optimizer, parts, nbytes, rows, samples)
+            for (optimizer, parts, nbytes), rows in self._rows.items()
         )
 
 
-def _noise(optimizer: int, nbytes: tuple[int, ...], rows: list[_Row], samples: Floats) -> Noise:
+def _noise(
+    optimizer: int, parts: int, nbytes: tuple[int, ...], rows: list[_Row], samples: Floats
+) -> Noise:
     # A script that executes itself anew counts from 1 again: its last word holds.
     last = {row[0]: row for row in rows}
     updates, steps, before, after = zip(*(last[update] for update in sorted(last)), strict=True)
@@ -55,6 +58,7 @@ def _noise(optimizer: int, nbytes: tuple[int, ...], rows: list[_Row], samples: F
     found[known] = samples[step[known]]
     return Noise(
         optimizer=optimizer,
+        parts=parts,
         bucket_bytes=nbytes,
         update=np.array(updates, dtype=np.int64),
         step=step,

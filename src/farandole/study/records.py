@@ -158,6 +158,8 @@ class Noise:
     after: Floats
     """Updates by buckets: of the mean over the ranks, as far as it was this rank's to square. The
     sum over all ranks is the squared norm of the whole."""
+    parts: int = 1
+    """Where one worker sums so many batches in an update: `before` is the mean over these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
