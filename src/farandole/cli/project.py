@@ -211,7 +211,9 @@ def _write(info: ScalingInfo, args: argparse.Namespace) -> Path:
     from farandole.study.atomic import write_json
 
     place = Path(args.out or args.folder)
-    page = write(info, place, drawn_since=_last_launch(Path(args.folder)))
+    # Elsewhere there may be pictures of another study.
+    since = _last_launch(place) if args.out is None else None
+    page = write(info, place, drawn_since=since)
     write_json(place / _FILE, {**to_json(info), "asked": flags_of(args)})
     return page
 
