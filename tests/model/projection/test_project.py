@@ -78,9 +78,11 @@ def test_beyond_it_three_links_are_shown() -> None:
 
 
 def test_a_network_that_was_measured_is_used() -> None:
-    found = ask(table(hosts=2), 8, links=(parse_link("100Gbit"),))
+    offers = (parse_offer("A: 4, nvlink"), parse_offer("B: 8, 4 per host"))
+    found = ask(table(hosts=2), 8, links=(parse_link("100Gbit"),), offers=offers)
     assert one(found, 8).hosts == 4
-    assert any("its network is taken, not --link 100Gbit" in said for said in found.assumptions)
+    assert [offer.outlook.link for offer in found.offers] == [None, None]
+    assert any("network is taken, not 100Gbit, nvlink." in said for said in found.assumptions)
 
 
 def test_far_away_there_are_bounds_only() -> None:

@@ -131,7 +131,7 @@ class _Question:
         return Setting(
             workers=offer.workers,
             per_host=per_host,
-            link=None if self.basis.crosses_hosts and offer.workers > per_host else link,
+            link=None if self.basis.crosses_hosts else link,
             price=offer.price or self.asked.price,
             whole_hosts=True,
             speed=offer.speed,
@@ -308,10 +308,11 @@ class _Answer:
 
     def _assumptions(self) -> tuple[str, ...]:
         said = [*self._basis.assumptions, *self._joint.speeds.assumptions]
-        if self._basis.crosses_hosts and self._asked.links:
-            names = ", ".join(link.name for link in self._asked.links)
+        named = [*self._asked.links, *(offer.link for offer in self._asked.offers if offer.link)]
+        if self._basis.crosses_hosts and named:
+            names = ", ".join(dict.fromkeys(link.name for link in named))
             said.append(
-                f"The study itself ran on several hosts: its network is taken, not --link {names}."
+                f"The study itself ran on several hosts: its network is taken, not {names}."
             )
         if self._joint.epochs is not None:
             said += self._joint.epochs.assumptions
