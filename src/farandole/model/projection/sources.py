@@ -37,6 +37,22 @@ class Sources:
     """Why the metric could not be told somewhere; "" where it could."""
 
 
+class Remembered:
+    """An EpochFit that finds the epochs of a batch once: it takes an integral."""
+
+    def __init__(self, fit: EpochFit) -> None:
+        self._fit = fit
+        self._known: dict[int, Projected] = {}
+        self.critical_batch = fit.critical_batch
+        self.assumptions = fit.assumptions
+
+    def at(self, global_batch: int) -> Projected:
+        """Return the epochs that a global batch needs."""
+        if global_batch not in self._known:
+            self._known[global_batch] = self._fit.at(global_batch)
+        return self._known[global_batch]
+
+
 def gather(
     study: Study,
     info: ScalingInfo,
@@ -56,7 +72,7 @@ def gather(
         runs: epochs to the goal.
     """
     noise = _noise(info, basis)
-    epochs = fit_epochs(runs, noise=noise) if runs else None
+    epochs = Remembered(fit_epochs(runs, noise=noise)) if runs else None
     schedule = schedule_of(launch for found in basis.cells for launch in found.launches)
     metric = goal.metric if goal and goal.metric else info.main_metric
     accuracy = _Accuracy(basis.cells, metric, epochs, schedule)
