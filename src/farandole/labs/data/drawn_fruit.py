@@ -20,26 +20,26 @@ _KINDS = 3
 # Red, green, blue at both ends of what a fruit of the kind may have.
 _SKINS = np.array(
     [
-        [(205, 45, 40), (165, 175, 60)],
-        [(235, 210, 70), (190, 190, 70)],
-        [(240, 145, 25), (225, 110, 40)],
+        [(215, 40, 45), (185, 70, 50)],
+        [(240, 220, 70), (215, 205, 85)],
+        [(245, 150, 20), (230, 130, 35)],
     ],
     np.float32,
 )
 _ROT = np.array((75, 50, 30), np.float32)
 _SPOTS = 6
-# How much of a fruit is spotted, fresh and rotten: mean and deviation. Halfway between the two,
-# one fruit of fourteen is on the other's side.
-_SPOTTED = ((0.24, 0.14), (0.66, 0.14))
+# How much of a fruit is spotted, fresh and rotten: mean and deviation. At the best place between
+# the two, one fruit of fifteen is on the other's side.
+_SPOTTED = ((0.15, 0.12), (0.7, 0.25))
 
 
 def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -> Floats:
     count = len(labels)
     kinds, rotten = labels % _KINDS, labels // _KINDS
     right, down = grid(side)
-    size = each(random, count, 0.5, 0.8)
-    p = (right - each(random, count, -0.25, 0.25)) / size
-    q = (down - each(random, count, -0.25, 0.25)) / size
+    size = each(random, count, 0.6, 0.85)
+    p = (right - each(random, count, -0.15, 0.15)) / size
+    q = (down - each(random, count, -0.15, 0.15)) / size
     turn = each(random, count, -np.pi, np.pi)
     p, q = p * np.cos(turn) + q * np.sin(turn), q * np.cos(turn) - p * np.sin(turn)
 
@@ -56,17 +56,17 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     ripe = each(random, count, 0, 1, last=3)[..., :1]
     skins = _SKINS[kinds][:, :, np.newaxis, np.newaxis, :]
     fruit = skins[:, 0] * (1 - ripe) + skins[:, 1] * ripe
-    fruit = fruit + each(random, count, -25, 25, last=3)
+    fruit = fruit + each(random, count, -12, 12, last=3)
     spots = _spots(random, p, q, rotten, banana)[..., np.newaxis]
     fruit = fruit * (1 - spots) + _ROT * spots
     fruit = fruit * (1 - 0.3 * np.minimum(distance, 1.2) ** 2)[..., np.newaxis]
 
-    ground = each(random, count, 50, 240, last=3)
-    slope = each(random, count, -40, 40) * right + each(random, count, -40, 40) * down
+    ground = each(random, count, 120, 220, last=3)[..., :1] + each(random, count, -15, 15, last=3)
+    slope = each(random, count, -25, 25) * right + each(random, count, -25, 25) * down
     images = ground + slope[..., np.newaxis]
     images = images + (fruit - images) * inside[..., np.newaxis]
-    images = images * each(random, count, 0.7, 1.15)[..., np.newaxis]
-    return np.asarray(images + noise(random, images.shape, 18), np.float32)
+    images = images * each(random, count, 0.85, 1.1)[..., np.newaxis]
+    return np.asarray(images + noise(random, images.shape, 12), np.float32)
 
 
 def _spots(
@@ -85,7 +85,7 @@ def _spots(
         across, along = each(random, count, -0.65, 0.65), each(random, count, -0.65, 0.65)
         # Those of a banana lie along it.
         along = np.where(banana, along * 0.3 - 0.15 + 0.55 * across**2, along)
-        radius = (0.34 * spotted * random.uniform(0.7, 1.3, count))[:, np.newaxis, np.newaxis]
+        radius = (0.42 * spotted * random.uniform(0.7, 1.3, count))[:, np.newaxis, np.newaxis]
         reach = ((p - across) ** 2 + (q - along) ** 2) / radius.astype(np.float32) ** 2
         clear *= 1 - 0.85 * np.exp(-(reach**2))
     return 1 - clear

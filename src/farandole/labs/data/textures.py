@@ -15,8 +15,8 @@ from farandole.labs.data.drawn import Drawn, Floats, each, grid, noise
 
 _COUNT = 25
 _SEED = 20_176
-# Share of an image's own texture: below a half in about one image of ten.
-_SHARE = (0.46, 0.86)
+# Share of an image's own texture: below a half in one image of sixteen.
+_SHARE = (0.47, 0.95)
 
 
 def _kinds() -> tuple[Floats, Floats, Floats]:
@@ -33,8 +33,8 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     others = (labels + random.integers(1, _COUNT, count)) % _COUNT
     share = each(random, count, *_SHARE, last=3)[..., :1]
     images = share * _texture(random, labels, side) + (1 - share) * _texture(random, others, side)
-    images = images * each(random, count, 0.75, 1.25)[..., np.newaxis]
-    return np.asarray(images + noise(random, images.shape, 24), np.float32)
+    images = images * each(random, count, 0.85, 1.15)[..., np.newaxis]
+    return np.asarray(images + noise(random, images.shape, 16), np.float32)
 
 
 def _texture(random: np.random.Generator, labels: NDArray[np.int64], side: int) -> Floats:

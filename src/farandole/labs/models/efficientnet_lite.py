@@ -14,10 +14,13 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from farandole.labs.models.lite0_layout import EPSILON, Layer, layout
+from farandole.labs.models.lite0_layout import EPSILON, FEATURES, Layer, layout
 
 # Bytes become numbers of about -1 to 1, as those the weights were trained with.
 _MIDDLE, _SCALE = 127.0, 128.0
+# How much of random weights is not what it was: neighbours of a pixel, and blocks that add to
+# their input. With more, 49 random layers leave nothing of an image but noise.
+_MIXED, _QUIET = 0.1, 0.1
 
 
 class Convolution(keras.layers.Layer):  # type: ignore[misc]
@@ -54,15 +57,28 @@ class Convolution(keras.layers.Layer):  # type: ignore[misc]
         outputs = outputs + self.bias
         return ops.relu6(outputs) if active else outputs
 
-    def draw(self, images: Any) -> None:
-        """Draw weights at random, and scale them by what they make of these images."""
+    def draw(self, images: Any, *, quiet: bool) -> None:
+        """Draw weights at random, and scale them by what they make of these images.
+
+        Args:
+            images: what comes into this convolution.
+            quiet: make little of them, where what comes in is added to what comes out.
+        """
         shape = self.layer.shape
         kernel = keras.initializers.RandomNormal(stddev=np.prod(shape[1:]) ** -0.5)(shape)
+        if self.layer.depthwise:
+            # Mostly as they are: a few layers that mix neighbours at random leave noise.
+            middle = np.zeros(shape, np.float32)
+            middle[:, :, self.layer.kernel // 2, self.layer.kernel // 2] = 1.0
+            kernel = _MIXED * kernel + middle
         self.kernel.assign(kernel)
         self.bias.assign(ops.zeros(shape[:1]))
         outputs = ops.stop_gradient(self.convolve(images, active=False))
         mean, variance = ops.moments(outputs, axes=(0, 1, 2))
-        factor = ops.rsqrt(variance + EPSILON)
+        if self.layer.active and self.layer.num_out != FEATURES:
+            # Not shifted: what lies around 0 before every ReLU6 grows apart from layer to layer.
+            mean, variance = 0.0 * mean, variance + mean**2
+        factor = ops.rsqrt(variance + EPSILON) * (_QUIET if quiet else 1.0)
         self.kernel.assign(kernel * ops.reshape(factor, (-1, 1, 1, 1)))
         self.bias.assign(-mean * factor)
 
@@ -103,9 +119,9 @@ def lite0(image_size: int, *, sample: NDArray[np.uint8] | None = None) -> Any:
 
     Args:
         image_size: pixels of a side.
-        sample: draw weights at random, such that what each convolution makes of these images has a
-            mean of 0 and a deviation of 1 in every channel, as batch normalisation would have it.
-            Without, weights are 0, and to be set by `weights.load`.
+        sample: draw weights at random, of a scale such that what convolutions make of these images
+            is of a size of 1 in every channel. Without, weights are 0, and to be set by
+            `weights.load`.
     """
     inputs = keras.Input((image_size, image_size, 3))
     scale = keras.layers.Rescaling(1 / _SCALE, offset=-_MIDDLE / _SCALE)
@@ -116,7 +132,7 @@ def lite0(image_size: int, *, sample: NDArray[np.uint8] | None = None) -> Any:
             convolution = Convolution(layer)
             outputs = convolution(outputs)
             if seen is not None:
-                convolution.draw(seen)
+                convolution.draw(seen, quiet=block.residual and layer is block.layers[-1])
                 seen = ops.stop_gradient(convolution(seen))
         if block.residual:
             outputs = keras.layers.Add()([outputs, first])
