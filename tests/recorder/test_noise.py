@@ -71,6 +71,17 @@ def test_a_schedule_follows_steps_that_become_longer_or_shorter() -> None:
     assert made.period == 10
 
 
+def test_a_period_does_not_flicker() -> None:
+    made = schedule(0.02, 0.0011)
+    assert made.period == 20
+    for cost_s in (0.00095, 0.00105, 0.0009, 0.00095):  # 0.001 is the limit
+        made.spent(cost_s)
+        assert made.period == 20
+    for _ in range(3):
+        made.spent(0.0006)
+    assert made.period == 10
+
+
 def test_a_single_slow_step_changes_nothing() -> None:
     made = schedule(0.02, 0.0005)
     made.spent(5.0)

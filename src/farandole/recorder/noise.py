@@ -30,6 +30,7 @@ PERIOD = 10
 MOST_SHARE = 0.005
 """Of the time of all steps; half of what the recorder may take in all."""
 _MOST_DOUBLINGS = 12
+_ROOM = 1.5
 # 128 KB of float32: it stays in a core's own cache, and float32 is exact enough for its sum.
 _BLOCK_ELEMENTS = 32_768
 
@@ -70,8 +71,15 @@ class Schedule:
         if not self._updates_s:
             return
         afforded_s = MOST_SHARE * PERIOD * max(median(self._updates_s), 1e-6)
-        dearer = max(1.0, median(self._costs_s) / afforded_s)
-        self.period = PERIOD << min(math.ceil(math.log2(dearer)), _MOST_DOUBLINGS)
+        dearer = median(self._costs_s) / afforded_s
+        # Back only with room to spare: what one rank samples and another does not is lost.
+        back = min(self.period, _period(_ROOM * dearer))
+        self.period = max(_period(dearer), back)
+
+
+def _period(dearer: float) -> int:
+    """Return the period of what is so many times dearer than every tenth update affords."""
+    return PERIOD << min(math.ceil(math.log2(max(dearer, 1.0))), _MOST_DOUBLINGS)
 
 
 class Telling:
