@@ -32,7 +32,10 @@ class Ahead:
         made = self._batches
         self._batches = {}
         for place in following((epoch, step), self._steps, _AHEAD):
-            self._batches[place] = made.pop(place, None) or self._thread.submit(self._make, *place)
+            if place in made:
+                self._batches[place] = made.pop(place)
+            else:
+                self._batches[place] = self._thread.submit(self._make, *place)
         for left in made.values():
             left.cancel()
         return self._batches[epoch, step].result()
