@@ -38,3 +38,9 @@ def test_a_seed_that_diverged_is_counted() -> None:
     made["recipes"] = training_study((4,), ("warmup",), nan, batch=128)
     said = answer_keeping(found_of(LAB, made)).sentences
     assert any("1 of its seeds diverged" in sentence for sentence in said)
+
+
+def test_one_recipe_alone_is_not_said_to_keep_most() -> None:
+    made = {name: study for name, study in studies().items() if name != "recipes"}
+    first = answer_keeping(found_of(LAB, made)).sentences[0]
+    assert first.startswith("On 4 workers, recipe linear is compared with 1 worker (")

@@ -152,9 +152,14 @@ def _keeping_words(rows: list[Trained]) -> list[str]:
     best = max(at_most, key=lambda row: row.worst)
     said = []
     if base is not None:
+        alone = f"{count(base.setting.workers, 'worker')} ({four(base.accuracy.value)})"
+        what = (
+            f"keeps most of the accuracy of {alone}"
+            if len(at_most) > 1
+            else f"is compared with {alone}"
+        )
         said.append(
-            f"On {count(most, 'worker')}, recipe {best.setting.recipe} keeps most of the accuracy "
-            f"of {count(base.setting.workers, 'worker')} ({four(base.accuracy.value)}): "
+            f"On {count(most, 'worker')}, recipe {best.setting.recipe} {what}: "
             f"{four(best.accuracy.value)}, {_gap(best)}."
         )
     rest = [f"{row.setting.recipe} {_gap(row)}" for row in at_most if row is not best]

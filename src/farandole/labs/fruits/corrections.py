@@ -47,7 +47,7 @@ def _fixed(found: Found) -> Correction:
         said="The job time is taken for the time of training.",
         right=(
             f"Ten epochs are only {percent(min(shares))} to {percent(max(shares))} of the jobs: "
-            "the rest is fixed cost, which no worker shortens. Epochs tell how training scales."
+            "the rest is what a job takes beside them. Epochs tell how training scales."
         ),
         shown_by=f"{listed(each)}."
         + (f" Here passes over the data are {listed(beside)} of the job." if beside else ""),

@@ -209,7 +209,7 @@ def _fixed_words(row: Timed) -> list[str]:
         return []
     return [
         f"{percent(row.fixed_share)} of that job are no pass over the training data, but starting, "
-        "loading and validation: adding workers shortens the rest only."
+        "loading and validation."
     ]
 
 
