@@ -15,7 +15,7 @@ from tests.conftest import clean_environ, run_cli
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-LABS = ("cifar10.py", "mnist.py", "driving.py")
+LABS = ("cifar10.py", "mnist.py", "driving.py", "fruits.py", "caltech.py", "faces.py")
 KERAS = {"KERAS_BACKEND": "torch"}
 
 
@@ -159,6 +159,42 @@ def test_mnist(tmp_path: Path) -> None:
     assert f"test accuracy {accuracy:.4f} on 20 images, 1 workers" in done.stdout
 
 
+@pytest.mark.ranks
+def test_fruits_on_two_workers(tmp_path: Path) -> None:
+    script = small("fruits.py", "--image-size", "32", "--weights", "none")
+    environ = recording(tmp_path) | KERAS
+    done = run_cli("run", "-np", "2", *script, env=environ, timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    assert "[0]<stdout>:weights: drawn at random (--weights none)" in done.stdout
+    first, second = (recorded(tmp_path, rank) for rank in (0, 1))
+    assert first["pretrained"] == [0.0]
+    assert first["val_accuracy"] == second["val_accuracy"], "of all workers"
+    assert steps(tmp_path) == [8.0] * 3
+    (line,) = re.findall(r"test accuracy (\S+) on 20 images, 2 workers", done.stdout)
+    assert first["val_accuracy"] == [pytest.approx(float(line), abs=0.0001)]
+
+
+@pytest.mark.ranks
+def test_caltech_as_the_lab_had_it(tmp_path: Path) -> None:
+    script = small("caltech.py", "--image-size", "32", "--weights", "none", "--recipe", "original")
+    environ = recording(tmp_path) | KERAS
+    done = run_cli("run", "-np", "1", *script, "--unwrapped", env=environ, timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    assert "linear: learning rate 1 x 1 = 1" in done.stdout
+    assert len(recorded(tmp_path, 0)["val_accuracy"]) == 1
+
+
+@pytest.mark.ranks
+def test_faces_over_a_few_images_again_and_again(tmp_path: Path) -> None:
+    few = ("--loop", "20", "--epochs", "2", "--batch-size", "8", "--image-size", "32")
+    environ = recording(tmp_path) | KERAS
+    script = (ROOT / "examples" / "faces.py", "--model", "small", *few)
+    done = run_cli("run", "-np", "1", *script, env=environ, timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    assert steps(tmp_path) == [8.0, 8.0, 4.0] * 2
+    assert "val_accuracy" not in recorded(tmp_path, 0)
+
+
 def test_labs_scripts_tell_their_flags() -> None:
     # In one process: most of what it takes is importing the frameworks.
     ask = "import runpy, sys\nfor path in sys.argv[1:]:\n"
@@ -180,6 +216,9 @@ def test_labs_scripts_tell_their_flags() -> None:
     assert len(helps) == len(LABS)
     assert all(alike | {"--recipe", "--seed"} <= flags for flags in helps)
     assert {"--model", "--norm", "--order", "--replicas"} <= helps[0]
+    transfer = {"--image-size", "--weights", "--finetune", "--no-finetune", "--unwrapped"}
+    assert all(transfer <= flags for flags in helps[3:5])
+    assert {"--image-size", "--model", "--loop"} <= helps[5]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
