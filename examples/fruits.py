@@ -26,7 +26,7 @@ parser.add_argument("--batch-size", type=int, default=32, help="of each worker")
 parser.add_argument("--samples", type=int, default=0, help="to train on; 0: all")
 parser.add_argument("--test-samples", type=int, default=0, help="to test on; 0: all")
 parser.add_argument("--image-size", type=int, default=96, help="pixels of a side")
-parser.add_argument("--lr", type=float, default=0.0005, help="learning rate of one worker")
+parser.add_argument("--lr", type=float, default=0.0001, help="learning rate of one worker")
 recipes = [*RECIPES, "original"]
 parser.add_argument("--recipe", choices=recipes, default="warmup", help="what workers do to it")
 parser.add_argument("--weights", help="pretrained, none, or a file; see docs/pretrained.md")
