@@ -14,8 +14,8 @@ from farandole.labs.models.efficientnet_lite import lite0
 
 _DROPOUT = 0.2
 # How many times faster than a base that is fine-tuned the new head learns: one has next to nothing
-# to learn, the other everything. Adam takes steps of the same size everywhere, so that features this
-# much larger are the same as a rate this much larger for the head.
+# to learn, the other everything. Adam takes steps of the same size everywhere, so that features
+# this much larger are the same as a rate this much larger for the head.
 _FASTER = 30.0
 # Enough for the scale of random weights, and done in a second.
 _SAMPLE = 32
