@@ -15,7 +15,7 @@ KIND = Kind(
         name="fruits",
         script="fruits.py",
         batch=32,
-        learning_rate=0.0005,
+        learning_rate=0.0001,
         guess=Rate(samples_per_s=55.0, startup_s=8.0),
         few_test_samples=32,
     ),
