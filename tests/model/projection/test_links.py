@@ -38,6 +38,28 @@ def test_a_latency_may_follow(text: str, latency_s: float) -> None:
     assert parse_link(text).latency_s == pytest.approx(latency_s)
 
 
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("10Gbit", "10Gbit/s", "10 Gbps", "10Gb/s", "1.25GB/s", "10000Mbit"),
+        ("25Gbit", "25Gbps", "3.125GB/s"),
+        ("100Gbit", "100Gb/s", "12.5GB/s"),
+        ("nvlink", "200GB/s"),
+    ],
+)
+def test_one_rate_has_one_latency_however_it_is_written(spellings: tuple[str, ...]) -> None:
+    found = [parse_link(text) for text in spellings]
+    assert {link.latency_s for link in found} == {found[0].latency_s}
+    assert {round(link.bytes_per_s) for link in found} == {round(found[0].bytes_per_s)}
+
+
+def test_faster_links_answer_no_later() -> None:
+    rates = ("100Mbit", "10Gbit", "25Gbit", "40Gbit", "100Gbit", "400Gbit", "300GB/s")
+    latencies = [parse_link(text).latency_s for text in rates]
+    assert latencies == sorted(latencies, reverse=True)
+    assert latencies[0] > latencies[-1]
+
+
 def test_nvlink_is_faster_than_any_network() -> None:
     assert parse_link("nvlink").bytes_per_s > parse_link("100Gbit").bytes_per_s
 
@@ -56,6 +78,7 @@ def test_three_are_shown_when_none_was_given() -> None:
         ("25gb", "bits or bytes"),
         ("0Gbit", "no link moves 0 bytes"),
         ("900TB/s", "no link moves 9e\\+14 bytes"),
+        ("11TB/s", "no link moves 1.1e\\+13 bytes"),
         ("25Gbit,fast", "'fast' is no latency"),
         ("25Gbit,", "'' is no latency"),
         ("25Gbit,3s", "no message takes 3 s"),

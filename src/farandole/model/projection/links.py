@@ -7,24 +7,23 @@ import re
 from farandole.errors import UsageError
 from farandole.model.projection.records import LinkSpeed
 
-# One way, of one host or (nvlink) one GPU. Latencies are of one message through NCCL or Gloo, not
-# of a ping: TCP on Ethernet takes tens of microseconds, RDMA and NVLink a few.
+# One way, of one host or (nvlink) one GPU; what a rate alone does not tell: InfiniBand is no
+# Ethernet. Latencies are of one message through NCCL or Gloo, not of a ping.
 _NAMED = {
-    "10gbit": (10e9 / 8, 50e-6),
-    "25gbit": (25e9 / 8, 30e-6),
-    "50gbit": (50e9 / 8, 30e-6),
-    "100gbit": (100e9 / 8, 20e-6),
     "infiniband": (200e9 / 8, 5e-6),
     "nvlink": (200e9, 5e-6),
 }
-_UNNAMED_LATENCY_S = 30e-6
+# Up to so many bytes a second, however they are written: TCP on Ethernet takes tens of
+# microseconds, the less the faster it is. Faster than 800 Gbit is between GPUs only.
+_LATENCIES = ((20e9 / 8, 50e-6), (80e9 / 8, 30e-6), (800e9 / 8, 20e-6))
+_FASTER_LATENCY_S = 5e-6
 _PREFIXES = "kmgt"
 _RATE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(bits?|i?b)(?:/s|ps)?", re.IGNORECASE)
 _LATENCY = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", re.IGNORECASE)
 _LATENCY_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _FORM = "Write 10Gbit, 25Gbit, 100Gbit, nvlink, or RATE[,LATENCY] as in 40Gbit,20us or 3GB/s."
 
-# Beyond a link of 1 TB/s or a latency of a second, a unit was mistaken.
+# Beyond a link of 10 TB/s or a latency of a second, a unit was mistaken.
 _FASTEST_BYTES_PER_S = 1e13
 _SLOWEST_S = 1.0
 
@@ -37,8 +36,11 @@ def parse_link(text: str, *, flag: str = "--link") -> LinkSpeed:
     """
     rate_text, comma, latency_text = (part.strip() for part in text.partition(","))
     named = _NAMED.get(rate_text.lower())
-    rate = named[0] if named else _rate(rate_text, text, flag)
-    latency = named[1] if named else _UNNAMED_LATENCY_S
+    if named is None:
+        rate = _rate(rate_text, text, flag)
+        latency = _usual_latency_s(rate)
+    else:
+        rate, latency = named
     if comma:
         latency = _latency(latency_text, text, flag)
     return LinkSpeed(name=text.strip(), bytes_per_s=rate, latency_s=latency)
@@ -65,6 +67,10 @@ def _rate(text: str, whole: str, flag: str) -> float:
     if not 0 < rate <= _FASTEST_BYTES_PER_S:
         raise UsageError(f"{flag} {whole}: no link moves {rate:.3g} bytes a second. {_FORM}")
     return rate
+
+
+def _usual_latency_s(rate: float) -> float:
+    return next((latency for limit, latency in _LATENCIES if rate <= limit), _FASTER_LATENCY_S)
 
 
 def _latency(text: str, whole: str, flag: str) -> float:
