@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .PHONY: demo test lint bench lab-pages clean
 
-LABS := cifar10 mnist driving
+LABS := cifar10 mnist driving fruits caltech faces
 LAB_FLAGS ?= --quick
 # Few colours are enough for charts, and take a third of the bytes.
 SHRINK := import sys; from PIL import Image; \
