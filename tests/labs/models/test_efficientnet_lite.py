@@ -33,6 +33,7 @@ np.save(outputs, np.asarray(model.predict_on_batch(np.load(images))))
 _TRAINING = """\
 import json, random
 random.seed(3)
+import keras
 import numpy as np
 from farandole.labs.models.transfer import classifier
 images = np.random.default_rng(3).integers(256, size=(8, 32, 32, 3), dtype=np.uint8)
@@ -43,7 +44,7 @@ for finetune in (False, True):
     before = [np.array(w) for w in model.get_weights()]
     features = np.asarray(model.layers[0].predict_on_batch(images))
     first = np.asarray(model.predict_on_batch(images))
-    model.compile("sgd", loss="sparse_categorical_crossentropy")
+    model.compile(keras.optimizers.Adam(0.0001), loss="sparse_categorical_crossentropy")
     # Twice: the first step of a head of zeros has nothing to tell the base.
     for _ in range(2):
         model.train_on_batch(images, labels)
