@@ -38,9 +38,9 @@ SMALL = Workload(
 )
 # Of one core of a virtual machine at PILOT_PIXELS, where no pilot has measured.
 _GUESS = {
-    "inceptionv3": Rate(samples_per_s=10.0, startup_s=9.0),
-    "resnet50": Rate(samples_per_s=8.0, startup_s=9.0),
-    "vgg16": Rate(samples_per_s=4.0, startup_s=9.0),
+    "inceptionv3": Rate(samples_per_s=10.0, startup_s=8.5),
+    "resnet50": Rate(samples_per_s=8.0, startup_s=8.5),
+    "vgg16": Rate(samples_per_s=4.0, startup_s=8.5),
 }
 _PILOT_STEPS, _PILOT_BATCH = 4, 8
 
