@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from farandole.labs.data.ages import GROUPS
 from farandole.labs.data.drawn import Drawn, Floats, each, grid, noise
 
-# How far a face may look from its own age, in groups: about one of eight is off by a group.
-_LOOKS = 0.15
+# Ages of a group lie around its middle, and how old a face looks differs from that: about one of
+# twenty-five looks as those of the next group.
+_MIDDLE = (0.25, 0.75)
+_LOOKS = 0.2
 _SKINS = np.array([(245, 210, 180), (115, 75, 55)], np.float32)
 _HAIR = np.array([(75, 45, 25), (225, 225, 225)], np.float32)
 _LINES = 4
@@ -21,7 +23,7 @@ _LINES = 4
 
 def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -> Floats:
     count = len(labels)
-    groups = labels + random.uniform(0, 1, count) + random.normal(0, _LOOKS, count)
+    groups = labels + random.uniform(*_MIDDLE, count) + random.normal(0, _LOOKS, count)
     age = (np.clip(groups, 0, len(GROUPS)) / len(GROUPS)).astype(np.float32)
     age = age[:, np.newaxis, np.newaxis]
     right, down = grid(side)

@@ -15,8 +15,8 @@ from farandole.labs.data.drawn import Drawn, Floats, each, grid, noise
 
 _COUNT = 25
 _SEED = 20_176
-# Share of an image's own texture: below a half in one image of sixteen.
-_SHARE = (0.47, 0.95)
+# Share of an image's own texture: below a half in one image of twenty-five.
+_SHARE = (0.48, 1.0)
 
 
 def _kinds() -> tuple[Floats, Floats, Floats]:
