@@ -27,6 +27,13 @@ def test_a_product_is_as_uncertain_as_its_worst_part() -> None:
     assert found.ratio == 32.0
 
 
+def test_bounds_of_a_product_are_products_of_bounds() -> None:
+    far = figure(5.0, width=1.4, indicative=True)
+    found = spread.product(figure(2.0, width=1.3), far)
+    assert found.low == pytest.approx(10.0 / (1.3 * 1.4))
+    assert found.high == pytest.approx(10.0 * 1.3 * 1.4)
+
+
 def test_what_is_known_widens_nothing() -> None:
     found = spread.product(figure(3.0, width=1.2), spread.exactly(4.0))
     assert (found.low, found.high) == (pytest.approx(10.0), pytest.approx(14.4))

@@ -65,6 +65,15 @@ def test_fits_that_agree_do_not() -> None:
     assert Pooled(fits=((Ring(), 0.3), (Ring(), 0.7))).assumptions == ("The ring is known.",)
 
 
+def test_bounds_of_several_fits_hold_those_of_each() -> None:
+    one, other = Ring(), Ring(communication_s=1.0)
+    first, second = one.at(100, 1, 10), other.at(100, 1, 10)
+    found = Pooled(fits=((one, 0.9), (other, 0.1))).at(100, 1, 10)
+    assert found.indicative
+    assert first.value < found.value < second.value
+    assert (found.low, found.high) == (first.low, second.high)
+
+
 def test_what_erred_less_counts_more_and_neither_alone() -> None:
     assert share_of_replay(0.1, 0.1) == 0.5
     assert share_of_replay(0.1, None) == 0.5

@@ -24,17 +24,24 @@ def measured(estimate: Estimate, ratio: float = 1.0) -> Projected:
 def product(*parts: Projected) -> Projected:
     """Multiply figures whose errors have nothing to do with each other.
 
-    Half widths add in squares on the scale of logs, those to either side apart.
+    Half widths add in squares on the scale of logs, those to either side apart. Bounds multiply:
+    where one part has no more than bounds, the product has none that are narrower.
     """
     value = math.prod(part.value for part in parts)
-    down = math.hypot(*(_log(part.value, part.low) for part in parts))
-    up = math.hypot(*(_log(part.high, part.value) for part in parts))
+    indicative = any(part.indicative for part in parts)
+    down, up = (
+        math.fsum(logs) if indicative else math.hypot(*logs)
+        for logs in (
+            [_log(part.value, part.low) for part in parts],
+            [_log(part.high, part.value) for part in parts],
+        )
+    )
     return Projected(
         value=value,
         low=value * math.exp(-down),
         high=value * math.exp(up),
         ratio=max(part.ratio for part in parts),
-        indicative=any(part.indicative for part in parts),
+        indicative=indicative,
     )
 
 

@@ -48,7 +48,10 @@ class Accumulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooled:
-    """A StepFit of several, weighted: what they differ by widens the interval."""
+    """A StepFit of several, weighted: what they differ by widens the interval.
+
+    Where one of them gives bounds only, the widest of all are those of the whole.
+    """
 
     fits: Sequence[tuple[StepFit, float]]
 
@@ -67,6 +70,15 @@ class Pooled:
         """Return the seconds of a step."""
         found = [(fit.at(workers, hosts, batch), weight) for fit, weight in self.fits]
         centre = math.fsum(weight * math.log(one.value) for one, weight in found)
+        ratio = max(one.ratio for one, _ in found)
+        if any(one.indicative for one, _ in found):
+            return Projected(
+                value=math.exp(centre),
+                low=min(one.low for one, _ in found),
+                high=max(one.high for one, _ in found),
+                ratio=ratio,
+                indicative=True,
+            )
         between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
         down, up = (
             math.sqrt(
@@ -82,8 +94,7 @@ class Pooled:
             value=math.exp(centre),
             low=math.exp(centre - down),
             high=math.exp(centre + up),
-            ratio=max(one.ratio for one, _ in found),
-            indicative=any(one.indicative for one, _ in found),
+            ratio=ratio,
         )
 
 
