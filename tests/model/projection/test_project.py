@@ -85,6 +85,42 @@ def test_a_network_that_was_measured_is_used() -> None:
     assert any("network is taken, not 100Gbit, nvlink." in said for said in found.assumptions)
 
 
+def test_measured_counts_on_other_hosts_are_projected() -> None:
+    found = ask(table(), 2, 4, per_host=1, links=(parse_link("10Gbit"),), price=parse_price("3"))
+    assert [(row.workers, row.hosts, row.measured) for row in found.rows] == [
+        (1, 1, True),
+        (2, 1, True),
+        (4, 1, True),
+        (2, 2, False),
+        (4, 4, False),
+    ]
+    crossing = one(found, 2, "10Gbit")
+    inside = next(row for row in found.rows if row.workers == 2 and row.measured)
+    assert crossing.throughput.value != inside.throughput.value
+    # The knee stands on the hosts that were asked for, and the headline speaks of them.
+    assert "4 workers on 10Gbit" in found.headline
+
+
+def test_measured_counts_cost_what_their_own_hosts_cost() -> None:
+    found = ask(
+        table(), 8, per_host=1, links=(parse_link("10Gbit"),), price=parse_price("3/host-h")
+    )
+    four = next(row for row in found.rows if row.workers == 4 and row.measured)
+    assert four.cost is not None
+    assert four.time_s is not None
+    assert four.cost.value == pytest.approx(four.time_s.value * 3 / 3600)
+
+
+def test_hosts_that_nobody_asked_for_leave_measured_counts_alone() -> None:
+    found = ask(table(hosts=2), 2, 8)
+    assert [(row.workers, row.hosts, row.measured) for row in found.rows] == [
+        (1, 1, True),
+        (2, 2, True),
+        (4, 2, True),
+        (8, 4, False),
+    ]
+
+
 def test_far_away_there_are_bounds_only() -> None:
     found = ask(table(), 128, per_host=128)
     row = one(found, 128)

@@ -32,7 +32,7 @@ def story(counts: list[Outlook], *asked: int, **changes: object) -> told.Story:
         basis=basis(),
         goal=GOAL,
         rows=rows,
-        curve=tuple(counts),
+        choices=tuple(counts),
         asked=asked,
         recommendations=recommend(counts, GOAL),
         recipe="recipe linear",

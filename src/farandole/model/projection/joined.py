@@ -59,8 +59,7 @@ class Joint:
         if not times:
             return None
         step = spread.measured(geometric_mean(times))
-        found = self._outlook(setting, batch, 1, step, is_measured=True)
-        return replace(found, hosts=point.cell.hosts)
+        return self._outlook(setting, batch, 1, step, is_measured=True)
 
     def base_throughput(self) -> float:
         """Return the throughput of the fewest measured workers."""

@@ -112,6 +112,17 @@ class _Question:
             whole_hosts=self.asked.per_host is not None,
         )
 
+    def as_measured(self, workers: int, hosts: int) -> Setting:
+        """Return a count where it was measured, at the user's price."""
+        return Setting(
+            workers=workers,
+            # A host that held so many is no smaller than that.
+            per_host=max(self.per_host, math.ceil(workers / hosts)),
+            price=self.asked.price,
+            whole_hosts=self.asked.per_host is not None,
+            measured_hosts=hosts,
+        )
+
     def of_offer(self, offer: Offer) -> Setting:
         """Return an offer as a setting.
 
@@ -156,11 +167,12 @@ class _Answer:
         measured = self._measured()
         rows = [*measured, *self._beside(measured, self._projected(asked.workers, links))]
         curve = self._projected(self._ladder(), links) if asked.workers else []
+        choices = [self._of_link(measured, curve, link) for link in links]
         recommendations = tuple(
             one
-            for link in links
+            for counts in choices
             for one in recommend(
-                self._of_link(measured, curve, link),
+                counts,
                 joint.goal,
                 deadline_s=asked.deadline_s,
                 budget=asked.budget,
@@ -177,7 +189,7 @@ class _Answer:
             basis=basis,
             goal=joint.goal,
             rows=tuple(rows),
-            curve=tuple(curve),
+            choices=tuple(one for counts in choices for one in counts),
             asked=asked.workers,
             recommendations=recommendations,
             recipe=self._sources.recipe,
@@ -224,7 +236,7 @@ class _Answer:
         found = []
         for point in self._basis.curve.points:
             if point.valid:
-                setting = self._question.setting(point.workers, None)
+                setting = self._question.as_measured(point.workers, point.cell.hosts)
                 one = self._joint.measured(point, setting)
                 found += [one] if one is not None else []
         return found
@@ -261,14 +273,19 @@ class _Answer:
         if not mine:
             return []
         others = self._beside(measured, mine)
-        return others if self._changed else [*measured, *others]
+        known = [] if self._changed else measured
+        return list({one.workers: one for one in (*known, *others)}.values())
 
     def _beside(self, measured: Sequence[Outlook], projected: Sequence[Outlook]) -> list[Outlook]:
         """Leave out what was measured, unless something is done otherwise."""
-        known = {one.workers for one in measured}
         if self._changed:
             return list(projected)
-        return [one for one in projected if one.workers not in known]
+        known = {self._place(one) for one in measured}
+        return [one for one in projected if self._place(one) not in known]
+
+    def _place(self, one: Outlook) -> tuple[int, int | None]:
+        """Return what tells counts apart: their hosts, too, where the user says how many."""
+        return one.workers, None if self._asked.per_host is None else one.hosts
 
     @property
     def _changed(self) -> bool:

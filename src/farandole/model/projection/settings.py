@@ -24,11 +24,13 @@ class Setting:
     """Whether one host is billed as a whole, too, its size being given."""
     speed: float = 1.0
     """How many times as fast as the measured machine's a worker computes."""
+    measured_hosts: int | None = None
+    """How many it was measured on; None where it was not."""
 
     @property
     def hosts(self) -> int:
-        """How many are needed."""
-        return math.ceil(self.workers / self.per_host)
+        """How many it is on: those it was measured on, or as many as are needed."""
+        return self.measured_hosts or math.ceil(self.workers / self.per_host)
 
     @property
     def linked(self) -> int:

@@ -26,8 +26,8 @@ class Story:
     basis: Basis
     goal: Goal | None
     rows: tuple[Outlook, ...]
-    curve: tuple[Outlook, ...]
-    """More counts, which may be recommended without having been asked for."""
+    choices: tuple[Outlook, ...]
+    """What recommendations were made from: counts that nobody asked for, too."""
     asked: tuple[int, ...]
     recommendations: tuple[Recommendation, ...]
     recipe: str
@@ -130,7 +130,7 @@ def _recommended(story: Story, link: str | None) -> Outlook | None:
         for one in reversed(story.recommendations)
         if one.workers and one.link in (None, link)
     ]
-    known = [row for row in (*story.rows, *story.curve) if row.link in (None, link)]
+    known = [row for row in story.choices if row.link in (None, link)]
     return next((row for row in known if counts and row.workers == counts[0]), None)
 
 
