@@ -99,13 +99,6 @@ def test_a_flat_ring_across_hosts() -> None:
     assert cost.transfer_s == pytest.approx(2 * 7 / 8 * 8e6 / 1.25e9)
 
 
-def test_a_ring_of_rings() -> None:
-    inside = law("ring", setup_s=0.0, latency_s=1e-6, rate=1e10)
-    cost = across_hosts(8, 4, 8e6, inside, LINK, "hierarchical")
-    assert cost.latency_s == pytest.approx(2 * 1e-6 + 6 * 50e-6)
-    assert cost.transfer_s == pytest.approx(8e6 / 1e10 + 2 * 3 / 4 * 8e6 / 1.25e9)
-
-
 def test_everybody_to_everybody_shares_the_hosts_link() -> None:
     inside = law("ring")
     flat, pairs = (across_hosts(8, 4, 8e6, inside, LINK, shape) for shape in ("flat", "pairwise"))

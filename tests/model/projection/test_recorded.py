@@ -74,6 +74,7 @@ def test_a_study_of_ddp_on_a_cpu() -> None:
     found = inputs(1, 2, 4)
     assert found.layout == DDP_LAYOUT
     assert found.channels == 2
+    assert found.network.shape == "flat"
     assert found.network.inside.law == "gloo"
     assert found.network.cost(8, 1, 16 * MB).seconds == pytest.approx(
         TRUE.cost(8, 16 * MB).seconds, rel=0.05
@@ -113,6 +114,7 @@ def test_ddps_buckets_are_as_large_as_the_script_has_them() -> None:
 def test_a_study_of_farandoles_shared_memory() -> None:
     found = inputs(1, 2, framework="farandole.torch", transport="auto")
     assert (found.layout, found.channels) == (FARANDOLE_LAYOUT, 1)
+    assert found.network.shape == "pairwise"
     one = Link(allreduce=tuple(point for point in LINK.allreduce if point[0] == 2))
     # One count alone: the slowest law is taken, and that is said.
     alone = inputs(1, 2, framework="farandole.torch", transport="auto", link=one)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.projection.allreduce import SHAPES, AllReduce, Network
+from farandole.model.projection.allreduce import AllReduce, Network
 from farandole.model.projection.computing import Computing, ComputingLine
 from farandole.model.projection.records import Bucket, LinkSpeed, StepRow
 from farandole.model.projection.replay_fit import (
@@ -112,27 +112,6 @@ def test_a_link_on_paper_is_known_less_well_than_a_measured_one() -> None:
     )
     measured = rows(Factors(), 1, 2, 4)
     assert _width(fit_replay(paper, measured), 16) > _width(fit_replay(INPUTS, measured), 16)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_rows_across_hosts_tell_how_gradients_go(shape: str) -> None:
-    # Within a host it is slow, too, or hierarchical ones could not be told from flat ones.
-    link = LinkSpeed(name="400Mbit", bytes_per_s=50 * MB, latency_s=1e-3)
-    true = replace(INPUTS, network=Network(inside=RING, link=link, shape=shape))
-    measured = [
-        StepRow(
-            workers=4 * hosts,
-            hosts=hosts,
-            batch=32,
-            step_s=true.played(4 * hosts, hosts, 32, Factors()).step_s,
-        )
-        for hosts in (1, 2, 4)
-    ]
-    fit = fit_replay(replace(true, network=replace(true.network, shape="flat")), measured)
-    assert fit.inputs.network.shape == shape
-    # One host says nothing of it.
-    alone = fit_replay(replace(true, network=replace(true.network, shape="flat")), measured[:1])
-    assert alone.inputs.network.shape == "flat"
 
 
 def test_far_away_is_indicative() -> None:

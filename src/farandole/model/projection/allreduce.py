@@ -98,7 +98,7 @@ class AllReduce:
         )
 
 
-SHAPES = ("flat", "hierarchical", "pairwise")
+SHAPES = ("flat", "pairwise")
 """How gradients go across hosts: see `across_hosts`."""
 
 
@@ -130,27 +130,20 @@ def across_hosts(
         nbytes: of one worker's gradients.
         inside: what it takes within a host.
         link: of one host, shared by its workers.
-        shape: "flat": one ring through all workers, as NCCL reckons it. "hierarchical": within the
-            hosts first, then between them, then within again. "pairwise": each worker sends each
-            other one its part, twice; the parts for other hosts share the link.
+        shape: "flat": one ring through all workers, as NCCL reckons it. "pairwise": each worker
+            sends each other one its part, twice; the parts for other hosts share the link.
     """
     each = workers / hosts
     segments = LAWS[inside.law](workers, nbytes)[0] / (2.0 * (workers - 1))
     segments = max(1.0, segments)
-    far, near = 2.0 * (hosts - 1), 0.0
-    if shape == "hierarchical":
-        near = 2.0 * (each - 1)
-        moved = 2.0 * (hosts - 1) / hosts * nbytes
-        beside_s = 2.0 * (each - 1) / each * nbytes * inside.seconds_per_byte
-    else:
-        near = 2.0 * (workers - 1) - far
-        moved = 2.0 * (workers - 1) / workers * nbytes
-        if shape == "pairwise":
-            moved = 2.0 * each * (workers - each) / workers * nbytes
-        beside_s = 0.0
+    far = 2.0 * (hosts - 1)
+    near = 2.0 * (workers - 1) - far
+    moved = 2.0 * (workers - 1) / workers * nbytes
+    if shape == "pairwise":
+        moved = 2.0 * each * (workers - each) / workers * nbytes
     return Cost(
         latency_s=inside.setup_s + segments * (near * inside.latency_s + far * link.latency_s),
-        transfer_s=moved / link.bytes_per_s + beside_s,
+        transfer_s=moved / link.bytes_per_s,
     )
 
 

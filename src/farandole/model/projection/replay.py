@@ -40,7 +40,6 @@ def replay(
     buckets: Sequence[Bucket],
     cost: Callable[[int], Cost],
     *,
-    forward_s: float = 0.0,
     backward_s: float | None = None,
     update_s: float = 0.0,
     slowdown: float = 1.0,
@@ -53,7 +52,6 @@ def replay(
     Args:
         buckets: in the order in which they go; when each is ready, computing alone.
         cost: of an all-reduce of so many bytes.
-        forward_s: what comes before the buckets' times begin.
         backward_s: when computing is over, on the buckets' clock; by default with the last bucket.
         update_s: the optimizer's, and whatever else follows the last gradient.
         slowdown: of communication while computing goes on, at least 1.
@@ -102,7 +100,7 @@ def replay(
         now_s += span_s
         busy_s += span_s if moving else 0.0
     return Replayed(
-        step_s=forward_s + now_s + update_s,
+        step_s=now_s + update_s,
         exposed_s=max(0.0, now_s - computing_s),
         communication_s=busy_s,
     )

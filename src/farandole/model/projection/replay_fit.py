@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from farandole.model.projection.allreduce import SHAPES, Cost, Network
+from farandole.model.projection.allreduce import Cost, Network
 from farandole.model.projection.computing import Computing, ComputingLine
 from farandole.model.projection.floors import FARTHEST, floor_sides
 from farandole.model.projection.jitter import NO_JITTER, Jitter
@@ -198,9 +198,8 @@ def fit_replay(
     """
     together = [row for row in rows if row.workers > 1]
     ways = (True, False) if overlap is None and together else (overlap is not False,)
-    fits = [_Fit(shaped, together, way) for shaped in _shaped(inputs, together) for way in ways]
+    fits = [_Fit(inputs, together, way) for way in ways]
     best = min(fits, key=lambda fit: fit.loss)
-    inputs = best.inputs
     error = inputs.network.inside.error
     on_paper = inputs.network.link is not None or not error
     assumptions = list(inputs.assumptions)
@@ -229,7 +228,7 @@ class _Fit:
     """The factors of one way to send, by least squares of logarithms."""
 
     def __init__(self, inputs: ReplayInputs, rows: Sequence[StepRow], overlap: bool) -> None:
-        self.inputs, self._rows, self._overlap = inputs, rows, overlap
+        self._inputs, self._rows, self._overlap = inputs, rows, overlap
         if not rows:
             self.logs, self.covariance, self.loss = np.zeros(3), np.diag(_PRIOR_SD**2), 0.0
             return
@@ -246,15 +245,8 @@ class _Fit:
         return _factors(self.logs, self._overlap)
 
     def _residuals(self, logs: Floats) -> Floats:
-        beside = _beside(self.inputs, self._rows, _factors(logs, self._overlap))
+        beside = _beside(self._inputs, self._rows, _factors(logs, self._overlap))
         return np.concatenate([beside / _ROW_SD, logs / _PRIOR_SD])
-
-
-def _shaped(inputs: ReplayInputs, rows: Sequence[StepRow]) -> list[ReplayInputs]:
-    """Return the inputs with each shape across hosts, where rows can tell which it is."""
-    if inputs.network.link is None or all(row.hosts == 1 for row in rows):
-        return [inputs]
-    return [replace(inputs, network=replace(inputs.network, shape=shape)) for shape in SHAPES]
 
 
 def _beside(inputs: ReplayInputs, rows: Sequence[StepRow], factors: Factors) -> Floats:
