@@ -110,8 +110,12 @@ def test_a_link_on_paper_is_known_less_well_than_a_measured_one() -> None:
         network=Network(inside=RING, link=link),
         layout=INPUTS.layout,
     )
-    measured = rows(Factors(), 1, 2, 4)
-    assert _width(fit_replay(paper, measured), 16) > _width(fit_replay(INPUTS, measured), 16)
+    measured = [replace(row, hosts=1) for row in rows(Factors(), 1, 2, 4)]
+    on_paper, known = fit_replay(paper, measured), fit_replay(INPUTS, measured)
+    assert on_paper.spread(16, 16, 32) > known.spread(16, 16, 32)
+    # Within a host the link has no part in it.
+    assert on_paper.spread(16, 1, 32) == pytest.approx(known.spread(16, 1, 32))
+    assert on_paper.at(8, 1, 32) == known.at(8, 1, 32)
 
 
 def test_far_away_is_indicative() -> None:

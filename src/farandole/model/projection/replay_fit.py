@@ -124,8 +124,6 @@ class ReplayFit:
     """The most that rows were fitted to."""
     covariance: Floats
     """Of the logarithms of slowdown, contention and correction."""
-    network_sd: float
-    """Of the logarithm of the network's speed."""
     error: float | None
     """Root mean square of log errors on worker counts that were left out; None without any."""
     assumptions: tuple[str, ...]
@@ -166,11 +164,19 @@ class ReplayFit:
         ]
         slopes = np.array(moved) / open_by
         faster, slower = (
-            self._log_s(workers, hosts, batch, logs, math.exp(side * self.network_sd))
+            self._log_s(workers, hosts, batch, logs, math.exp(side * self._network_sd(hosts)))
             for side in (1, -1)
         )
         within = float(slopes @ self.covariance @ slopes)
         return math.sqrt(within + ((slower - faster) / 2) ** 2 + _ROW_SD**2)
+
+    def _network_sd(self, hosts: int) -> float:
+        """Return how well the network's speed is known: the standard deviation of its logarithm."""
+        network = self.inputs.network
+        error = network.inside.error
+        if not error or (hosts > 1 and network.link is not None):
+            return _PAPER_SD
+        return max(_LEAST_SD, error)
 
     def _log_s(
         self, workers: int, hosts: int, batch: int, logs: Floats, network_speed: float = 1.0
@@ -200,8 +206,6 @@ def fit_replay(
     ways = (True, False) if overlap is None and together else (overlap is not False,)
     fits = [_Fit(inputs, together, way) for way in ways]
     best = min(fits, key=lambda fit: fit.loss)
-    error = inputs.network.inside.error
-    on_paper = inputs.network.link is not None or not error
     assumptions = list(inputs.assumptions)
     if not together:
         assumptions.append(
@@ -218,7 +222,6 @@ def fit_replay(
         factors=best.factors,
         measured_workers=max((row.workers for row in rows), default=1),
         covariance=best.covariance,
-        network_sd=_PAPER_SD if on_paper else max(_LEAST_SD, error),
         error=_left_out_error(inputs, together, overlap=best.factors.overlap),
         assumptions=tuple(assumptions),
     )
