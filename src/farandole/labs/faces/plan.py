@@ -32,9 +32,9 @@ SMALL = Workload(
     script="faces.py",
     batch=16,
     learning_rate=0.002,
-    guess=Rate(samples_per_s=220.0, startup_s=7.0),
+    guess=Rate(samples_per_s=350.0, startup_s=7.0),
     few_test_samples=32,
-    arguments=("--model", "small", "--image-size", "96"),
+    arguments=("--model", "small", "--image-size", "64"),
 )
 # Of one core of a virtual machine at PILOT_PIXELS, where no pilot has measured.
 _GUESS = {
