@@ -156,6 +156,65 @@ def test_the_recipe_is_named() -> None:
     assert row.metric.low < row.metric.high <= 1.0
 
 
+def decaying(decay: str | None, *, scaling: str = "weak") -> Study:
+    """Runs of 1, 2 and 4 workers whose accuracy is 1 - 0.6^epoch."""
+    params = () if decay is None else (("decay", decay),)
+    cells = [
+        Cell(workers=n, batch=10 if scaling == "weak" else 40 // n, params=params)
+        for n in (1, 2, 4)
+    ]
+    launches = [
+        timed_launch(cell, Ring().at(cell.workers, 1, cell.batch or 1).value) for cell in cells
+    ]
+    launches += [
+        trained_launch(cell, seed, [1 - 0.6**e for e in range(1, 13)])
+        for cell in cells
+        for seed in (0, 1)
+    ]
+    return make_study(launches, spec={"dataset_size": SAMPLES, "scaling": scaling})
+
+
+@pytest.mark.parametrize("target", [("val_accuracy", 0.9), None])
+def test_inside_of_a_decaying_schedule_epochs_are_not_projectable(
+    target: tuple[str, float] | None,
+) -> None:
+    found = ask(decaying("cosine"), 4, 8, target=target, price=parse_price("2"), deadline_s=1e6)
+    row = one(found, 8)
+    assert (row.epochs, row.time_s, row.cost, row.metric) == (None, None, None, None)
+    assert row.step_s is not None
+    assert all(row.time_s is not None for row in found.rows if row.measured)
+    assert any(
+        "is not projectable from this run: the learning rate decays (decay=cosine)" in said
+        for said in found.sentences
+    )
+    assert found.critical_batch is None
+    assert found.headline.startswith("8 workers: ")
+    assert "samples/s" in found.headline
+    # What has no time is neither recommended nor compared.
+    assert all(choice.workers in (1, 2, 4) for choice in found.recommendations)
+
+
+def test_a_global_batch_that_stays_has_its_epochs_in_any_schedule() -> None:
+    row = one(ask(decaying("cosine", scaling="strong"), 8, target=("val_accuracy", 0.9)), 8)
+    assert row.epochs is not None
+    assert row.time_s is not None
+
+
+def test_a_fleet_needs_the_time_of_all_of_it() -> None:
+    with pytest.raises(UsageError, match=r"--fleet 8 needs the time.*not projectable from this"):
+        ask(decaying("cosine"), fleet=8)
+
+
+def test_a_rate_that_nobody_recorded_is_taken_not_to_decay() -> None:
+    said = "No learning rate was recorded"
+    unknown = ask(decaying(None), 8, target=("val_accuracy", 0.9))
+    assert one(unknown, 8).time_s is not None
+    assert any(one.startswith(said) for one in unknown.assumptions)
+    constant = ask(decaying("constant"), 8, target=("val_accuracy", 0.9))
+    assert one(constant, 8).time_s is not None
+    assert not any(one.startswith(said) for one in constant.assumptions)
+
+
 def test_a_recipe_that_nobody_named() -> None:
     assert ask(table(), 8, per_host=8).recipe == "as your script sets it"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from farandole.model.projection.outlook import Goal, Recommendation
 from farandole.model.projection.recommend import recommend
 from tests.model.projection.known import figure, outlook
@@ -76,6 +78,19 @@ def test_what_is_indicative_is_not_recommended() -> None:
     found = by_rule(recommend(counts, GOAL, deadline_s=20.0))
     assert found["knee"].workers == 2
     assert found["deadline"].workers is None
+
+
+def test_what_has_no_time_is_not_compared_with_what_has() -> None:
+    blind = replace(outlook(64, 16.0), time_s=None)
+    found = by_rule(
+        recommend([outlook(1, 1000.0, 1.0), outlook(2, 500.0, 1.0), blind], GOAL, deadline_s=600.0)
+    )
+    assert found["knee"].workers == 2
+    assert found["deadline"].workers == 2
+    none = by_rule(recommend([blind], GOAL, deadline_s=600.0, budget=2.0))
+    assert (none["deadline"].workers, none["budget"].workers) == (None, None)
+    assert "No time for 10 epochs can be told" in none["deadline"].sentence
+    assert "No cost for 10 epochs can be told" in none["budget"].sentence
 
 
 def test_one_odd_measurement_does_not_end_the_search() -> None:

@@ -114,6 +114,10 @@ def test_offers_in_words() -> None:
     unpriced = told.offers_sentence((offer("A", 100.0, 4.0), offer("B", 50.0, None)), GOAL)
     assert unpriced.startswith("B is the soonest to accuracy 0.9: 50.0 s")
     assert told.offers_sentence((), GOAL) == ""
+    timeless = replace(offer("C", 20.0, None), outlook=replace(outlook(4, 20.0), time_s=None))
+    assert told.offers_sentence((offer("A", 100.0, 4.0), timeless), GOAL).startswith(
+        "C is the fastest: 0.0500"
+    )
 
 
 def test_far_away_there_are_bounds() -> None:

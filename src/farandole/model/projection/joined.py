@@ -35,6 +35,8 @@ class Joint:
     """To the goal; None: as many at every batch as the goal says."""
     epoch_rows: Sequence[EpochRow]
     metric_at: MetricAt
+    told_batches: frozenset[int] | None = None
+    """Global batches whose epochs can be told; None: any."""
     batch: int | None = None
     accumulate: int = 1
 
@@ -131,6 +133,8 @@ class Joint:
             return None
         if self.epochs is None:
             return None if self.goal.epochs is None else spread.exactly(self.goal.epochs)
+        if self.told_batches is not None and global_batch not in self.told_batches:
+            return None
         ends = [row.epochs for row in self.epoch_rows if row.global_batch == global_batch]
         if (
             is_measured

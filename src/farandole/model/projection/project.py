@@ -53,6 +53,7 @@ def project(study: Study, info: ScalingInfo, asked: Asked) -> Projection:
         epochs=sources.epochs,
         epoch_rows=runs,
         metric_at=sources.metric_at,
+        told_batches=sources.told_batches,
         batch=asked.batch,
         accumulate=asked.accumulate,
     )
@@ -180,6 +181,11 @@ class _Answer:
         )
         offers = self._offers()
         fleet = share_out(asked.fleet, self._fleet_job(links)) if asked.fleet else ()
+        if asked.fleet and (not fleet or fleet[-1].workers < asked.fleet):
+            raise UsageError(
+                f"--fleet {asked.fleet} needs the time of a job on all of it. "
+                f"{self._sources.not_told} Leave --fleet out here."
+            )
         fleet_words = ""
         if fleet and joint.goal is not None:
             fleet_words = fleet_sentence(fleet, joint.goal, basis.workers[-1])
@@ -194,6 +200,7 @@ class _Answer:
             recommendations=recommendations,
             recipe=self._sources.recipe,
             unsaid_link=unsaid,
+            not_told=self._sources.not_told,
         )
         return Projection(
             headline=told.headline(story)
@@ -218,7 +225,9 @@ class _Answer:
             fleet=fleet,
             fleet_sentence=fleet_words,
             forms=joint.speeds.forms,
-            critical_batch=joint.epochs.critical_batch if joint.epochs else None,
+            critical_batch=joint.epochs.critical_batch
+            if joint.epochs and joint.told_batches is None
+            else None,
             assumptions=self._assumptions(),
             next=choose_next(
                 basis,
@@ -332,7 +341,7 @@ class _Answer:
                 f"The study itself ran on several hosts: its network is taken, not {names}."
             )
         if self._joint.epochs is not None:
-            said += self._joint.epochs.assumptions
+            said += [*self._joint.epochs.assumptions, *self._sources.assumptions]
         said += [self._sources.why_not(), self._beside_words()]
         return tuple(dict.fromkeys(filter(None, said)))
 

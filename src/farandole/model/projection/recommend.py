@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 from farandole.model.measured import count
 from farandole.model.projection import words
@@ -23,7 +24,8 @@ def recommend(
     """Return one recommendation per rule: the knee, and what was asked for.
 
     Args:
-        counts: of one link, measured and projected; indicative ones are passed over.
+        counts: of one link, measured and projected; passed over are indicative ones, and those
+            without a time beside some that have one.
         goal: where times end.
         deadline_s: the goal is to be reached within.
         budget: the cost is to stay within.
@@ -31,6 +33,7 @@ def recommend(
     sure = sorted(
         (one for one in counts if not one.throughput.indicative), key=lambda one: one.workers
     )
+    sure = [one for one in sure if one.time_s is not None] or sure
     if not sure:
         return ()
     link = next((one.link for one in reversed(sure) if one.link), None)
@@ -88,9 +91,10 @@ def _deadline(
 ) -> Recommendation:
     within = [one for one in sure if one.time_s is not None and one.time_s.value <= deadline_s]
     limit, what = words.time(deadline_s), goal.words if goal else ""
+    if sure[0].time_s is None:
+        return _unknown("deadline", "time", what, link)
     if not within:
-        timed = [one for one in sure if one.time_s is not None]
-        soonest = min(timed, key=lambda one: one.time_s.value if one.time_s else 0.0)
+        soonest = min(sure, key=lambda one: one.time_s.value if one.time_s else 0.0)
         assert soonest.time_s is not None
         return Recommendation(
             rule="deadline",
@@ -115,14 +119,26 @@ def _deadline(
     )
 
 
+def _unknown(
+    rule: Literal["deadline", "budget"], figure: str, what: str, link: str | None
+) -> Recommendation:
+    return Recommendation(
+        rule=rule,
+        workers=None,
+        link=link,
+        sentence=f"No {figure} {what} can be told here, so that nothing says who meets the {rule}.",
+    )
+
+
 def _budget(
     sure: Sequence[Outlook], budget: float, goal: Goal | None, link: str | None
 ) -> Recommendation:
     within = [one for one in sure if one.cost is not None and one.cost.value <= budget]
     what = goal.words if goal else ""
+    if sure[0].cost is None:
+        return _unknown("budget", "cost", what, link)
     if not within:
-        priced = [one for one in sure if one.cost is not None]
-        least = min(priced, key=lambda one: one.cost.value if one.cost else 0.0)
+        least = min(sure, key=lambda one: one.cost.value if one.cost else 0.0)
         assert least.cost is not None
         return Recommendation(
             rule="budget",

@@ -22,6 +22,10 @@ from farandole.model.series import Series
 from farandole.study.records import Study
 
 AS_SET = "as your script sets it"
+NO_DECAY = (
+    "No learning rate was recorded: it is taken not to decay. From inside of a decaying schedule "
+    "epochs to the goal at other global batches could not be projected."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,12 @@ class Sources:
     recipe: str
     why_not: Callable[[], str]
     """Why the metric could not be told somewhere; "" where it could."""
+    told_batches: frozenset[int] | None = None
+    """Global batches whose epochs to the goal can be told; None: any."""
+    not_told: str = ""
+    """Why others cannot."""
+    assumptions: tuple[str, ...] = ()
+    """Of the learning rate."""
 
 
 class Remembered:
@@ -76,6 +86,8 @@ def gather(
     schedule = schedule_of(launch for found in basis.cells for launch in found.launches)
     metric = goal.metric if goal and goal.metric else info.main_metric
     accuracy = _Accuracy(basis.cells, metric, epochs, schedule)
+    decays = epochs is not None and schedule.kind == "decaying"
+    taken = epochs is not None and schedule.kind == "unknown"
     return Sources(
         fit_steps=make_fit(study, basis, asked),
         epochs=epochs,
@@ -83,6 +95,18 @@ def gather(
         metric_at=accuracy.at,
         recipe=_recipe(basis),
         why_not=lambda: accuracy.why_not,
+        told_batches=frozenset(row.global_batch for row in runs if row.reached) if decays else None,
+        not_told=_not_told(goal, schedule) if decays and goal is not None else "",
+        assumptions=(NO_DECAY,) if taken else (),
+    )
+
+
+def _not_told(goal: Goal, schedule: Schedule) -> str:
+    return (
+        f"How many epochs other global batches take {goal.words} is not projectable from this run: "
+        f"{schedule.detail}, and a point inside of a decaying schedule is not the end of a shorter "
+        "one. Where the global batch was not measured, speed alone is told; runs at a constant "
+        "rate would tell more."
     )
 
 

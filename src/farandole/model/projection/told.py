@@ -33,6 +33,8 @@ class Story:
     recipe: str
     unsaid_link: bool
     """Whether three usual links stand in for one that nobody named."""
+    not_told: str = ""
+    """Why some counts have no time."""
 
 
 def headline(story: Story) -> str:
@@ -50,7 +52,8 @@ def headline(story: Story) -> str:
     if len(story.asked) == 1:
         return _sentence(story, largest)
     chosen = _recommended(story, link)
-    if chosen is None:
+    # Counts without a time were not compared with those that have one.
+    if chosen is None or (chosen.time_s is None) != (largest.time_s is None):
         return _sentence(story, largest)
     if chosen.workers >= min(story.asked):
         return _sentence(story, chosen)
@@ -86,6 +89,8 @@ def sentences(story: Story) -> tuple[str, ...]:
             "Nothing says what connects the hosts, so three usual links are shown; --link names "
             "yours."
         )
+    if story.not_told:
+        said.append(story.not_told)
     if story.goal is not None and story.goal.metric is not None:
         said.append(f"It assumes this learning-rate recipe at every batch: {story.recipe}.")
     elif story.goal is not None and story.basis.scaling == "weak" and story.basis.batch_known:
@@ -100,10 +105,10 @@ def sentences(story: Story) -> tuple[str, ...]:
 
 def offers_sentence(offers: Sequence[OfferOutlook], goal: Goal | None) -> str:
     """Say which offer is the soonest and which the cheapest."""
-    timed = [one for one in offers if one.outlook.time_s is not None]
-    if not timed:
-        if not offers:
-            return ""
+    if not offers:
+        return ""
+    timed = offers
+    if any(one.outlook.time_s is None for one in offers):
         best = max(offers, key=lambda one: one.outlook.throughput.value)
         return f"{best.name} is the fastest: {words.spoken(best.outlook.throughput)} a second."
     what = f" {goal.words}" if goal else ""
