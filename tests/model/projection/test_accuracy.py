@@ -160,6 +160,51 @@ def test_beyond_a_curve_there_is_no_answer() -> None:
     assert "farandole.record" in nothing.reason
 
 
+def moved(runs: ReferenceRuns, factor: float, plus: float = 0.0) -> ReferenceRuns:
+    """The same curves of another metric."""
+    return ReferenceRuns(
+        global_batch=runs.global_batch,
+        seeds=tuple(
+            Series(
+                epochs=s.epochs,
+                values=tuple(factor * value + plus for value in s.values),
+                times_s=s.times_s,
+                by_step=False,
+            )
+            for s in runs.seeds
+        ),
+    )
+
+
+def test_a_side_beyond_a_curve_is_left_open() -> None:
+    # 2.1 epochs are worth 1.05, of 0.87 to 1.26: nobody looked before epoch 1.
+    early = ask([reference()], epochs=2.1)
+    assert isinstance(early, Projected)
+    assert early.low == 0.0
+    assert early.value == pytest.approx(curve(1.05), abs=0.02)
+    assert curve(1.26) < early.high < 0.3
+    loss = ask([moved(reference(), -1.0, 1.0)], epochs=2.1)
+    assert isinstance(loss, NotProjectable)
+    assert "0.88 to 1.3 at 100" in loss.reason
+    assert "more often" in loss.reason
+    # 24 epochs at batch 50 are worth 32, of 27 to 38: nobody trained beyond 35.
+    late = ask([moved(reference(epochs=35), 0.8)], global_batch=50, epochs=24.0)
+    assert isinstance(late, Projected)
+    assert late.high == 1.0
+    assert late.low > 0.7
+    percent = ask([moved(reference(epochs=35), 100.0)], global_batch=50, epochs=24.0)
+    assert isinstance(percent, NotProjectable)
+    assert "Train longer" in percent.reason
+
+
+def test_a_larger_batch_is_never_worth_more_epochs_nor_fewer_steps() -> None:
+    # Known to 20 %, 39 epochs at 101 would be worth up to 46.6 at 100.
+    found = ask([moved(reference(), 0.8)], global_batch=101, epochs=39.0)
+    assert isinstance(found, Projected)
+    assert found.high == pytest.approx(0.8, abs=0.02)
+    assert found.low == pytest.approx(0.8, abs=0.02)
+
+
 def test_a_seed_that_diverged_does_not_count_and_one_seed_has_its_own_noise() -> None:
     runs = reference(seeds=1)
     broken = Series(epochs=(1.0, 2.0), values=(0.1, math.nan), times_s=(None, None), by_step=False)

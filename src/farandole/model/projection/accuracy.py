@@ -77,28 +77,37 @@ def project_accuracy(
     inside = [(runs, at) for runs, at in reached if _begin(runs) <= at.value <= _end(runs)]
     if not inside:
         runs, at = min(reached, key=lambda pair: _distance(pair[0], global_batch))
-        return NotProjectable(reason=_outside(runs, at.value, global_batch, epochs))
+        return NotProjectable(reason=_outside(runs, at, global_batch, epochs))
     runs, at = min(inside, key=lambda pair: _distance(pair[0], global_batch))
     ratio = global_batch / max(one.global_batch for one in usable)
-    return _slide(runs, at, ratio)
+    found = _slide(runs, at, ratio)
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return NotProjectable(reason=_outside(runs, at, global_batch, epochs))
+    return found
 
 
 def _equal_epochs(
     runs: ReferenceRuns, fit: EpochFit, global_batch: int, epochs: float
 ) -> Projected:
-    """Return how many epochs of the reference are worth the run in question."""
+    """Return how many epochs of the reference are worth the run in question.
+
+    At best a larger batch needs the epochs of a smaller one, at worst as many steps.
+    """
     if runs.global_batch == global_batch:
         return Projected(value=epochs, low=epochs, high=epochs, ratio=1.0)
     needed, known = fit.at(global_batch), fit.at(runs.global_batch)
+    value = epochs * known.value / needed.value
+    least, most = sorted((epochs, epochs * runs.global_batch / global_batch))
     return Projected(
-        value=epochs * known.value / needed.value,
-        low=epochs * known.value / needed.high,
-        high=epochs * known.value / needed.low,
+        value=value,
+        low=min(value, max(least, epochs * known.value / needed.high)),
+        high=max(value, min(most, epochs * known.value / needed.low)),
         ratio=needed.ratio,
     )
 
 
 def _slide(runs: ReferenceRuns, at: Projected, ratio: float) -> Projected:
+    """Read a curve where it is worth as much; a side to which it does not reach is left open."""
     values = [_value(series, at.value) for series in runs.seeds]
     centre = fmean(values)
     low, high = max(at.low, _begin(runs)), min(at.high, _end(runs))
@@ -112,10 +121,19 @@ def _slide(runs: ReferenceRuns, at: Projected, ratio: float) -> Projected:
     grows = all(series.values[-1] >= series.values[0] for series in runs.seeds)
     least = 0.0 if min(seen) >= 0.0 else -math.inf
     most = 1.0 if grows and max(seen) <= 1.0 else math.inf
+    below, above = min(centre, *means) - half, max(centre, *means) + half
+    # Before a rising curve begins the metric is lower, and who knows how much; and so on.
+    early, late = at.low < _begin(runs), at.high > _end(runs)
+    rises = all(series.values[-1] > series.values[0] for series in runs.seeds)
+    falls = all(series.values[-1] < series.values[0] for series in runs.seeds)
+    if (early and not falls) or (late and not rises):
+        below = -math.inf
+    if (early and not rises) or (late and not falls):
+        above = math.inf
     return Projected(
         value=centre,
-        low=max(min(centre, *means) - half, least),
-        high=min(max(centre, *means) + half, most),
+        low=max(below, least),
+        high=min(above, most),
         ratio=ratio,
         indicative=ratio > FARTHEST,
     )
@@ -165,12 +183,16 @@ def _distance(runs: ReferenceRuns, global_batch: int) -> float:
     return abs(math.log(runs.global_batch / global_batch))
 
 
-def _outside(runs: ReferenceRuns, at: float, global_batch: int, epochs: float) -> str:
+def _outside(runs: ReferenceRuns, at: Projected, global_batch: int, epochs: float) -> str:
+    begin, end = _begin(runs), _end(runs)
+    about = f"about {at.value:.2g}"
+    if begin <= at.value <= end:
+        about = f"{at.low:.2g} to {at.high:.2g}"
     worth = (
         f"Not projectable from this run: {epochs:g} epochs at global batch {global_batch} are "
-        f"worth about {at:.2g} at {runs.global_batch}, and the metric was recorded from epoch "
-        f"{_begin(runs):g} to {_end(runs):g} there."
+        f"worth {about} at {runs.global_batch}, and the metric was recorded from epoch {begin:g} "
+        f"to {end:g} there."
     )
-    if at < _begin(runs):
+    if at.value < begin or (at.value <= end and at.low < begin):
         return f"{worth} Record it more often, or ask for more epochs."
     return f"{worth} Train longer, or ask for fewer epochs."
