@@ -7,7 +7,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
-from farandole.model.projection.goals import choose_goal, epoch_rows
+from farandole.model.projection.goals import choose_goal, epoch_rows, stable_words
 from farandole.model.projection.outlook import Goal
 from farandole.study.records import Cell, Launch, Study
 from tests.model.build import make_study, table_launch, trained_launch
@@ -82,6 +82,39 @@ def test_stable_epochs_of_a_table() -> None:
     assert (goal.kind, goal.words) == ("stable", "to a stable val_accuracy")
     rows = epoch_rows(measure(study)[0], goal)
     assert {(row.global_batch, row.epochs) for row in rows} == {(128, 20.0), (256, 25.0)}
+    assert "as the table states them" in stable_words(measure(study)[0], goal)
+
+
+def test_stable_is_one_level_for_all_batches() -> None:
+    # Both rise by halves and are flat in the end: the small batch at 0.9, the large one at 0.6.
+    small, large = ([end * (1 - 0.5**e) for e in range(1, 21)] for end in (0.9, 0.6))
+    study = make_study(
+        trained_launch(Cell(workers=n, batch=8), seed, values)
+        for n, values in ((1, small), (2, large))
+        for seed in (0, 1)
+    )
+    goal = chosen(study)
+    assert goal is not None
+    assert goal.kind == "stable"
+    assert goal.value == pytest.approx(0.9, abs=1e-3)
+    rows = epoch_rows(measure(study)[0], goal)
+    assert {(row.global_batch, row.reached) for row in rows} == {(8, True), (16, False)}
+    assert all(row.epochs == 20.0 for row in rows if not row.reached)
+    said = stable_words(measure(study)[0], goal)
+    assert said.startswith(f"Stable means val_accuracy {goal.value:.4g} at every batch")
+    assert "global batch 8, the smallest" in said
+
+
+def test_every_run_of_the_smallest_batch_becomes_stable() -> None:
+    ends = {0: 0.9, 1: 0.85}
+    study = make_study(
+        trained_launch(Cell(workers=1, batch=8), seed, [end * (1 - 0.5**e) for e in range(1, 21)])
+        for seed, end in ends.items()
+    )
+    goal = chosen(study)
+    assert goal is not None
+    assert goal.value == pytest.approx(0.85, abs=1e-3)
+    assert all(row.reached for row in epoch_rows(measure(study)[0], goal))
 
 
 def test_without_a_metric_the_epochs_of_the_job_are_the_goal() -> None:

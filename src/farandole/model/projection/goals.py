@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.model.accuracy import Seeds, collect_metrics
@@ -14,6 +15,15 @@ from farandole.model.projection.outlook import Goal
 from farandole.model.projection.records import EpochRow
 from farandole.model.series import Series, higher_is_better
 from farandole.model.stability import WINDOW, plateau, reach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Where a metric is stable."""
+
+    value: float
+    global_batch: int
+    """Whose runs end there."""
 
 
 def choose_goal(
@@ -35,7 +45,13 @@ def choose_goal(
         return Goal(kind="target", words=f"to {name} {value:g}", metric=name, value=value)
     metric = info.main_metric
     if metric is not None and any(row.reached for row in stable_rows(cells, metric)):
-        return Goal(kind="stable", words=f"to a stable {metric}", metric=metric)
+        level = stable_level(cells, metric)
+        return Goal(
+            kind="stable",
+            words=f"to a stable {metric}",
+            metric=metric,
+            value=None if level is None else level.value,
+        )
     known = {found.cell for found in cells}
     jobs = [job for job in info.job_times if job.cell in known]
     epochs = [job.epochs for job in jobs if job.epochs]
@@ -71,23 +87,74 @@ def epoch_rows(cells: Sequence[Measured], goal: Goal) -> list[EpochRow]:
 
 
 def stable_rows(cells: Sequence[Measured], metric: str) -> list[EpochRow]:
-    """Return the epochs until a metric held, as a table states them or by the rule of 1.6."""
-    told = [
+    """Return the epochs until a metric held, as a table states them or by the rule of 1.6.
+
+    All runs have one level to hold: with each one's own, a batch that ends lower would have an
+    easier goal. Those that end below count as lower bounds.
+    """
+    level = stable_level(cells, metric)
+    if level is None:
+        return _stated_rows(cells)
+    higher = higher_is_better(metric) is not False
+    return [
+        row
+        for found, series in _long_series(cells, metric)
+        if (row := _row(found, series, level.value, higher=higher)) is not None
+    ]
+
+
+def stable_level(cells: Sequence[Measured], metric: str) -> Level | None:
+    """Return what every run of the smallest global batch holds in the end.
+
+    None when a table states epochs without it, or no run is long enough.
+    """
+    if _stated_rows(cells):
+        return None
+    higher = higher_is_better(metric) is not False
+    ends: dict[int, list[float]] = {}
+    for found, series in _long_series(cells, metric):
+        if found.global_batch:
+            level = plateau(_finite(series), higher=higher)
+            ends.setdefault(found.global_batch, []).append(level)
+    if not ends:
+        return None
+    smallest = min(ends)
+    worst = min(ends[smallest]) if higher else max(ends[smallest])
+    return Level(value=worst, global_batch=smallest)
+
+
+def stable_words(cells: Sequence[Measured], goal: Goal | None) -> str:
+    """Say what stable means; "" where that is not the goal."""
+    if goal is None or goal.kind != "stable" or goal.metric is None:
+        return ""
+    level = stable_level(cells, goal.metric)
+    if level is None:
+        return (
+            f"Epochs to a stable {goal.metric} are taken as the table states them, at whatever "
+            "level each run held: one that ended lower had an easier goal."
+        )
+    return (
+        f"Stable means {goal.metric} {level.value:.4g} at every batch: what all runs at global "
+        f"batch {level.global_batch}, the smallest, hold in the end."
+    )
+
+
+def _stated_rows(cells: Sequence[Measured]) -> list[EpochRow]:
+    return [
         EpochRow(global_batch=found.global_batch, epochs=epoch)
         for found in cells
         for launch in found.launches
         if found.global_batch and (epoch := stated(launch, "stable_epoch")) is not None
     ]
-    if told:
-        return told
-    higher = higher_is_better(metric) is not False
-    rows = []
-    for found, series in _series(cells, metric):
-        finite = [value for value in series.values if math.isfinite(value)]
-        if len(finite) >= 2 * WINDOW:
-            row = _row(found, series, plateau(finite, higher=higher), higher=higher)
-            rows += [row] if row is not None else []
-    return rows
+
+
+def _long_series(cells: Sequence[Measured], metric: str) -> list[tuple[Measured, Series]]:
+    """Return the runs that are long enough for an end to show."""
+    return [pair for pair in _series(cells, metric) if len(_finite(pair[1])) >= 2 * WINDOW]
+
+
+def _finite(series: Series) -> list[float]:
+    return [value for value in series.values if math.isfinite(value)]
 
 
 def _series(cells: Sequence[Measured], metric: str) -> list[tuple[Measured, Series]]:

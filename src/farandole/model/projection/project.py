@@ -12,7 +12,7 @@ from farandole.model.measured import count, measure
 from farandole.model.projection import told, words
 from farandole.model.projection.asked import Asked, check
 from farandole.model.projection.fleet import fleet_sentence, share_out
-from farandole.model.projection.goals import choose_goal, epoch_rows
+from farandole.model.projection.goals import choose_goal, epoch_rows, stable_words
 from farandole.model.projection.joined import Joint
 from farandole.model.projection.next_step import choose_next
 from farandole.model.projection.offers import Offer, check_names
@@ -340,6 +340,7 @@ class _Answer:
             said.append(
                 f"The study itself ran on several hosts: its network is taken, not {names}."
             )
+        said.append(stable_words(self._basis.cells, self._joint.goal))
         if self._joint.epochs is not None:
             said += [*self._joint.epochs.assumptions, *self._sources.assumptions]
         said += [self._sources.why_not(), self._beside_words()]
