@@ -35,12 +35,14 @@ def parts(
     *,
     hidden: float = 1.0,
     values: Floats | None = None,
+    latency_s: float = 0.0,
 ) -> Parts:
     shape = forms.make_shape(
         np.array([float(workers)]),
         np.array([float(hosts)]),
         np.array([float(batch)]),
         np.log([10.0, 40.0]),
+        latency_s=latency_s,
     )
     chosen = parameters() if values is None else values
     return forms.parts(Form(name="", law=law, hidden=hidden), shape, chosen[None])
@@ -63,6 +65,18 @@ def test_a_hierarchy_adds_rings_inside_and_between() -> None:
     expected = 2 * 3 / 4 * INSIDE_S + 2 * 1 / 2 * BETWEEN_S
     assert parts("hierarchical", 8, 2).gradients[0, 0] == pytest.approx(expected)
     assert parts("crowded", 8, 2).gradients[0, 0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("law", "messages"), [("ring", 30), ("slow ring", 8), ("hierarchical", 30), ("crowded", 30)]
+)
+def test_messages_between_hosts_take_their_latency(law: Law, messages: int) -> None:
+    values = parameters(growth=forms.GROWTH)
+    plain = parts(law, 64, 16, values=values).gradients[0, 0]
+    late = parts(law, 64, 16, values=values, latency_s=1e-3).gradients[0, 0]
+    assert late - plain == pytest.approx(messages * 1e-3)
+    inside = parts(law, 4, 1, values=values).gradients[0, 0]
+    assert parts(law, 4, 1, values=values, latency_s=1e-3).gradients[0, 0] == inside
 
 
 @pytest.mark.parametrize("law", LAWS)

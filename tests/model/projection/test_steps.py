@@ -148,6 +148,26 @@ def test_a_stated_link_stands_in_for_a_network_that_nobody_measured() -> None:
     assert "10Gbit is taken to reach about half of its rate" in slow.assumptions[0]
 
 
+@pytest.mark.parametrize("gradient_bytes", [None, RESNET.gradient_bytes], ids=["guess", "bytes"])
+def test_the_latency_of_a_stated_link_counts(gradient_bytes: float | None) -> None:
+    rows = [row for row in small(measure(ETHERNET_10, RESNET)) if row.hosts == 1]
+    soon, late, later = (
+        fit_steps(rows, link=parse_link(f"25Gbit,{latency}"), gradient_bytes=gradient_bytes)
+        for latency in ("5us", "10ms", "50ms")
+    )
+    assert soon.at(4, 1, 16) == later.at(4, 1, 16)
+    seconds = [fit.at(16, 4, 16).value for fit in (soon, late, later)]
+    assert seconds == sorted(seconds)
+    # 6 messages around 4 hosts, or 4 by a tree; what computing hides is no more than one step.
+    buckets = 1 if gradient_bytes is None else 4
+    added = 4 * buckets * 0.05
+    assert added - seconds[0] < seconds[2] - seconds[0] < 6 * buckets * 0.05
+    assert seconds[1] > 1.01 * seconds[0]
+    assert "a message over it to take 10.0 ms" in late.assumptions[0]
+    said = any("latency counts once per step" in sentence for sentence in late.assumptions)
+    assert said == (gradient_bytes is None)
+
+
 def test_what_was_not_measured_is_said() -> None:
     rows = small(measure(ETHERNET_10, RESNET))
     alone = [row for row in rows if row.hosts == 1]

@@ -11,6 +11,7 @@ from tests.model.projection.known import figure
 @pytest.mark.parametrize(
     ("seconds", "written"),
     [
+        (50e-6, "50.0 us"),
         (0.0123, "12.3 ms"),
         (22.44, "22.4 s"),
         (119.0, "119 s"),

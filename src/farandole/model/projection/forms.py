@@ -24,6 +24,9 @@ INSIDE, INSIDE_GROWTH, BETWEEN, BETWEEN_GROWTH = 3, 4, 5, 6
 MANY_HOSTS, SHARPNESS = 7, 8
 BATCHES = 9
 
+GROWTH = 0.05
+"""What a unit of a law's growth adds, of passing all gradients once, where no row tells."""
+
 _MOST_KNOTS = 12
 _SHARPEST = 12.0
 # One belief on growth holds for all laws: with this, each adds about as much at 64 workers.
@@ -49,6 +52,8 @@ class Shape:
     batch: Floats
     knots: Floats
     """How much of each known batch is in a row's: rows by knots."""
+    latency_s: float = 0.0
+    """Of a message between hosts, for all buckets together; 0 where only rows tell of a network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +73,15 @@ def choose_knots(batches: Floats) -> Floats:
     return np.quantile(logs, np.linspace(0, 1, _MOST_KNOTS))
 
 
-def make_shape(workers: Floats, hosts: Floats, batch: Floats, knots: Floats) -> Shape:
+def make_shape(
+    workers: Floats, hosts: Floats, batch: Floats, knots: Floats, *, latency_s: float = 0.0
+) -> Shape:
     """Describe rows to the forms."""
     logs = np.clip(np.log(batch), knots[0], knots[-1])
     places = np.arange(len(knots), dtype=np.float64)
     position = np.interp(logs, knots, places)
     shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
-    return Shape(workers=workers, hosts=hosts, batch=batch, knots=shares)
+    return Shape(workers=workers, hosts=hosts, batch=batch, knots=shares, latency_s=latency_s)
 
 
 def slowest(workers: Floats) -> Floats:
@@ -111,6 +118,8 @@ def _gradients(law: Law, shape: Shape, value: Callable[[int], Floats]) -> Floats
     many = np.where(hosts > 2, value(MANY_HOSTS), 1.0)
     inside, between = value(INSIDE), value(BETWEEN) * many
     inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
+    # A stated latency is as uncertain as growth is: nobody counted the messages.
+    waited = shape.latency_s * _messages(law, hosts) * between_growth / GROWTH
     if law in ("hierarchical", "crowded"):
         local = np.ceil(workers / hosts)
         # Crowded: what grows is not hops but congestion, with all who send at once.
@@ -118,15 +127,21 @@ def _gradients(law: Law, shape: Shape, value: Callable[[int], Floats]) -> Floats
         return np.asarray(
             inside * (_ring(local) + inside_growth * (local - 1))
             + between * (_ring(hosts) + between_growth * growth)
+            + waited
         )
     growth = _GENTLY * (workers - 1) if law == "ring" else 3 * np.log2(workers)
     return np.asarray(
         np.where(
             hosts > 1,
-            between * (_ring(workers) + between_growth * growth),
+            between * (_ring(workers) + between_growth * growth) + waited,
             inside * (_ring(workers) + inside_growth * growth),
         )
     )
+
+
+def _messages(law: Law, hosts: Floats) -> Floats:
+    """Return how many messages cross between hosts one after the other: around a ring or a tree."""
+    return np.asarray(2 * np.log2(hosts) if law == "slow ring" else 2 * (hosts - 1))
 
 
 def _ring(members: Floats) -> Floats:

@@ -15,8 +15,7 @@ _JITTER = (math.log(0.04), 0.7)
 """What one standard deviation of a worker's time is, of computing."""
 _INSIDE = (math.log(0.03), 2.0)
 """Gradients inside of a host, of a typical step."""
-_GROWTH = (math.log(0.05), 0.5)
-"""What each further unit of a law's growth adds, of passing all gradients once."""
+_GROWTH = (math.log(forms.GROWTH), 0.5)
 _SLOWER_BETWEEN = (math.log(5.0), 1.5)
 """Between hosts, of inside of one."""
 _MANY_HOSTS = (-0.15, 0.3)
@@ -47,7 +46,8 @@ def make_prior(
         typical_s: A middling step time among the rows.
         typical_batch: A middling batch.
         num_knots: Batches at which computing may deviate from a straight line.
-        link: What connects hosts, where no row has measured it.
+        link: What connects hosts, where no row has measured it. Its rate counts here; its latency
+            is no parameter (`forms.Shape`).
         gradient_bytes: What is averaged in each step; None when nobody knows.
     """
     beliefs = _Beliefs(forms.BATCHES + num_knots)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farandole.errors import DataError
-from farandole.model.projection import forms
+from farandole.model.projection import forms, words
 from farandole.model.projection.fitting import (
     Floats,
     Prior,
@@ -29,6 +29,7 @@ from farandole.model.projection.forms import Form
 from farandole.model.projection.priors import make_prior
 from farandole.model.projection.records import LinkSpeed, Projected, StepRow
 from farandole.model.projection.track_record import track_record
+from farandole.model.projection.whatif import DDP_LAYOUT
 
 Place = tuple[int, int, int]
 """Workers, hosts, batch per worker."""
@@ -92,6 +93,8 @@ class EnsembleFit:
     measured_workers: int
     """The most that rows were fitted to."""
     assumptions: tuple[str, ...]
+    latency_s: float = 0.0
+    """Of a message over the stated link, for all buckets together; 0 where none was needed."""
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
@@ -115,7 +118,9 @@ class EnsembleFit:
     def spread(self, places: Sequence[Place]) -> Spread:
         """Return the ensemble's mean and standard deviation at several places."""
         columns = np.array(places, dtype=np.float64).T
-        shape = forms.make_shape(columns[0], columns[1], columns[2], self.knots)
+        shape = forms.make_shape(
+            columns[0], columns[1], columns[2], self.knots, latency_s=self.latency_s
+        )
         weights = np.array([member.weight for member in self.members])[:, None]
         found = [
             forms.parts(member.form, shape, np.vstack([member.solution.parameters, member.draws]))
@@ -170,12 +175,13 @@ def fit_steps(
     """
     _check(rows)
     across = any(row.hosts > 1 for row in rows)
+    needed = None if across else link
     table = _Table(rows)
     prior = make_prior(
         typical_s=float(np.median(table.seconds)),
         typical_batch=float(np.median(table.batch)),
         num_knots=len(table.knots),
-        link=None if across else link,
+        link=needed,
         gradient_bytes=gradient_bytes,
     )
     return EnsembleFit(
@@ -183,7 +189,14 @@ def fit_steps(
         knots=table.knots,
         measured_workers=int(table.workers.max()),
         assumptions=_assumptions(rows, link, gradient_bytes),
+        # Rows of one host have no message between hosts: what they were fitted with holds.
+        latency_s=0.0 if needed is None else needed.latency_s * _buckets(gradient_bytes),
     )
+
+
+def _buckets(gradient_bytes: float | None) -> int:
+    """Count what is averaged one after the other; one where nobody knows the bytes."""
+    return max(1, math.ceil((gradient_bytes or 0) / DDP_LAYOUT.bucket_bytes))
 
 
 class _Table:
@@ -276,12 +289,14 @@ def _assumptions(
             )
         else:
             told.append(
-                f"No row spans hosts: {link.name} is taken to reach about half of its rate."
+                f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
+                f"message over it to take {words.time(link.latency_s)}."
             )
             if gradient_bytes is None:
                 told.append(
                     "Nobody said how large the gradients are: that is guessed from what workers "
-                    "of one host lose, at 10 GB/s."
+                    "of one host lose, at 10 GB/s, and they are taken to go all at once, so that "
+                    "latency counts once per step."
                 )
     elif link is not None:
         told.append(f"Rows span hosts: what was measured is used in place of {link.name}.")

@@ -11,8 +11,9 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
 
 
 def time(seconds: float) -> str:
-    """Write a time in the unit that suits it: 12.3 ms, 22.4 s, 14.3 min, 5.2 h, 3.1 days."""
+    """Write a time in the unit that suits it: 50.0 us, 12.3 ms, 22.4 s, 14.3 min, 5.2 h."""
     for limit, unit, word in (
+        (1e-3, 1e-6, "us"),
         (1.0, 1e-3, "ms"),
         (2 * _MINUTE_S, 1.0, "s"),
         (2 * _HOUR_S, _MINUTE_S, "min"),
