@@ -51,7 +51,7 @@ def launch_value(samples: Sequence[float]) -> float:
     return math.exp(median(math.log(sample) for sample in samples))
 
 
-def geometric_mean(launches: Sequence[float]) -> Estimate:
+def geometric_mean(launches: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
     """Return the mean over launches in log space, with its t interval.
 
     A ratio of two of these is what `ratio` gives, so that a table's rows divide.
@@ -59,7 +59,7 @@ def geometric_mean(launches: Sequence[float]) -> Estimate:
     if len(launches) == 1:
         # A published figure stays as it is, to its last digit.
         return Estimate(value=launches[0], low=None, high=None)
-    return _exponential(mean([math.log(value) for value in launches]))
+    return _exponential(mean([math.log(value) for value in launches], confidence=confidence))
 
 
 def summarize(launches: Sequence[float]) -> Estimate:
@@ -72,11 +72,12 @@ def summarize(launches: Sequence[float]) -> Estimate:
     return Estimate(value=median(launches), low=centre.low, high=centre.high)
 
 
-def mean(values: Sequence[float]) -> Estimate:
+def mean(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
     """Return the mean with its t interval, for figures such as accuracies."""
     if len(values) < 2:
         return Estimate(value=values[0], low=None, high=None)
-    half_width = t_quantile(len(values) - 1) * math.sqrt(_variance(values) / len(values))
+    error = math.sqrt(_variance(values) / len(values))
+    half_width = t_quantile(len(values) - 1, confidence) * error
     centre = fmean(values)
     return Estimate(value=centre, low=centre - half_width, high=centre + half_width)
 

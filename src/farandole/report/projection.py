@@ -140,7 +140,7 @@ def outlooks(found: Projection) -> Table:
     return _without_empty(
         Table(
             name="projection",
-            title="Measured and projected, 90 % intervals (95 % where measured)",
+            title="Measured and projected, 90 % intervals",
             columns=columns,
             rows=tuple(_row(row) for row in found.rows),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -143,6 +144,45 @@ def test_measured_counts_are_what_was_measured() -> None:
     assert found.epochs is not None
     assert found.epochs.value == 11.0
     assert found.speedup.value == pytest.approx(1.0)
+
+
+def test_measured_epochs_have_an_interval_over_runs() -> None:
+    runs = [EpochRow(global_batch=10, epochs=epochs) for epochs in (10.0, 11.0, 12.1)]
+    made = joint(TARGET, epoch_rows=runs)
+    found = made.measured(made.basis.curve.points[0], Setting(workers=1, per_host=4))
+    assert found is not None
+    assert found.epochs is not None
+    assert found.epochs.value == pytest.approx(11.0)
+    # Logs are 0.0953 apart; t of 90 % with 2 degrees of freedom is 2.92.
+    half = math.exp(2.92 * math.log(1.1) / math.sqrt(3))
+    assert found.epochs.high / 11.0 == pytest.approx(half, rel=1e-3)
+    assert 11.0 / found.epochs.low == pytest.approx(half, rel=1e-3)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_runs_without_a_spread_have_the_interval_of_the_fit(runs: int) -> None:
+    made = joint(TARGET, epoch_rows=[EpochRow(global_batch=10, epochs=11.0)] * runs)
+    found = made.measured(made.basis.curve.points[0], Setting(workers=1, per_host=4))
+    assert found is not None
+    assert found.epochs is not None
+    assert found.epochs.low == pytest.approx(11.0 / 1.2)
+    assert found.epochs.high == pytest.approx(11.0 * 1.2)
+
+
+def test_a_measured_row_has_one_confidence() -> None:
+    cells = [Cell(workers=n, batch=BATCH, device="gpu") for n in (1, 2)]
+    study = make_study(
+        table_launch(cell, step_s=0.1 * factor, dataset_size=SAMPLES)
+        for cell in cells
+        for factor in (1 / 1.1, 1.0, 1.1)
+    )
+    stood = collect(study, analyse(study), measure(study)[0])
+    made = joint(basis=stood)
+    found = made.measured(stood.curve.points[0], Setting(workers=1, per_host=4))
+    assert found is not None
+    assert found.step_s is not None
+    half = math.exp(2.92 * math.log(1.1) / math.sqrt(3))
+    assert found.step_s.high / found.step_s.value == pytest.approx(half, rel=1e-3)
 
 
 def test_without_a_goal_there_is_speed_alone() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from farandole.errors import UsageError
 from farandole.model.info import CurvePoint
 from farandole.model.projection import spread
 from farandole.model.projection.outlook import Goal, Limit, Outlook
-from farandole.model.projection.records import EpochFit, EpochRow, Projected
+from farandole.model.projection.records import CONFIDENCE, EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.speeds import Speeds
@@ -60,7 +59,7 @@ class Joint:
         ]
         if not times:
             return None
-        step = spread.measured(geometric_mean(times))
+        step = spread.measured(geometric_mean(times, confidence=CONFIDENCE))
         return self._outlook(setting, batch, 1, step, is_measured=True)
 
     def base_throughput(self) -> float:
@@ -135,14 +134,17 @@ class Joint:
             return None if self.goal.epochs is None else spread.exactly(self.goal.epochs)
         if self.told_batches is not None and global_batch not in self.told_batches:
             return None
-        ends = [row.epochs for row in self.epoch_rows if row.global_batch == global_batch]
-        if (
-            is_measured
-            and ends
-            and all(row.reached for row in self.epoch_rows if row.global_batch == global_batch)
-        ):
-            return replace(spread.exactly(fmean(ends)), low=min(ends), high=max(ends))
-        return self.epochs.at(global_batch)
+        fitted = self.epochs.at(global_batch)
+        runs = [row for row in self.epoch_rows if row.global_batch == global_batch]
+        if not is_measured or not runs or not all(row.reached for row in runs):
+            return fitted
+        ends = [row.epochs for row in runs]
+        own = geometric_mean(ends, confidence=CONFIDENCE)
+        if len(set(ends)) > 1:
+            return spread.measured(own)
+        # One run, or as many epochs in all: how far runs spread is what the fit says.
+        low, high = min(fitted.low, own.value), max(fitted.high, own.value)
+        return replace(spread.exactly(own.value), low=low, high=high)
 
     def _parts(
         self,

@@ -1,7 +1,7 @@
 """What a projection says, as plain records that the report draws and tabulates.
 
-Times are in seconds, rates per second, money in the currency of the price. Intervals are of 90 %;
-those of measured rows are of 95 %, over launches. None stands for "not known".
+Times are in seconds, rates per second, money in the currency of the price. Intervals are of 90 %:
+those of measured rows over launches and runs. None stands for "not known".
 """
 
 from __future__ import annotations
