@@ -211,7 +211,7 @@ def fleet_table(found: Projection) -> Table | None:
 
 def _row(row: Outlook) -> tuple[Any, ...]:
     origin = "measured" if row.measured else "projected"
-    if row.throughput.indicative:
+    if row.indicative and not row.measured:
         origin = "indicative"
     return (
         row.workers,
@@ -240,7 +240,7 @@ def _estimate(figure: Projected | None) -> Estimate | None:
 
 
 def _limited(row: Outlook) -> str:
-    if row.throughput.indicative:
+    if row.indicative:
         return ""
     return _LIMITS.get(row.limited_by, row.limited_by)
 

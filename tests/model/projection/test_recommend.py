@@ -80,6 +80,20 @@ def test_what_is_indicative_is_not_recommended() -> None:
     assert found["deadline"].workers is None
 
 
+def test_a_time_or_a_cost_that_is_indicative_is_not_recommended() -> None:
+    near = [outlook(1, 1000.0, 1.0), outlook(2, 500.0, 1.0)]
+    for name, far in (
+        ("time_s", figure(16.0, indicative=True)),
+        ("cost", figure(0.1, indicative=True)),
+    ):
+        # Few workers with a large batch: speed is known, epochs are not.
+        counts = [*near, replace(outlook(4, 16.0, 0.1), **{name: far})]
+        found = by_rule(recommend(counts, GOAL, deadline_s=20.0, budget=0.5))
+        assert found["knee"].workers == 2
+        assert found["deadline"].workers is None
+        assert found["budget"].workers is None
+
+
 def test_what_has_no_time_is_not_compared_with_what_has() -> None:
     blind = replace(outlook(64, 16.0), time_s=None)
     found = by_rule(

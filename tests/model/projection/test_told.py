@@ -120,6 +120,16 @@ def test_offers_in_words() -> None:
     )
 
 
+def test_a_far_batch_has_bounds_as_well() -> None:
+    # 4 workers are near, their batch is not.
+    far = replace(outlook(4, 20.0), time_s=replace(figure(20.0, indicative=True), ratio=32.0))
+    near = outlook(2, 500.0)
+    said = told.headline(story([outlook(1, 1000.0, measured=True), far], 4))
+    assert "32.0 times what was measured, so bounds only" in said
+    both = told.headline(story([outlook(1, 1000.0, measured=True), near, far], 2, 4))
+    assert both.startswith("2 workers: ")
+
+
 def test_far_away_there_are_bounds() -> None:
     far = replace(
         outlook(64, 20.0),

@@ -74,7 +74,7 @@ def choose_next(
             {"measure": "both", "batches": [basis.batch, 4 * basis.batch]},
             imported,
         )
-    projected = [row for row in rows if not row.measured and not row.throughput.indicative]
+    projected = [row for row in rows if not row.measured and not row.indicative]
     if projected:
         far = max(projected, key=lambda row: row.workers)
         if far.epochs is not None and spread.width(far.epochs) > spread.width(far.throughput):

@@ -62,6 +62,12 @@ class Outlook:
     """Shares of the time: compute, communication, epochs (more than the smallest count needs),
     fixed_cost. They add up to 1."""
 
+    @property
+    def indicative(self) -> bool:
+        """Whether its speed, its time or its cost has bounds only: workers or batch are far off."""
+        figures = (self.throughput, self.time_s, self.cost)
+        return any(figure is not None and figure.indicative for figure in figures)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:

@@ -30,9 +30,7 @@ def recommend(
         deadline_s: the goal is to be reached within.
         budget: the cost is to stay within.
     """
-    sure = sorted(
-        (one for one in counts if not one.throughput.indicative), key=lambda one: one.workers
-    )
+    sure = sorted((one for one in counts if not one.indicative), key=lambda one: one.workers)
     sure = [one for one in sure if one.time_s is not None] or sure
     if not sure:
         return ()

@@ -47,7 +47,7 @@ def headline(story: Story) -> str:
     asked = [row for row in story.rows if row.workers in story.asked]
     link = _middle_link(asked)
     asked = [row for row in asked if row.link in (None, link)]
-    sure = [row for row in asked if not row.throughput.indicative]
+    sure = [row for row in asked if not row.indicative]
     largest = (sure or asked)[-1]
     if len(story.asked) == 1:
         return _sentence(story, largest)
@@ -68,8 +68,9 @@ def _sentence(story: Story, row: Outlook) -> str:
     parts = [f"{count(row.workers, 'worker')}{place}: {_gain(story, row)}"]
     if row.cost is not None:
         parts.append(f"cost {words.spoken(row.cost)}")
-    if row.throughput.indicative:
-        times = words.number(row.throughput.ratio)
+    if row.indicative:
+        figures = (row.throughput, row.time_s, row.cost)
+        times = words.number(max(figure.ratio for figure in figures if figure is not None))
         parts.append(f"{times} times what was measured, so bounds only")
     else:
         parts.append(f"{_faster(story.basis, row)}; limited by {_LIMITS[row.limited_by]}")

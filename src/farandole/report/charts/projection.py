@@ -129,7 +129,7 @@ def _metric(found: Projection, table: Table) -> Figure | None:
 
 
 def _limits(info: ScalingInfo, found: Projection, table: Table) -> Figure | None:
-    rows = [row for row in found.rows if not row.throughput.indicative]
+    rows = [row for row in found.rows if not row.indicative]
     if not any(not row.measured for row in rows):
         return None
     drawn = [Named(name=_name(row), item=row, info=info) for row in rows][:16]
