@@ -10,8 +10,9 @@ from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
 from farandole.model.projection.asked import Asked
+from farandole.model.projection.floors import floor_sides
 from farandole.model.projection.links import parse_link
-from farandole.model.projection.rows import collect
+from farandole.model.projection.rows import Basis, collect
 from farandole.model.projection.speeds import Fit
 from farandole.model.projection.step_fits import (
     Accumulated,
@@ -21,25 +22,33 @@ from farandole.model.projection.step_fits import (
     share_of_replay,
 )
 from farandole.study.records import Cell, Study
-from tests.model.build import make_study, table_launch
+from tests.model.build import make_launch, make_study, table_launch
 from tests.model.projection.known import Ring
+from tests.model.projection.test_recorded import LINK, trained
 
 LIGHT = Ring(communication_s=0.03)
 
 
-def fit_of(study: Study, **asked: object) -> Fit:
-    basis = collect(study, analyse(study), measure(study)[0])
-    return make_fit(study, basis, Asked(workers=(8,), **asked))  # type: ignore[arg-type]
+def fit_of(study: Study, *, only: tuple[tuple[str, str], ...] = (), **asked: object) -> Fit:
+    basis = collect(study, analyse(study), measure(study)[0], only)
+    question = Asked(workers=(8,), only=only, **asked)  # type: ignore[arg-type]
+    return make_fit(study, basis, question)
 
 
-def table(*counts: int) -> Study:
+def table(*counts: int, other: tuple[int, ...] = ()) -> Study:
+    """Rows of one device, and of another one."""
     return make_study(
         [
-            table_launch(Cell(workers=n, batch=10, device="gpu"), step_s=LIGHT.at(n, 1, 10).value)
-            for n in counts
+            table_launch(Cell(workers=n, batch=10, device=device), step_s=LIGHT.at(n, 1, 10).value)
+            for device, all_counts in (("gpu", counts), ("T4", other))
+            for n in all_counts
         ],
         command=(),
     )
+
+
+def basis_of(study: Study, device: str) -> Basis:
+    return collect(study, analyse(study), measure(study)[0], (("device", device),))
 
 
 def test_passes_but_the_last_have_nothing_to_send() -> None:
@@ -101,6 +110,41 @@ def test_accumulation_of_a_table() -> None:
 def test_too_few_rows(counts: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"too few to project from: at least 3.*two numbers"):
         fit_of(table(*counts))(parse_link("10Gbit"))
+
+
+def test_rows_of_another_device_do_not_count() -> None:
+    study = table(2, 4, other=(1, 2, 4))
+    with pytest.raises(UsageError, match=r"2 rows with a time are too few.*--only"):
+        make_fit(study, basis_of(study, "gpu"), Asked(workers=(8,)))(None)
+    # Asked for by name, two rows are taken, with intervals as of a plain form.
+    found = fit_of(study, only=(("device", "gpu"),))(None)
+    assert found.assumptions[0].startswith("Only 2 rows were measured")
+    for workers in (8, 32):
+        at = found.at(workers, 1, 10)
+        fast, slow = floor_sides(workers / 4)
+        assert at.low <= at.value * math.exp(-fast) * 1.0001
+        assert at.high >= at.value * math.exp(slow) * 0.9999
+    three = fit_of(table(1, 2, 4))(None)
+    assert not any("rows were measured" in said for said in three.assumptions)
+
+
+def test_two_launches_that_timed_their_gradients_are_replayed() -> None:
+    launches = [
+        make_launch(
+            Cell(workers=n, threads=1, batch=32, transport="gloo"),
+            [trained(number, n, "ddp") for number in range(n)],
+        )
+        for n in (1, 2)
+    ]
+    found = fit_of(make_study(launches, link=LINK))(None)
+    assert found.forms == (("replay", 1.0),)
+    assert found.at(2, 1, 32).value == pytest.approx(0.17, rel=0.05)
+
+
+@pytest.mark.parametrize("alone", [(2,), (2, 2)])
+def test_one_count_is_too_few_though_asked_for(alone: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="No curve of this study has device=gpu"):
+        fit_of(table(*alone, other=(1, 2, 4)), only=(("device", "gpu"),))(None)
 
 
 @pytest.mark.parametrize(

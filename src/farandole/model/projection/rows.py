@@ -298,9 +298,16 @@ def few_rows(basis: Basis, study: Study) -> UsageError:
         return UsageError(
             f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed, at "
             "two numbers of workers or more. Add what was measured to the table, and import it "
-            "again."
+            f"again{_or_by_name(basis, study)}."
         )
     return UsageError(
         f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed. "
         "Measure more: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
     )
+
+
+def _or_by_name(basis: Basis, study: Study) -> str:
+    """Say how two rows among others are taken all the same."""
+    if len(basis.workers) == 1 or len(study.launches) < LEAST_ROWS or not basis.device:
+        return ""
+    return f"; or take these at their word, with wide intervals: --only device={basis.device}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
 from farandole.model.communication import payload_bytes
@@ -132,7 +132,8 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
 
     Rows alone are fitted by forms. Where the study recorded when gradients were ready, a replay
     counts beside all forms together, the more the less it erred on counts that were left out; it is
-    alone where there is only one number of workers.
+    alone where there is only one number of workers, or fewer than LEAST_ROWS. Two rows are enough
+    without it only where the user asks for these among others of the study.
 
     Raises:
         UsageError: by the fit, when there are too few rows, or a what-if needs what was not
@@ -158,11 +159,14 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
         replayed = by_replay(link)
         if replayed is None and otherwise:
             raise _not_recorded(asked)
-        if replayed is not None and len(basis.workers) == 1:
+        few = len(basis.rows) < LEAST_ROWS
+        if replayed is not None and (few or len(basis.workers) == 1):
             return replayed.with_change(change)
-        if len(basis.workers) == 1 or _rows_of(study, basis) < LEAST_ROWS:
+        if len(basis.workers) == 1 or (few and not _asked_for(study, asked)):
             raise few_rows(basis, study)
         forms = fit_steps(basis.rows, link=link, gradient_bytes=gradient_bytes)
+        if few:
+            forms = replace(forms, assumptions=(_few(basis), *forms.assumptions))
         found: StepFit = forms
         if replayed is not None:
             erred = math.fsum(member.weight * member.error for member in forms.members)
@@ -186,10 +190,17 @@ def share_of_replay(forms_error: float, replay_error: float | None) -> float:
     return min(max(share, _LEAST_WEIGHT), 1 - _LEAST_WEIGHT)
 
 
-def _rows_of(study: Study, basis: Basis) -> int:
-    """Count what the study holds: a group of two rows may stand beside others."""
+def _asked_for(study: Study, asked: Asked) -> bool:
+    """Tell whether the user chose among the rows of a study that has enough of them."""
     timed = [one for one in study.launches if one.figures or one.ranks]
-    return max(len(basis.rows), len(timed))
+    return bool(asked.only) and len(timed) >= LEAST_ROWS
+
+
+def _few(basis: Basis) -> str:
+    return (
+        f"Only {len(basis.rows)} rows were measured: intervals are at least as wide as what plain "
+        "forms missed by on a public cluster at this distance."
+    )
 
 
 def _not_recorded(asked: Asked) -> UsageError:
