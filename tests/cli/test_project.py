@@ -157,6 +157,41 @@ def test_a_question_that_cannot_be_answered_any_more_leaves_the_report(
     assert getattr(found, "projection", None) is None
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "no JSON",
+        "[]",
+        "{}",
+        '{"asked": 8}',
+        '{"asked": [8]}',
+        '{"asked": ["-np", "8", "--of-another-version"]}',
+        '{"asked": ["-np"]}',
+        '{"asked": ["--help"]}',
+    ],
+)
+def test_a_damaged_question_does_not_end_the_report(
+    imported: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (imported / "projection.json").write_text(content)
+    found = report.load([imported])
+    assert getattr(found, "projection", None) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "projection.json is not shown: it holds no question that can be asked again" in line
+
+
+def test_a_bug_is_not_taken_for_a_question_without_an_answer(
+    imported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    (imported / "projection.json").write_text(json.dumps({"asked": ["-np", "8"]}))
+    monkeypatch.setattr("farandole.model.projection.project.project", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        report.load([imported])
+
+
 def test_the_report_goes_elsewhere(imported: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert project.main(parse(str(imported), "--fleet", "8", "--out", str(out), "--json")) == 0

@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from farandole.cli.flags import add_flag
-from farandole.errors import UsageError
+from farandole.errors import DataError, FarandoleError, UsageError
 from farandole.report.escape import visible
 
 if TYPE_CHECKING:
@@ -241,22 +241,54 @@ def flags_of(args: argparse.Namespace) -> list[str]:
 def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> ScalingInfo:
     """Answer again what `farandole project` was asked of this study, if it was.
 
-    The answer is made anew, since the study may have grown; a question that it can no longer
-    answer is left out, and a line says so.
+    The answer is made anew, since the study may have grown. A question that it can no longer
+    answer, or a file that cannot be read, is left out, and a line says so.
     """
     from dataclasses import replace
 
     from farandole.model.projection.project import project
 
     try:
-        flags = json.loads((folder / _FILE).read_text(encoding="utf-8"))["asked"]
-        parser = argparse.ArgumentParser(exit_on_error=False)
-        add_parser(parser.add_subparsers())
-        asked = read_asked(parser.parse_args(["project", str(folder), *flags]))
+        asked = _asked_before(folder)
+        if asked is None:
+            return info
         return replace(info, projection=project(study, info, asked))
-    except FileNotFoundError:
-        return info
-    except (OSError, ValueError, KeyError, TypeError, argparse.ArgumentError) as error:
-        # UsageError and DataError are ValueErrors, too.
+    except FarandoleError as error:
         print(f"{folder / _FILE} is not shown: {error}", file=sys.stderr)
         return info
+
+
+def _asked_before(folder: Path) -> Asked | None:
+    """Return the question that a study's projection.json keeps; None where there is none.
+
+    Raises:
+        FarandoleError: the file is not one of these, or is of another version.
+    """
+    parser = _Flags(exit_on_error=False)
+    # Parsers of commands are made by the class of the parser that they are added to.
+    add_parser(parser.add_subparsers())
+    try:
+        flags = json.loads((folder / _FILE).read_text(encoding="utf-8"))["asked"]
+        if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
+            raise TypeError("asked is no list of flags")
+        args = parser.parse_args(["project", str(folder), *flags])
+    except FileNotFoundError:
+        return None
+    except (
+        *(OSError, ValueError, KeyError, TypeError, argparse.ArgumentError),
+        # `--help` among the flags.
+        SystemExit,
+    ) as error:
+        raise DataError(
+            f"it holds no question that can be asked again ({type(error).__name__}: {error}). Run "
+            "farandole project once more, or remove it."
+        ) from error
+    return read_asked(args)
+
+
+class _Flags(argparse.ArgumentParser):
+    """Reads flags without ending the program, nor writing to a terminal, over a wrong one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what was wrong."""
+        raise UsageError(message)
