@@ -107,8 +107,9 @@ def test_what_has_no_time_is_not_compared_with_what_has() -> None:
     assert "No cost for 10 epochs can be told" in none["budget"].sentence
 
 
-def test_one_odd_measurement_does_not_end_the_search() -> None:
+def test_the_knee_is_the_first_count_after_which_workers_bring_too_little() -> None:
     # Speeds 1, 1.2, 3.2, 4.0: the added workers bring 0.2, 1.0 and 0.2 each.
     counts = [outlook(n, 1000 / s) for n, s in ((1, 1.0), (2, 1.2), (4, 3.2), (8, 4.0))]
     (knee,) = recommend(counts, GOAL)
-    assert knee.workers == 4
+    assert knee.workers == 1
+    assert "from 1 to 2 it brings 20% of it" in knee.sentence

@@ -58,20 +58,19 @@ def _knee(sure: Sequence[Outlook], goal: Goal | None, link: str | None) -> Recom
     chosen = sure[0]
     dropped: tuple[Outlook, float] | None = None
     last = 1.0
-    # The largest count that is worth it: one odd measurement before it does not end the search.
     for fewer, more in pairwise(sure):
         gain = marginal_gain(fewer, more, sure[0])
-        if gain >= KNEE:
-            chosen, last, dropped = more, gain, None
-        elif dropped is None:
+        if gain < KNEE:
             dropped = (more, gain)
+            break
+        chosen, last = more, gain
     use = count(chosen.workers, "worker")
     half = "half of what each of the first brought"
     if dropped is not None:
         more, gain = dropped
         brings = f"{gain:.0%} of it" if gain > 0 else "nothing"
         sentence = (
-            f"{use} by the knee: up to there an added worker brings at least {half}; from "
+            f"{use} by the knee: up to there every added worker brings at least {half}; from "
             f"{chosen.workers} to {more.workers} it brings {brings}."
         )
     elif len(sure) == 1:
