@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from farandole.errors import FarandoleError
 from farandole.labs.faces.plan import SCALING
@@ -14,16 +14,27 @@ from farandole.model.projection.outlook import Outlook
 from farandole.model.projection.project import project
 from farandole.model.projection.records import Projected
 from farandole.model.statistics import Estimate
+from farandole.report.text import listed
 
 LAB_COUNTS = (1, 2, 4, 8)
 
 
-def projected(found: Found, scaling: Scaling) -> list[Point]:
-    """Return the lab's counts beyond the measured ones; empty when these tell too little."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """The lab's counts beyond the measured ones."""
+
+    points: tuple[Point, ...] = ()
+    why_not: tuple[str, ...] = ()
+    """In sentences: of which networks there are none, and why."""
+
+
+def projected(found: Found, scaling: Scaling) -> Ahead:
+    """Project to the lab's counts; a network whose runs tell too little has a sentence instead."""
     info, record = found.studies.get(SCALING), found.records.get(SCALING)
     if info is None or record is None:
-        return []
-    points = []
+        return Ahead()
+    points: list[Point] = []
+    failed: dict[str, list[str]] = {}
     for title, curve in curves(info, scaling).items():
         measured = max(point.workers for point in curve.points)
         beyond = tuple(count for count in LAB_COUNTS if count > measured and _divides(curve, count))
@@ -33,10 +44,12 @@ def projected(found: Found, scaling: Scaling) -> list[Point]:
         asked = Asked(workers=beyond, per_host=max(beyond), only=(("model", _name(curve)),))
         try:
             made = project(record, replace(info, curves=(curve,)), asked)
-        except FarandoleError:
+        except FarandoleError as error:
+            failed.setdefault(str(error), []).append(title)
             continue
         points += [_point(title, row) for row in made.rows if not row.measured]
-    return points
+    why_not = (f"Not projected: {listed(titles)}. {why}" for why, titles in failed.items())
+    return Ahead(points=tuple(points), why_not=tuple(why_not))
 
 
 def _name(curve: Curve) -> str:

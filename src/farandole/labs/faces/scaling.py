@@ -40,20 +40,23 @@ def answer_weak(found: Found) -> Answered:
     """Answer by the cells whose workers keep their batch."""
     here, lab = measured(found, "weak"), published_weak(found)
     ahead = projected(found, "weak")
-    points = [*here, *ahead, *lab]
+    points = [*here, *ahead.points, *lab]
     return Answered(
         question=WEAK,
         sentences=(
             *_here_words(here, "weak"),
             *disturbed(found, SCALING),
-            *_ahead_words(ahead),
+            *_ahead_words(ahead.points),
+            *ahead.why_not,
             *_lab_words(lab, CPU),
             *_lab_words(lab, GPU),
             *_without(here),
         ),
         tables=(_table(WEAK, "Weak scaling: the batch per worker stays", points),),
         figures=(
-            _throughput("weak", [*here, *ahead], "Images per second with a fixed batch per worker"),
+            _throughput(
+                "weak", [*here, *ahead.points], "Images per second with a fixed batch per worker"
+            ),
             _throughput(
                 "weak-lab", lab, "The lab's images per second with a fixed batch per process or GPU"
             ),
@@ -67,13 +70,14 @@ def answer_strong(found: Found) -> Answered:
     """Answer by the cells that share one global batch."""
     here, lab = measured(found, "strong"), published_strong(found)
     ahead = projected(found, "strong")
-    points = [*here, *ahead, *lab]
+    points = [*here, *ahead.points, *lab]
     return Answered(
         question=STRONG,
         sentences=(
             *_here_words(here, "strong"),
             *disturbed(found, SCALING),
-            *_ahead_words(ahead),
+            *_ahead_words(ahead.points),
+            *ahead.why_not,
             *_lab_words(lab, CPU),
             "Of its GPUs the lab gives no figures: InceptionV3 scales best there, ResNet50 "
             "flattens after 4 nodes.",
@@ -81,7 +85,9 @@ def answer_strong(found: Found) -> Answered:
         ),
         tables=(_table(STRONG, "Strong scaling: the global batch stays", points),),
         figures=(
-            _throughput("strong", [*here, *ahead], "Images per second with a fixed global batch"),
+            _throughput(
+                "strong", [*here, *ahead.points], "Images per second with a fixed global batch"
+            ),
             _speedup("strong", [*here, *lab], f"CPUs. {_HOLLOW}"),
         ),
     )
