@@ -316,6 +316,19 @@ def test_one_count_without_gradient_times_says_nothing() -> None:
         ask(bare, 8)
 
 
+def test_without_a_calibration_no_link_stands_for_the_inside_of_a_host() -> None:
+    bare = replace(recorded(1, 2), link=Link())
+    found = ask(bare, 4, per_host=4)
+    assert "replay" not in dict(found.forms)
+    assert not any("10Gbit" in said or "no link" in said for said in found.assumptions)
+    # Across hosts the link is named, and that it stands for both.
+    beyond = ask(bare, 8, per_host=2, links=(parse_link("10Gbit"),))
+    assert any("they are taken as connected by 10Gbit, too" in said for said in beyond.assumptions)
+    # A change of buckets takes a replay, and the link with it.
+    half = ask(bare, 4, per_host=4, fp16=True)
+    assert any("they are taken as connected by 10Gbit, too" in said for said in half.assumptions)
+
+
 def test_half_precision_moves_half_of_the_bytes() -> None:
     link = (parse_link("1Gbit"),)
     plain = one(ask(recorded(1, 2), 8, per_host=2, links=link), 8, "1Gbit")

@@ -68,8 +68,9 @@ def test_what_is_said_of_links_is_left_out_within_one_host() -> None:
             self.assumptions = ("The batch is known.", f"Taken for granted: {name}.")
 
     slow = parse_link("10Gbit")
-    speeds = Speeds(Said, slow)
-    speeds.step_s(Setting(workers=4, per_host=4), 10)
-    assert speeds.assumptions == ("The batch is known.",)
+    for inside in (None, slow):
+        speeds = Speeds(Said, inside)
+        speeds.step_s(Setting(workers=4, per_host=4), 10)
+        assert speeds.assumptions == ("The batch is known.",)
     speeds.step_s(Setting(workers=8, per_host=4, link=slow), 10)
     assert "Taken for granted: 10Gbit." in speeds.assumptions

@@ -154,6 +154,11 @@ def on_link(link: LinkSpeed, law: str = "ring") -> AllReduce:
     )
 
 
+def usable(sweep: Sweep) -> Sweep:
+    """Return the points with several workers and a time."""
+    return [point for point in sweep if point[0] > 1 and point[1] > 0 and point[2] > 0]
+
+
 def fit_allreduce(
     sweep: Sweep,
     law: str | None = None,
@@ -174,7 +179,7 @@ def fit_allreduce(
         latency_s: of a message between two workers.
         around: bytes that matter; sizes four times as large or small count a fourth, and so on.
     """
-    points = [point for point in sweep if point[0] > 1 and point[1] > 0 and point[2] > 0]
+    points = usable(sweep)
     if not points:
         return None
     if law is not None:

@@ -55,6 +55,11 @@ class Asked:
     only: tuple[tuple[str, str], ...] = ()
     """Factors and values of the study's cells to stand on: (("device", "V100"),)."""
 
+    @property
+    def changes_buckets(self) -> bool:
+        """Whether gradients are to go otherwise than measured, which a replay alone can tell."""
+        return self.bucket_bytes is not None or self.fp16
+
 
 def check(asked: Asked) -> None:
     """Refuse flags that do not go together.

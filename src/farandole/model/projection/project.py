@@ -19,7 +19,7 @@ from farandole.model.projection.offers import Offer, check_names
 from farandole.model.projection.outlook import OfferOutlook, Outlook, Projection
 from farandole.model.projection.recommend import recommend
 from farandole.model.projection.records import LinkSpeed
-from farandole.model.projection.rows import Basis, collect
+from farandole.model.projection.rows import LEAST_ROWS, Basis, collect
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.sources import Sources, gather
 from farandole.model.projection.speeds import Speeds
@@ -48,7 +48,7 @@ def project(study: Study, info: ScalingInfo, asked: Asked) -> Projection:
     sources = gather(study, info, basis, asked, goal, runs)
     joint = Joint(
         basis=basis,
-        speeds=Speeds(sources.fit_steps, _inside(basis, asked)),
+        speeds=Speeds(sources.fit_steps, _inside(study, basis, asked)),
         goal=goal,
         epochs=sources.epochs,
         epoch_rows=runs,
@@ -302,7 +302,7 @@ class _Answer:
         other_batch = asked.batch is not None and (
             basis.scaling == "strong" or asked.batch != basis.batch
         )
-        return other_batch or asked.accumulate > 1 or asked.fp16 or asked.bucket_bytes is not None
+        return other_batch or asked.accumulate > 1 or asked.changes_buckets
 
     def _offers(self) -> tuple[OfferOutlook, ...]:
         return tuple(
@@ -360,8 +360,18 @@ class _Answer:
         )
 
 
-def _inside(basis: Basis, asked: Asked) -> LinkSpeed | None:
-    """Return the first link that is shown, so that one host needs no fit of its own."""
-    from farandole.model.projection.links import default_links
+def _inside(study: Study, basis: Basis, asked: Asked) -> LinkSpeed | None:
+    """Return the first link that is shown, so that one host needs no fit of its own.
 
-    return None if basis.crosses_hosts else (*asked.links, *default_links())[0]
+    Without a calibration a replay would take that link for what connects the workers of a host:
+    forms alone are fitted then, unless the question needs a replay.
+    """
+    from farandole.model.projection.allreduce import usable
+    from farandole.model.projection.links import default_links
+    from farandole.model.projection.recorded import times_gradients
+
+    guessed = times_gradients(basis.cells) and not usable(study.link.allreduce)
+    needed = asked.changes_buckets or len(basis.workers) == 1 or len(basis.rows) < LEAST_ROWS
+    if basis.crosses_hosts or (guessed and not needed):
+        return None
+    return (*asked.links, *default_links())[0]

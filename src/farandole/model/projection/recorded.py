@@ -62,6 +62,11 @@ def replay_inputs(
     )
 
 
+def times_gradients(cells: Sequence[Measured]) -> bool:
+    """Tell whether it was recorded when gradients were ready."""
+    return any(rank.buckets for rank in _ranks(cells))
+
+
 def _assumed(
     calibration: Link, link: LinkSpeed | None, inside: AllReduce | None
 ) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.errors import UsageError
+from farandole.model.projection.links import default_links
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.spread import scaled
@@ -44,7 +45,8 @@ class Speeds:
         said = self.fit(self._inside).assumptions
         try:
             # What holds with any link and without one has nothing to do with links.
-            always = set(self.fit(None).assumptions)
+            other = default_links()[0] if self._inside is None else None
+            always = set(self.fit(other).assumptions)
         except UsageError:
             # One count alone cannot do without a link.
             return said

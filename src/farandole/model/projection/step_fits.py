@@ -147,7 +147,6 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     change = Change(
         bucket_bytes=asked.bucket_bytes, half_precision=asked.fp16, accumulation=asked.accumulate
     )
-    otherwise = asked.bucket_bytes is not None or asked.fp16
     sizes = (payload_bytes(found, study.spec) for found in basis.cells)
     gradient_bytes = next((size for size in sizes if size), None)
 
@@ -157,7 +156,7 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
 
     def fit(link: LinkSpeed | None) -> StepFit:
         replayed = by_replay(link)
-        if replayed is None and otherwise:
+        if replayed is None and asked.changes_buckets:
             raise _not_recorded(asked)
         few = len(basis.rows) < LEAST_ROWS
         if replayed is not None and (few or len(basis.workers) == 1):
