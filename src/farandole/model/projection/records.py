@@ -23,8 +23,6 @@ class StepRow:
     step_s: float
     sync_s: float | None = None
     """What of it training waited for gradients; None where nobody measured it."""
-    launch: str = ""
-    """Rows of one launch are not independent; "" where every row is a launch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

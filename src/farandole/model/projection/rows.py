@@ -132,7 +132,6 @@ def collect(
             batch=found.batch or 1,
             step_s=seconds,
             sync_s=None,
-            launch=pace.launch.id,
         )
         for found in counted
         for pace in found.paces
