@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from farandole.errors import DataError
+from farandole.model.projection.floors import floor_sides
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import StepFit, StepRow
 from farandole.model.projection.steps import fit_steps
@@ -97,7 +99,7 @@ def test_steps_without_communication_stay_as_long_as_they_are() -> None:
     rows = [
         StepRow(workers=n, hosts=hosts, batch=batch, step_s=0.1 + 0.01 * batch)
         for n, hosts in ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4))
-        for batch in (8, 16, 32)
+        for batch in (8, 16, 32, 64)
     ]
     said = fit_steps(rows).at(64, 16, 16)
     assert said.value == pytest.approx(0.26, rel=0.1)
@@ -127,6 +129,34 @@ def test_very_few_rows_give_wide_intervals_and_no_error(count: int) -> None:
     assert said.high / said.low > 1.5
     assert any("Only batch 32 was measured" in sentence for sentence in fit.assumptions)
     assert any("Only one worker" in sentence for sentence in fit.assumptions) == (count == 1)
+
+
+def exact(batches: Sequence[int], launches: int = 1) -> list[StepRow]:
+    """Return rows that any form fits, so that nothing but a floor widens what is said."""
+    return [
+        StepRow(workers=n, hosts=1, batch=batch, step_s=0.1 + 0.01 * batch)
+        for n in (1, 2, 3, 4)
+        for batch in batches
+        for _ in range(launches)
+    ]
+
+
+@pytest.mark.parametrize("workers", [8, 16, 32, 64])
+def test_few_settings_are_never_surer_than_the_floors(workers: int) -> None:
+    fast, slow = floor_sides(workers / 4)
+    # 4 settings measured five times over are 20 launches, and still 4 settings.
+    for rows in (exact([16]), exact([16], launches=5), exact([8, 16, 32, 64])):
+        said = fit_steps(rows).at(workers, 1, 16)
+        assert math.log(said.value / said.low) >= fast - 1e-9
+        assert math.log(said.high / said.value) >= slow - 1e-9
+
+
+def test_many_settings_may_be_surer_and_so_may_what_was_measured() -> None:
+    fast, slow = floor_sides(4)
+    many = fit_steps(exact([8, 16, 32, 64, 128])).at(16, 1, 16)
+    assert math.log(many.high / many.low) < fast + slow
+    inside = fit_steps(exact([16])).at(4, 1, 16)
+    assert math.log(inside.high / inside.low) < fast + slow
 
 
 def test_rows_without_one_worker_will_do() -> None:

@@ -24,7 +24,7 @@ from farandole.model.projection.fitting import (
     left_out,
     solve,
 )
-from farandole.model.projection.floors import FARTHEST
+from farandole.model.projection.floors import FARTHEST, floor_sides
 from farandole.model.projection.forms import Form
 from farandole.model.projection.priors import make_prior
 from farandole.model.projection.records import LinkSpeed, Projected, StepRow
@@ -51,6 +51,9 @@ _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
 # What no form has, of what is not computing: for each doubling beyond the measured size.
 _DRIFT = 0.07
+# The track record's factors come from fits to 30 settings (workers, hosts, batch) and more, of one
+# cluster: fewer than about as many may not be surer than the floors (docs/backtest.md).
+_FEW_SETTINGS = 20
 _DRAWS = 100
 _NORMAL_95 = 1.645
 # Places at a time: draws of all of them are in memory at once.
@@ -92,6 +95,8 @@ class EnsembleFit:
     knots: Floats
     measured_workers: int
     """The most that rows were fitted to."""
+    settings: int
+    """Different ones among the rows, of workers, hosts and batch."""
     assumptions: tuple[str, ...]
     latency_s: float = 0.0
     """Of a message over the stated link, for all buckets together; 0 where none was needed."""
@@ -148,8 +153,12 @@ class EnsembleFit:
         ratio = place[0] / self.measured_workers
         reach = track_record().at(ratio)
         value = math.exp(float(spread.log_s[index]))
-        low = value * math.exp(-reach.fast * float(spread.fast_sd[index]))
-        high = value * math.exp(reach.slow * float(spread.slow_sd[index]))
+        fast = reach.fast * float(spread.fast_sd[index])
+        slow = reach.slow * float(spread.slow_sd[index])
+        if ratio > 1 and self.settings < _FEW_SETTINGS:
+            least_fast, least_slow = floor_sides(ratio)
+            fast, slow = max(fast, least_fast), max(slow, least_slow)
+        low, high = value * math.exp(-fast), value * math.exp(slow)
         if ratio > FARTHEST:
             compute, gradients = float(spread.compute_s[index]), float(spread.gradients_s[index])
             # All of it hidden, and none of it.
@@ -188,6 +197,8 @@ def fit_steps(
         members=_weighted([_fit_form(form, table, prior) for form in FORMS]),
         knots=table.knots,
         measured_workers=int(table.workers.max()),
+        # Launches that repeat a setting share what is odd about it.
+        settings=len({(row.workers, row.hosts, row.batch) for row in rows}),
         assumptions=_assumptions(rows, link, gradient_bytes),
         # Rows of one host have no message between hosts: what they were fitted with holds.
         latency_s=0.0 if needed is None else needed.latency_s * _buckets(gradient_bytes),
