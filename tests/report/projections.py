@@ -82,7 +82,12 @@ def projection(*, word: str = "val_accuracy", name: str = "A") -> Projection:
         offers_sentence=f"{name} is the cheapest.",
         fleet=(
             FleetOutlook(
-                workers=2, jobs=4, time_s=figure(100.0, 2), per_day=figure(3456.0, 2), cost=None
+                workers=2,
+                jobs=4,
+                link="25Gbit",
+                time_s=figure(100.0, 2),
+                per_day=figure(3456.0, 2),
+                cost=None,
             ),
         ),
         fleet_sentence="4 jobs of 2 workers.",

@@ -10,6 +10,7 @@ from farandole.report.contents import contents
 from farandole.report.markdown import document
 from farandole.report.page import page
 from farandole.report.projection import (
+    fleet_table,
     next_command,
     offer_table,
     outlooks,
@@ -59,6 +60,12 @@ def test_what_is_indicative_has_bounds_and_no_value() -> None:
     assert math.isnan(last["time_s"].value)
     bounds = projection().rows[-1].speedup
     assert f"{bounds.low:.1f}x to {bounds.high:.1f}x" in to_lines(table)[-1]
+
+
+def test_a_fleet_names_the_link_of_its_jobs() -> None:
+    table = fleet_table(projection())
+    assert table is not None
+    assert "25Gbit" in to_lines(table)[-1]
 
 
 def test_columns_without_figures_are_left_out() -> None:

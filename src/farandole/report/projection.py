@@ -191,6 +191,7 @@ def fleet_table(found: Projection) -> Table | None:
     columns = (
         Column(key="workers_per_job", title="workers per job", show=whole),
         Column(key="jobs", title="jobs at once", show=whole),
+        Column(key="link", title="link", text=True),
         Column(key="time_s", title=f"one job {goal}".strip(), show=seconds, interval=True),
         Column(key="jobs_per_day", title="jobs a day", interval=True),
         Column(key="cost", title="cost of one", interval=True),
@@ -199,6 +200,7 @@ def fleet_table(found: Projection) -> Table | None:
         (
             row.workers,
             row.jobs,
+            row.link or "",
             _estimate(row.time_s),
             _estimate(row.per_day),
             _estimate(row.cost),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from farandole.model.projection.fleet import fleet_sentence, job_sizes, share_out
@@ -37,6 +39,25 @@ def test_the_sentence_compares_with_the_largest_measured_size() -> None:
     longer = (0.1 + 0.9 / 4) / (0.1 + 0.9 / 32)
     assert said.startswith(f"8 jobs of 4 workers finish {more:.2f} times as many experiments")
     assert f"{longer:.2f} times as long" in said
+
+
+def linked(workers: int) -> Outlook:
+    """Hosts of 8 workers."""
+    return replace(job(workers), link="25Gbit" if workers > 8 else None)
+
+
+def test_the_link_that_is_taken_is_said() -> None:
+    rows = share_out(32, linked)
+    assert [row.link for row in rows] == [None] * 4 + ["25Gbit"] * 2
+    named = fleet_sentence(rows, GOAL, usual=4)
+    assert "as one job of 32 workers on 25Gbit, and each" in named
+    assert named.endswith("for 10 epochs.")
+    unsaid = fleet_sentence(rows, GOAL, usual=4, links_named=0)
+    assert "Nothing says what connects the hosts: 25Gbit is taken" in unsaid
+    several = fleet_sentence(rows, GOAL, usual=4, links_named=3)
+    assert several.endswith("Of the links that you named, 25Gbit is taken.")
+    inside = fleet_sentence(share_out(8, linked), GOAL, usual=4, links_named=0)
+    assert "25Gbit" not in inside
 
 
 def test_a_fleet_of_one() -> None:

@@ -246,6 +246,19 @@ def test_a_fleet_asked_for_alone() -> None:
     assert found.headline == found.fleet_sentence
 
 
+def test_a_fleet_beyond_the_host_names_its_link() -> None:
+    found = ask(table(), fleet=16)
+    assert [row.link for row in found.fleet] == [None, None, None, "25Gbit", "25Gbit"]
+    assert "one job of 16 workers on 25Gbit" in found.headline
+    assert "Nothing says what connects the hosts: 25Gbit is taken" in found.headline
+    slow, fast = parse_link("1Gbit"), parse_link("100Gbit")
+    assert "on 1Gbit" in ask(table(), fleet=16, links=(slow,)).headline
+    assert (
+        "Of the links that you named, 100Gbit"
+        in ask(table(), fleet=16, links=(slow, fast)).headline
+    )
+
+
 def test_a_deadline_and_a_budget() -> None:
     found = ask(table(), 8, 16, per_host=16, deadline_s=15.0, budget=1.0, price=parse_price("2.5"))
     assert [choice.rule for choice in found.recommendations] == ["knee", "deadline", "budget"]

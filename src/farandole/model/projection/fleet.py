@@ -34,6 +34,7 @@ def share_out(fleet: int, project: Callable[[int], Outlook]) -> tuple[FleetOutlo
             FleetOutlook(
                 workers=size,
                 jobs=jobs,
+                link=one.link,
                 time_s=one.time_s,
                 per_day=spread.inverted(one.time_s, jobs * _DAY_S),
                 cost=one.cost,
@@ -42,14 +43,32 @@ def share_out(fleet: int, project: Callable[[int], Outlook]) -> tuple[FleetOutlo
     return tuple(found)
 
 
-def fleet_sentence(rows: Sequence[FleetOutlook], goal: Goal, usual: int) -> str:
+def fleet_sentence(
+    rows: Sequence[FleetOutlook], goal: Goal, usual: int, *, links_named: int = 1
+) -> str:
     """Say what small jobs gain in number and lose in time against one on the whole fleet.
 
     Args:
         rows: what `share_out` gave.
         goal: what ends a job.
         usual: the job size to compare with: the largest that was measured.
+        links_named: how many the user gave; unless it is one, the one that is taken is said.
     """
+    return _compared(rows, goal, usual) + _link_words(rows[-1].link, links_named)
+
+
+def _link_words(link: str | None, named: int) -> str:
+    if link is None or named == 1:
+        return ""
+    if named:
+        return f" Of the links that you named, {link} is taken."
+    return (
+        f" Nothing says what connects the hosts: {link} is taken for larger jobs; --link names "
+        "yours."
+    )
+
+
+def _compared(rows: Sequence[FleetOutlook], goal: Goal, usual: int) -> str:
     whole = rows[-1]
     small = [row for row in rows[:-1] if row.workers <= max(usual, rows[0].workers)]
     if not small:
@@ -68,4 +87,5 @@ def fleet_sentence(rows: Sequence[FleetOutlook], goal: Goal, usual: int) -> str:
 
 def _jobs(row: FleetOutlook) -> str:
     name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
-    return f"{name} of {count(row.workers, 'worker')}"
+    place = f" on {row.link}" if row.link else ""
+    return f"{name} of {count(row.workers, 'worker')}{place}"

@@ -100,6 +100,8 @@ class FleetOutlook:
     """Of one job."""
     jobs: int
     """At once."""
+    link: str | None
+    """Between the hosts of one job; None: as measured, no other link is needed."""
     time_s: Projected
     """Of one job."""
     per_day: Projected

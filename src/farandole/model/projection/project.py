@@ -188,7 +188,9 @@ class _Answer:
             )
         fleet_words = ""
         if fleet and joint.goal is not None:
-            fleet_words = fleet_sentence(fleet, joint.goal, basis.workers[-1])
+            fleet_words = fleet_sentence(
+                fleet, joint.goal, basis.workers[-1], links_named=len(asked.links)
+            )
         unsaid = len(links) > 1 and not asked.links
         imported = all(found.imported for found in basis.cells)
         story = told.Story(
