@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.bench import live
 from farandole.bench.live import (
     QUICK,
     TO_REACH,
@@ -16,11 +15,11 @@ from farandole.bench.live import (
     lines_of,
     mean_error,
     prove,
-    report,
+    summary,
 )
+from farandole.bench.rehearsal import Compared, Rehearsed
 from farandole.model.projection.records import Projected
 from farandole.testing import Nursery
-from farandole.testing.rehearsal import Compared, Rehearsed
 from farandole.testing.shaped import ShapedWorld, Use, why_not
 
 IDLE, BUSY = Use(cores=0.1, waited=0.01), Use(cores=0.1, waited=0.5)
@@ -50,27 +49,23 @@ def test_a_line_says_all_of_a_point() -> None:
     assert "void: a rank waited" in void
 
 
-def test_the_report_says_whether_it_was_reached() -> None:
-    said: list[str] = []
-    assert report([point(8, 1.05), point(16, 1.1)], said.append)
-    assert said[-1] == "2 of 2 points within their 90 % intervals"
-    assert not report([point(8, 1.2), point(16, 1.1)], said.append)
-    assert not report([point(8, 1.05), point(16, 1.1, BUSY)], said.append)
-    assert any("idle machine" in line for line in said)
+def test_the_summary_says_whether_it_was_reached() -> None:
+    good = summary([point(8, 1.05), point(16, 1.1)])
+    assert good[0].endswith("reached: 10%")
+    assert good[-1] == "2 of 2 points within their 90 % intervals"
+    assert not any("NOT" in line for line in good)
+    assert "NOT reached" in summary([point(8, 1.2), point(16, 1.1)])[0]
+    assert "idle machine" in summary([point(8, 1.05), point(16, 1.1, BUSY)])[1]
 
 
 def test_figures_are_plain_json() -> None:
-    (found,) = json.loads(json.dumps(as_json({"a model": [point(8, 1.05)]})))
-    assert (found["scenario"], found["workers"], found["measured_s"]) == ("a model", 8, 1.05)
-    assert found["void"] == ""
-
-
-def test_where_there_are_no_shaped_links_the_reason_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(live, "why_not", lambda: "shaped links need root")
-    assert live.main([]) == 2
-    assert "need root" in capsys.readouterr().err
+    found = json.loads(json.dumps(as_json({"a model": [point(8, 1 / 1.05)]})))
+    (only,) = found["points"]
+    assert (only["scenario"], only["workers"]) == ("a model", 8)
+    assert only["measured_s"] == pytest.approx(1 / 1.05)
+    assert only["void"] == ""
+    assert found["error"]["8"] == {"mean_abs": pytest.approx(0.05), "to_reach": 0.10}
+    assert found["error"]["16"]["mean_abs"] is None
 
 
 @pytest.fixture(scope="module")

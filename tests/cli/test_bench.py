@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from farandole.bench.launch import TAG
+from farandole.cli import bench
+from farandole.errors import UsageError
+from farandole.testing import shaped
 from tests.conftest import clean_environ, cli_argv, eventually, run_cli
 
 
@@ -34,6 +38,9 @@ from tests.conftest import clean_environ, cli_argv, eventually, run_cli
         (["memory", "--framework", "keras"], "--framework keras does not fit `bench memory`"),
         (["train", "--framework", "keras", "--peers", "ddp"], "--peers ddp does not fit"),
         (["train", "--framework", "keras", "--models", "resnet18"], "Choose from mlp, cnn."),
+        (["train", "--wide"], "--wide does not fit `bench train`: it is a choice of `live`"),
+        (["live", "--quick"], "--quick does not fit `bench live`, whose models and ranks"),
+        (["live", "-np", "4"], "-np does not fit `bench live`"),
         (["nothing"], "invalid choice: 'nothing'"),
     ],
 )
@@ -53,6 +60,16 @@ def test_the_command_imports_neither_torch_nor_numpy() -> None:
         "assert not {'torch', 'numpy', 'scipy', 'rich'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_where_there_are_no_shaped_links_the_reason_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shaped, "why_not", lambda: "shaped links need root")
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    with pytest.raises(UsageError, match="`bench live` cannot run here: shaped links need root"):
+        bench.main(parser.parse_args(["bench", "live"]))
 
 
 def test_help_shows_an_example() -> None:

@@ -1,6 +1,6 @@
 """Projections put to the proof: real Gloo ranks on shaped links, fitted on few, compared on many.
 
-    python -m farandole.bench.live [--wide] [--json]
+    farandole bench live [--wide] [--json]
 
 It needs Linux, root, iproute2 and an idle machine. How long ranks sleep instead of computing and
 how fast the links are is known beforehand, so that errors are against the truth.
@@ -8,16 +8,14 @@ how fast the links are is known beforehand, so that errors are against the truth
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
+from typing import Any
 
+from farandole.bench.rehearsal import Compared, Rehearsed, Scenario, compare, fit, rehearse
 from farandole.testing.nursery import Nursery
-from farandole.testing.rehearsal import Compared, Rehearsed, Scenario, compare, fit, rehearse
-from farandole.testing.shaped import ShapedWorld, why_not
+from farandole.testing.shaped import ShapedWorld
 
 FEW, MANY = (2, 3, 4), (8, 16)
 TO_REACH = {8: 0.10, 16: 0.15}
@@ -119,7 +117,7 @@ def mean_error(found: Sequence[Compared], workers: int) -> float | None:
 def shaped_world(ranks: int) -> Iterator[ShapedWorld]:
     """Give a world of so many ranks, with a nursery of its own."""
     with (
-        Nursery(("torch", "torch.distributed", "farandole.testing.rehearsal")) as nursery,
+        Nursery(("torch", "torch.distributed", "farandole.bench.rehearsal")) as nursery,
         ShapedWorld(ranks, rate_bits_per_s=QUICK[0].rate_bits_per_s, nursery=nursery) as world,
     ):
         yield world
@@ -141,64 +139,53 @@ def _use(measured: Rehearsed) -> str:
     return f"{100 * measured.use.cores:.0f} %, waited for {100 * measured.use.waited:.1f} %"
 
 
-def report(found: Sequence[Compared], say: Callable[[str], None]) -> bool:
-    """Say what was reached; return whether all of it was."""
-    good = True
+def summary(found: Sequence[Compared]) -> list[str]:
+    """Say what was reached."""
+    said = []
     for workers, limit in TO_REACH.items():
         error = mean_error(found, workers)
         if error is None:
-            say(f"{workers} ranks: all points are void; run it on an idle machine.")
-            good = False
+            said.append(f"{workers} ranks: all points are void; run it on an idle machine.")
         else:
             reached = "reached" if error <= limit else "NOT reached"
-            say(f"{workers} ranks: {100 * error:.1f} % mean absolute error, {reached}: {limit:.0%}")
-            good &= error <= limit
+            said.append(
+                f"{workers} ranks: {100 * error:.1f} % mean absolute error, {reached}: {limit:.0%}"
+            )
     counted = [one for one in found if not one.measured.void]
     covered = sum(one.covered for one in counted)
-    say(f"{covered} of {len(counted)} points within their 90 % intervals")
-    return good
+    return [*said, f"{covered} of {len(counted)} points within their 90 % intervals"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the check; 0 when the figures are reached."""
-    parser = argparse.ArgumentParser(prog="python -m farandole.bench.live", description=__doc__)
-    parser.add_argument("--wide", action="store_true", help="more models and rates, some minutes")
-    parser.add_argument("--steps", type=int, default=7, help="steps of each point")
-    parser.add_argument("--json", action="store_true", help="figures to stdout as JSON")
-    asked = parser.parse_args(argv)
-    reason = why_not()
-    if reason:
-        print(f"{reason}.", file=sys.stderr)
-        return 2
-    found: dict[str, list[Compared]] = {}
-    out = sys.stderr if asked.json else sys.stdout
+def proofs(scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, list[Compared]]]:
+    """Prove one scenario after the other, in one world.
+
+    Raises:
+        UsageError: there are no shaped links here.
+    """
     with shaped_world(max(MANY)) as world:
-        for scenario in WIDE if asked.wide else QUICK:
-            found[scenario.name] = prove(world, scenario, steps=asked.steps)
-            print("\n".join([scenario.name, *lines_of(found[scenario.name])]), file=out, flush=True)
+        for scenario in scenarios:
+            yield scenario, prove(world, scenario)
+
+
+def as_json(found: Mapping[str, Sequence[Compared]]) -> dict[str, Any]:
+    """Return the figures by scenario and ranks, and what was reached by ranks."""
     everything = [one for each in found.values() for one in each]
-    good = report(everything, lambda line: print(line, file=out))
-    if asked.json:
-        print(json.dumps(as_json(found), indent=1))
-    return 0 if good else 1
-
-
-def as_json(found: dict[str, list[Compared]]) -> list[dict[str, object]]:
-    """Return the figures by scenario and ranks."""
-    return [
-        {
-            "scenario": name,
-            "workers": one.workers,
-            "measured_s": one.measured.step_s,
-            "projected_s": one.projected.value,
-            "low_s": one.projected.low,
-            "high_s": one.projected.high,
-            "void": one.measured.void,
-        }
-        for name, each in found.items()
-        for one in each
-    ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {
+        "points": [
+            {
+                "scenario": name,
+                "workers": one.workers,
+                "measured_s": one.measured.step_s,
+                "projected_s": one.projected.value,
+                "low_s": one.projected.low,
+                "high_s": one.projected.high,
+                "void": one.measured.void,
+            }
+            for name, each in found.items()
+            for one in each
+        ],
+        "error": {
+            str(workers): {"mean_abs": mean_error(everything, workers), "to_reach": limit}
+            for workers, limit in TO_REACH.items()
+        },
+    }

@@ -41,7 +41,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "schema": SCHEMA,
         "started": result.started,
         "argv": list(result.argv),
-        "machine": _machine(result),
+        "machine": machine_json(result.machine, result.transport),
         "quick": result.quick,
         "launches_per_contestant": result.num_launches,
         "confidence": CONFIDENCE,
@@ -50,10 +50,11 @@ def to_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _machine(result: Result) -> dict[str, Any]:
-    machine = asdict(result.machine)
-    machine["num_cores"] = machine.pop("cores")
-    return {**machine, "transport": result.transport}
+def machine_json(machine: Machine, transport: str | None) -> dict[str, Any]:
+    """Return where figures come from."""
+    found = asdict(machine)
+    found["num_cores"] = found.pop("cores")
+    return {**found, "transport": transport}
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -27,6 +27,7 @@ WHAT = (
     "recorder",
     "study",
     "report",
+    "live",
     "all",
 )
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
@@ -43,6 +44,7 @@ example:
   farandole bench allreduce --quick
   farandole bench train --models mlp --launches 10 --json > mlp.json
   farandole bench train --framework keras --backend jax
+  sudo farandole bench live --wide
 
 Every launch is new processes; contestants take turns. A launch during which others used more
 than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
@@ -95,6 +97,11 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="ranks, 2 unless said; a list for `ranks`, 1,2,4,8 unless said",
     )
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="of `live`: eight models and rates in place of two; some minutes",
+    )
     parser.set_defaults(func=main)
 
 
@@ -110,6 +117,9 @@ def main(args: argparse.Namespace) -> int:
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
+    _check_live(args)
+    if args.what == "live":
+        return _live(args)
     _check_framework(args)
     num_launches = _launches(args)
     num_ranks, rank_counts = _ranks(args)
@@ -155,9 +165,59 @@ def main(args: argparse.Namespace) -> int:
     return 1 if any(record.failure for _, record in records) else 0
 
 
+def _live(args: argparse.Namespace) -> int:
+    """Put projections to the proof on shaped links, which takes root."""
+    from farandole.bench import live
+    from farandole.bench.result import PACKAGES, SCHEMA, machine_json
+    from farandole.testing.shaped import why_not
+    from farandole.world.machine import describe_machine
+
+    if reason := why_not():
+        raise UsageError(f"`bench live` cannot run here: {reason}.")
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    machine = machine_json(describe_machine(PACKAGES), None)
+    say = _progress if args.json else _say
+    found = {}
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        for scenario, points in live.proofs(live.WIDE if args.wide else live.QUICK):
+            found[scenario.name] = points
+            say("\n".join([scenario.name, *live.lines_of(points)]))
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    for line in live.summary([one for points in found.values() for one in points]):
+        say(line)
+    if args.json:
+        head = {"schema": SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
+        print(json.dumps({**head, "wide": args.wide, **live.as_json(found)}, indent=2))
+    return 0
+
+
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:
     # The same way out as Ctrl-C, which ends the launch's processes.
     raise KeyboardInterrupt
+
+
+def _check_live(args: argparse.Namespace) -> None:
+    """Refuse flags that `live` alone has, and those that it has no use for."""
+    if args.what != "live":
+        if args.wide:
+            raise UsageError(f"--wide does not fit `bench {args.what}`: it is a choice of `live`.")
+        return
+    for flag, given in (
+        ("--launches", args.launches),
+        ("--quick", args.quick),
+        ("--peers", args.peers),
+        ("--models", args.models),
+        ("--framework", args.framework != "torch"),
+        ("--backend", args.backend),
+        ("-np", args.workers),
+    ):
+        if given:
+            raise UsageError(
+                f"{flag} does not fit `bench live`, whose models and ranks are fixed. Leave it "
+                "out; --wide runs more of them."
+            )
 
 
 def _check_framework(args: argparse.Namespace) -> None:
@@ -224,6 +284,10 @@ def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[st
         if name not in choices:
             raise UsageError(f"{flag} {name} is unknown. Choose from {', '.join(choices)}.")
     return tuple(name for name in choices if name in chosen)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _progress(line: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.testing.rehearsal import Rehearsed, Scenario, compare, fit
+from farandole.bench.rehearsal import Rehearsed, Scenario, compare, fit
 from farandole.testing.shaped import Use
 
 IDLE = Use(cores=0.1, waited=0.01)
