@@ -12,6 +12,7 @@ import pytest
 
 from farandole.cli import project, report
 from farandole.errors import UsageError
+from farandole.model.projection.asked import flags_of
 from tests.conftest import run_cli
 
 
@@ -198,6 +199,24 @@ def test_the_report_goes_elsewhere(imported: Path, tmp_path: Path) -> None:
     assert (out / "report.html").exists()
     assert json.loads((out / "projection.json").read_text())["fleet"]
     assert not (imported / "projection.json").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-np", "8,16"],
+        ["-np", "8", "--link", "25Gbit", "--link", "3GB/s,20us", "--per-host", "4"],
+        ["--offer", "A: 4, nvlink, 12/host-h", "--offer", "B: 32, 8 per host, 100Gbit, speed 1.4"],
+        ["--fleet", "32", "--only", "device=V100,model=a b", "--batch", "64", "--fp16"],
+        ["-np", "8", "--target", "val_accuracy=0.1", "--deadline", "1h30m", "--accumulate", "4"],
+        ["-np", "8", "--price", "2.5", "--budget", "1e-7", "--bucket-size", "0.1MB"],
+    ],
+)
+def test_a_question_can_be_asked_again(flags: list[str]) -> None:
+    asked = project.read_asked(parse("DIR", *flags))
+    again = flags_of(asked)
+    assert project.read_asked(parse("DIR", *again)) == asked
+    assert flags_of(project.read_asked(parse("DIR", *again))) == again
 
 
 def test_importing_the_command_imports_no_numpy() -> None:

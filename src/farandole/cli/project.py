@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from farandole.study.records import Study
 
 _FILE = "projection.json"
-# What a question consists of: names in the namespace, and the flags that set them.
-_QUESTION = {
-    "workers": "-np",
-    "links": "--link",
-    "per_host": "--per-host",
-    "offers": "--offer",
-    "fleet": "--fleet",
-    "only": "--only",
-    "target": "--target",
-    "deadline": "--deadline",
-    "price": "--price",
-    "budget": "--budget",
-    "batch": "--batch",
-    "bucket_size": "--bucket-size",
-    "fp16": "--fp16",
-    "accumulate": "--accumulate",
-}
 
 _EPILOG = """\
 examples:
@@ -137,12 +120,12 @@ def main(args: argparse.Namespace) -> int:
 
     if args.json:
         if args.out is not None:
-            _write(info, args)
+            _write(info, args, asked)
         print(json.dumps(to_json(info), indent=1, allow_nan=False))
         return 0
     # At once: drawing takes longer than projecting.
     print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
-    print(f"\nreport: {visible(_write(info, args))}")
+    print(f"\nreport: {visible(_write(info, args, asked))}")
     return 0
 
 
@@ -204,8 +187,9 @@ def read_asked(args: argparse.Namespace) -> Asked:
     )
 
 
-def _write(info: ScalingInfo, args: argparse.Namespace) -> Path:
+def _write(info: ScalingInfo, args: argparse.Namespace, asked: Asked) -> Path:
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
+    from farandole.model.projection.asked import flags_of
     from farandole.report.folder import write
     from farandole.report.projection import to_json
     from farandole.study.atomic import write_json
@@ -214,7 +198,7 @@ def _write(info: ScalingInfo, args: argparse.Namespace) -> Path:
     # Elsewhere there may be pictures of another study.
     since = _last_launch(place) if args.out is None else None
     page = write(info, place, drawn_since=since)
-    write_json(place / _FILE, {**to_json(info), "asked": flags_of(args)})
+    write_json(place / _FILE, {**to_json(info), "asked": flags_of(asked)})
     return page
 
 
@@ -223,19 +207,6 @@ def _last_launch(folder: Path) -> float:
     from farandole.study.folder import LAUNCH_FILE, finished_folders
 
     return max((one / LAUNCH_FILE).stat().st_mtime for one in finished_folders(folder))
-
-
-def flags_of(args: argparse.Namespace) -> list[str]:
-    """Return the question as flags that `add_parser` reads again."""
-    flags: list[str] = []
-    for name, flag in _QUESTION.items():
-        given = getattr(args, name)
-        for value in given if isinstance(given, list) else [given]:
-            if value is True:
-                flags.append(flag)
-            elif value not in (None, False):
-                flags += [flag, value]
-    return flags
 
 
 def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> ScalingInfo:

@@ -32,10 +32,11 @@ def chosen(
     goal: Goal | None = TARGET,
     runs: list[EpochRow] = RUNS,
     rows: tuple[Outlook, ...] = (),
-    **changes: bool,
+    **changes: object,
 ) -> NextStep:
-    given = {"imported": False, "link_unknown": False} | changes
-    return choose_next(basis(counts), goal, runs, rows, {"seeds": 3}, **given)
+    given: dict[str, object] = {"imported": False, "link_unknown": False}
+    given |= changes
+    return choose_next(basis(counts), goal, runs, rows, {"seeds": 3}, **given)  # type: ignore[arg-type]
 
 
 def test_one_count_needs_a_second() -> None:
@@ -43,9 +44,10 @@ def test_one_count_needs_a_second() -> None:
 
 
 def test_a_link_costs_nothing_to_look_up() -> None:
-    found = chosen({1: 3, 2: 3}, rows=(outlook(16, 1.0),), link_unknown=True)
+    flags = ["-np", "16", "--only", "model=a b"]
+    found = chosen({1: 3, 2: 3}, rows=(outlook(16, 1.0),), link_unknown=True, flags=flags)
     assert found.spec is None
-    assert found.command == "farandole project DIR --link 25Gbit -np 16"
+    assert found.command == "farandole project DIR -np 16 --only 'model=a b' --link 25Gbit"
 
 
 def test_repeats_come_before_distance() -> None:

@@ -73,6 +73,10 @@ def test_beyond_it_three_links_are_shown() -> None:
     ]
     assert any("three usual links" in said for said in found.sentences)
     assert "--link 25Gbit" in found.next.command
+    asked = ask(table(), 8, per_host=2, price=parse_price("12/host-h"), only=(("device", "gpu"),))
+    assert asked.next.command == (
+        "farandole project DIR -np 8 --per-host 2 --only device=gpu --price 12/host-h --link 25Gbit"
+    )
     slow, fast = one(found, 16, "10Gbit"), one(found, 16, "100Gbit")
     assert slow.throughput.value < fast.throughput.value
 

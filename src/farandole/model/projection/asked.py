@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from farandole.errors import UsageError
@@ -75,6 +76,35 @@ def check(asked: Asked) -> None:
         raise UsageError(
             f"--budget {asked.budget:g} needs a price to compare with. Add {PRICE_FORM}."
         )
+
+
+def flags_of(asked: Asked) -> list[str]:
+    """Return a question as the flags of `farandole project` that ask it."""
+    deadline = None if asked.deadline_s is None else f"{_decimal(asked.deadline_s)}s"
+    size = None if asked.bucket_bytes is None else _decimal(asked.bucket_bytes / 1e6)
+    pairs: list[tuple[str, object]] = [
+        ("-np", ",".join(map(str, asked.workers)) or None),
+        *(("--link", link.name) for link in asked.links),
+        ("--per-host", asked.per_host),
+        *(("--offer", f"{offer.name}: {offer.text}") for offer in asked.offers),
+        ("--fleet", asked.fleet),
+        *(("--only", f"{name}={value}") for name, value in asked.only),
+        ("--target", asked.target and f"{asked.target[0]}={_decimal(asked.target[1])}"),
+        ("--deadline", deadline),
+        ("--price", asked.price and asked.price.text),
+        ("--budget", None if asked.budget is None else _decimal(asked.budget)),
+        ("--batch", asked.batch),
+        ("--bucket-size", size),
+        ("--accumulate", asked.accumulate if asked.accumulate > 1 else None),
+    ]
+    said = [part for flag, value in pairs if value is not None for part in (flag, str(value))]
+    return [*said, "--fp16"] if asked.fp16 else said
+
+
+def _decimal(value: float) -> str:
+    """Write all digits of a number, without an exponent."""
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")
 
 
 def parse_price(text: str, *, flag: str = "--price") -> Price:

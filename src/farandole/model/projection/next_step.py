@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from farandole.model.measured import count
@@ -23,6 +24,7 @@ def choose_next(
     *,
     imported: bool,
     link_unknown: bool,
+    flags: Sequence[str] = (),
 ) -> NextStep:
     """Return what to measure next: of what makes the interval wide, the cheapest to learn.
 
@@ -34,6 +36,7 @@ def choose_next(
         spec: of the study.
         imported: whether figures come from a table.
         link_unknown: whether usual links stand in for the user's.
+        flags: that asked the question, for the command that asks it with a link.
     """
     workers = basis.workers
     counts = [int(value) for value in workers]
@@ -50,8 +53,7 @@ def choose_next(
             sentence="What connects the hosts makes the largest difference, and costs nothing to "
             "look up: say --link.",
             spec=None,
-            command="farandole project DIR --link 25Gbit -np "
-            + ",".join(str(n) for n in sorted({row.workers for row in rows if not row.measured})),
+            command=shlex.join(["farandole", "project", "DIR", *flags, "--link", "25Gbit"]),
         )
     launches = min(sum(row.workers == n for row in basis.rows) for n in workers)
     if launches < _REPEATS:

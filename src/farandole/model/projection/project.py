@@ -10,7 +10,7 @@ from farandole.errors import UsageError
 from farandole.model.info import ScalingInfo
 from farandole.model.measured import count, measure
 from farandole.model.projection import told, words
-from farandole.model.projection.asked import Asked, check
+from farandole.model.projection.asked import Asked, check, flags_of
 from farandole.model.projection.fleet import fleet_sentence, share_out
 from farandole.model.projection.goals import choose_goal, epoch_rows, stable_words
 from farandole.model.projection.joined import Joint
@@ -239,6 +239,7 @@ class _Answer:
                 self._study.spec,
                 imported=imported,
                 link_unknown=unsaid,
+                flags=flags_of(asked),
             ),
             track_record=track_record().sentence(self._farthest(rows, offers)),
         )
