@@ -13,7 +13,8 @@ import pytest
 
 from farandole.model.analyse import analyse
 from farandole.model.claim import check_claim
-from farandole.model.info import CurvePoint, ScalingInfo
+from farandole.model.info.curve import CurvePoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
 from farandole.study.import_table import read_table
 from farandole.study.records import Study

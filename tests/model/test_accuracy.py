@@ -16,7 +16,8 @@ from farandole.model.accuracy import (
     metric_rows,
     with_times,
 )
-from farandole.model.info import JobTime, MetricRow
+from farandole.model.info.job import JobTime
+from farandole.model.info.metric import MetricRow
 from farandole.model.measured import measure
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell, Launch, Metric

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from farandole.model.analyse import analyse
-from farandole.model.info import Answer
+from farandole.model.info.answer import Answer
 from farandole.study.records import Cell, Launch
 from tests.model.build import (
     make_launch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.model.batches import sweep_batches
-from farandole.model.info import BatchSweep
+from farandole.model.info.batches import BatchSweep
 from farandole.model.measured import measure
 from farandole.model.utilisation import utilise
 from farandole.study.records import Cell, Launch

@@ -12,7 +12,7 @@ from farandole.model.communication import (
     derived_communication_s,
     link_peak,
 )
-from farandole.model.info import Communication
+from farandole.model.info.communication import Communication
 from farandole.model.measured import measure
 from farandole.study.records import Cell, Launch, Link
 from tests.model.build import (

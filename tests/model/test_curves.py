@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from farandole.model.curves import draw_curves, gain
-from farandole.model.info import Curve
+from farandole.model.info.curve import Curve
 from farandole.model.measured import measure
 from farandole.study.records import Cell, Launch
 from tests.model.build import make_study, noisy, repeated, table_launch, timed_launch

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.info import JobTime
+from farandole.model.info.job import JobTime
 from farandole.model.jobs import time_job, training_steps
 from farandole.model.measured import measure
 from farandole.study.records import Cell, Launch

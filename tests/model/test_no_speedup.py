@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from farandole.model.analyse import analyse
-from farandole.model.info import Answer
+from farandole.model.info.answer import Answer
 from farandole.study.records import Cell, Launch
 from tests.model.build import make_launch, make_study, repeated, timed_launch, trained_launch
 

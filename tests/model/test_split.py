@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.model.info import StepSplit
+from farandole.model.info.step import StepSplit
 from farandole.model.measured import measure
 from farandole.model.split import split_step, waiting_for_slowest
 from farandole.study.records import Cell, Launch

@@ -10,33 +10,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from farandole.model.info import (
-    Answer,
-    BatchPoint,
-    BatchSweep,
-    CellRow,
-    Communication,
-    Comparison,
-    ComparisonRow,
-    Cost,
-    Curve,
-    CurvePoint,
-    JobTime,
-    LaunchRow,
-    LawFit,
-    LinkPoint,
-    MetricCurve,
-    MetricPoint,
-    MetricRow,
-    ScalingInfo,
-    SplitPoint,
-    SplitTable,
-    StepSplit,
-    Today,
-    UtilisationRow,
-    UtilisationSeries,
-    Verdict,
-)
+from farandole.model.info.answer import Answer
+from farandole.model.info.batches import BatchPoint, BatchSweep
+from farandole.model.info.communication import Communication, LinkPoint
+from farandole.model.info.comparison import Comparison, ComparisonRow
+from farandole.model.info.cores import SplitPoint, SplitTable
+from farandole.model.info.curve import Curve, CurvePoint, LawFit, Today
+from farandole.model.info.job import Cost, JobTime
+from farandole.model.info.launches import CellRow, LaunchRow
+from farandole.model.info.metric import MetricCurve, MetricPoint, MetricRow
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.step import StepSplit
+from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
+from farandole.model.info.verdict import Verdict
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell
 

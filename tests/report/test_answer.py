@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farandole.model.info import Void
+from farandole.model.info.verdict import Void
 from farandole.report import answer
 from tests.report.builders import cell, label, study
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from farandole.model.info import Comparison, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.contents import contents
 from farandole.report.page import page

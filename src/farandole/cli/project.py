@@ -13,7 +13,7 @@ from farandole.errors import DataError, FarandoleError, UsageError
 from farandole.report.escape import visible
 
 if TYPE_CHECKING:
-    from farandole.model.info import ScalingInfo
+    from farandole.model.info.scaling import ScalingInfo
     from farandole.model.projection.asked import Asked
     from farandole.study.records import Study
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.model.info import Comparison, ScalingInfo
+    from farandole.model.info.comparison import Comparison
+    from farandole.model.info.scaling import ScalingInfo
 
 _SEVERAL = "farandole-report"
 

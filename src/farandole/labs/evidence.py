@@ -7,7 +7,7 @@ from statistics import median
 from typing import Protocol, TypeVar
 
 from farandole.model.gap import finals_by_seed
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate, mean
 from farandole.report.text import between, decimals_for, listed, number

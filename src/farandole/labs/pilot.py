@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from farandole.labs.lab import Rate
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.study.records import Launch, Study
 
 _GOOD = ("ok", "stopped")

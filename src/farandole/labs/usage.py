@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.model.info import StepSplit, UtilisationRow
+from farandole.model.info.step import StepSplit
+from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.measured import count
 from farandole.report.text import listed, percent, seconds, size
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from statistics import median
 
 from farandole.errors import UsageError
-from farandole.model.info import AccuracyVerdict, JobTime, MetricCurve, MetricPoint, MetricRow
+from farandole.model.info.job import JobTime
+from farandole.model.info.metric import AccuracyVerdict, MetricCurve, MetricPoint, MetricRow
 from farandole.model.measured import Measured
 from farandole.model.pace import stated
 from farandole.model.series import Series, higher_is_better, main_metric, series_of

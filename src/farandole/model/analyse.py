@@ -19,7 +19,10 @@ from farandole.model.cores import split_cores
 from farandole.model.cost import price
 from farandole.model.curves import draw_curves
 from farandole.model.findings import Findings, find_verdicts
-from farandole.model.info import CellRow, Cost, Curve, JobTime, ScalingInfo, Today
+from farandole.model.info.curve import Curve, Today
+from farandole.model.info.job import Cost, JobTime
+from farandole.model.info.launches import CellRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import time_job
 from farandole.model.measured import Measured, count, figure, measure, usable_cores
 from farandole.model.pace import positive

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from farandole.model.curves import group_of
-from farandole.model.info import (
-    AccuracyVerdict,
-    Answer,
-    Bound,
-    Cost,
-    Curve,
-    CurvePoint,
-    JobTime,
-    MetricRow,
-    SplitTable,
-    StepSplit,
-    Verdict,
-    Void,
-)
+from farandole.model.info.answer import Answer, Bound
+from farandole.model.info.cores import SplitTable
+from farandole.model.info.curve import Curve, CurvePoint
+from farandole.model.info.job import Cost, JobTime
+from farandole.model.info.metric import AccuracyVerdict, MetricRow
+from farandole.model.info.step import StepSplit
+from farandole.model.info.verdict import Verdict, Void
 from farandole.model.measured import Measured, count, figure
 from farandole.model.no_speedup import empty_answer, mend_line, split_answer, void_answer
 from farandole.model.statistics import Estimate

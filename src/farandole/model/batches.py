@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from farandole.model.curves import Group, group_labels, group_of
-from farandole.model.info import BatchPoint, BatchSweep, UtilisationRow
+from farandole.model.info.batches import BatchPoint, BatchSweep
+from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.measured import Measured, common_unit, count, figure
 from farandole.model.statistics import SPEED_MARGIN, speed_relation
 from farandole.study.records import Cell

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from farandole.model.curves import group_of
-from farandole.model.info import Communication, LinkPoint, StepSplit
+from farandole.model.info.communication import Communication, LinkPoint
+from farandole.model.info.step import StepSplit
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace, dataset_size, positive, stated
 from farandole.study.records import Launch, Link

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
-from farandole.model.info import Comparison, ComparisonRow, ScalingInfo, Verdict
+from farandole.model.info.comparison import Comparison, ComparisonRow
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import Measured, count, measure
 from farandole.model.statistics import Estimate, ratio
 from farandole.model.verdicts.groups import faster_device_gains_nothing

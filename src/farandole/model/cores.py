@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from farandole.model.curves import gain
-from farandole.model.info import SplitPoint, SplitTable
+from farandole.model.info.cores import SplitPoint, SplitTable
 from farandole.model.measured import Measured, common_unit, count, factor_words, figure
 from farandole.study.records import Cell
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from farandole.errors import UsageError
-from farandole.model.info import Cost, JobTime, MetricRow
+from farandole.model.info.job import Cost, JobTime
+from farandole.model.info.metric import MetricRow
 from farandole.model.measured import Measured
 
 _HOUR_S = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from farandole.model.info import Curve, CurvePoint, Scaling
+from farandole.model.info.curve import Curve, CurvePoint, Scaling
 from farandole.model.laws import fit_amdahl, fit_gustafson
 from farandole.model.measured import Measured, common_unit, count, factor_words
 from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation

@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from farandole.model.curves import group_of
-from farandole.model.info import (
-    Communication,
-    Curve,
-    JobTime,
-    MetricCurve,
-    MetricRow,
-    StepSplit,
-    UtilisationRow,
-    Verdict,
-)
+from farandole.model.info.communication import Communication
+from farandole.model.info.curve import Curve
+from farandole.model.info.job import JobTime
+from farandole.model.info.metric import MetricCurve, MetricRow
+from farandole.model.info.step import StepSplit
+from farandole.model.info.utilisation import UtilisationRow
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import Measured, common_unit, count
 from farandole.model.pace import dataset_size
 from farandole.model.series import held_out, training_partner

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from farandole.model.communication import steps_per_epoch
-from farandole.model.info import JobTime
+from farandole.model.info.job import JobTime
 from farandole.model.measured import Measured, is_tolerable
 from farandole.model.pace import dataset_size, positive
 from farandole.model.statistics import Estimate, geometric_mean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from farandole.model.info import LawFit
+from farandole.model.info.curve import LawFit
 from farandole.model.statistics import Estimate
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from farandole.model.info import LaunchRow
+from farandole.model.info.launches import LaunchRow
 from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
 from farandole.study.records import Cell, Launch, Study

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.model.info import Answer, MetricRow, SplitTable, Void
+from farandole.model.info.answer import Answer
+from farandole.model.info.cores import SplitTable
+from farandole.model.info.metric import MetricRow
+from farandole.model.info.verdict import Void
 from farandole.model.measured import Measured, count
 
 

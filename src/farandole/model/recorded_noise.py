@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from farandole.model.info import NoiseRow
+from farandole.model.info.noise import NoiseRow
 from farandole.model.measured import Measured
 from farandole.model.noise import NoiseSums, noise_by_bucket, noise_scale
 from farandole.model.projection.records import NoiseScale

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from farandole.model.info import StepSplit
+from farandole.model.info.step import StepSplit
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace
 from farandole.study.records import Floats, Launch

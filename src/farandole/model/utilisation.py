@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from farandole.model.info import UtilisationRow, UtilisationSeries
+from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.measured import Measured
 from farandole.model.pace import stated
 from farandole.study.records import Floats, Launch, Rank

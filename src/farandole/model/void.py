@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from farandole.model.info import Void, VoidKind
+from farandole.model.info.verdict import Void, VoidKind
 from farandole.model.measured import Measured, count
 from farandole.study.records import Launch, Rank
 

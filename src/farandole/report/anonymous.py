@@ -9,7 +9,8 @@ from dataclasses import replace
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
-from farandole.model.info import Comparison, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.series import studies
 
 T = TypeVar("T")

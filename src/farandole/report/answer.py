@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.model.info import ScalingInfo, Verdict
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.verdict import Verdict
 
 
 def sentences(info: ScalingInfo) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from farandole.model.info import Comparison, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report import tables
 from farandole.report.charts import accuracy, bars, link, scaling, sweep, use
 from farandole.report.figure import Figure, Missing

@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from farandole.model.info import Answer, Comparison, ScalingInfo
+from farandole.model.info.answer import Answer
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.method import paragraph
 from farandole.report.reproduce import commands
 from farandole.report.series import studies

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from farandole.model.info import Comparison, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report import markdown, method
 from farandole.report.anonymous import anonymous as without_names
 from farandole.report.contents import Contents, contents

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from farandole.model.info import ScalingInfo, Verdict
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.verdict import Verdict
 from farandole.report import answer, method, reproduce
 from farandole.report.contents import Contents
 from farandole.report.escape import code_block, markdown

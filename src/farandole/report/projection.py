@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.projection.outlook import Goal, Outlook, Projection
 from farandole.model.projection.records import Projected
 from farandole.model.statistics import Estimate

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 
 # Flags with one value, and the value that needs no saying.
 _SIMPLE = {

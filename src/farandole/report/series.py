@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from farandole.model.info import Comparison, Curve, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.curve import Curve
+from farandole.model.info.scaling import ScalingInfo
 from farandole.study.records import Cell
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.model.info import Comparison, Curve, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.curve import Curve
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.series import labelled, prefixed
 from farandole.report.table import Column, Table
 from farandole.report.text import brief, number, optional, percent, seconds, size, times, whole

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.model.info import Comparison, ScalingInfo
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report import answer, tables
 from farandole.report.escape import visible
 from farandole.report.series import studies

@@ -11,7 +11,7 @@ from farandole.labs.cifar10.plan import ACCURACY, BASELINE, NORM, ORDER, REPLICA
 from farandole.labs.lab import Asked, DataFacts, Found
 from farandole.labs.scripts import published_path
 from farandole.model.analyse import analyse
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.study.import_table import read_table
 from farandole.study.records import Cell, Launch, Metric
 from tests.model.build import MACHINE, make_launch, make_rank, make_steps, make_study, timed_launch

@@ -8,7 +8,7 @@ from farandole.labs.faces.lab import LAB
 from farandole.labs.faces.plan import SCALING
 from farandole.labs.faces.projected import LAB_COUNTS, projected
 from farandole.labs.faces.scaling import answer_weak
-from farandole.model.info import Scaling
+from farandole.model.info.curve import Scaling
 from farandole.study.records import Cell
 from tests.labs.faces.build import SHARED, found, nothing, step_s
 from tests.labs.trained import found_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from farandole.labs.transfer.utilisation import answer_utilisation, binned, input_words
-from farandole.model.info import UtilisationSeries
+from farandole.model.info.utilisation import UtilisationSeries
 from farandole.study.records import Cell
 from tests.labs.transfer.build import found
 

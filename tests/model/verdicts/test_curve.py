@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.model.curves import draw_curves
-from farandole.model.info import Curve
+from farandole.model.info.curve import Curve
 from farandole.model.measured import measure
 from farandole.model.statistics import Estimate
 from farandole.model.verdicts.curve import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.model.info import JobTime, UtilisationRow
+from farandole.model.info.job import JobTime
+from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.statistics import Estimate
 from farandole.model.verdicts.job import (
     contradicting_times,

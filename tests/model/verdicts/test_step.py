@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from farandole.model.info import Communication, StepSplit, Verdict
+from farandole.model.info.communication import Communication
+from farandole.model.info.step import StepSplit
+from farandole.model.info.verdict import Verdict
 from farandole.model.verdicts.step import (
     communication_bound,
     compute_bound,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from farandole.model.info import MetricCurve, MetricPoint, MetricRow
+from farandole.model.info.metric import MetricCurve, MetricPoint, MetricRow
 from farandole.model.statistics import Estimate
 from farandole.model.verdicts.training import (
     changed,

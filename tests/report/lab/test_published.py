@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farandole.model.analyse import analyse
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.lab.published import beside, table
 from farandole.study.import_table import import_table
 from tests.report.builders import bare, speedup, study

@@ -20,7 +20,8 @@ from farandole.labs.cifar10.plan import TIME
 from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import batches, matching, only, seconds_for
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.info import CellRow, ScalingInfo
+from farandole.model.info.launches import CellRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import lines

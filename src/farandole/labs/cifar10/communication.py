@@ -22,7 +22,8 @@ from farandole.labs.cifar10.runs import why_missing
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.communication import steps_per_epoch
-from farandole.model.info import Communication, ScalingInfo
+from farandole.model.info.communication import Communication
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import bars

@@ -12,7 +12,7 @@ from farandole.labs.claims import claims_of
 from farandole.labs.evidence import interval_words, only, points
 from farandole.labs.lab import Correction, Found
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.report.text import listed
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.evidence import NO_INTERVALS, only, without_intervals
-from farandole.model.info import CurvePoint, ScalingInfo
+from farandole.model.info.curve import CurvePoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.table import Column
 from farandole.report.text import number, times, whole

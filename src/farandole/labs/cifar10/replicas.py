@@ -17,7 +17,7 @@ from farandole.labs.cifar10.runs import (
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.info import CellRow
+from farandole.model.info.launches import CellRow
 from farandole.model.measured import count, figure
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.figure import Figure

@@ -9,7 +9,10 @@ from farandole.labs.cifar10.plan import ACCURACY, BASELINE, FEWER, NORM, ORDER, 
 from farandole.labs.evidence import argument, final_mean, steps_made
 from farandole.labs.lab import Found
 from farandole.model.gap import Gap, finals_by_seed, paired_gap
-from farandole.model.info import CellRow, Communication, MetricCurve, ScalingInfo
+from farandole.model.info.communication import Communication
+from farandole.model.info.launches import CellRow
+from farandole.model.info.metric import MetricCurve
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.recipes import RECIPES, recipe
 from farandole.study.records import Launch

@@ -28,7 +28,8 @@ from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import interval_words, only, seconds_for, worker_counts
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.communication import steps_per_epoch
-from farandole.model.info import CurvePoint, ScalingInfo
+from farandole.model.info.curve import CurvePoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import lines

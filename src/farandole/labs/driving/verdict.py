@@ -11,7 +11,7 @@ from farandole.labs.driving.workers import job_time, steps_per_epoch
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.info import Verdict
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import count
 from farandole.model.pays import SAVED
 from farandole.model.statistics import SPEED_MARGIN

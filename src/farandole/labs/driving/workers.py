@@ -17,7 +17,7 @@ from farandole.labs.evidence import (
 )
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines

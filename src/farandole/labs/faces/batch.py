@@ -11,7 +11,7 @@ from farandole.labs.faces.plan import BATCH as BATCH_STUDY
 from farandole.labs.faces.points import GPU, HERE, title_of
 from farandole.labs.faces.questions import BATCH, MODELS
 from farandole.labs.lab import Answered, Found
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table

@@ -10,7 +10,8 @@ from farandole.labs.faces.questions import MODELS
 from farandole.labs.lab import Found
 from farandole.model.analyse import analyse
 from farandole.model.curves import scaled
-from farandole.model.info import Curve, CurvePoint, Scaling, ScalingInfo
+from farandole.model.info.curve import Curve, CurvePoint, Scaling
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell
 

@@ -8,7 +8,7 @@ from farandole.errors import FarandoleError
 from farandole.labs.faces.plan import SCALING
 from farandole.labs.faces.points import PROJECTED, Point, curves
 from farandole.labs.lab import Found
-from farandole.model.info import Curve, Scaling
+from farandole.model.info.curve import Curve, Scaling
 from farandole.model.projection.asked import Asked
 from farandole.model.projection.outlook import Outlook
 from farandole.model.projection.project import project

@@ -23,7 +23,7 @@ from farandole.labs.faces.points import (
 from farandole.labs.faces.projected import projected
 from farandole.labs.faces.questions import MODELS, STRONG, WEAK
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.info import Scaling
+from farandole.model.info.curve import Scaling
 from farandole.model.measured import count
 from farandole.report.charts.marks import doubling
 from farandole.report.figure import Figure

@@ -12,7 +12,7 @@ from farandole.labs.faces.plan import SPLIT as SPLIT_STUDY
 from farandole.labs.faces.points import CPU, HERE, curves, title_of, together
 from farandole.labs.faces.questions import MODELS, SPLIT
 from farandole.labs.lab import Answered, Found
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table

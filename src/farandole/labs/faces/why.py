@@ -22,7 +22,8 @@ from farandole.labs.faces.points import (
 from farandole.labs.faces.questions import LAB_PARAMETERS, MODELS, WHY
 from farandole.labs.lab import Answered, Found
 from farandole.model.curves import scaled
-from farandole.model.info import LawFit, ScalingInfo
+from farandole.model.info.curve import LawFit
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.laws import fit_amdahl, fit_gustafson
 from farandole.model.statistics import Estimate
 from farandole.report.figure import Figure

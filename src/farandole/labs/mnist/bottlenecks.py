@@ -9,7 +9,8 @@ from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import BOTTLENECKS
 from farandole.labs.usage import split_words, use_words
-from farandole.model.info import ScalingInfo, UtilisationRow
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.measured import count
 from farandole.report.lab.charts import bars
 from farandole.report.table import Column, Table

@@ -10,7 +10,7 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
 from farandole.labs.mnist.questions import STEPS
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
 from farandole.model.measured import count
 from farandole.report.table import Column, Table

@@ -9,7 +9,8 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
 from farandole.labs.mnist.questions import METRIC, TWO_NODES
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.info import MetricRow, ScalingInfo
+from farandole.model.info.metric import MetricRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
 from farandole.model.measured import count
 from farandole.report.table import Column, Table

@@ -10,7 +10,7 @@ from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, only, without_intervals
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import UTILISATION
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines

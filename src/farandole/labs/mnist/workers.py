@@ -19,7 +19,8 @@ from farandole.labs.evidence import (
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import METRIC, WORKERS
 from farandole.labs.settings import settings_of
-from farandole.model.info import CellRow, ScalingInfo
+from farandole.model.info.launches import CellRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines

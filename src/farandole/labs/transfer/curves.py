@@ -13,7 +13,8 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import settings_of
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import ACCURACY, PRETRAINED, TRAINING, VALIDATION
-from farandole.model.info import MetricCurve, ScalingInfo
+from farandole.model.info.metric import MetricCurve
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines

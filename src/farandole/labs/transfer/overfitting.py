@@ -10,7 +10,7 @@ from farandole.labs.transfer.curves import courses
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import OVERFITTING, TRAINING, VALIDATION
 from farandole.labs.transfer.times import CPU
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import ACCURACY_MARGIN
 from farandole.model.verdicts.training import GAP_MARGINS

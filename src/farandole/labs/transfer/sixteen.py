@@ -12,7 +12,7 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.kind import Guess, Kind
 from farandole.labs.transfer.questions import SIXTEEN
 from farandole.labs.transfer.times import CPU
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.projection.asked import Asked
 from farandole.model.projection.outlook import Outlook, Projection

@@ -16,7 +16,9 @@ from farandole.labs.transfer.curves import Epoch, epochs_of
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import SOONEST, STABLE, VALIDATION
 from farandole.labs.transfer.times import CPU
-from farandole.model.info import JobTime, MetricRow, ScalingInfo
+from farandole.model.info.job import JobTime
+from farandole.model.info.metric import MetricRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.stability import WINDOW
 from farandole.report.lab.charts import bars, lines

@@ -19,7 +19,8 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import settings_of
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import TIMES
-from farandole.model.info import JobTime, ScalingInfo
+from farandole.model.info.job import JobTime
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines

@@ -10,7 +10,8 @@ from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.questions import UTILISATION
 from farandole.labs.usage import split_words, use_words
-from farandole.model.info import ScalingInfo, UtilisationRow, UtilisationSeries
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.measured import count
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.model.accuracy import Seeds, collect_metrics
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured, count
 from farandole.model.pace import stated
 from farandole.model.projection.outlook import Goal

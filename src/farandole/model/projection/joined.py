@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
-from farandole.model.info import CurvePoint
+from farandole.model.info.curve import CurvePoint
 from farandole.model.projection import spread
 from farandole.model.projection.outlook import Goal, Limit, Outlook
 from farandole.model.projection.records import CONFIDENCE, EpochFit, EpochRow, Projected

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from farandole.model.info import Scaling
+from farandole.model.info.curve import Scaling
 from farandole.model.projection.records import Projected
 
 Limit = Literal["compute", "communication", "epochs", "fixed_cost"]

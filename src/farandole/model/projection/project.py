@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count, measure
 from farandole.model.projection import told, words
 from farandole.model.projection.asked import Asked, check, flags_of

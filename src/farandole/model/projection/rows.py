@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.model.curves import group_of
-from farandole.model.info import Curve, Scaling, ScalingInfo
+from farandole.model.info.curve import Curve, Scaling
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured, common_unit, count, usable_cores
 from farandole.model.pace import Pace, dataset_size, positive
 from farandole.model.projection.records import StepRow

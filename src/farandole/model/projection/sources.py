@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from farandole.model.accuracy import collect_metrics
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured
 from farandole.model.projection.accuracy import NotProjectable, ReferenceRuns, project_accuracy
 from farandole.model.projection.asked import Asked

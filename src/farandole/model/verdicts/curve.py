@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.model.info import Curve, CurvePoint, Verdict
+from farandole.model.info.curve import Curve, CurvePoint
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import count
 from farandole.model.statistics import (
     LEAST_LAUNCHES,

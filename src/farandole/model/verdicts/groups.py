@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from farandole.model.info import Verdict
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import figure
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.model.info import JobTime, UtilisationRow, Verdict
+from farandole.model.info.job import JobTime
+from farandole.model.info.utilisation import UtilisationRow
+from farandole.model.info.verdict import Verdict
 from farandole.model.laws import amdahl_fraction
 from farandole.model.measured import count, figure
 

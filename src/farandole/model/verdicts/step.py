@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farandole.model.info import Bound, Communication, StepSplit, Verdict
+from farandole.model.info.answer import Bound
+from farandole.model.info.communication import Communication
+from farandole.model.info.step import StepSplit
+from farandole.model.info.verdict import Verdict
 from farandole.study.records import Cell
 
 # Shares of a step above which a part is worth mending.

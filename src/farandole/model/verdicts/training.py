@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from farandole.model.info import MetricCurve, MetricRow, Verdict
+from farandole.model.info.metric import MetricCurve, MetricRow
+from farandole.model.info.verdict import Verdict
 from farandole.model.measured import count, figure
 from farandole.model.series import Series
 from farandole.model.stability import WINDOW, plateau, reach

@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import MetricCurve, MetricRow, ScalingInfo
+from farandole.model.info.metric import MetricCurve, MetricRow
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import MOST_SERIES, Named, foremost, labelled, left_out, unlike

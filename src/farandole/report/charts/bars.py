@@ -7,7 +7,10 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import Communication, JobTime, ScalingInfo, StepSplit
+from farandole.model.info.communication import Communication
+from farandole.model.info.job import JobTime
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.step import StepSplit
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing, Spec
 from farandole.report.series import Named, foremost, labelled, left_out, unlike

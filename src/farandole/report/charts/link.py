@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import Communication, LinkPoint, ScalingInfo
+from farandole.model.info.communication import Communication, LinkPoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import (

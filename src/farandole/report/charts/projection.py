@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.projection.outlook import OfferOutlook, Outlook, Projection
 from farandole.model.projection.records import Projected
 from farandole.report.charts import bars, marks

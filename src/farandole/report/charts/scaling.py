@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import Curve, CurvePoint, ScalingInfo
+from farandole.model.info.curve import Curve, CurvePoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing

@@ -7,7 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import BatchSweep, ScalingInfo, SplitTable
+from farandole.model.info.batches import BatchSweep
+from farandole.model.info.cores import SplitTable
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import MOST_SERIES, Named, labelled, left_out, unlike

@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from farandole.model.info import ScalingInfo, UtilisationRow, UtilisationSeries
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
 from farandole.report.series import Named, foremost, labelled, left_out

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from farandole.model.info import MetricCurve
+from farandole.model.info.metric import MetricCurve
 from farandole.model.statistics import Estimate
 from farandole.report.figure import Figure, Spec
 from farandole.report.lab.drawing import Columns, Drawing, Point

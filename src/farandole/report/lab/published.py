@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.model.info import Curve, CurvePoint, ScalingInfo
+from farandole.model.info.curve import Curve, CurvePoint
+from farandole.model.info.scaling import ScalingInfo
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import lines
 from farandole.report.lab.record import LabReport

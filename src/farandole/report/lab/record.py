@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from farandole.labs.lab import Answered, Asked, Correction, DataFacts, Plan
-from farandole.model.info import ScalingInfo
+from farandole.model.info.scaling import ScalingInfo
 from farandole.version import __version__
 
 _MOST_LEADING = 3
