@@ -16,7 +16,7 @@ from farandole.model.projection.outlook import Goal
 from farandole.model.projection.records import EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside, collect
 from farandole.model.projection.settings import Setting
-from farandole.model.projection.speeds import Speeds
+from farandole.model.projection.steps.by_link import Speeds
 from farandole.study.records import Cell
 from tests.model.build import make_study, table_launch
 from tests.model.projection.known import Hyperbola, Ring

@@ -10,7 +10,7 @@ from farandole.model.projection.backtest_epochs import score_epochs
 from farandole.model.projection.baselines import fit_baselines
 from farandole.model.projection.records import EpochRow, LinkSpeed, StepRow
 from farandole.model.projection.scores import FileScore, Guess, score
-from farandole.model.projection.steps import fit_steps
+from farandole.model.projection.steps.ensemble import fit_steps
 
 LEAST_ROWS = 3
 """Fewer say nothing that could be projected."""

@@ -13,7 +13,7 @@ from farandole.model.projection.outlook import Goal, Limit, Outlook
 from farandole.model.projection.records import CONFIDENCE, EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside
 from farandole.model.projection.settings import Setting
-from farandole.model.projection.speeds import Speeds
+from farandole.model.projection.steps.by_link import Speeds
 from farandole.model.statistics import geometric_mean
 
 _NOTABLE = 0.1

@@ -22,7 +22,7 @@ from farandole.model.projection.records import LinkSpeed
 from farandole.model.projection.rows import LEAST_ROWS, Basis, collect
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.sources import Sources, gather
-from farandole.model.projection.speeds import Speeds
+from farandole.model.projection.steps.by_link import Speeds
 from farandole.model.projection.track_record import track_record
 from farandole.study.records import Study
 

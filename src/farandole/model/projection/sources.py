@@ -16,8 +16,8 @@ from farandole.model.projection.outlook import Goal
 from farandole.model.projection.records import EpochFit, EpochRow, NoiseScale, Projected
 from farandole.model.projection.rows import Basis
 from farandole.model.projection.schedule import Schedule, schedule_of
-from farandole.model.projection.speeds import Fit
-from farandole.model.projection.step_fits import make_fit
+from farandole.model.projection.steps.by_link import Fit
+from farandole.model.projection.steps.choose import make_fit
 from farandole.model.series import Series
 from farandole.study.records import Study
 

@@ -12,7 +12,7 @@ from farandole.model.projection import spread
 from farandole.model.projection.asked import Asked
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.rows import LEAST_ROWS, Basis, few_rows
-from farandole.model.projection.speeds import Fit
+from farandole.model.projection.steps.by_link import Fit
 from farandole.study.records import Study
 
 # 1.645 standard deviations on either side are 90 %.
@@ -141,7 +141,7 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     """
     from farandole.model.projection.recorded import replay_inputs
     from farandole.model.projection.replay_fit import ReplayFit, fit_replay
-    from farandole.model.projection.steps import fit_steps
+    from farandole.model.projection.steps.ensemble import fit_steps
     from farandole.model.projection.whatif import Change
 
     change = Change(

@@ -13,8 +13,8 @@ from farandole.model.projection.asked import Asked
 from farandole.model.projection.floors import floor_sides
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.rows import Basis, collect
-from farandole.model.projection.speeds import Fit
-from farandole.model.projection.step_fits import (
+from farandole.model.projection.steps.by_link import Fit
+from farandole.model.projection.steps.choose import (
     Accumulated,
     Changed,
     Pooled,

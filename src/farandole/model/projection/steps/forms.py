@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from farandole.model.projection.fitting import Floats, LogTimes
+from farandole.model.projection.steps.least_squares import Floats, LogTimes
 
 Law = Literal["ring", "slow ring", "hierarchical", "crowded"]
 

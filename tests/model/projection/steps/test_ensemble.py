@@ -13,7 +13,7 @@ from farandole.errors import DataError
 from farandole.model.projection.floors import floor_sides
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import StepFit, StepRow
-from farandole.model.projection.steps import fit_steps
+from farandole.model.projection.steps.ensemble import fit_steps
 from tests.model.projection.clusters import (
     ETHERNET_10,
     ETHERNET_100,

@@ -14,8 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from farandole.errors import DataError
-from farandole.model.projection import forms, words
-from farandole.model.projection.fitting import (
+from farandole.model.projection import words
+from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.records import LinkSpeed, Projected, StepRow
+from farandole.model.projection.steps import forms
+from farandole.model.projection.steps.forms import Form
+from farandole.model.projection.steps.least_squares import (
     Floats,
     Prior,
     Problem,
@@ -24,10 +28,7 @@ from farandole.model.projection.fitting import (
     left_out,
     solve,
 )
-from farandole.model.projection.floors import FARTHEST, floor_sides
-from farandole.model.projection.forms import Form
-from farandole.model.projection.priors import make_prior
-from farandole.model.projection.records import LinkSpeed, Projected, StepRow
+from farandole.model.projection.steps.priors import make_prior
 from farandole.model.projection.track_record import track_record
 from farandole.model.projection.whatif import DDP_LAYOUT
 

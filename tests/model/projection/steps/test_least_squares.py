@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.model.projection.fitting import Floats, Prior, Problem, draw, left_out, solve
+from farandole.model.projection.steps.least_squares import (
+    Floats,
+    Prior,
+    Problem,
+    draw,
+    left_out,
+    solve,
+)
 
 X = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
 

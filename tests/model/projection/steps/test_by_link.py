@@ -7,7 +7,7 @@ import pytest
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import LinkSpeed, Projected
 from farandole.model.projection.settings import Setting
-from farandole.model.projection.speeds import Speeds
+from farandole.model.projection.steps.by_link import Speeds
 from tests.model.projection.known import Ring
 
 
