@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.model.projection.allreduce import Network, fit_allreduce
-from farandole.model.projection.computing import Computing, ComputingLine
 from farandole.model.projection.records import Bucket, Projected, StepRow
-from farandole.model.projection.replay_fit import ReplayFit, ReplayInputs, fit_replay
-from farandole.model.projection.whatif import Layout
+from farandole.model.projection.replay.allreduce import Network, fit_allreduce
+from farandole.model.projection.replay.computing import Computing, ComputingLine
+from farandole.model.projection.replay.fit import ReplayFit, ReplayInputs, fit_replay
+from farandole.model.projection.replay.whatif import Layout
 from farandole.testing.shaped import ShapedWorld, Use, join_group, leave_group
 from farandole.testing.worlds import Member
 

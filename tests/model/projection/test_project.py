@@ -22,7 +22,7 @@ from tests.model.build import (
     trained_launch,
 )
 from tests.model.projection.known import Ring
-from tests.model.projection.test_recorded import LINK, trained
+from tests.model.projection.replay.test_inputs import LINK, trained
 
 SAMPLES = 4000
 GRADIENT_BYTES = 32 << 20

@@ -369,9 +369,9 @@ def _inside(study: Study, basis: Basis, asked: Asked) -> LinkSpeed | None:
     Without a calibration a replay would take that link for what connects the workers of a host:
     forms alone are fitted then, unless the question needs a replay.
     """
-    from farandole.model.projection.allreduce import usable
     from farandole.model.projection.links import default_links
-    from farandole.model.projection.recorded import times_gradients
+    from farandole.model.projection.replay.allreduce import usable
+    from farandole.model.projection.replay.inputs import times_gradients
 
     guessed = times_gradients(basis.cells) and not usable(study.link.allreduce)
     needed = asked.changes_buckets or len(basis.workers) == 1 or len(basis.rows) < LEAST_ROWS

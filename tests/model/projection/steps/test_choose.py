@@ -24,7 +24,7 @@ from farandole.model.projection.steps.choose import (
 from farandole.study.records import Cell, Study
 from tests.model.build import make_launch, make_study, table_launch
 from tests.model.projection.known import Ring
-from tests.model.projection.test_recorded import LINK, trained
+from tests.model.projection.replay.test_inputs import LINK, trained
 
 LIGHT = Ring(communication_s=0.03)
 

@@ -139,10 +139,10 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
         UsageError: by the fit, when there are too few rows, or a what-if needs what was not
             recorded.
     """
-    from farandole.model.projection.recorded import replay_inputs
-    from farandole.model.projection.replay_fit import ReplayFit, fit_replay
+    from farandole.model.projection.replay.fit import ReplayFit, fit_replay
+    from farandole.model.projection.replay.inputs import replay_inputs
+    from farandole.model.projection.replay.whatif import Change
     from farandole.model.projection.steps.ensemble import fit_steps
-    from farandole.model.projection.whatif import Change
 
     change = Change(
         bucket_bytes=asked.bucket_bytes, half_precision=asked.fp16, accumulation=asked.accumulate

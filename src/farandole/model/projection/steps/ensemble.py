@@ -17,6 +17,7 @@ from farandole.errors import DataError
 from farandole.model.projection import words
 from farandole.model.projection.floors import FARTHEST, floor_sides
 from farandole.model.projection.records import LinkSpeed, Projected, StepRow
+from farandole.model.projection.replay.whatif import DDP_LAYOUT
 from farandole.model.projection.steps import forms
 from farandole.model.projection.steps.forms import Form
 from farandole.model.projection.steps.least_squares import (
@@ -30,7 +31,6 @@ from farandole.model.projection.steps.least_squares import (
 )
 from farandole.model.projection.steps.priors import make_prior
 from farandole.model.projection.track_record import track_record
-from farandole.model.projection.whatif import DDP_LAYOUT
 
 Place = tuple[int, int, int]
 """Workers, hosts, batch per worker."""

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.model.projection.computing import Computing
 from farandole.model.projection.records import Bucket
-from farandole.model.projection.whatif import (
+from farandole.model.projection.replay.computing import Computing
+from farandole.model.projection.replay.whatif import (
     DDP_LAYOUT,
     Layout,
     accumulated,

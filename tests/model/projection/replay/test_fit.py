@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.projection.allreduce import AllReduce, Network
-from farandole.model.projection.computing import Computing, ComputingLine
 from farandole.model.projection.records import Bucket, LinkSpeed, StepRow
-from farandole.model.projection.replay_fit import (
+from farandole.model.projection.replay.allreduce import AllReduce, Network
+from farandole.model.projection.replay.computing import Computing, ComputingLine
+from farandole.model.projection.replay.fit import (
     Factors,
     ReplayFit,
     ReplayInputs,
     fit_replay,
 )
-from farandole.model.projection.whatif import Change, Layout
+from farandole.model.projection.replay.whatif import Change, Layout
 
 MB = 1_000_000
 RING = AllReduce(

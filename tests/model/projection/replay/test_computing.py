@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from farandole.model.measured import measure
-from farandole.model.projection.computing import Computing, ComputingLine, computing_of
 from farandole.model.projection.records import Bucket
+from farandole.model.projection.replay.computing import Computing, ComputingLine, computing_of
 from farandole.study.records import Cell, GradientTimes, Rank
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from farandole.model.projection.allreduce import Cost
 from farandole.model.projection.records import Bucket
-from farandole.model.projection.replay import replay
+from farandole.model.projection.replay.allreduce import Cost
+from farandole.model.projection.replay.step import replay
 
 # Gradients come after 1, 2, 3 and 4 seconds.
 BUCKETS = [Bucket(bytes=100, ready_s=float(n)) for n in (1, 2, 3, 4)]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from farandole.model.projection.jitter import NO_JITTER, Jitter, jitter_of
+from farandole.model.projection.replay.jitter import NO_JITTER, Jitter, jitter_of
 
 
 def normal(ranks: int, steps: int, seed: int = 1) -> Jitter:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from farandole.model.projection.allreduce import Cost, Network
-from farandole.model.projection.computing import Computing, ComputingLine
 from farandole.model.projection.floors import FARTHEST, floor_sides
-from farandole.model.projection.jitter import NO_JITTER, Jitter
 from farandole.model.projection.records import Projected, StepRow
-from farandole.model.projection.replay import Replayed, replay
-from farandole.model.projection.whatif import (
+from farandole.model.projection.replay.allreduce import Cost, Network
+from farandole.model.projection.replay.computing import Computing, ComputingLine
+from farandole.model.projection.replay.jitter import NO_JITTER, Jitter
+from farandole.model.projection.replay.step import Replayed, replay
+from farandole.model.projection.replay.whatif import (
     FARANDOLE_LAYOUT,
     Change,
     Layout,

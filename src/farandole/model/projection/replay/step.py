@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from farandole.model.projection.allreduce import Cost
 from farandole.model.projection.records import Bucket
+from farandole.model.projection.replay.allreduce import Cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

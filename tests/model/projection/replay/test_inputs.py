@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from farandole.model.measured import Measured, measure
-from farandole.model.projection.allreduce import AllReduce
 from farandole.model.projection.links import parse_link
-from farandole.model.projection.recorded import replay_inputs
 from farandole.model.projection.records import StepRow
-from farandole.model.projection.replay_fit import ReplayInputs, fit_replay
-from farandole.model.projection.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, Layout
+from farandole.model.projection.replay.allreduce import AllReduce
+from farandole.model.projection.replay.fit import ReplayInputs, fit_replay
+from farandole.model.projection.replay.inputs import replay_inputs
+from farandole.model.projection.replay.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, Layout
 from farandole.study.records import Cell, GradientTimes, Link, Rank
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 

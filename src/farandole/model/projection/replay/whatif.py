@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from farandole.model.projection.computing import Computing
 from farandole.model.projection.records import Bucket
+from farandole.model.projection.replay.computing import Computing
 
 # To narrow a number reads 4 bytes and writes 2, to widen it the other way round: 6 of 4, each.
 _CONVERTED_PER_BYTE = 1.5

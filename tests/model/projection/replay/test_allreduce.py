@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.projection.allreduce import (
+from farandole.model.projection.records import LinkSpeed
+from farandole.model.projection.replay.allreduce import (
     LAWS,
     AllReduce,
     Network,
@@ -12,7 +13,6 @@ from farandole.model.projection.allreduce import (
     fit_allreduce,
     on_link,
 )
-from farandole.model.projection.records import LinkSpeed
 
 MIB = 1 << 20
 SIZES = [4096 * 4**power for power in range(8)]

@@ -8,12 +8,12 @@ import numpy as np
 
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace
-from farandole.model.projection.allreduce import AllReduce, Network, fit_allreduce, on_link
-from farandole.model.projection.computing import ComputingLine, computing_of
-from farandole.model.projection.jitter import NO_JITTER, Jitter, jitter_of
 from farandole.model.projection.records import LinkSpeed
-from farandole.model.projection.replay_fit import MEMORY_BYTES_PER_S, ReplayInputs
-from farandole.model.projection.whatif import (
+from farandole.model.projection.replay.allreduce import AllReduce, Network, fit_allreduce, on_link
+from farandole.model.projection.replay.computing import ComputingLine, computing_of
+from farandole.model.projection.replay.fit import MEMORY_BYTES_PER_S, ReplayInputs
+from farandole.model.projection.replay.jitter import NO_JITTER, Jitter, jitter_of
+from farandole.model.projection.replay.whatif import (
     DDP_LAYOUT,
     FARANDOLE_LAYOUT,
     Layout,
