@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from farandole.errors import DataError
-from farandole.model.projection.epochs import fit_epochs
+from farandole.model.projection.epochs.curve import fit_epochs
 from farandole.model.projection.records import EpochRow
 from farandole.model.projection.scores import FileScore, Guess, score
 

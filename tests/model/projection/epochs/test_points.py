@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from farandole.model.projection.epoch_points import grain_of, points_of
+from farandole.model.projection.epochs.points import grain_of, points_of
 from farandole.model.projection.records import EpochRow
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.model.projection.schedule import judge_rates, schedule_of
+from farandole.model.projection.epochs.schedule import judge_rates, schedule_of
 from farandole.study.records import Cell, Metric
 from tests.model.build import make_launch, make_rank, make_steps
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from farandole.model.projection.accuracy import NotProjectable, ReferenceRuns, project_accuracy
+from farandole.model.projection.epochs.schedule import Schedule
+from farandole.model.projection.epochs.slide import NotProjectable, ReferenceRuns, project_accuracy
 from farandole.model.projection.records import Projected
-from farandole.model.projection.schedule import Schedule
 from farandole.model.series import Series
 
 CONSTANT = Schedule(kind="constant", detail="the learning rate stayed at 0.1")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import DataError
-from farandole.model.projection.epochs import fit_epochs
+from farandole.model.projection.epochs.curve import fit_epochs
 from farandole.model.projection.records import EpochRow, NoiseScale, Projected
 
 NOISE = NoiseScale(
