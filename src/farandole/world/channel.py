@@ -1,0 +1,353 @@
+"""Authenticated messages over TCP: both ends prove the same secret before anything is taken in.
+
+Each end opens with a nonce of its own. The key of the connection is a keyed hash of both, so that
+what was recorded on one connection is worth nothing on another. Then come frames: length, digest,
+payload. The digest covers the direction and the frame's number: a frame cannot be forged,
+replayed, reordered or sent back. The first frame is empty and is the proof; from one who has not
+given it, nothing else is read. Messages are signed, not encrypted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import socket
+import struct
+import time
+from collections import deque
+
+from farandole.errors import StartError
+
+MOST_BYTES = 64 * 1024 * 1024
+"""A longer frame is refused unread, where the user of a connection sets no lower limit."""
+PROOF_TIMEOUT_S = 5.0
+"""What a caller gets to prove the secret."""
+
+_OPENING = b"farandole 1\n"
+_NONCE_BYTES = 32
+_OPENING_BYTES = len(_OPENING) + _NONCE_BYTES
+_HEAD = struct.Struct("<I16s")
+_NUMBER = struct.Struct("<BQ")
+_CALLER, _LISTENER = 0, 1
+# Bytes taken from the kernel before frames are looked at: a fast peer does not fill the memory.
+_READ_BYTES, _READS = 1 << 18, 16
+# Callers that may be on their way to a proof at once; the oldest stranger makes room.
+_MOST_STRANGERS = 256
+
+
+class Connection:
+    """One end of an authenticated stream of messages; never blocks."""
+
+    def __init__(
+        self,
+        stream: socket.socket,
+        secret: bytes,
+        *,
+        caller: bool,
+        me: str = "this process",
+        peer: str = "its peer",
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Open the conversation.
+
+        Args:
+            stream: A connected TCP socket; it is closed with the connection.
+            secret: What both ends know, of any length but 0.
+            caller: Whether this end made the call; the other one took it.
+            me: Who this end is, for messages.
+            peer: Who the other end is, for messages.
+            most_bytes: The longest message that is taken.
+        """
+        assert secret, "a connection needs a secret"
+        stream.setblocking(False)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.me, self.peer = me, peer
+        self.lost = ""
+        """Why nothing more comes from the other end; '' while it is there."""
+        self.proven = False
+        """Whether the other end has proved that it knows the secret."""
+        self._stream = stream
+        self._secret = hashlib.blake2b(secret, digest_size=64).digest()
+        self._role = _CALLER if caller else _LISTENER
+        self._most_bytes = most_bytes
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._key = b""
+        self._sent = self._received = 0
+        self._incoming = bytearray()
+        self._arrived: deque[bytes] = deque()
+        self._outgoing = bytearray(_OPENING + self._nonce)
+        self._early: deque[bytes] = deque([b""])
+        """What waits for the key; the proof is the first."""
+        self.flush()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for selectors."""
+        return self._stream.fileno()
+
+    @property
+    def backed_up(self) -> bool:
+        """Say whether something waits for the kernel to take it."""
+        return bool(self._outgoing) and not self.lost
+
+    @property
+    def local_address(self) -> str:
+        """The address of this end."""
+        return str(self._stream.getsockname()[0])
+
+    def send(self, message: bytes) -> None:
+        """Queue a message and push what the kernel takes."""
+        if self._key:
+            self._frame(message)
+        else:
+            self._early.append(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Push what the kernel takes."""
+        while self._outgoing and not self.lost:
+            try:
+                del self._outgoing[: self._stream.send(self._outgoing)]
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lose("it has ended")
+
+    def receive(self) -> list[bytes]:
+        """Return the messages that have arrived whole; none after one that is not genuine."""
+        self.advance()
+        messages = list(self._arrived)
+        self._arrived.clear()
+        return messages
+
+    def receive_one(self) -> bytes | None:
+        """Return the next message; None when there is none yet."""
+        self.advance()
+        return self._arrived.popleft() if self._arrived else None
+
+    def advance(self) -> None:
+        """Push and take in what the kernel can do now; messages wait until they are received."""
+        self.flush()
+        ended = self._read()
+        if self._key or self._open():
+            self._take_frames()
+        if ended:
+            self._lose(ended)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._stream.close()
+
+    def _read(self) -> str:
+        """Take in bytes; return why none will follow, or ''."""
+        for _ in range(_READS):
+            if self.lost:
+                return ""
+            try:
+                data = self._stream.recv(_READ_BYTES)
+            except BlockingIOError:
+                return ""
+            except OSError:
+                data = b""
+            if not data:
+                return "it has ended"
+            self._incoming += data
+        return ""
+
+    def _open(self) -> bool:
+        """Read the other end's opening; say whether there is a key now."""
+        head = bytes(self._incoming[: len(_OPENING)])
+        if not _OPENING.startswith(head):
+            self._refuse("it does not speak this version of Farandole's protocol")
+            return False
+        if len(self._incoming) < _OPENING_BYTES:
+            return False
+        nonce = bytes(self._incoming[len(_OPENING) : _OPENING_BYTES])
+        del self._incoming[:_OPENING_BYTES]
+        both = self._nonce + nonce if self._role == _CALLER else nonce + self._nonce
+        self._key = hashlib.blake2b(both, key=self._secret, digest_size=32).digest()
+        while self._early:
+            self._frame(self._early.popleft())
+        self.flush()
+        return True
+
+    def _take_frames(self) -> None:
+        while len(self._incoming) >= _HEAD.size:
+            length, digest = _HEAD.unpack_from(self._incoming)
+            most = self._most_bytes if self.proven else 0
+            if length > most:
+                self._refuse(f"a message of {length} bytes was refused (at most {most})")
+                return
+            end = _HEAD.size + length
+            if len(self._incoming) < end:
+                return
+            message = bytes(self._incoming[_HEAD.size : end])
+            del self._incoming[:end]
+            genuine = self._digest(1 - self._role, self._received, message)
+            if not hmac.compare_digest(digest, genuine):
+                self._refuse(
+                    "a message with a wrong digest was refused"
+                    if self.proven
+                    else "it does not know the secret of this job"
+                )
+                return
+            self._received += 1
+            if self.proven:
+                self._arrived.append(message)
+            self.proven = True
+
+    def _frame(self, message: bytes) -> None:
+        digest = self._digest(self._role, self._sent, message)
+        self._sent += 1
+        self._outgoing += _HEAD.pack(len(message), digest) + message
+
+    def _digest(self, role: int, number: int, message: bytes) -> bytes:
+        head = _NUMBER.pack(role, number)
+        return hashlib.blake2b(head + message, key=self._key, digest_size=16).digest()
+
+    def _refuse(self, why: str) -> None:
+        self._lose(why)
+        self._incoming.clear()
+        # Whoever sends what is not genuine gets nothing more from here.
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RD)
+
+    def _lose(self, why: str) -> None:
+        if not self.lost:
+            self.lost = f"{self.me} lost its connection to {self.peer}: {why}."
+        self._outgoing.clear()
+
+
+class Door:
+    """A listening socket that lets in only those who know the secret; never blocks."""
+
+    def __init__(
+        self,
+        address: str,
+        secret: bytes,
+        *,
+        port: int = 0,
+        me: str = "this process",
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Listen on one address only.
+
+        Args:
+            address: An address of this host; never all of them.
+            secret: What callers must prove.
+            port: The port; any free one when 0.
+            me: Who listens, for messages.
+            most_bytes: The longest message that connections take.
+
+        Raises:
+            OSError: The address or port cannot be had.
+        """
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, port), family=family, backlog=1024)
+        self._listener.setblocking(False)
+        self._secret = secret
+        self._me = me
+        self._most_bytes = most_bytes
+        self._strangers: deque[tuple[float, Connection]] = deque()
+        self.refused: list[str] = []
+        """Why callers were turned away, the first hundred of them."""
+        self.address: str = self._listener.getsockname()[0]
+        self.port: int = self._listener.getsockname()[1]
+
+    def fileno(self) -> int:
+        """Return the listening descriptor, for selectors."""
+        return self._listener.fileno()
+
+    @property
+    def strangers(self) -> list[Connection]:
+        """Those who have called and not said their first message yet, for selectors."""
+        return [connection for _, connection in self._strangers]
+
+    def accept(self) -> list[tuple[Connection, bytes]]:
+        """Return those who have proved the secret, each with its first message."""
+        self._take_calls()
+        guests: list[tuple[Connection, bytes]] = []
+        waiting, self._strangers = self._strangers, deque()
+        now = time.monotonic()
+        for since, connection in waiting:
+            first = connection.receive_one()
+            if first is not None:
+                guests.append((connection, first))
+            elif connection.lost:
+                self._turn_away(connection, connection.lost)
+            elif not connection.proven and now - since > PROOF_TIMEOUT_S:
+                self._turn_away(
+                    connection,
+                    f"{connection.peer} called and proved nothing for {PROOF_TIMEOUT_S:g} s.",
+                )
+            else:
+                self._strangers.append((since, connection))
+        return guests
+
+    def close(self) -> None:
+        """Stop listening, and hang up on strangers."""
+        self._listener.close()
+        for _, connection in self._strangers:
+            connection.close()
+        self._strangers.clear()
+
+    def _take_calls(self) -> None:
+        while True:
+            try:
+                stream, address = self._listener.accept()
+            except OSError:  # nobody calls, or one who has hung up already
+                return
+            peer = f"the caller from {address[0]}"
+            connection = Connection(
+                stream,
+                self._secret,
+                caller=False,
+                me=self._me,
+                peer=peer,
+                most_bytes=self._most_bytes,
+            )
+            self._strangers.append((time.monotonic(), connection))
+            if len(self._strangers) > _MOST_STRANGERS:
+                _, oldest = self._strangers.popleft()
+                self._turn_away(oldest, f"{oldest.peer} made room for others.")
+
+    def _turn_away(self, connection: Connection, why: str) -> None:
+        if len(self.refused) < 100:
+            self.refused.append(why)
+        connection.close()
+
+
+def call(
+    address: str,
+    port: int,
+    secret: bytes,
+    *,
+    timeout_s: float,
+    me: str = "this process",
+    peer: str | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Connection:
+    """Call a door, and wait until it has proved that it knows the secret too.
+
+    Raises:
+        StartError: Nobody answers there, or one that does not know the secret.
+    """
+    deadline = time.monotonic() + timeout_s
+    peer = peer or f"{address} port {port}"
+    try:
+        stream = socket.create_connection((address, port), max(timeout_s, 0.001))
+    except OSError as error:
+        raise StartError(f"{me} cannot reach {peer}: {error.strerror or error}.") from error
+    connection = Connection(stream, secret, caller=True, me=me, peer=peer, most_bytes=most_bytes)
+    while not connection.proven:
+        connection.advance()
+        if connection.lost:
+            connection.close()
+            raise StartError(connection.lost)
+        if time.monotonic() > deadline:
+            connection.close()
+            raise StartError(f"{peer} took the call of {me}, but did not answer in time.")
+        if not connection.proven:
+            time.sleep(0.001)
+    return connection
