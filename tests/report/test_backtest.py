@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from farandole.model.projection.backtest.scores import FileScore, Guess, score
 from farandole.model.projection.records import Projected
-from farandole.model.projection.scores import FileScore, Guess, score
 from farandole.report.backtest import lines, parts, to_json
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Literal
@@ -11,14 +11,26 @@ from typing import Literal
 import numpy as np
 
 from farandole.errors import DataError
+from farandole.model.projection.backtest.scores import FileScore, Guess, score
 from farandole.model.projection.epochs.curve import fit_epochs
 from farandole.model.projection.records import EpochRow
-from farandole.model.projection.scores import FileScore, Guess, score
 
 FitOn = Literal["half", "two_smallest"]
 """Batches of at most half of the largest one, or the two smallest batches only."""
 
 Rule = Callable[[int], float]
+
+
+def backtest_epochs(
+    groups: Mapping[str, Sequence[EpochRow]], *, notes: Iterable[str] = ()
+) -> FileScore:
+    """Fit each workload's small batches, and once more its two smallest only; score the rest."""
+    half = score_epochs(groups, fit_on="half")
+    try:
+        two = score_epochs(groups, fit_on="two_smallest")
+    except DataError:
+        two = None
+    return replace(half, notes=(*notes, *half.notes), two_smallest=two)
 
 
 def score_epochs(

@@ -10,9 +10,14 @@ import pytest
 
 from farandole.errors import DataError
 from farandole.model.projection import floors
-from farandole.model.projection.backtest_epochs import ratio_key, score_epochs, split_rows
+from farandole.model.projection.backtest.epochs import (
+    backtest_epochs,
+    ratio_key,
+    score_epochs,
+    split_rows,
+)
+from farandole.model.projection.backtest.scores import covered, log_width
 from farandole.model.projection.records import EpochRow
-from farandole.model.projection.scores import covered, log_width
 from farandole.study.traces import EpochTrace, read_trace
 from tests.model.projection.shared_traces import shared_trace
 
@@ -79,6 +84,20 @@ def test_workloads_that_cannot_be_scored_are_said() -> None:
         score_epochs({"b": small})
     with pytest.raises(DataError, match="no workload"):
         score_epochs({})
+
+
+def test_epochs_are_scored_from_half_and_from_two_batches() -> None:
+    rows = [
+        EpochRow(global_batch=batch, epochs=10 * (1 + batch / 4000) + run / 10)
+        for batch in (256, 512, 1024, 2048, 4096)
+        for run in range(3)
+    ]
+    found = backtest_epochs({"w": rows}, notes=["said"])
+    assert found.kind == "epochs"
+    assert found.notes[0] == "said"
+    assert found.two_smallest is not None
+    assert found.two_smallest.rows_fit == 6
+    assert found.rows_fit == 12
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ class Missed:
         return self.error[chosen], self.score[chosen]
 
 
-def calibrate(groups: Mapping[Key, Sequence[StepRow]]) -> dict[str, Any]:
+def make_record(groups: Mapping[Key, Sequence[StepRow]]) -> dict[str, Any]:
     """Return the content of `track_record.json`.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.model.projection.baselines import fit_baselines
+from farandole.model.projection.backtest.baselines import fit_baselines
 from farandole.model.projection.records import StepRow
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from farandole.errors import DataError
-from farandole.model.projection.backtest_epochs import score_epochs
-from farandole.model.projection.baselines import fit_baselines
-from farandole.model.projection.records import EpochRow, LinkSpeed, StepRow
-from farandole.model.projection.scores import FileScore, Guess, score
+from farandole.model.projection.backtest.baselines import fit_baselines
+from farandole.model.projection.backtest.scores import FileScore, Guess, score
+from farandole.model.projection.records import LinkSpeed, StepRow
 from farandole.model.projection.steps.ensemble import fit_steps
 
 LEAST_ROWS = 3
@@ -102,18 +101,6 @@ def guess_steps(
         )
         for row, said in zip(large, projected, strict=True)
     ]
-
-
-def backtest_epochs(
-    groups: Mapping[str, Sequence[EpochRow]], *, notes: Iterable[str] = ()
-) -> FileScore:
-    """Fit each workload's small batches, and once more its two smallest only; score the rest."""
-    half = score_epochs(groups, fit_on="half")
-    try:
-        two = score_epochs(groups, fit_on="two_smallest")
-    except DataError:
-        two = None
-    return replace(half, notes=(*notes, *half.notes), two_smallest=two)
 
 
 def _left_out(name: str, small: int, large: int, split: Split) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from farandole.errors import DataError
 from farandole.model.projection import track_record
-from farandole.model.projection.calibrate import calibrate
+from farandole.model.projection.backtest.make_record import make_record
 from farandole.model.projection.track_record import parse
 from farandole.study.traces import StepTrace, read_trace
 from tests.model.projection.clusters import ETHERNET_10, LARGE, RESNET, measure
@@ -21,7 +21,7 @@ GROUPS = {
 
 
 def test_factors_cover_nine_rows_in_ten_and_never_shrink() -> None:
-    content = json.loads(json.dumps(calibrate(GROUPS)))
+    content = json.loads(json.dumps(make_record(GROUPS)))
     record = parse(content)
     assert record.models == ("here large", "here resnet")
     assert [reach.up_to for reach in record.reaches] == [2, 4, 8]
@@ -34,19 +34,19 @@ def test_factors_cover_nine_rows_in_ten_and_never_shrink() -> None:
 
 
 def test_no_measurement_is_in_the_record() -> None:
-    text = json.dumps(calibrate(GROUPS))
+    text = json.dumps(make_record(GROUPS))
     assert not any(repr(row.step_s)[:8] in text for rows in GROUPS.values() for row in rows)
 
 
 def test_one_model_is_not_enough() -> None:
     with pytest.raises(DataError, match="1 models have rows to fit"):
-        calibrate({("here", "large"): GROUPS["here", "large"]})
+        make_record({("here", "large"): GROUPS["here", "large"]})
 
 
 def test_the_shipped_record_is_what_the_command_writes() -> None:
     trace = read_trace(shared_trace("steps_aws_t4.csv"))
     assert isinstance(trace, StepTrace)
-    fresh = parse(json.loads(json.dumps(calibrate(trace.groups))))
+    fresh = parse(json.loads(json.dumps(make_record(trace.groups))))
     shipped = track_record.track_record()
     assert fresh.models == shipped.models
     for ours, theirs in zip(fresh.reaches, shipped.reaches, strict=True):

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from farandole.model.projection.backtest.scores import Guess, log_width, score
 from farandole.model.projection.floors import FARTHEST, floor_sides, half_width
 from farandole.model.projection.records import Projected
-from farandole.model.projection.scores import Guess, log_width, score
 
 
 def guess(group: str, key: str, measured: float, value: float, law: float = 1.0) -> Guess:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from farandole.errors import DataError
-from farandole.model.projection.backtest import Split, backtest_epochs, backtest_steps
+from farandole.model.projection.backtest.scores import covered, log_width
+from farandole.model.projection.backtest.steps import Split, backtest_steps
 from farandole.model.projection.floors import half_width
 from farandole.model.projection.links import parse_link
-from farandole.model.projection.records import EpochRow, StepRow
-from farandole.model.projection.scores import covered, log_width
+from farandole.model.projection.records import StepRow
 from farandole.study.traces import StepTrace, read_trace
 from tests.model.projection.clusters import ETHERNET_10, RESNET, TINY, measure
 from tests.model.projection.shared_traces import shared_trace
@@ -91,20 +91,6 @@ def test_a_model_with_too_few_rows_is_left_out_and_named() -> None:
 def test_nothing_to_score_is_an_error() -> None:
     with pytest.raises(DataError, match=r"and 0 larger ones to score.*--fit-workers moves"):
         backtest_steps(GROUPS, Split(fit_workers=64))
-
-
-def test_epochs_are_scored_from_half_and_from_two_batches() -> None:
-    rows = [
-        EpochRow(global_batch=batch, epochs=10 * (1 + batch / 4000) + run / 10)
-        for batch in (256, 512, 1024, 2048, 4096)
-        for run in range(3)
-    ]
-    found = backtest_epochs({"w": rows}, notes=["said"])
-    assert found.kind == "epochs"
-    assert found.notes[0] == "said"
-    assert found.two_smallest is not None
-    assert found.two_smallest.rows_fit == 6
-    assert found.rows_fit == 12
 
 
 def test_public_rows_are_projected_as_well_as_promised() -> None:

@@ -1,0 +1,1 @@
+"""How right projections would have been: small rows fitted, large ones scored."""
