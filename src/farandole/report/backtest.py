@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from farandole.model.projection.backtest.scores import ErrorFigures, FileScore, covered, log_width
-from farandole.model.projection.floors import half_width
+from farandole.model.projection.intervals import half_width
 from farandole.report.escape import visible
 from farandole.report.table import Column, Table, to_lines
 

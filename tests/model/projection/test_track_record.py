@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.model.projection.floors import FARTHEST
+from farandole.model.projection.intervals import FARTHEST
 from farandole.model.projection.track_record import track_record
 
 

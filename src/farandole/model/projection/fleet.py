@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.model.measured import count
-from farandole.model.projection import spread, words
+from farandole.model.projection import intervals, words
 from farandole.model.projection.outlook import FleetOutlook, Goal, Outlook
 
 _DAY_S = 86400.0
@@ -36,7 +36,7 @@ def share_out(fleet: int, project: Callable[[int], Outlook]) -> tuple[FleetOutlo
                 jobs=jobs,
                 link=one.link,
                 time_s=one.time_s,
-                per_day=spread.inverted(one.time_s, jobs * _DAY_S),
+                per_day=intervals.inverted(one.time_s, jobs * _DAY_S),
                 cost=one.cost,
             )
         )

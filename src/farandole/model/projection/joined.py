@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
 from farandole.model.info.curve import CurvePoint
-from farandole.model.projection import spread
+from farandole.model.projection import intervals
 from farandole.model.projection.outlook import Goal, Limit, Outlook
 from farandole.model.projection.records import CONFIDENCE, EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside
@@ -59,7 +59,7 @@ class Joint:
         ]
         if not times:
             return None
-        step = spread.measured(geometric_mean(times, confidence=CONFIDENCE))
+        step = intervals.measured(geometric_mean(times, confidence=CONFIDENCE))
         return self._outlook(setting, batch, 1, step, is_measured=True)
 
     def base_throughput(self) -> float:
@@ -87,17 +87,17 @@ class Joint:
     ) -> Outlook:
         basis = self.basis
         global_batch = batch * setting.workers * accumulate
-        throughput = spread.inverted(step, basis.throughput(1.0, global_batch))
+        throughput = intervals.inverted(step, basis.throughput(1.0, global_batch))
         steps = basis.steps_per_epoch(global_batch)
-        epoch = None if steps is None else spread.scaled(step, steps)
+        epoch = None if steps is None else intervals.scaled(step, steps)
         epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
         time = cost = None
         if epoch is not None and epochs is not None:
             beside = self._beside(setting.workers)
-            each = spread.shifted(epoch, beside.per_epoch_s)
-            time = spread.shifted(spread.product(each, epochs), beside.once_s)
+            each = intervals.shifted(epoch, beside.per_epoch_s)
+            time = intervals.shifted(intervals.product(each, epochs), beside.once_s)
         if time is not None and setting.cost_per_s is not None:
-            cost = spread.scaled(time, setting.cost_per_s)
+            cost = intervals.scaled(time, setting.cost_per_s)
         alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
         parts = self._parts(
             setting.workers, step.value, min(step.value, alone), epochs, time, steps
@@ -111,7 +111,7 @@ class Joint:
             measured=is_measured,
             step_s=step if basis.steps_known else None,
             throughput=throughput,
-            speedup=spread.scaled(throughput, 1 / self.base_throughput()),
+            speedup=intervals.scaled(throughput, 1 / self.base_throughput()),
             epoch_s=epoch,
             epochs=epochs,
             time_s=time,
@@ -131,7 +131,7 @@ class Joint:
         if self.goal is None:
             return None
         if self.epochs is None:
-            return None if self.goal.epochs is None else spread.exactly(self.goal.epochs)
+            return None if self.goal.epochs is None else intervals.exactly(self.goal.epochs)
         if self.told_batches is not None and global_batch not in self.told_batches:
             return None
         fitted = self.epochs.at(global_batch)
@@ -141,10 +141,10 @@ class Joint:
         ends = [row.epochs for row in runs]
         own = geometric_mean(ends, confidence=CONFIDENCE)
         if len(set(ends)) > 1:
-            return spread.measured(own)
+            return intervals.measured(own)
         # One run, or as many epochs in all: how far runs spread is what the fit says.
         low, high = min(fitted.low, own.value), max(fitted.high, own.value)
-        return replace(spread.exactly(own.value), low=low, high=high)
+        return replace(intervals.exactly(own.value), low=low, high=high)
 
     def _parts(
         self,

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from farandole.model.measured import count
-from farandole.model.projection import spread
+from farandole.model.projection import intervals
 from farandole.model.projection.outlook import Goal, NextStep, Outlook
 from farandole.model.projection.records import EpochRow
 from farandole.model.projection.rows import Basis
@@ -79,7 +79,7 @@ def choose_next(
     projected = [row for row in rows if not row.measured and not row.indicative]
     if projected:
         far = max(projected, key=lambda row: row.workers)
-        if far.epochs is not None and spread.width(far.epochs) > spread.width(far.throughput):
+        if far.epochs is not None and intervals.width(far.epochs) > intervals.width(far.throughput):
             return _measure(
                 f"Most of the interval at {count(far.workers, 'worker')} comes from the epochs: "
                 "more seeds narrow it.",

@@ -9,7 +9,7 @@ from statistics import fmean, median
 import pytest
 
 from farandole.errors import DataError
-from farandole.model.projection import floors
+from farandole.model.projection import intervals
 from farandole.model.projection.backtest.epochs import (
     backtest_epochs,
     ratio_key,
@@ -114,12 +114,12 @@ def test_public_runs_are_met(public: EpochTrace) -> None:
     assert found.coverage_90 is not None
     assert found.coverage_90 >= 0.8
     # Narrower than intervals that look at nothing but the distance.
-    flat = fmean(2 * floors.half_width(guess.projected.ratio) for guess in found.guesses)
+    flat = fmean(2 * intervals.half_width(guess.projected.ratio) for guess in found.guesses)
     assert fmean(log_width(guess.projected) for guess in found.guesses) < flat
 
 
 def test_two_batches_of_public_runs_are_covered(public: EpochTrace) -> None:
     found = score_epochs(public.groups, fit_on="two_smallest")
-    near = [guess for guess in found.guesses if guess.projected.ratio <= floors.FARTHEST]
+    near = [guess for guess in found.guesses if guess.projected.ratio <= intervals.FARTHEST]
     assert fmean(map(covered, near)) >= 0.65
     assert all(math.isfinite(guess.projected.value) for guess in found.guesses)

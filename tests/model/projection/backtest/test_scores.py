@@ -7,7 +7,6 @@ import math
 import pytest
 
 from farandole.model.projection.backtest.scores import Guess, log_width, score
-from farandole.model.projection.floors import FARTHEST, floor_sides, half_width
 from farandole.model.projection.records import Projected
 
 
@@ -48,21 +47,6 @@ def test_keys_are_in_the_order_of_their_numbers() -> None:
 
 def test_nothing_scored_has_no_coverage() -> None:
     assert score("steps", [], rows_fit=0).coverage_90 is None
-
-
-def test_floors_are_wider_farther_away_and_to_the_slow_side() -> None:
-    assert [half_width(ratio) for ratio in (1, 4, 5, 8, 16, 100)] == [
-        0.2,
-        0.2,
-        0.35,
-        0.35,
-        0.5,
-        0.5,
-    ]
-    for ratio in (2, 8, FARTHEST):
-        fast, slow = floor_sides(ratio)
-        assert fast < slow
-        assert fast + slow == pytest.approx(2 * half_width(ratio))
 
 
 def test_the_width_of_an_interval_is_a_ratio() -> None:

@@ -9,7 +9,7 @@ import pytest
 from farandole.errors import DataError
 from farandole.model.projection.backtest.scores import covered, log_width
 from farandole.model.projection.backtest.steps import Split, backtest_steps
-from farandole.model.projection.floors import half_width
+from farandole.model.projection.intervals import half_width
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import StepRow
 from farandole.study.traces import StepTrace, read_trace

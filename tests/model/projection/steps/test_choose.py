@@ -10,7 +10,7 @@ from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
 from farandole.model.projection.asked import Asked
-from farandole.model.projection.floors import floor_sides
+from farandole.model.projection.intervals import floor_sides
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.rows import Basis, collect
 from farandole.model.projection.steps.by_link import Fit

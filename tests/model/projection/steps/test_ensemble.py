@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import DataError
-from farandole.model.projection.floors import floor_sides
+from farandole.model.projection.intervals import floor_sides
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import StepFit, StepRow
 from farandole.model.projection.steps.ensemble import fit_steps

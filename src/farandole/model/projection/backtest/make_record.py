@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from farandole.errors import DataError
-from farandole.model.projection.floors import FARTHEST
+from farandole.model.projection.intervals import FARTHEST
 from farandole.model.projection.records import CONFIDENCE, StepRow
 from farandole.model.projection.steps.ensemble import fit_steps
 from farandole.model.projection.steps.least_squares import Floats

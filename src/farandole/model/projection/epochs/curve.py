@@ -18,7 +18,7 @@ import numpy as np
 from farandole.errors import DataError
 from farandole.model.measured import figure
 from farandole.model.projection.epochs.points import Bound, Point, Points, points_of
-from farandole.model.projection.floors import FARTHEST
+from farandole.model.projection.intervals import FARTHEST
 from farandole.model.projection.records import CONFIDENCE, EpochRow, NoiseScale, Projected
 from farandole.study.records import Floats
 

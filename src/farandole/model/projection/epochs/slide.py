@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from farandole.model.projection.epochs.schedule import Schedule
-from farandole.model.projection.floors import FARTHEST
+from farandole.model.projection.intervals import FARTHEST
 from farandole.model.projection.records import CONFIDENCE, EpochFit, Projected
 from farandole.model.series import Series
 from farandole.model.stability import evaluation_spread

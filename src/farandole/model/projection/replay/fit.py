@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.intervals import FARTHEST, floor_sides
 from farandole.model.projection.records import Projected, StepRow
 from farandole.model.projection.replay.allreduce import Cost, Network
 from farandole.model.projection.replay.computing import Computing, ComputingLine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farandole.errors import UsageError
+from farandole.model.projection.intervals import scaled
 from farandole.model.projection.links import default_links
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.settings import Setting
-from farandole.model.projection.spread import scaled
 
 _LINK = "{link}"
 

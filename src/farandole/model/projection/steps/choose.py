@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
 from farandole.model.communication import payload_bytes
-from farandole.model.projection import spread
+from farandole.model.projection import intervals
 from farandole.model.projection.asked import Asked
 from farandole.model.projection.records import LinkSpeed, Projected, StepFit
 from farandole.model.projection.rows import LEAST_ROWS, Basis, few_rows
@@ -43,7 +43,7 @@ class Accumulated:
         """Return the seconds of a step."""
         whole = self.one.at(workers, hosts, batch)
         alone = self.one.at(1, 1, batch).value
-        return spread.scaled(whole, 1 + (self.passes - 1) * alone / whole.value)
+        return intervals.scaled(whole, 1 + (self.passes - 1) * alone / whole.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Changed:
     def at(self, workers: int, hosts: int, batch: int) -> Projected:
         """Return the seconds of a step."""
         before, after = (one.at(workers, hosts, batch).value for one in (self.before, self.after))
-        return spread.scaled(self.fit.at(workers, hosts, batch), after / before)
+        return intervals.scaled(self.fit.at(workers, hosts, batch), after / before)
 
 
 def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from farandole.errors import DataError
 from farandole.model.projection import words
-from farandole.model.projection.floors import FARTHEST, floor_sides
+from farandole.model.projection.intervals import FARTHEST, floor_sides
 from farandole.model.projection.records import LinkSpeed, Projected, StepRow
 from farandole.model.projection.replay.whatif import DDP_LAYOUT
 from farandole.model.projection.steps import forms

@@ -1,4 +1,7 @@
-"""Arithmetic of projected figures: values multiply, intervals widen in logs."""
+"""Intervals of projected figures: their arithmetic, and how wide they are at least.
+
+Values multiply, intervals widen in logs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,14 @@ from dataclasses import replace
 
 from farandole.model.projection.records import Projected
 from farandole.model.statistics import Estimate
+
+FARTHEST = 16.0
+"""Times the measured size; beyond it only bounds are given."""
+
+# 90 % half-widths on the log scale: what a plain ring form missed by on a public cluster.
+_HALF_WIDTHS = ((4.0, 0.20), (8.0, 0.35), (FARTHEST, 0.50))
+# Such forms are too optimistic more often than not, so that the slow side gets more of the width.
+_SLOW_SHARE = 0.6
 
 
 def exactly(value: float) -> Projected:
@@ -70,6 +81,21 @@ def inverted(figure: Projected, numerator: float = 1.0) -> Projected:
 def width(figure: Projected) -> float:
     """Return the larger half of the interval, relative: 0.2 for 20 % more."""
     return math.exp(max(_log(figure.value, figure.low), _log(figure.high, figure.value))) - 1
+
+
+def half_width(ratio: float) -> float:
+    """Return how wide half an interval is, as a logarithm, where nothing better is known.
+
+    Args:
+        ratio: how many times the measured size it reaches.
+    """
+    return next((half for limit, half in _HALF_WIDTHS if ratio <= limit), _HALF_WIDTHS[-1][1])
+
+
+def floor_sides(ratio: float) -> tuple[float, float]:
+    """Return how far such an interval reaches to the fast and to the slow side, as logarithms."""
+    whole = 2 * half_width(ratio)
+    return (1 - _SLOW_SHARE) * whole, _SLOW_SHARE * whole
 
 
 def _log(larger: float, smaller: float) -> float:
