@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from farandole.model.projection.records import CONFIDENCE, NoiseScale
-from farandole.model.statistics import t_quantile
+from farandole.model.statistics import PROJECTION_CONFIDENCE, t_quantile
 from farandole.study.records import Floats
 
 LEAST_MEASUREMENTS = 8
@@ -26,6 +25,23 @@ _BATCHES = 10
 """Of neighbouring measurements in a block, whose means count as independent."""
 
 _LEAST_FREEDOM = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScale:
+    """The gradient noise scale of a run: tr(Sigma) / |G|^2, in samples."""
+
+    value: float | None
+    """None when |G|^2 cannot be told from 0: `low` is a lower bound then."""
+    low: float
+    high: float | None
+    """None: no upper bound."""
+    trace: float
+    """tr(Sigma), of one sample's gradient."""
+    squared_norm: float
+    """|G|^2."""
+    measurements: int
+    """Steps that were sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +142,7 @@ def _estimate(runs: Sequence[_Run]) -> NoiseScale | None:
     means, variances, freedom = zip(*(_inverse(run, batch) for run in runs), strict=True)
     centre = float(np.mean(means))
     error = math.sqrt(sum(variances)) / len(runs)
-    half = t_quantile(sum(freedom), CONFIDENCE) * error
+    half = t_quantile(sum(freedom), PROJECTION_CONFIDENCE) * error
     # Where the whole interval lies below 0, chance or a bias put it there: one error is kept.
     low = _scale_of(max(centre + half, error), batch)
     resolved = centre - half > 0

@@ -9,8 +9,7 @@ import numpy as np
 
 from farandole.model.info.noise import NoiseRow
 from farandole.model.measured import Measured
-from farandole.model.noise import NoiseSums, noise_by_bucket, noise_scale
-from farandole.model.projection.records import NoiseScale
+from farandole.model.noise import NoiseScale, NoiseSums, noise_by_bucket, noise_scale
 from farandole.study.records import Launch, Noise
 
 

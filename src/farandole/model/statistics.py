@@ -13,6 +13,11 @@ from statistics import fmean, median
 from typing import Literal
 
 CONFIDENCE = 0.95
+"""Of intervals of what was measured."""
+PROJECTION_CONFIDENCE = 0.9
+"""Of intervals of what is projected, and of the noise scale, which projections stand on."""
+NORMAL_90 = 1.645
+"""Standard deviations to either side of its middle that hold 90 % of a normal."""
 SPEED_MARGIN = 0.03
 """Speeds that differ by less are the same for a reader: `--precision` is 3 %, too."""
 ACCURACY_MARGIN = 0.01

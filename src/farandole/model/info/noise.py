@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farandole.model.projection.records import NoiseScale
+from farandole.model.noise import NoiseScale
 from farandole.study.records import Cell
 
 

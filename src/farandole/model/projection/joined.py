@@ -10,11 +10,11 @@ from farandole.errors import UsageError
 from farandole.model.info.curve import CurvePoint
 from farandole.model.projection import intervals
 from farandole.model.projection.outlook import Goal, Limit, Outlook
-from farandole.model.projection.records import CONFIDENCE, EpochFit, EpochRow, Projected
+from farandole.model.projection.records import EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.steps.by_link import Speeds
-from farandole.model.statistics import geometric_mean
+from farandole.model.statistics import PROJECTION_CONFIDENCE, geometric_mean
 
 _NOTABLE = 0.1
 """Share of the time that something must take to be called the limit in place of computing."""
@@ -59,7 +59,7 @@ class Joint:
         ]
         if not times:
             return None
-        step = intervals.measured(geometric_mean(times, confidence=CONFIDENCE))
+        step = intervals.measured(geometric_mean(times, confidence=PROJECTION_CONFIDENCE))
         return self._outlook(setting, batch, 1, step, is_measured=True)
 
     def base_throughput(self) -> float:
@@ -139,7 +139,7 @@ class Joint:
         if not is_measured or not runs or not all(row.reached for row in runs):
             return fitted
         ends = [row.epochs for row in runs]
-        own = geometric_mean(ends, confidence=CONFIDENCE)
+        own = geometric_mean(ends, confidence=PROJECTION_CONFIDENCE)
         if len(set(ends)) > 1:
             return intervals.measured(own)
         # One run, or as many epochs in all: how far runs spread is what the fit says.

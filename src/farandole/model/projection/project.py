@@ -18,8 +18,8 @@ from farandole.model.projection.next_step import choose_next
 from farandole.model.projection.offers import Offer, check_names
 from farandole.model.projection.outlook import OfferOutlook, Outlook, Projection
 from farandole.model.projection.recommend import recommend
-from farandole.model.projection.records import LinkSpeed
-from farandole.model.projection.rows import LEAST_ROWS, Basis, collect
+from farandole.model.projection.records import LEAST_ROWS, LinkSpeed
+from farandole.model.projection.rows import Basis, collect
 from farandole.model.projection.settings import Setting
 from farandole.model.projection.sources import Sources, gather
 from farandole.model.projection.steps.by_link import Speeds

@@ -1,7 +1,7 @@
 """What projections are made from and what they say, as plain records.
 
-`fit_steps` (steps.py) makes a StepFit of StepRows, `fit_epochs` (epochs.py) an EpochFit of
-EpochRows; `project` (project.py) joins the two. Intervals are of 90 %.
+`fit_steps` (steps/ensemble.py) makes a StepFit of StepRows, `fit_epochs` (epochs/curve.py) an
+EpochFit of EpochRows; `project` (project.py) joins the two. Intervals are of 90 %.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-CONFIDENCE = 0.9
+LEAST_ROWS = 3
+"""Step times; fewer say nothing that could be projected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +66,6 @@ class Bucket:
     bytes: int
     ready_s: float
     """Computing alone; from the begin of computing, forward included, unless it says otherwise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseScale:
-    """The gradient noise scale of a run: tr(Sigma) / |G|^2, in samples."""
-
-    value: float | None
-    """None when |G|^2 cannot be told from 0: `low` is a lower bound then."""
-    low: float
-    high: float | None
-    """None: no upper bound."""
-    trace: float
-    """tr(Sigma), of one sample's gradient."""
-    squared_norm: float
-    """|G|^2."""
-    measurements: int
-    """Steps that were sampled."""
 
 
 class StepFit(Protocol):

@@ -12,11 +12,9 @@ from farandole.model.info.curve import Curve, Scaling
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured, common_unit, count, usable_cores
 from farandole.model.pace import Pace, dataset_size, positive
-from farandole.model.projection.records import StepRow
+from farandole.model.projection.records import LEAST_ROWS, StepRow
 from farandole.study.records import Cell, Study
 
-LEAST_ROWS = 3
-"""Below, a study without bucket times says too little."""
 _FACTORS = ("device", "transport", "threads", "batch", "hosts")
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from farandole.model.accuracy import collect_metrics
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured
+from farandole.model.noise import NoiseScale
 from farandole.model.projection.asked import Asked
 from farandole.model.projection.epochs.curve import fit_epochs
 from farandole.model.projection.epochs.schedule import Schedule, schedule_of
 from farandole.model.projection.epochs.slide import NotProjectable, ReferenceRuns, project_accuracy
 from farandole.model.projection.joined import MetricAt
 from farandole.model.projection.outlook import Goal
-from farandole.model.projection.records import EpochFit, EpochRow, NoiseScale, Projected
+from farandole.model.projection.records import EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis
 from farandole.model.projection.steps.by_link import Fit
 from farandole.model.projection.steps.choose import make_fit

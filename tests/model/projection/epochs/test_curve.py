@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from farandole.errors import DataError
+from farandole.model.noise import NoiseScale
 from farandole.model.projection.epochs.curve import fit_epochs
-from farandole.model.projection.records import EpochRow, NoiseScale, Projected
+from farandole.model.projection.records import EpochRow, Projected
 
 NOISE = NoiseScale(
     value=1000.0, low=900.0, high=1100.0, trace=1000.0, squared_norm=1.0, measurements=500

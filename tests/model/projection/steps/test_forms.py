@@ -9,7 +9,7 @@ import pytest
 
 from farandole.model.projection.steps import forms
 from farandole.model.projection.steps.forms import Form, Law, Parts
-from farandole.model.projection.steps.least_squares import Floats
+from farandole.study.records import Floats
 
 LAWS: tuple[Law, ...] = ("ring", "slow ring", "hierarchical", "crowded")
 FIXED_S, PER_SAMPLE_S, INSIDE_S, BETWEEN_S = 0.1, 0.01, 0.02, 0.5

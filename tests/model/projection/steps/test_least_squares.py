@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from farandole.model.projection.steps.least_squares import (
-    Floats,
     Prior,
     Problem,
     draw,
     left_out,
     solve,
 )
+from farandole.study.records import Floats
 
 X = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
 

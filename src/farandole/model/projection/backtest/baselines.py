@@ -9,7 +9,8 @@ import numpy as np
 
 from farandole.model.laws import amdahl_fraction
 from farandole.model.projection.records import StepRow
-from farandole.model.projection.steps.least_squares import Floats, Prior, Problem, solve
+from farandole.model.projection.steps.least_squares import Prior, Problem, solve
+from farandole.study.records import Floats
 
 Baseline = Callable[[StepRow], float]
 """Seconds of a step on the row's workers, hosts and batch; its times are not looked at."""

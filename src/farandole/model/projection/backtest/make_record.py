@@ -16,15 +16,15 @@ import numpy as np
 
 from farandole.errors import DataError
 from farandole.model.projection.intervals import FARTHEST
-from farandole.model.projection.records import CONFIDENCE, StepRow
+from farandole.model.projection.records import LEAST_ROWS, StepRow
 from farandole.model.projection.steps.ensemble import fit_steps
-from farandole.model.projection.steps.least_squares import Floats
 from farandole.model.projection.track_record import Reach
+from farandole.model.statistics import PROJECTION_CONFIDENCE
+from farandole.study.records import Floats
 
 SCHEMA = 1
 _LIMITS = (3, 4, 6, 8, 12)
 _EDGES = (1.0, 2.0, 4.0, 8.0, FARTHEST)
-_LEAST_ROWS = 3
 _LEAST_FACTOR = 1.0
 _LEAST_MODELS = 2
 
@@ -100,14 +100,14 @@ def _missed(rows: Sequence[StepRow]) -> Missed:
         small = [row for row in rows if row.workers <= limit]
         most = max((row.workers for row in small), default=0)
         large = [row for row in rows if limit < row.workers <= FARTHEST * most]
-        if len(small) >= _LEAST_ROWS and large:
+        if len(small) >= LEAST_ROWS and large:
             found.add(small, large)
     return found
 
 
 def _factors(missed: Mapping[Key, Missed]) -> list[tuple[float, float]]:
     """Return factors to the fast and the slow side, by distance."""
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - PROJECTION_CONFIDENCE) / 2
     fast = slow = _LEAST_FACTOR
     found = []
     for low, high in pairwise(_EDGES):

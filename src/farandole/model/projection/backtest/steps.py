@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from farandole.errors import DataError
 from farandole.model.projection.backtest.baselines import fit_baselines
 from farandole.model.projection.backtest.scores import FileScore, Guess, score
-from farandole.model.projection.records import LinkSpeed, StepRow
+from farandole.model.projection.records import LEAST_ROWS, LinkSpeed, StepRow
 from farandole.model.projection.steps.ensemble import fit_steps
-
-LEAST_ROWS = 3
-"""Fewer say nothing that could be projected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,11 @@ import numpy as np
 
 from farandole.errors import DataError
 from farandole.model.measured import figure
+from farandole.model.noise import NoiseScale
 from farandole.model.projection.epochs.points import Bound, Point, Points, points_of
 from farandole.model.projection.intervals import FARTHEST
-from farandole.model.projection.records import CONFIDENCE, EpochRow, NoiseScale, Projected
+from farandole.model.projection.records import EpochRow, Projected
+from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE
 from farandole.study.records import Floats
 
 RECIPE = (
@@ -136,8 +138,7 @@ def _critical_prior(largest: int, noise: NoiseScale | None) -> _Prior:
     sides = [centre - math.log(noise.low)] if noise.low > 0 else []
     sides += [] if noise.high is None else [math.log(noise.high) - centre]
     half = max(sides, default=0.0)
-    # 1.645 standard errors on either side are 90 %.
-    return _Prior(centre=centre, spread=math.hypot(_NOISE_SPREAD, half / 1.645), by_noise=True)
+    return _Prior(centre=centre, spread=math.hypot(_NOISE_SPREAD, half / NORMAL_90), by_noise=True)
 
 
 class _Grid:
@@ -210,7 +211,7 @@ def _quantiles(means: Floats, deviations: Floats, weights: Floats) -> tuple[floa
     """Return low, median and high of a mixture of normals, by bisection."""
     from scipy.special import ndtr
 
-    shares = np.array([_LOW_TAIL, 0.5, CONFIDENCE + _LOW_TAIL])
+    shares = np.array([_LOW_TAIL, 0.5, PROJECTION_CONFIDENCE + _LOW_TAIL])
     low = np.full(3, float((means - 8 * deviations).min()))
     high = np.full(3, float((means + 8 * deviations).max()))
     for _ in range(50):
@@ -233,8 +234,7 @@ def _as_point(bound: Bound, grid: _Grid) -> tuple[Point, ...]:
     from scipy.special import log_ndtr
 
     low, centre, high = grid.at(float(bound.global_batch))
-    # 1.645 standard deviations on either side are 90 %.
-    variance = ((high - low) / (2 * 1.645)) ** 2
+    variance = ((high - low) / (2 * NORMAL_90)) ** 2
     deviation = math.sqrt(variance + bound.spread**2)
     at = (bound.log_epochs - centre) / deviation
     hazard = math.exp(-0.5 * at * at - 0.5 * math.log(2 * math.pi) - float(log_ndtr(-at)))

@@ -16,10 +16,10 @@ import numpy as np
 
 from farandole.model.projection.epochs.schedule import Schedule
 from farandole.model.projection.intervals import FARTHEST
-from farandole.model.projection.records import CONFIDENCE, EpochFit, Projected
+from farandole.model.projection.records import EpochFit, Projected
 from farandole.model.series import Series
 from farandole.model.stability import evaluation_spread
-from farandole.model.statistics import t_quantile
+from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, t_quantile
 
 # Between the ends of an interval of epochs a metric may turn: it is looked at so many times.
 _LOOKS = 33
@@ -143,9 +143,8 @@ def _half_width(runs: ReferenceRuns, values: Sequence[float]) -> float:
     """Return how well the mean over seeds is known; by single evaluations where there is one."""
     if len(values) > 1:
         error = stdev(values) / math.sqrt(len(values))
-        return t_quantile(len(values) - 1, CONFIDENCE) * error
-    # 1.645 standard deviations on either side are 90 %.
-    return 1.645 * evaluation_spread(runs.seeds[0].values)
+        return t_quantile(len(values) - 1, PROJECTION_CONFIDENCE) * error
+    return NORMAL_90 * evaluation_spread(runs.seeds[0].values)
 
 
 def _value(series: Series, epoch: float) -> float:

@@ -27,6 +27,7 @@ from farandole.model.projection.replay.whatif import (
     halved,
     put_together,
 )
+from farandole.model.statistics import NORMAL_90
 from farandole.study.records import Floats
 
 # Standard deviations of the logarithms of the three factors, before anything was measured.
@@ -37,8 +38,6 @@ _LARGEST = np.log([5.0, 10.0, 2.0])
 _ROW_SD = 0.03
 # The network's speed: on paper, and measured at best.
 _PAPER_SD, _LEAST_SD = 0.3, 0.03
-# 1.645 standard deviations on either side are 90 %.
-_NORMAL_90 = 1.645
 MEMORY_BYTES_PER_S = 5e9
 """What one core copies, where nobody measured it."""
 
@@ -138,7 +137,7 @@ class ReplayFit:
         """Return the seconds of a step."""
         value = self.played(workers, hosts, batch).step_s
         ratio = workers / self.measured_workers
-        fast = slow = _NORMAL_90 * self.spread(workers, hosts, batch)
+        fast = slow = NORMAL_90 * self.spread(workers, hosts, batch)
         if ratio > 1:
             least_fast, least_slow = floor_sides(ratio)
             fast, slow = max(fast, least_fast), max(slow, least_slow)

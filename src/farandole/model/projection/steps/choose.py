@@ -10,16 +10,15 @@ from farandole.errors import UsageError
 from farandole.model.communication import payload_bytes
 from farandole.model.projection import intervals
 from farandole.model.projection.asked import Asked
-from farandole.model.projection.records import LinkSpeed, Projected, StepFit
-from farandole.model.projection.rows import LEAST_ROWS, Basis, few_rows
+from farandole.model.projection.records import LEAST_ROWS, LinkSpeed, Projected, StepFit
+from farandole.model.projection.rows import Basis, few_rows
 from farandole.model.projection.steps.by_link import Fit
+from farandole.model.projection.steps.weights import weigh
+from farandole.model.statistics import NORMAL_90
 from farandole.study.records import Study
 
-# 1.645 standard deviations on either side are 90 %.
-_NORMAL_90 = 1.645
-# The scale on which left-out errors make weights, as among the forms themselves. A few counts say
-# little of either: neither goes below the least.
-_TEMPERATURE, _LEAST_WEIGHT = 0.05, 0.2
+# A few counts say little of forms and of the replay: neither goes below this.
+_LEAST_WEIGHT = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class Pooled:
         down, up = (
             math.sqrt(
                 math.fsum(w * math.log(larger / smaller) ** 2 for larger, smaller, w in sides)
-                + _NORMAL_90**2 * between
+                + NORMAL_90**2 * between
             )
             for sides in (
                 [(one.value, one.low, w) for one, w in found],
@@ -184,8 +183,7 @@ def share_of_replay(forms_error: float, replay_error: float | None) -> float:
     """Return the weight of a replay beside forms, by the errors on counts that were left out."""
     if replay_error is None:
         return 0.5
-    apart = max(-1.0, min(1.0, replay_error - forms_error))
-    share = 1 / (1 + math.exp(apart / _TEMPERATURE))
+    _, share = weigh([forms_error, replay_error])
     return min(max(share, _LEAST_WEIGHT), 1 - _LEAST_WEIGHT)
 
 

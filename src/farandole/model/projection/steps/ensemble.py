@@ -21,7 +21,6 @@ from farandole.model.projection.replay.whatif import DDP_LAYOUT
 from farandole.model.projection.steps import forms
 from farandole.model.projection.steps.forms import Form
 from farandole.model.projection.steps.least_squares import (
-    Floats,
     Prior,
     Problem,
     Solution,
@@ -30,7 +29,10 @@ from farandole.model.projection.steps.least_squares import (
     solve,
 )
 from farandole.model.projection.steps.priors import make_prior
+from farandole.model.projection.steps.weights import weigh
 from farandole.model.projection.track_record import track_record
+from farandole.model.statistics import NORMAL_90
+from farandole.study.records import Floats
 
 Place = tuple[int, int, int]
 """Workers, hosts, batch per worker."""
@@ -46,8 +48,6 @@ FORMS = (
 _FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.04
 # How alike rows of one configuration are: they share their congestion, whatever the batch.
 _ALIKE = 0.7
-# The scale on which left-out errors make weights (SCALING.md 1.4 has 0.05).
-_TEMPERATURE = 0.05
 _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
 # What no form has, of what is not computing: for each doubling beyond the measured size.
@@ -56,7 +56,6 @@ _DRIFT = 0.07
 # cluster: fewer than about as many may not be surer than the floors (docs/backtest.md).
 _FEW_SETTINGS = 20
 _DRAWS = 100
-_NORMAL_95 = 1.645
 # Places at a time: draws of all of them are in memory at once.
 _AT_ONCE = 2000
 
@@ -144,8 +143,8 @@ class EnsembleFit:
         rest = sigma**2 + (_DRIFT * farther * exposed) ** 2
         return Spread(
             log_s=mean,
-            fast_sd=np.sqrt(np.maximum(0.0, (mean - low) / _NORMAL_95) ** 2 + rest),
-            slow_sd=np.sqrt(np.maximum(0.0, (high - mean) / _NORMAL_95) ** 2 + rest),
+            fast_sd=np.sqrt(np.maximum(0.0, (mean - low) / NORMAL_90) ** 2 + rest),
+            slow_sd=np.sqrt(np.maximum(0.0, (high - mean) / NORMAL_90) ** 2 + rest),
             compute_s=compute,
             gradients_s=gradients,
         )
@@ -281,11 +280,9 @@ def _weighted_quantiles(logs: Floats, shares: Floats) -> tuple[Floats, Floats]:
 
 
 def _weighted(members: Sequence[Member]) -> tuple[Member, ...]:
-    least = min(member.error for member in members)
-    raw = [math.exp((least - member.error) / _TEMPERATURE) for member in members]
-    total = sum(raw)
+    weights = weigh([member.error for member in members])
     return tuple(
-        replace(member, weight=weight / total) for member, weight in zip(members, raw, strict=True)
+        replace(member, weight=weight) for member, weight in zip(members, weights, strict=True)
     )
 
 

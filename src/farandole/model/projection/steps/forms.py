@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from farandole.model.projection.steps.least_squares import Floats, LogTimes
+from farandole.model.projection.steps.least_squares import LogTimes
+from farandole.study.records import Floats
 
 Law = Literal["ring", "slow ring", "hierarchical", "crowded"]
 

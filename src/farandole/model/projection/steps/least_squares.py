@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from farandole.study.records import Floats
 
 LogTimes = Callable[[Floats], Floats]
 """From parameters, one set per row, to log seconds, one row per set."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from farandole.model.projection.records import LinkSpeed
 from farandole.model.projection.steps import forms
-from farandole.model.projection.steps.least_squares import Floats, Prior
+from farandole.model.projection.steps.least_squares import Prior
+from farandole.study.records import Floats
 
 # Chosen once by fits that left a model out, and not per model. Each is (mean, sd) of a logarithm.
 _JITTER = (math.log(0.04), 0.7)
