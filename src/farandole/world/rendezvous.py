@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -58,6 +59,10 @@ def connect(world: World) -> Rendezvous:
         from farandole.world.store import connect_store
 
         return connect_store(world)
+    if world.source == "slurm" and not world.one_host:
+        from farandole.world.tcp import connect_tcp
+
+        return connect_tcp(world, os.environ)
     from farandole.world.announce import connect_announced
 
     return connect_announced(world)
