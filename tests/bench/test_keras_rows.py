@@ -29,7 +29,7 @@ def test_rows_and_contestants_fit_together() -> None:
         (row,) = group.rows
         assert row.key == group.key
         assert list(row.contestants) == names
-        assert row.baseline in names
+        assert row.baseline in names or row.unit == "ratio"
         assert {claim.subject for claim in row.claims} <= set(names)
         for contestant in group.contestants:
             assert (WORKERS / f"{contestant.worker}.py").exists()
@@ -45,12 +45,12 @@ def test_rows_and_contestants_fit_together() -> None:
         ("train-keras-torch-cnn", 0.90, "limit, free"),
         ("train-keras-tensorflow-cnn", 0.90, "limit, free"),
         ("train-keras-jax-cnn", 0.90, "limit, free"),
-        ("overhead-keras-torch-mlp", 1.03, "plain Keras"),
-        ("overhead-keras-tensorflow-cnn", 1.03, "plain Keras"),
-        ("overhead-keras-jax-mlp", 1.10, "plain Keras"),
+        ("overhead-keras-torch-mlp", 1.03, None),
+        ("overhead-keras-tensorflow-cnn", 1.03, None),
+        ("overhead-keras-jax-mlp", 1.10, None),
     ],
 )
-def test_the_figures_to_reach(key: str, to_reach: float, against: str) -> None:
+def test_the_figures_to_reach(key: str, to_reach: float, against: str | None) -> None:
     (claim,) = _find(key).rows[0].claims
     assert (claim.to_reach, claim.against) == (to_reach, against)
 
@@ -81,6 +81,9 @@ def test_steps_are_whole_blocks_and_more_than_one_of_them(quick: bool) -> None:
         assert options["steps"] % options["block"] == 0
         assert options["steps"] // options["block"] >= 2
         assert (options["block"] > 1) == (options["backend"] == "jax")
+        if "turn" in options:
+            assert options["turn"] % options["block"] == 0
+            assert options["steps"] >= 2 * options["turn"]
 
 
 def test_the_chosen_backends_and_networks_only() -> None:
@@ -93,10 +96,13 @@ def test_all_without_keras_has_no_row_of_it() -> None:
     assert not [group.key for group in groups("all", Settings()) if "keras" in group.key]
 
 
-def _launch(group: str, contestant: str, *, synchronized: bool = False) -> LaunchRecord:
+def _launch(
+    group: str, contestant: str, *, synchronized: bool = False, **options: int
+) -> LaunchRecord:
     (found,) = (c for c in _find(group).contestants if c.name == contestant)
     # JAX needs most of a second for a step of the small network.
     short = {**found.options, "warmup": 1, "steps": 2, "block": min(2, found.options["block"])}
+    short |= options
     return launch(
         replace(found, options=short, synchronized=synchronized or found.synchronized),
         round_number=1,
@@ -112,6 +118,14 @@ def test_farandole_trains_the_perceptron_together() -> None:
     assert record.values["step"] > 0
     assert record.facts["backend"] == "tensorflow"
     assert record.facts["num_parameters"] == 5_824_522
+
+
+@pytest.mark.ranks
+def test_one_worker_takes_turns_with_plain_keras() -> None:
+    record = _launch("overhead-keras-torch-mlp", "in turns", turn=1)
+    assert record.failure is None
+    assert record.values["ratio"] > 0
+    assert record.facts["backend"] == "torch"
 
 
 @pytest.mark.ranks

@@ -9,6 +9,8 @@ from farandole.bench.contestant import Contestant, Role, Starter
 
 PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 FARANDOLE = "farandole"
+IN_TURNS = "in turns"
+"""A contestant that measures both sides in each launch."""
 
 
 def collectives(
@@ -95,7 +97,7 @@ def plain(
 def recording(options: dict[str, Any], num_ranks: int) -> Contestant:
     """Return Farandole's own training with a DataLoader, recorded and not recorded in turns."""
     return Contestant(
-        name="in turns",
+        name=IN_TURNS,
         role=Role.SUBJECT,
         starter=Starter.FARANDOLE,
         worker="recorder_train",

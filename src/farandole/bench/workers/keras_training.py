@@ -68,13 +68,23 @@ def finish(model: Any) -> None:
 
 def train(task: keras_models.Task, optimizer: Any, pace: Pace, *, rank: int) -> None:
     """Train on this rank's own synthetic data for as long as `pace` needs."""
+    compile_model(task, optimizer)
+    fit(task, pace, rank=rank)
+
+
+def compile_model(task: keras_models.Task, optimizer: Any) -> None:
+    """Compile as a user would, with Keras' defaults."""
+    task.model.compile(
+        optimizer=optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+
+
+def fit(task: keras_models.Task, pace: Pace, *, rank: int) -> None:
+    """Train a compiled network on this rank's own synthetic data for as long as `pace` needs."""
     generator = np.random.default_rng(1000 + rank)
     num_samples = task.batch * pace.num_steps
     inputs = generator.standard_normal((num_samples, *task.sample_shape), dtype=np.float32)
     labels = generator.integers(task.num_classes, size=num_samples)
-    task.model.compile(
-        optimizer=optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
     # The beginning and not the end of batches: a callback for ends makes Keras fetch the loss
     # after each step, for which JAX would have to wait.
     clock = keras.callbacks.LambdaCallback(
