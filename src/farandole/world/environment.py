@@ -134,6 +134,7 @@ class _Reader:
             transport=self.transport(),
             overlap=self.overlap(),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
+            address=self.env.get("FARANDOLE_ADDRESS", ""),
             master_addr=self.env.get("MASTER_ADDR"),
             master_port=self.port("MASTER_PORT"),
         )

@@ -42,6 +42,8 @@ class World:
     """FARANDOLE_OVERLAP: whether buckets are reduced while backward runs: auto, on or off."""
     pickle_allowed: bool = False
     """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
+    address: str = ""
+    """FARANDOLE_ADDRESS: where workers of other hosts reach this one; "" to find it by routing."""
     board: str | None = None
     """Path of the launcher's bulletin board; None when another launcher started this worker."""
 
