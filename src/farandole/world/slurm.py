@@ -9,6 +9,7 @@ from farandole.errors import UsageError
 
 # Steps with numbers from here up are SLURM's own: batch script, interactive shell, extern.
 _SPECIAL_STEPS = 0xFFFFFFF0
+_JOB_NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
@@ -23,9 +24,9 @@ def in_step(environ: Mapping[str, str]) -> bool:
     return step.isdecimal() and int(step) < _SPECIAL_STEPS
 
 
-def slurm_hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the hosts of this step in SLURM's order; empty when it names none."""
-    for name in ("SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"):
+def slurm_hosts(environ: Mapping[str, str], *, step: bool = True) -> tuple[str, ...]:
+    """Read the hosts of this step, or of the whole job, in SLURM's order; empty without any."""
+    for name in (*(("SLURM_STEP_NODELIST",) if step else ()), *_JOB_NODES):
         if environ.get(name):
             return expand_nodes(environ[name], variable=name)
     return ()
@@ -33,7 +34,11 @@ def slurm_hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def tasks_per_node(environ: Mapping[str, str]) -> tuple[int, ...]:
     """Read SLURM_STEP_TASKS_PER_NODE: `2(x3),1` gives 2, 2, 2, 1."""
-    name = "SLURM_STEP_TASKS_PER_NODE"
+    return per_node(environ, "SLURM_STEP_TASKS_PER_NODE")
+
+
+def per_node(environ: Mapping[str, str], name: str) -> tuple[int, ...]:
+    """Read a variable with a number for each node: `2(x3),1` gives 2, 2, 2, 1."""
     counts: list[int] = []
     for part in filter(None, environ.get(name, "").split(",")):
         match = _TASKS.fullmatch(part)

@@ -1,0 +1,1 @@
+"""SLURM: what an allocation has, and jobs that are written, submitted and followed."""

@@ -1,0 +1,123 @@
+"""What SLURM gave the job that this process runs in: hosts, and room for workers on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.launch.placement import Placement, Shape, Slots, pack, spread
+from farandole.world.slurm import in_step, per_node, slurm_hosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The nodes of one job."""
+
+    job_id: str
+    hosts: tuple[str, ...]
+    tasks: tuple[int, ...]
+    """Tasks of each node, as the job was submitted for; empty when it does not say."""
+    cpus: tuple[int, ...]
+    """CPUs of each node that are the job's."""
+    gpus: int = 0
+    """GPUs of the job on this node; others are taken to have as many."""
+
+    @property
+    def room(self) -> tuple[Slots, ...]:
+        """How many workers fit: one per GPU, or per CPU."""
+        counts = [self.gpus or cpus for cpus in self.cpus]
+        return _slots(self.hosts, counts)
+
+    def place(self, num_workers: int, *, flag: str = "-np") -> Placement:
+        """Fill node after node, by the job's own tasks where it has enough of them.
+
+        Raises:
+            UsageError: The job has no room for so many.
+        """
+        if self.tasks and num_workers <= sum(self.tasks):
+            return pack(_slots(self.hosts, self.tasks), num_workers, flag=flag)
+        room = self.room
+        most = sum(slots.count for slots in room)
+        if num_workers > most:
+            noun = "GPUs" if self.gpus else "CPUs"
+            nodes = f"{len(self.hosts)} node{'s' * (len(self.hosts) != 1)}"
+            raise UsageError(
+                f"You asked for {num_workers} workers ({flag} {num_workers}), but SLURM gave job "
+                f"{self.job_id} {most} {noun} on {nodes}. Use {flag} {most}, or submit with "
+                f"--ntasks={num_workers}."
+            )
+        return pack(room, num_workers, flag=flag)
+
+    def spread(self, shape: Shape) -> Placement:
+        """Put as many workers as a shape says on each of the first nodes.
+
+        Raises:
+            UsageError: There are fewer nodes, or less room on one of them.
+        """
+        return spread(self.room, shape)
+
+
+def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
+    """Read the job's own variables; None outside of a job.
+
+    Raises:
+        UsageError: They cannot be read, or contradict each other.
+    """
+    job_id = environ.get("SLURM_JOB_ID")
+    if not job_id:
+        return None
+    hosts = slurm_hosts(environ, step=False)
+    if not hosts:
+        return None
+    cpus = per_node(environ, "SLURM_JOB_CPUS_PER_NODE") or (1,) * len(hosts)
+    # SLURM sets tasks per node always, and what was asked for only if it was.
+    asked = "SLURM_NTASKS" in environ or "SLURM_NTASKS_PER_NODE" in environ
+    tasks = per_node(environ, "SLURM_TASKS_PER_NODE") if asked else ()
+    if len(cpus) != len(hosts) or len(tasks) not in (0, len(hosts)):
+        name = "SLURM_TASKS_PER_NODE" if len(cpus) == len(hosts) else "SLURM_JOB_CPUS_PER_NODE"
+        raise UsageError(
+            f"SLURM gave this job {len(hosts)} nodes (SLURM_JOB_NODELIST), but {name}="
+            f"{environ[name]!r} speaks of another number. Leave SLURM's variables as they are."
+        )
+    return Allocation(job_id=job_id, hosts=hosts, tasks=tasks, cpus=cpus, gpus=_gpus(environ))
+
+
+def step_tasks(environ: Mapping[str, str]) -> int | None:
+    """Return how many tasks the srun step has that this process is a task of; None outside of one.
+
+    A step of one task, and the shell of `srun --pty`, are places to start workers from, not
+    workers: None.
+    """
+    if not in_step(environ) or "SLURM_PTY_PORT" in environ:
+        return None
+    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
+        text = environ.get(name, "")
+        if text.isdecimal():
+            return int(text) if int(text) > 1 else None
+    return None
+
+
+def check_step(environ: Mapping[str, str], np: str | int | None) -> int | None:
+    """Return the tasks of the srun step around us, which -np must not contradict.
+
+    Raises:
+        UsageError: -np asks for another number.
+    """
+    tasks = step_tasks(environ)
+    if tasks is None or np is None or str(np).strip() in ("auto", str(tasks)):
+        return tasks
+    raise UsageError(
+        f"You asked for {np} workers (-np {np}), but SLURM gave this step {tasks} tasks "
+        f"(SLURM_NTASKS={tasks}), and each of them is a worker. Use -np {tasks}, start the step "
+        f"with srun --ntasks={np}, or leave srun away: farandole run starts the step itself."
+    )
+
+
+def _gpus(environ: Mapping[str, str]) -> int:
+    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _slots(hosts: tuple[str, ...], counts: list[int] | tuple[int, ...]) -> tuple[Slots, ...]:
+    return tuple(Slots(name=name, count=n) for name, n in zip(hosts, counts, strict=True) if n)

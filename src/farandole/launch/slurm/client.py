@@ -1,0 +1,97 @@
+"""SLURM's programs, called: sbatch, scontrol, sacct, scancel. All that talks to SLURM is here."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from farandole.errors import StartError, UsageError
+from farandole.launch.slurm.status import Status, parse_sacct, parse_scontrol, refusal
+
+_LIMIT_S = 60.0
+# Which cluster, not which job.
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
+
+
+class Slurm:
+    """The cluster that this host belongs to."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Remember the environment that programs run in."""
+        self._environ = dict(environ)
+
+    def submit(self, script: str) -> str:
+        """Submit a job script and return the job's number.
+
+        Raises:
+            UsageError: There is no sbatch, or it refused the script; the reason is SLURM's own.
+        """
+        # What a job around us was given must not be taken for what this one asks for.
+        environ = {
+            name: text
+            for name, text in self._environ.items()
+            if not name.startswith("SLURM_") or name in _KEPT
+        }
+        done = self._call("sbatch", ["--parsable"], stdin=script, environ=environ)
+        if done.returncode:
+            raise UsageError(f"SLURM refused the job: {refusal(done.stderr, 'sbatch')}.")
+        return done.stdout.strip().split("\n")[-1].partition(";")[0]
+
+    def look(self, job_id: str) -> Status:
+        """Say how a job is.
+
+        Raises:
+            StartError: SLURM does not know the job any more, or does not answer.
+        """
+        done = self._call("scontrol", ["show", "job", "--oneliner", job_id])
+        status = parse_scontrol(done.stdout)
+        if status is not None:
+            return status
+        why = refusal(done.stderr, "slurm_load_jobs") if done.stderr else "no answer"
+        # The controller forgets a job minutes after its end; the accounts do not.
+        flags = ["--noheader", "--allocations", "--parsable2", "--format=State,ExitCode,NodeList"]
+        try:
+            kept = parse_sacct(self._call("sacct", [*flags, "--jobs", job_id]).stdout)
+        except UsageError:
+            kept = None
+        if kept is None:
+            raise StartError(
+                f"SLURM says nothing about job {job_id} ({why}). See squeue and sacct."
+            )
+        return kept
+
+    def cancel(self, job_id: str) -> None:
+        """End a job; one that has ended already is no error."""
+        self._call("scancel", [job_id])
+
+    def _call(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        *,
+        stdin: str = "",
+        environ: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [program, *arguments],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LIMIT_S,
+                env=dict(self._environ if environ is None else environ),
+                # Ctrl-C is for whoever follows the job, not for a look at it.
+                start_new_session=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"--launcher slurm: there is no {program} on PATH, so this host is not part of a "
+                "SLURM cluster. Go to a login node; --script-only writes the job script anywhere."
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise StartError(
+                f"{program} did not answer within {_LIMIT_S:g} s: SLURM's controller is down or "
+                "busy. Try `sinfo`."
+            ) from error
