@@ -53,10 +53,10 @@ def test_ranks_of_one_parent_meet(tmp_path: Path) -> None:
 def test_many_hosts_are_refused() -> None:
     world = read_world(
         {
-            "PMI_RANK": "0",
-            "PMI_SIZE": "4",
-            "MPI_LOCALRANKID": "0",
-            "MPI_LOCALNRANKS": "2",
+            "HOROVOD_RANK": "0",
+            "HOROVOD_SIZE": "4",
+            "HOROVOD_LOCAL_RANK": "0",
+            "HOROVOD_LOCAL_SIZE": "2",
         }
     )
     with pytest.raises(UsageError, match="one host only"):

@@ -38,8 +38,8 @@ def connect_announced(world: World, *, folder: Path | None = None) -> BoardRende
     if not world.one_host:
         raise UsageError(
             f"This job has {world.size} workers, {world.local_size} of them on this host, but "
-            f"workers started by {world.source} can meet on one host only so far. Start them "
-            "with torchrun, which works across hosts."
+            f"workers that {world.source} starts can meet on one host only. Start them with "
+            "`farandole run -H`, mpirun, srun or torchrun, which work across hosts."
         )
     folder = private_folder() if folder is None else folder
     notice = folder / f"{world.source}-{launch_key(world.source)}-{_safe(world.job_id)}"

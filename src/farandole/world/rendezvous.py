@@ -63,6 +63,10 @@ def connect(world: World) -> Rendezvous:
         from farandole.world.tcp import connect_tcp
 
         return connect_tcp(world, os.environ)
+    if world.source in ("openmpi", "mpich") and not world.one_host:
+        from farandole.world.mpi import connect_mpi
+
+        return connect_mpi(world)
     from farandole.world.announce import connect_announced
 
     return connect_announced(world)
