@@ -120,7 +120,10 @@ def _scratches() -> set[str]:
     return found
 
 
-def test_a_grandchild_that_will_not_end_is_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["patient", "ctrl-c-again"])
+def test_a_grandchild_that_will_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
     script = (
         "import signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -131,6 +134,10 @@ def test_a_grandchild_that_will_not_end_is_ended(tmp_path: Path) -> None:
     environment = {**os.environ, TAG: str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", script], env=environment)
     eventually(lambda: len(tagged(tmp_path)) == 2)
+    if again:
+        # What Python raises where it stands when Ctrl-C is pressed a second time.
+        monkeypatch.setattr(process, "terminate", lambda: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setattr("farandole.bench.launch._GRACE_S", 600.0)
     end_launch([process], tmp_path)
     assert process.returncode == -signal.SIGKILL
     eventually(lambda: not tagged(tmp_path))

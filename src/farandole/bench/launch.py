@@ -217,19 +217,28 @@ def _last_lines(scratch: Path, index: int) -> str:
 
 def end_launch(processes: Sequence[subprocess.Popen[bytes]], scratch: Path) -> None:
     """End every process of a launch: politely those that we started, then all that bear its tag."""
+    # A second Ctrl-C says that there is no more patience, not that something may stay behind.
+    with contextlib.suppress(KeyboardInterrupt):
+        if _end_politely(processes, scratch):
+            return
+    for pid in tagged(scratch):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for process in processes:
+        process.wait()
+
+
+def _end_politely(processes: Sequence[subprocess.Popen[bytes]], scratch: Path) -> bool:
+    """Ask those that we started to end; return whether nobody is left."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
     deadline_s = time.monotonic() + _GRACE_S
     while time.monotonic() < deadline_s:
         if all(process.poll() is not None for process in processes) and not tagged(scratch):
-            return
+            return True
         time.sleep(_POLL_S)
-    for pid in tagged(scratch):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    for process in processes:
-        process.wait()
+    return False
 
 
 def tagged(scratch: Path) -> list[int]:
