@@ -114,8 +114,21 @@ def test_fewer_hosts_win_at_equal_workers() -> None:
         timed_launch(Cell(workers=2, batch=8, hosts=2), 0.2),
         timed_launch(Cell(workers=2, batch=8, hosts=1), 0.1),
     ]
-    (curve,) = curves_of(launches)
+    curve, _ = curves_of(launches)
     assert [(point.workers, point.cell.hosts) for point in curve.points] == [(1, 1), (2, 1)]
+
+
+def test_each_further_placement_has_its_point_on_a_curve_of_its_own() -> None:
+    shapes = [(1, 1), (2, 1), (8, 1), (2, 2), (8, 2), (8, 4)]
+    launches = [timed_launch(Cell(workers=w, batch=8, hosts=h), 0.1) for w, h in shapes]
+    main, *others = curves_of(launches)
+    assert [point.cell.placement for point in main.points] == ["1x1", "1x2", "1x8"]
+    assert main.label == "weak scaling"
+    assert [[point.cell.placement for point in curve.points] for curve in others] == [
+        ["1x1", "2x1", "2x4"],
+        ["1x1", "4x2"],
+    ]
+    assert {curve.label for curve in others} == {"more hosts"}
 
 
 def test_times_of_jobs_are_enough_for_a_curve() -> None:

@@ -136,3 +136,16 @@ def test_no_command() -> None:
 def test_strong_scaling_needs_a_batch() -> None:
     with pytest.raises(UsageError, match=r"Put \{batch\} where"):
         decide("python", "train.py", scaling="strong")
+
+
+def test_places_on_several_hosts() -> None:
+    spec, said = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2))
+    assert spec.placed == ((1, 1), (2, 1), (4, 1), (8, 2))
+    assert "up to the cores of 2 hosts" in said
+    spec, _ = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2), workers="4,2x2")
+    assert (spec.workers, spec.placed, spec.threads) == ((4,), ((4, 1), (4, 2)), (1,))
+
+
+def test_one_host_has_no_places() -> None:
+    spec, _ = decide("python", "t.py", workers="1,1x2")
+    assert (spec.places, spec.placed) == ((), ((1, 1), (2, 1)))

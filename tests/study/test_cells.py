@@ -109,3 +109,22 @@ def test_more_ranks_than_cores_are_void_for_speed() -> None:
     assert [is_void_for_speed(SPEC, cell) for cell in cells] == [False, True]
     on_gpus = replace(SPEC, room=Room(cores=64, physical=64, gpus=2))
     assert is_void_for_speed(on_gpus, cells[0])
+
+
+def test_hosts_and_workers_of_each_place() -> None:
+    spec = replace(
+        SPEC,
+        room=Room(cores=4, physical=4, hosts=2),
+        workers=(4, 8),
+        places=((4, 1), (8, 1), (8, 2)),
+        today=False,
+    )
+    cells = make_cells(spec)
+    assert [cell.placement for cell in cells] == ["1x4", "1x8", "2x4"]
+    # Eight ranks on four cores take turns; four on each of two hosts do not.
+    assert [is_void_for_speed(spec, cell) for cell in cells] == [False, True, False]
+
+
+def test_places_that_hosts_cannot_share_evenly() -> None:
+    (cell,) = make_cells(replace(SPEC, workers=(7,), places=((7, 2),), today=False))
+    assert cell.placement == "7 on 2 hosts"

@@ -26,6 +26,7 @@ def environ(one: Planned, **base: str) -> dict[str, str]:
 def test_values() -> None:
     assert values_of(ONE, cell_dir=PLACE) == {
         "workers": 2,
+        "hosts": 1,
         "threads": 1,
         "batch": 16,
         "global_batch": 32,

@@ -49,6 +49,7 @@ def test_cells_in_words() -> None:
     # Cells that differ only in threads are told apart.
     assert cell_words(Cell(workers=1, threads=2, batch=8)) == "1 worker, 2 threads, batch 8"
     assert cell_words(Cell(workers=2, threads=2)) == "2 workers, 2 threads each"
+    assert cell_words(Cell(workers=8, hosts=2, batch=8)) == "8 workers on 2 hosts, batch 8"
 
 
 def test_a_line_when_a_launch_has_ended() -> None:

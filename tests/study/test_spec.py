@@ -78,3 +78,12 @@ def test_splits_do_not_mix_with_other_cells() -> None:
 def test_another_command_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"another command or folder: python t\.py"):
         merge(SPEC, replace(SPEC, **change))  # type: ignore[arg-type]
+
+
+def test_places_survive_their_file_and_are_joined() -> None:
+    many = replace(SPEC, room=Room(cores=4, physical=2, hosts=2), workers=(4,), places=((4, 2),))
+    assert spec_from_json(json.loads(json.dumps(many.to_json()))) == many
+    merged = merge(SPEC, many)
+    assert merged.workers == (1, 2, 4)
+    assert merged.placed == ((1, 1), (2, 1), (4, 2))
+    assert merged.threads == (2,)

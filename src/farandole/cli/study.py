@@ -28,8 +28,8 @@ examples:
   farandole study --resume study-train-1
   farandole study import figures.csv --out elsewhere
 
-Placeholders: {batch} per worker, {global_batch}, {workers}, {threads}, {seed}, {cell_dir}, and the
-names given by -L; other braces pass untouched. A script can read values without placeholders:
+Placeholders: {batch} per worker, {global_batch}, {workers}, {hosts}, {threads}, {seed}, {cell_dir}, and
+the names given by -L; other braces pass untouched. A script can read values without placeholders:
 farandole.param("batch", 32). Every launch is kept before the next one starts.
 """
 
@@ -56,7 +56,8 @@ def add_parser(subparsers: Any) -> None:
         "--workers",
         dest="workers",
         metavar="N,...",
-        help="numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs)",
+        help="numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
+        "2x4: hosts x workers on each",
     )
     add_flag(
         what,

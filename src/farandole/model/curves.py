@@ -11,6 +11,8 @@ from farandole.model.measured import Measured, common_unit, count, factor_words
 from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation
 from farandole.study.records import Cell
 
+_MORE_HOSTS = "more hosts"
+
 Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
 
@@ -60,12 +62,14 @@ def draw_curves(
         strong = _by_key(members, lambda found: found.global_batch)
         # Without any batch it cannot be strong scaling that was controlled for.
         strong.pop(None, None)
-        many = len(weak) > 1
-        for batch, row in weak.items():
-            curves.append(_curve("weak", labels[group], batch, row, void, many))
-        many = len(strong) > 1
-        for batch, row in strong.items():
-            curves.append(_curve("strong", labels[group], batch, row, void, many))
+        kinds: list[tuple[Scaling, dict[int | None, list[Measured]]]]
+        kinds = [("weak", weak), ("strong", strong)]
+        for scaling, rows in kinds:
+            for batch, row in rows.items():
+                for number, layer in enumerate(_layers(row)):
+                    words = [labels[group], _MORE_HOSTS * (number > 0)]
+                    label = ", ".join(filter(None, words))
+                    curves.append(_curve(scaling, label, batch, layer, void, len(rows) > 1))
     several = [curve for curve in curves if len(curve.points) > 1]
     places = {curve.group: place for place, curve in reversed(list(enumerate(curves)))}
     ordered = sorted(
@@ -101,14 +105,27 @@ def _by_key(
 ) -> dict[int | None, list[Measured]]:
     rows: dict[int | None, list[Measured]] = {}
     for member in members:
-        row = rows.setdefault(key(member), [])
-        # One point per worker count: the one on the fewest hosts; members come sorted by workers.
-        same = next((i for i, o in enumerate(row) if o.cell.workers == member.cell.workers), None)
-        if same is None:
-            row.append(member)
-        elif member.cell.hosts < row[same].cell.hosts:
-            row[same] = member
+        rows.setdefault(key(member), []).append(member)
     return rows
+
+
+def _layers(row: Sequence[Measured]) -> list[list[Measured]]:
+    """Part a row into curves with one point per worker count, the first on the fewest hosts.
+
+    Where a count was placed in several ways (1x8 and 2x4), the others make curves of their own,
+    which begin where the first does.
+    """
+    counts: dict[int, list[Measured]] = {}
+    for member in sorted(row, key=lambda found: (found.cell.workers, found.cell.hosts)):
+        counts.setdefault(member.cell.workers, []).append(member)
+    ways = max(len(found) for found in counts.values())
+    layers = [[found[way] for found in counts.values() if way < len(found)] for way in range(ways)]
+    base = layers[0][0]
+    return [layers[0], *(_from(base, layer) for layer in layers[1:])]
+
+
+def _from(base: Measured, layer: list[Measured]) -> list[Measured]:
+    return layer if layer[0].cell.workers == base.cell.workers else [base, *layer]
 
 
 def _curve(

@@ -44,7 +44,9 @@ def commands(info: ScalingInfo) -> list[str]:
 
 def _flags(spec: Mapping[str, Any]) -> list[str]:
     flags: list[str] = []
-    if workers := _values(spec.get("workers")):
+    if places := _pairs(spec.get("places")):
+        flags += ["-np", ",".join(_place(int(workers), int(hosts)) for workers, hosts in places)]
+    elif workers := _values(spec.get("workers")):
         flags += ["-np", ",".join(dict.fromkeys(workers))]
     for key, (flag, usual) in _SIMPLE.items():
         value = spec.get(key, usual)
@@ -72,6 +74,11 @@ def _flags(spec: Mapping[str, Any]) -> list[str]:
         if spec.get(key) is False:
             flags += words
     return flags
+
+
+def _place(workers: int, hosts: int) -> str:
+    """Write workers and hosts as -np takes them; what hosts cannot share evenly is a count."""
+    return str(workers) if workers % hosts else f"{hosts}x{workers // hosts}"
 
 
 def _values(value: Any) -> list[str]:

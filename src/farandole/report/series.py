@@ -81,6 +81,11 @@ def curves(infos: Sequence[ScalingInfo]) -> list[Named[Curve]]:
     ]
 
 
+def on_several_hosts(found: Iterable[Curve]) -> bool:
+    """Say whether curves have points on more than one host, so that each says where it is."""
+    return any(point.cell.hosts > 1 for curve in found for point in curve.points)
+
+
 def labelled(
     infos: Sequence[ScalingInfo], items: Callable[[ScalingInfo], Sequence[L]]
 ) -> list[Named[L]]:

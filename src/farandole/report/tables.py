@@ -8,7 +8,7 @@ from typing import Any
 from farandole.model.info.comparison import Comparison
 from farandole.model.info.curve import Curve
 from farandole.model.info.scaling import ScalingInfo
-from farandole.report.series import labelled, prefixed
+from farandole.report.series import labelled, on_several_hosts, prefixed
 from farandole.report.table import Column, Table
 from farandole.report.text import brief, number, optional, percent, seconds, size, times, whole
 
@@ -17,9 +17,12 @@ _CELL = Column(key="cell", title="cell", text=True)
 
 def cells(infos: Sequence[ScalingInfo]) -> Table:
     """Return every cell with its interval."""
+    found = labelled(infos, lambda info: info.cells)
+    several = any(named.item.cell.hosts > 1 for named in found)
     columns = (
         _CELL,
         Column(key="workers", title="workers", show=whole),
+        *((Column(key="hosts", title="hosts", show=whole),) if several else ()),
         Column(key="threads", title="threads", show=whole),
         Column(key="batch_per_worker", title="batch", show=whole),
         Column(key="throughput", title="throughput", interval=True),
@@ -36,6 +39,7 @@ def cells(infos: Sequence[ScalingInfo]) -> Table:
         (
             named.name,
             named.item.cell.workers,
+            *((named.item.cell.hosts,) if several else ()),
             named.item.cell.threads,
             named.item.cell.batch,
             named.item.throughput,
@@ -48,7 +52,7 @@ def cells(infos: Sequence[ScalingInfo]) -> Table:
             named.item.gradient_bytes,
             named.item.failed or named.item.void_for_speed,
         )
-        for named in labelled(infos, lambda info: info.cells)
+        for named in found
     )
     return Table(
         name="cells",
@@ -196,6 +200,7 @@ def _curve(info: ScalingInfo, curve: Curve) -> Table:
     void = info.answer.void is not None
     columns = [
         Column(key="workers", title="workers", show=whole),
+        Column(key="placement", title="hosts x workers", text=True),
         Column(key="batch_per_worker", title="batch", show=whole),
         Column(key="throughput", title=curve.unit, interval=True),
         Column(key="speedup", title="speedup", show=times, interval=True),
@@ -204,12 +209,14 @@ def _curve(info: ScalingInfo, curve: Curve) -> Table:
         Column(key="note", title="", text=True),
     ]
     rows: list[list[Any]] = []
+    placed = on_several_hosts([curve])
     for point in curve.points:
         efficiency = None if point.efficiency is None else point.efficiency.value
         counts = point.valid and not void
         rows.append(
             [
                 point.workers,
+                point.cell.placement if placed else None,
                 point.batch,
                 point.throughput if point.valid else None,
                 point.speedup if counts else None,

@@ -10,6 +10,7 @@ from farandole.errors import UsageError
 from farandole.study import values
 from farandole.study.launchers import find_launcher
 from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
+from farandole.study.places import Place, packed, parse_places
 from farandole.study.spec import (
     DEFAULT_BATCH,
     PRECISION,
@@ -95,7 +96,8 @@ def make_spec(
     threads_text = asked.threads or ",".join(given.pop("threads", ())) or None
     for name in given:
         _check_name(name, command, reads, found is not None)
-    workers, threads, split = _split(asked, threads_text, room, notes)
+    places, threads, split = _split(asked, threads_text, room, notes)
+    workers = tuple(sorted({count for count, _ in places}))
     batches, find_max = values.batches(given.pop("batch", ()), name="batch")
     shared, _ = values.batches(given.pop("global_batch", ()), name="global_batch")
     names = names_in(command)
@@ -112,6 +114,7 @@ def make_spec(
         command=command,
         room=room,
         workers=workers,
+        places=places if room.hosts > 1 else (),
         scaling=scaling,
         batches=batches,
         global_batches=shared,
@@ -202,8 +205,8 @@ def _check_name(
 
 def _split(
     asked: Asked, threads_text: str | None, room: Room, notes: Notes
-) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-    """Decide workers and threads."""
+) -> tuple[tuple[Place, ...], tuple[int, ...], bool]:
+    """Decide workers, their hosts, and threads."""
     default = default_workers(room)
     if asked.split is not None:
         _choice(asked.split, "--split", ("all",), "all")
@@ -218,20 +221,21 @@ def _split(
                 f"-np {asked.workers} with --split all: {room.cores} cores cannot be split evenly "
                 "among so many workers."
             )
-        return every, tuple(room.cores // n for n in every), True
+        return tuple((n, 1) for n in every), tuple(room.cores // n for n in every), True
     if asked.workers is None:
-        workers = default
+        places = tuple(packed(count, room) for count in default)
         what = "GPUs" if room.gpus else "cores"
-        listed = ", ".join(map(str, workers))
-        notes.say(f"No -np was given: {listed} workers, up to the {what} of this machine.")
+        where = "this machine" if room.hosts == 1 else f"{room.hosts} hosts"
+        listed = ", ".join(map(str, default))
+        notes.say(f"No -np was given: {listed} workers, up to the {what} of {where}.")
     else:
-        workers = values.counts(asked.workers, flag="-np", auto=default)
+        places = parse_places(asked.workers, room=room, auto=default)
     if threads_text is not None:
-        return workers, values.counts(threads_text, flag="--threads"), False
-    threads = shared_threads(room, workers)
+        return places, values.counts(threads_text, flag="--threads"), False
+    threads = shared_threads(room, places)
     plural = "" if threads == 1 else "s"
     notes.say(f"{threads} thread{plural} per worker in all cells, so that only workers differ.")
-    return workers, (threads,), False
+    return places, (threads,), False
 
 
 def _scaling(

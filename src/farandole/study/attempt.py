@@ -21,6 +21,7 @@ from farandole.study import folder
 from farandole.study.ask import patterns_of
 from farandole.study.environment import launch_environ, values_of
 from farandole.study.function import Descriptors, Function
+from farandole.study.hosts import Hosts
 from farandole.study.leftovers import end_leftovers
 from farandole.study.limits import (
     MemoryGuard,
@@ -80,6 +81,8 @@ class Setting:
     listener: Listener
     function: Function | None = None
     """What the workers call, where a study is of a function."""
+    hosts: Hosts | None = None
+    """Where the workers run; None: on this host, as children of this process."""
 
 
 def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None) -> Launch:
@@ -151,7 +154,10 @@ def _run(
         _output(place, reader, before.wall_s) as show,
         _calling(setting.function, cell.workers) as fds,
     ):
-        ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
+        if setting.hosts is None or own:
+            ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
+        else:
+            ended = setting.hosts.launch(plan, cell.hosts, environ=environ, show=show, watch=watch)
     after = read_cpu()
     if own:
         end_leftovers(place)
@@ -163,7 +169,9 @@ def _run(
     outcome, reason = _judge(ended, watch, ranks, killed=kernel_kills() > kills)
     if own and outcome == "failed":
         reason = launcher_failure(ended.verdict.code, _last_lines(place, most=_SEARCHED_LINES))
-    taken = disturbance(before, after, num_cores=os.cpu_count() or 1)
+    # Workers that are not our children cannot be told from others here.
+    here = setting.hosts is None
+    taken = disturbance(before, after, num_cores=os.cpu_count() or 1) if here else None
     throughput = reader.throughput()
     return replace(
         launch,
@@ -172,9 +180,9 @@ def _run(
         last_output=() if outcome in ("ok", "stopped") else _last_lines(place, ended.last_lines),
         begin_s=before.wall_s,
         wall_s=after.wall_s - before.wall_s,
-        foreign_share=taken.foreign_share,
-        steal_share=taken.steal_share,
-        busy=taken.voids,
+        foreign_share=taken.foreign_share if taken else None,
+        steal_share=taken.steal_share if taken else None,
+        busy=taken is not None and taken.voids,
         figures={} if throughput is None else {"throughput": throughput},
         metrics=(*reader.metrics(), *_scalars(place, unix_s)),
         ranks=ranks,

@@ -6,6 +6,7 @@ on which a part of it fails gets no figure for that part; a study goes on withou
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from farandole.errors import FarandoleError
+from farandole.study.hosts import Hosts
 from farandole.study.records import Link
 
 SIZES = tuple(4096 * 4**power for power in range(8))
@@ -33,9 +35,15 @@ _NOT_OURS = ("FARANDOLE_RECORD_DIR", "FARANDOLE_STOP", "FARANDOLE_TIMELINE", "FA
 
 
 def calibrate(
-    workers: Sequence[int], transport: str, threads: int, *, budget_s: float = _BUDGET_S
+    workers: Sequence[int],
+    transport: str,
+    threads: int,
+    *,
+    budget_s: float = _BUDGET_S,
+    folder: Path | None = None,
+    hosts: Hosts | None = None,
 ) -> Link:
-    """Measure the link between workers of this host, in a launch per worker count.
+    """Measure the link between workers of one host, in a launch per worker count.
 
     Args:
         workers: Counts to all-reduce with; 1 has nobody to talk to and is left out.
@@ -43,6 +51,8 @@ def calibrate(
             buckets, "gloo" and "nccl" torch.distributed's all-reduce, which DDP uses.
         threads: Threads per worker.
         budget_s: Seconds to measure for in each launch, beside its start.
+        folder: Where the workers put their result for a moment; one that their host sees.
+        hosts: On the first of which the workers run; None: on this one.
 
     Returns:
         What could be measured; the rest is None or missing. It raises nothing but Ctrl-C.
@@ -52,7 +62,7 @@ def calibrate(
     peaks: list[float] = []
     latencies: list[float] = []
     for count in counts:
-        found = _launch(count, transport, threads, budget_s)
+        found = _launch(count, transport, threads, budget_s, folder, hosts)
         sweep += [(count, int(nbytes), float(s)) for nbytes, s in found.get("allreduce", ())]
         if found.get("stream_s"):
             peaks.append(found["stream_bytes"] / found["stream_s"])
@@ -82,7 +92,14 @@ def memcpy_bytes_per_s() -> float | None:
     return _MEMCPY_BYTES / statistics.median(times_s)
 
 
-def _launch(count: int, transport: str, threads: int, budget_s: float) -> Mapping[str, Any]:
+def _launch(
+    count: int,
+    transport: str,
+    threads: int,
+    budget_s: float,
+    place: Path | None,
+    hosts: Hosts | None,
+) -> Mapping[str, Any]:
     """Run one launch to its end; return what rank 0 has written, or nothing."""
     from farandole.launch.launcher import launch
     from farandole.launch.plan import make_plan
@@ -91,7 +108,8 @@ def _launch(count: int, transport: str, threads: int, budget_s: float) -> Mappin
     environ = {name: text for name, text in os.environ.items() if name not in _NOT_OURS}
     deadline_s = time.monotonic() + _LIMIT_S
     try:
-        with tempfile.TemporaryDirectory(prefix="farandole-link-") as folder:
+        # Hidden, so that nobody takes it for a part of the study it is in.
+        with tempfile.TemporaryDirectory(prefix=".farandole-link-", dir=place) as folder:
             result = Path(folder, "link.json")
             order = {"result": str(result), "sizes": SIZES, "budget_s": budget_s}
             plan = make_plan(
@@ -108,7 +126,8 @@ def _launch(count: int, transport: str, threads: int, budget_s: float) -> Mappin
                 environ=environ,
                 cores=read_cores(),
             )
-            launch(
+            start = launch if hosts is None else functools.partial(hosts.launch, num_hosts=1)
+            start(
                 plan,
                 environ=environ,
                 show=lambda *_: None,

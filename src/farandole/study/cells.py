@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from farandole.errors import UsageError
+from farandole.study.places import Place, per_host
 from farandole.study.records import Cell
 from farandole.study.spec import Spec
 
@@ -30,18 +31,19 @@ def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:
 
 def is_void_for_speed(spec: Spec, cell: Cell) -> bool:
     """Say whether ranks outnumber what they run on, so that times say nothing."""
-    return cell.workers > spec.room.workers
+    return per_host(cell.workers, cell.hosts) > spec.room.per_host
 
 
 def _grid(spec: Spec, max_batch: int | None) -> Iterator[Cell]:
     names = [name for name, _ in spec.params]
     recipes = list(itertools.product(*(values for _, values in spec.params)))
     for recipe, transport in itertools.product(recipes, spec.transports):
-        for pair in _pairs(spec):
-            for batch in _batches(spec, pair[0], max_batch):
+        for (workers, hosts), threads in _pairs(spec):
+            for batch in _batches(spec, workers, max_batch):
                 yield Cell(
-                    workers=pair[0],
-                    threads=pair[1],
+                    workers=workers,
+                    hosts=hosts,
+                    threads=threads,
                     batch=batch,
                     transport=transport,
                     device="cuda" if spec.room.gpus else "cpu",
@@ -49,11 +51,11 @@ def _grid(spec: Spec, max_batch: int | None) -> Iterator[Cell]:
                 )
 
 
-def _pairs(spec: Spec) -> list[tuple[int, int]]:
-    """Return workers and threads of each cell."""
+def _pairs(spec: Spec) -> list[tuple[Place, int]]:
+    """Return workers, hosts and threads of each cell."""
     if spec.split:
-        return list(zip(spec.workers, spec.threads, strict=True))
-    return [(workers, threads) for threads in spec.threads for workers in spec.workers]
+        return list(zip(spec.placed, spec.threads, strict=True))
+    return [(place, threads) for threads in spec.threads for place in spec.placed]
 
 
 def _batches(spec: Spec, workers: int, max_batch: int | None) -> Sequence[int | None]:

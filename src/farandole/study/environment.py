@@ -21,6 +21,7 @@ def values_of(one: Planned, *, cell_dir: Path) -> dict[str, int | float | str]:
     cell = one.cell
     found: dict[str, int | float | str] = {
         "workers": cell.workers,
+        "hosts": cell.hosts,
         "seed": one.seed,
         "cell_dir": str(cell_dir),
     }

@@ -22,8 +22,9 @@ _RANK_NAME = re.compile(r"rank-(\d+)\.jsonl")
 
 def launch_id(number: int, cell: Cell, repeat: int) -> str:
     """Name a launch for people; the number alone makes it unique: `0001-w2-b64-r0`."""
+    hosts = "" if cell.hosts == 1 else f"-h{cell.hosts}"
     batch = "" if cell.batch is None else f"-b{cell.batch}"
-    return f"{number:04d}-w{cell.workers}{batch}-r{repeat}"
+    return f"{number:04d}-w{cell.workers}{hosts}{batch}-r{repeat}"
 
 
 def launch_folder(study: Path, name: str) -> Path:

@@ -115,12 +115,16 @@ def _tries(
 
 def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
     """Say which cells are not measured for speed, and why."""
-    counts = sorted({cell.workers for cell in cells if is_void_for_speed(spec, cell)})
-    if not counts:
+    void = {(c.workers, c.hosts): c.placement for c in cells if is_void_for_speed(spec, c)}
+    if not void:
         return []
-    have = f"{spec.room.workers} {'GPU' if spec.room.gpus else 'core'}"
-    have += "s" * (spec.room.workers != 1)
-    listed = ", ".join(map(str, counts))
+    have = f"{spec.room.per_host} {'GPU' if spec.room.gpus else 'core'}"
+    have += "s" * (spec.room.per_host != 1)
+    have += " each" if spec.room.hosts > 1 else ""
+    several = spec.room.hosts > 1
+    listed = ", ".join(
+        words if several else str(count) for (count, _), words in sorted(void.items())
+    )
     then = (
         "they are left out (--measure accuracy would run them)"
         if spec.measure == "speed"

@@ -103,6 +103,8 @@ def cell_words(cell: Cell) -> str:
         words = [f"1 process with all {cell.threads} cores"]
     else:
         words = [f"{cell.workers} worker{'s' * (cell.workers != 1)}"]
+        if cell.hosts > 1:
+            words = [f"{words[0]} on {cell.hosts} hosts"]
         if cell.threads is not None and cell.threads > 1:
             words.append(f"{cell.threads} threads{' each' * (cell.workers != 1)}")
     if cell.batch is not None:

@@ -54,6 +54,13 @@ class Cell:
         """Samples per step over all workers."""
         return None if self.batch is None else self.batch * self.workers
 
+    @property
+    def placement(self) -> str:
+        """Hosts x workers on each: `2x4`; `7 on 2 hosts` where these cannot share evenly."""
+        if self.workers % self.hosts:
+            return f"{self.workers} on {self.hosts} hosts"
+        return f"{self.hosts}x{self.workers // self.hosts}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:

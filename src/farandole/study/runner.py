@@ -18,6 +18,7 @@ from farandole.study.cells import is_void_for_speed, make_cells
 from farandole.study.files import Files
 from farandole.study.leftovers import end_leftovers
 from farandole.study.lock import locked
+from farandole.study.places import Place, per_host
 from farandole.study.plan import Planned, estimate, fits, make_plan, pending, seconds_of
 from farandole.study.rank_file import read_rank
 from farandole.study.read import is_study, read_head, read_launch
@@ -165,7 +166,8 @@ class Run:
     def _calibrate(self) -> None:
         """Measure what connects the workers, once, if some trained together."""
         spec, left_s = self._spec, self._left_s()
-        counts = [n for n in spec.workers if 1 < n <= spec.room.workers]
+        # Within a host: what connects hosts is not one figure with it.
+        counts = [n for n in spec.workers if 1 < n <= spec.room.per_host]
         if not (spec.calibrates and counts) or (self._path / folder.LINK_FILE).exists():
             return
         framework = self._framework or trained_with(self._path)
@@ -179,7 +181,14 @@ class Run:
         transport = spec.transports[0]
         if transport == "auto" and not framework.startswith("farandole"):
             transport = "gloo"  # what the script's own process group uses on a CPU
-        write_link(self._path, calibrate(counts, transport, min(spec.threads)))
+        found = calibrate(
+            counts,
+            transport,
+            min(spec.threads),
+            folder=self._path,
+            hosts=self._setting.hosts,
+        )
+        write_link(self._path, found)
 
     def _find_max(self) -> int | None:
         """Find the largest batch that fits, by short launches that are kept beside the study."""
@@ -193,11 +202,11 @@ class Run:
 
             tried = {int(batch): fits for batch, fits in json.loads(file.read_text()).items()}
         start = max(spec.batches, default=32)
-        fitting = [n for n in spec.workers if n <= spec.room.workers]
-        workers = max(fitting, default=1)
+        fitting = [one for one in spec.placed if per_host(*one) <= spec.room.per_host]
+        workers, hosts = max(fitting, default=(1, 1))
         trial_spec = replace(spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
         while (batch := next_trial(start, tried)) is not None:
-            tried[batch] = self._trial(trial_spec, batch, workers)
+            tried[batch] = self._trial(trial_spec, batch, (workers, hosts))
             write_json(file, {str(size): fits for size, fits in tried.items()})
         found = largest(tried)
         if found is None:
@@ -210,10 +219,11 @@ class Run:
         )
         return found
 
-    def _trial(self, spec: Spec, batch: int, workers: int) -> bool:
+    def _trial(self, spec: Spec, batch: int, on: Place) -> bool:
         """Say whether a batch fits."""
         cell = replace(make_cells(replace(spec, batches=(1,), find_max=False))[0], batch=batch)
-        cell = replace(cell, workers=workers, threads=min(spec.threads), today=False)
+        workers, hosts = on
+        cell = replace(cell, workers=workers, hosts=hosts, threads=min(spec.threads), today=False)
         place = self._path / _TRIALS / f"b{batch}"
         shutil.rmtree(place, ignore_errors=True)
         (place / folder.WORK).mkdir(parents=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from farandole.errors import UsageError
 from farandole.study.masking import MASK, is_secret, mask
+from farandole.study.places import Place, per_host
 
 Scaling = Literal["strong", "weak", "both"]
 Measure = Literal["speed", "accuracy", "both"]
@@ -26,14 +27,21 @@ class Room:
     """What of a machine decides a plan."""
 
     cores: int
-    """Cores that can be kept busy."""
+    """Cores of each host that can be kept busy."""
     physical: int
     gpus: int = 0
+    """GPUs of each host."""
+    hosts: int = 1
+
+    @property
+    def per_host(self) -> int:
+        """How many workers fit on a host: one per GPU, or per core."""
+        return self.gpus or self.cores
 
     @property
     def workers(self) -> int:
-        """How many workers fit: one per GPU, or per core."""
-        return self.gpus or self.cores
+        """How many workers fit on all hosts."""
+        return self.per_host * self.hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,8 @@ class Spec:
     """With its placeholders, and with {workers} in its own launcher's flag."""
     room: Room
     workers: tuple[int, ...]
+    places: tuple[Place, ...] = ()
+    """Workers and hosts of the cells, where there are several hosts; empty: all on one."""
     scaling: Scaling = "weak"
     batches: tuple[int, ...] = ()
     """Per worker; with strong scaling what all workers share. Empty: the script's own."""
@@ -87,6 +97,11 @@ class Spec:
     horovod_alias: bool = True
     environ: tuple[tuple[str, str], ...] = ()
     """Variables set for the workers (`env` of `farandole.study`)."""
+
+    @property
+    def placed(self) -> tuple[Place, ...]:
+        """Workers and hosts of the cells."""
+        return self.places or tuple((workers, 1) for workers in self.workers)
 
     @property
     def sets_batch(self) -> bool:
@@ -174,15 +189,19 @@ def merge(old: Spec, new: Spec) -> Spec:
             "--out."
         )
     workers = tuple(sorted({*old.workers, *new.workers}))
+    places: tuple[Place, ...] = ()
+    if old.places or new.places:
+        places = tuple(sorted({*old.placed, *new.placed}))
     same = old.measure == new.measure
     return replace(
         new,
         workers=workers,
+        places=places,
         scaling=old.scaling if old.scaling == new.scaling else "both",
         batches=tuple(sorted({*old.batches, *new.batches})),
         global_batches=tuple(sorted({*old.global_batches, *new.global_batches})),
         find_max=old.find_max or new.find_max,
-        threads=_threads(old, new, workers),
+        threads=_threads(old, new, workers, places),
         threads_given=old.threads_given or new.threads_given,
         transports=_union(old.transports, new.transports),
         params=tuple(params.items()),
@@ -192,12 +211,14 @@ def merge(old: Spec, new: Spec) -> Spec:
     )
 
 
-def _threads(old: Spec, new: Spec, workers: tuple[int, ...]) -> tuple[int, ...]:
+def _threads(
+    old: Spec, new: Spec, workers: tuple[int, ...], places: tuple[Place, ...]
+) -> tuple[int, ...]:
     if new.split:
         return tuple(new.room.cores // count for count in workers)
     if old.threads_given or new.threads_given:
         return tuple(sorted({*old.threads, *new.threads}))
-    return (shared_threads(new.room, workers),)
+    return (shared_threads(new.room, places or tuple((count, 1) for count in workers)),)
 
 
 def _measuring(old: Spec, new: Spec, *, unless: Measure) -> list[Spec]:
@@ -227,13 +248,13 @@ class Notes:
 
 
 def default_workers(room: Room) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... up to the GPUs or the physical cores, and that number itself."""
-    most = room.gpus or max(1, min(room.cores, room.physical))
+    """Return 1, 2, 4, ... up to the GPUs or the physical cores of all hosts, and that number."""
+    most = room.hosts * (room.gpus or max(1, min(room.cores, room.physical)))
     doubled = {2**power for power in range(int(math.log2(most)) + 1)}
     return tuple(sorted(doubled | {most}))
 
 
-def shared_threads(room: Room, workers: tuple[int, ...]) -> int:
-    """Return the threads of each worker in all cells: what the largest count that fits leaves."""
-    fitting = [count for count in workers if count <= room.workers]
-    return max(1, room.cores // max(fitting, default=room.workers))
+def shared_threads(room: Room, places: tuple[Place, ...]) -> int:
+    """Return the threads of each worker in all cells: what the fullest host that fits leaves."""
+    fitting = [full for place in places if (full := per_host(*place)) <= room.per_host]
+    return max(1, room.cores // max(fitting, default=room.per_host))

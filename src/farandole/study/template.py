@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-KNOWN = ("batch", "global_batch", "workers", "threads", "seed", "cell_dir")
+KNOWN = ("batch", "global_batch", "workers", "hosts", "threads", "seed", "cell_dir")
 """The names that every study knows; `-L` adds more."""
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

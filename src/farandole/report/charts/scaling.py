@@ -12,11 +12,12 @@ from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.charts import marks
 from farandole.report.figure import Figure, Missing
-from farandole.report.series import MOST_SERIES, Named, curves, left_out
+from farandole.report.series import MOST_SERIES, Named, curves, left_out, on_several_hosts
 from farandole.report.table import Column, Table, shown
 from farandole.report.text import known, percent, times, whole
 
 _WORKERS = Column(key="workers", title="workers", show=whole)
+_PLACEMENT = Column(key="placement", title="hosts x workers", text=True)
 _SERIES = Column(key="series", title="series", text=True)
 _BATCH = Column(key="batch_per_worker", title="batch per worker", show=whole)
 _GLOBAL = Column(key="global_batch", title="global batch", show=whole)
@@ -264,14 +265,15 @@ def _rows(
     get: Callable[[CurvePoint], Estimate | None],
     column: Column,
 ) -> list[dict[str, Any]]:
+    several = on_several_hosts(named.item for named in found)
     return [
         {
             "name": named.name,
             "x": point.workers,
             **marks.spread(estimate),
-            "workers": str(point.workers),
+            "workers": str(point.workers) + _placed(point, several),
             "text": shown(column, estimate),
-            "short": column.show(estimate.value),
+            "short": column.show(estimate.value) + _placed(point, several),
             "launches": str(point.launches),
             "batch": "not known" if point.batch is None else f"{point.batch} per worker",
         }
@@ -311,21 +313,30 @@ def _table(
     cells: Callable[[CurvePoint], list[Any]],
 ) -> Table:
     several = len(found) > 1
+    placed = on_several_hosts(named.item for named in found)
     rows = []
     odd = False
     for named in found:
         for point in named.item.points:
-            row = [point.workers, *(cells(point) if point.valid else _blank(point, cells))]
+            where = [point.cell.placement] if placed else []
+            figures = cells(point) if point.valid else _blank(point, cells)
+            row = [point.workers, *where, *figures]
             rows.append([*([named.name] if several else []), *row, point.why or "yes"])
             odd = odd or not point.valid
     kept = slice(None) if odd else slice(None, -1)
-    head = [*([_SERIES] if several else []), _WORKERS, *columns, _COUNTS]
+    counts = [_WORKERS, *([_PLACEMENT] if placed else [])]
+    head = [*([_SERIES] if several else []), *counts, *columns, _COUNTS]
     return Table(
         name=name,
         title=title,
         columns=tuple(head[kept]),
         rows=tuple(tuple(row[kept]) for row in rows),
     )
+
+
+def _placed(point: CurvePoint, several: bool) -> str:
+    """Say where a point's workers were, in studies of several hosts."""
+    return f" ({point.cell.placement})" if several else ""
 
 
 def _blank(point: CurvePoint, cells: Callable[[CurvePoint], list[Any]]) -> list[Any]:
