@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recorder.control import Control, Stopper
+from farandole.recorder.control import BoardControl, Control, Stopper
 from farandole.recorder.stop import StopRule
+from farandole.world.board import Board
 
 ENOUGH_AT_26 = StopRule(precision=0.03, warmup_steps=5, least_steps=20)
 
@@ -112,3 +113,26 @@ def test_patience_ends(tmp_path: Path) -> None:
     assert 5 < now_s[0] < 60
     first.close()
     slow.close()
+
+
+def test_on_several_hosts_rank_0s_word_comes_by_the_board() -> None:
+    naps: list[float] = []
+    with Board.create(2) as here, Board.create(2) as there:
+        controls = [BoardControl(board.path, sleep=naps.append) for board in (here, there)]
+        lead, other = (
+            Stopper(ENOUGH_AT_26, control, rank=rank, size=2)
+            for rank, control in enumerate(controls)
+        )
+        ended: dict[int, int] = {}
+        for number in range(1, 100):
+            if here.last_recorded and number == 26 + 49:
+                # An agent carries it, 49 steps of 20 ms later.
+                there.last_recorded = here.last_recorded
+            for rank, stopper in enumerate((lead, other)):
+                if rank not in ended and stopper.step(number, 0.02 * number, 0):
+                    ended[rank] = number
+        assert ended == {0: 78, 1: 78}
+        lead.close()
+        other.close()
+    # What was sent last gets the time to arrive.
+    assert len(naps) == 2

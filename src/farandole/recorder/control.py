@@ -1,17 +1,21 @@
 """Agreeing on the last step: a small file that all workers of one host have in memory.
 
-Each word has one writer. Rank 0 decides; with gradients averaged in every step no rank is more than
-one step ahead of it, so that all see its word in time.
+On several hosts the launcher's board takes its place. Each word has one writer. Rank 0 decides;
+with gradients averaged in every step no rank is more than one step ahead of it, so that all see its
+word in time.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from farandole.recorder.stop import Progress, StopRule
+from farandole.world.board import Board
 
 # A word per cache line.
 _WORDS_PER_LINE = 8
@@ -19,6 +23,33 @@ _LINE_BYTES = 64
 # How long the last step of a slow rank may take before the others leave without it.
 _PATIENCE_S = 10.0
 _GONE = 2**62
+# What a word takes to all hosts by way of their agents, with time to spare; and what is sent last
+# to get there.
+_WAY_S, _FAREWELL_S = 1.0, 0.5
+_MOST_AHEAD = 10_000
+
+
+class Agreement(Protocol):
+    """Where ranks agree on the last step."""
+
+    @property
+    def last_step(self) -> int:
+        """The step after which all end; 0 while there is none."""
+
+    def end_after(self, step: int) -> None:
+        """Let this be the last step (rank 0)."""
+
+    def publish(self, step: int) -> None:
+        """Tell the others how far this rank is."""
+
+    def steps(self) -> list[int]:
+        """Return how far each rank is that has not left, as far as this one knows."""
+
+    def ahead(self, step_s: float) -> int:
+        """Return how many steps after the furthest rank's the last one is to be."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class Control:
@@ -53,11 +84,55 @@ class Control:
         words = [self._words[_WORDS_PER_LINE * (1 + rank)] for rank in range(self._size)]
         return [word for word in words if word != _GONE]
 
+    def ahead(self, step_s: float) -> int:
+        """Return 2: nobody misses a word in shared memory for longer than a step."""
+        return 2
+
     def close(self) -> None:
         """Let go of the memory; nobody needs to wait for this rank any more."""
         self.publish(_GONE)
         self._words.release()
         self._memory.close()
+
+
+class BoardControl:
+    """The launcher's board: agents carry rank 0's word to the boards of the other hosts.
+
+    How far the others are is not carried. Gradients are averaged in every step: nobody is more than
+    one ahead of rank 0.
+    """
+
+    def __init__(self, path: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._board = Board.open(path)
+        self._sleep = sleep
+        self._step = 0
+
+    @property
+    def last_step(self) -> int:
+        """The step after which all end; 0 while there is none."""
+        return self._board.last_recorded
+
+    def end_after(self, step: int) -> None:
+        """Let this be the last step (rank 0)."""
+        self._board.last_recorded = step
+
+    def publish(self, step: int) -> None:
+        """Keep how far this rank is."""
+        self._step = step
+
+    def steps(self) -> list[int]:
+        """Return how far this rank is."""
+        return [self._step]
+
+    def ahead(self, step_s: float) -> int:
+        """Return as many steps as fit into the time that a word takes to all hosts."""
+        return 2 + min(_MOST_AHEAD, math.ceil(_WAY_S / max(step_s, 1e-6)))
+
+    def close(self) -> None:
+        """Leave what was sent last the time to arrive, and let go of the board."""
+        if self.last_step and self._step >= self.last_step:
+            self._sleep(_FAREWELL_S)
+        self._board.close()
 
 
 class Stopper:
@@ -66,7 +141,7 @@ class Stopper:
     def __init__(
         self,
         rule: StopRule,
-        control: Control,
+        control: Agreement,
         *,
         rank: int,
         size: int,
@@ -78,6 +153,8 @@ class Stopper:
         self._alone = rule.steps is not None or size == 1
         self._progress = Progress(rule)
         self._sleep, self._clock = sleep, clock
+        self._end_s = 0.0
+        """When the step before ended."""
 
     def step(self, number: int, end_s: float, epochs: int) -> bool:
         """Take note of the end of a step; return whether it was this rank's last."""
@@ -87,8 +164,9 @@ class Stopper:
             return self._progress.step(end_s, epochs)
         last = control.last_step
         if not last and self._leads and self._progress.step(end_s, epochs):
-            last = max(control.steps()) + 2
+            last = max(control.steps()) + control.ahead(end_s - self._end_s)
             control.end_after(last)
+        self._end_s = end_s
         return 0 < last <= number
 
     def wait_for_others(self, number: int) -> None:

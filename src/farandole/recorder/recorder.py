@@ -414,20 +414,26 @@ def _make(settings: Settings) -> Recorder:
     stopper = None
     far = False
     if settings.stop is not None:
-        from farandole.recorder.control import Control, Stopper
+        from farandole.recorder.control import Agreement, BoardControl, Control, Stopper
         from farandole.recorder.stop import StopRule
 
         rule = StopRule.from_json(settings.stop)
         # Workers of other hosts do not see this one's memory, and would wait for who has left.
-        far = rule.steps is None and not world.one_host
+        several = rule.steps is None and not world.one_host
+        far = several and world.board is None
         if not far:
-            path = os.path.join(settings.folder, "control")  # noqa: PTH118
-            stopper = Stopper(rule, Control(path, rank=rank, size=size), rank=rank, size=size)
+            control: Agreement
+            if several and world.board is not None:
+                control = BoardControl(world.board)
+            else:
+                path = os.path.join(settings.folder, "control")  # noqa: PTH118
+                control = Control(path, rank=rank, size=size)
+            stopper = Stopper(rule, control, rank=rank, size=size)
     recorder = Recorder(settings, rank=rank, size=size, host=world.hostname, stopper=stopper)
     if far:
         recorder.note(
-            "The launch was not ended early: its workers are on several hosts, which agree on a "
-            "number of steps only (--steps)."
+            "The launch was not ended early: its workers are on several hosts, and only those "
+            "that Farandole starts agree on more than a number of steps (--steps)."
         )
     return recorder
 

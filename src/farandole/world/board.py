@@ -19,6 +19,9 @@ from farandole.errors import StartError, UsageError
 _MAGIC = 0x4641_5242_4F41_5244  # "FARBOARD"
 _LAYOUT = 1
 _HEADER_BYTES = 64
+# Behind magic, layout and size: words of the whole job. The launcher writes the first, rank 0 the
+# others; on hosts without rank 0 the agent does, in its place.
+_STOP_ASKED, _LAST_STEP, _LAST_RECORDED = 3, 4, 5
 POST_BYTES = 4096
 """The longest payload of one post."""
 FAILURE_BYTES = 2048
@@ -141,6 +144,35 @@ class Board:
         """Read how a worker ended (minus the signal where one ended it); None while it runs."""
         word = self._words[self._record(rank) + _EXIT]
         return word - _EXIT_SHIFT if word else None
+
+    # Words of the whole job
+
+    def ask_stop(self) -> None:
+        """Ask the workers to stop at a step that they agree on (launcher only)."""
+        self._words[_STOP_ASKED] = 1
+
+    @property
+    def stop_asked(self) -> bool:
+        """Say whether the workers are to stop at a common step."""
+        return bool(self._words[_STOP_ASKED])
+
+    @property
+    def last_step(self) -> int:
+        """The step of training at which all workers stop; 0 while there is none."""
+        return self._words[_LAST_STEP]
+
+    @last_step.setter
+    def last_step(self, step: int) -> None:
+        self._words[_LAST_STEP] = step
+
+    @property
+    def last_recorded(self) -> int:
+        """The step after which a study has seen enough, as recorders count; 0 before that."""
+        return self._words[_LAST_RECORDED]
+
+    @last_recorded.setter
+    def last_recorded(self, step: int) -> None:
+        self._words[_LAST_RECORDED] = step
 
     # Each worker's own words
 
