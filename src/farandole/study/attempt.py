@@ -178,7 +178,8 @@ def _run(
         outcome=outcome,
         reason=reason,
         last_output=() if outcome in ("ok", "stopped") else _last_lines(place, ended.last_lines),
-        begin_s=before.wall_s,
+        # Of another host's clock it says nothing.
+        begin_s=before.wall_s if here else None,
         wall_s=after.wall_s - before.wall_s,
         foreign_share=taken.foreign_share if taken else None,
         steal_share=taken.steal_share if taken else None,
