@@ -86,7 +86,7 @@ def test_variables_stand_for_flags(script: str) -> None:
         (["-np", "2", "no-such-command"], "no-such-command: there is no such command"),
         (["-np", "2", "--transport", "pigeon", "x"], "choose a transport from auto, shm, gloo"),
         (["-np", "2", "--nonsense", "x"], "--nonsense"),
-        (["-np", "2", "-H", "n1:2", "python"], "-H n1:2: only localhost"),
+        (["-np", "4", "-H", "localhost:2", "python"], "the hosts have 2 slots"),
     ],
 )
 def test_bad_input_is_one_line(

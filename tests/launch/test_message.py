@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from farandole.launch.message import failure_lines, notes, start_line
+from farandole.launch.placement import pack, parse_hosts
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Verdict
 from farandole.world.board import Failure
@@ -72,3 +73,23 @@ def test_a_python_without_farandole_is_explained() -> None:
     verdict = Verdict(kind="failed", exit_code=1, rank=0, code=1)
     lines = failure_lines(verdict, last_lines=["ModuleNotFoundError: No module named 'farandole'"])
     assert sys.executable in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("transport", "line"),
+    [
+        ("auto", "3 workers on 2 hosts (n1:2, n2:1), 1 thread each"),
+        ("gloo", "3 workers on 2 hosts (n1:2, n2:1), gloo, 1 thread each"),
+    ],
+)
+def test_a_start_on_several_hosts(transport: str, line: str) -> None:
+    plan = Plan(argv=("x",), num_workers=3, threads=1, transport=transport)
+    assert start_line(plan, pack(parse_hosts("n1:2,n2:2"), 3)) == line
+
+
+def test_hosts_are_named() -> None:
+    verdict = Verdict(kind="failed", exit_code=3, rank=1, code=3)
+    (line,) = failure_lines(verdict, step=5, rank_hosts=["n1", "n2"])
+    assert line.startswith("farandole: rank 1 on host n2, step 5, failed first (exit code 3).")
+    (line,) = failure_lines(Verdict(kind="lost", exit_code=1, rank=1, lost="host n2 was lost."))
+    assert line == "farandole: host n2 was lost. All workers were ended."

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.plan import Plan, make_plan, resolve_command, threads_from
+from farandole.launch.plan import (
+    Plan,
+    make_plan,
+    resolve_command,
+    scaled_start_timeout_s,
+    threads_from,
+)
 from farandole.world.cores import Cores
+from farandole.world.world import DEFAULT_START_TIMEOUT_S
 
 EIGHT = Cores(affinity=8, quota=None, physical=4)
 
@@ -92,7 +99,6 @@ def test_every_flag_has_a_variable() -> None:
         ({"command": ["-m"]}, "-m needs a module"),
         ({"command": ["nowhere.py"]}, "nowhere.py: there is no such script"),
         ({"command": ["no-such-program"]}, "no-such-program: there is no such command"),
-        ({"hosts": "n1:2,n2:2"}, "-H n1:2,n2:2: only localhost"),
         ({"show_ranks": "2"}, "--show-ranks 2: there are 2 workers, ranks 0 to 1"),
         ({"show_ranks": "1-0"}, "--show-ranks 1-0"),
         ({"show_ranks": "first"}, "--show-ranks first: give ranks such as 0, 0,2 or 0-3, or all"),
@@ -121,8 +127,17 @@ def test_ranks_that_are_shown(text: str | int | None, ranks: set[int] | None) ->
     assert plan(np=4, show_ranks=text).shown == ranks
 
 
-def test_localhost_is_a_host() -> None:
-    assert plan(hosts="localhost:2").num_workers == 2
+@pytest.mark.parametrize(("np", "workers"), [(None, 4), ("auto", 4), (2, 2)])
+def test_slots_of_hosts_are_workers_unless_said_otherwise(np: object, workers: int) -> None:
+    assert plan(np=np, num_slots=4).num_workers == workers
+
+
+def test_ranks_that_share_cores_get_more_time_to_start() -> None:
+    assert scaled_start_timeout_s(2, 4) == scaled_start_timeout_s(4, 4) == DEFAULT_START_TIMEOUT_S
+    assert scaled_start_timeout_s(16, 4) == DEFAULT_START_TIMEOUT_S + 60
+    assert not plan(np=2).start_timeout_given
+    given = plan(np=64, start_timeout=7)
+    assert (given.start_timeout_s, given.start_timeout_given) == (7, True)
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,3 +190,36 @@ def test_a_launcher_that_slept_does_not_count_its_sleep() -> None:
     s = supervisor(2)
     s.handle(looked(0.0, stopped={1}))
     assert s.handle(looked(1000.0, stopped={1})) == []
+
+
+def lost(rank: int, at: float) -> Exited:
+    return Exited(rank=rank, code=-KILL, now=at, time_ns=int(at * 1e9), lost="host n2 was lost.")
+
+
+def test_a_lost_host_ends_the_others_and_is_named() -> None:
+    s = supervisor(4)
+    assert s.handle(lost(2, 1.0)) == [Send(0, TERM), Send(1, TERM), Send(3, TERM)]
+    s.handle(lost(3, 1.0))
+    for rank in (0, 1):
+        s.handle(exited(rank, -TERM, 1.1))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.exit_code, verdict.rank) == ("lost", 1, 2)
+    assert verdict.lost == "host n2 was lost."
+
+
+def test_peers_that_miss_a_lost_host_first_are_not_blamed() -> None:
+    """Ranks of whole hosts note broken connections before the head knows of the host."""
+    s = supervisor(3)
+    s.handle(exited(0, 1, 1.3, note(0.9, "RuntimeError: connection closed by peer")))
+    s.handle(lost(2, 1.0))
+    s.handle(exited(1, -TERM, 1.4))
+    assert s.verdict().kind == "lost"
+
+
+def test_a_host_that_is_lost_while_all_end_is_not_blamed() -> None:
+    s = supervisor(3)
+    s.handle(exited(0, 1, 1.0, note(0.9)))
+    s.handle(lost(2, 2.0))
+    s.handle(exited(1, -TERM, 1.1))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank) == ("failed", 0)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from farandole.errors import UsageError
+from farandole.launch.placement import pack, parse_hosts
 from farandole.launch.plan import Plan
-from farandole.launch.variables import SITE, Job, launcher_environ, worker_environ
+from farandole.launch.variables import SITE, Job, launcher_environ, passed_on, worker_environ
 from farandole.world.environment import read_world
 from tests.conftest import run_cli
 
@@ -136,3 +139,79 @@ def test_a_command_with_its_own_launcher_gets_no_rank() -> None:
     assert environ["PYTHONPATH"] == f"{SITE}{os.pathsep}/mine"
     assert (environ["OMP_NUM_THREADS"], environ["FARANDOLE_TRANSPORT"]) == ("3", "gloo")
     assert environ["SLURM_NTASKS"] == "4"
+
+
+FAR = replace(
+    JOB,
+    hostname="n2",
+    master_addr="10.0.0.1",
+    address="10.0.0.2",
+    interface="ib0",
+    placement=pack(parse_hosts("n1:2,n2:1,n3:2"), 5),
+)
+
+
+def test_several_hosts() -> None:
+    plan = Plan(argv=("x",), num_workers=5, threads=3)
+    environs = [worker_environ({}, plan, FAR, rank) for rank in range(5)]
+    worlds = [read_world(environ) for environ in environs]
+    assert [(w.local_rank, w.local_size) for w in worlds] == [
+        (0, 2),
+        (1, 2),
+        (0, 1),
+        (0, 2),
+        (1, 2),
+    ]
+    # Only n1 and n3 have a second worker.
+    assert [(w.cross_rank, w.cross_size) for w in worlds] == [
+        (0, 3),
+        (0, 2),
+        (1, 3),
+        (2, 3),
+        (1, 2),
+    ]
+    assert worlds[3].rank_hosts == ("n1", "n1", "n2", "n3", "n3")
+    assert worlds[3].hosts == ("n1", "n2", "n3")
+    assert {w.address for w in worlds} == {"10.0.0.2"}
+    assert {w.one_host for w in worlds} == {False}
+    assert [e["GROUP_RANK"] for e in environs] == ["0", "0", "1", "2", "2"]
+    assert environs[0]["GROUP_WORLD_SIZE"] == "3"
+    assert environs[0]["MASTER_ADDR"] == "10.0.0.1"
+    assert environs[0]["GLOO_SOCKET_IFNAME"] == environs[0]["NCCL_SOCKET_IFNAME"] == "ib0"
+
+
+def test_an_unknown_interface_is_not_guessed() -> None:
+    plan = Plan(argv=("x",), num_workers=5, threads=3)
+    assert "GLOO_SOCKET_IFNAME" not in worker_environ({}, plan, replace(FAR, interface=""), 0)
+
+
+def test_what_goes_to_other_hosts() -> None:
+    environ = {
+        "PATH": "/bin",
+        "LD_LIBRARY_PATH": "/lib",
+        "PYTHONHASHSEED": "1",
+        "NCCL_DEBUG": "INFO",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "OMP_NUM_THREADS": "2",
+        "MKL_NUM_THREADS": "3",
+        "HOROVOD_FUSION_THRESHOLD": "1",
+        "FARANDOLE_OVERLAP": "off",
+        "KERAS_BACKEND": "jax",
+        "DATA": "/data",
+    }
+    local = {
+        "HOME": "/root",
+        "FARANDOLE_RANK": "1",
+        "FARANDOLE_HOSTS": "n1:1",
+        "FARANDOLE_MASTER_FD": "4",
+        "MASTER_ADDR": "x",
+        "XPATH": "y",
+    }
+    expected = environ | {"TOKEN": "a=b"}
+    assert passed_on(environ | local, ["DATA", "TOKEN=a=b"]) == expected
+
+
+@pytest.mark.parametrize("text", ["", "=x", "A B=1", "MISSING"])
+def test_variables_that_cannot_be_passed(text: str) -> None:
+    with pytest.raises(UsageError, match="--env"):
+        passed_on({}, [text])

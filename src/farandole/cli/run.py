@@ -1,4 +1,4 @@
-"""`farandole run`: start a script on several workers of this host."""
+"""`farandole run`: start a script on several workers of this host or of several."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
+    from farandole.launch.placement import Placement
     from farandole.launch.plan import Plan
+    from farandole.launch.supervision import Outcome
 
 _EPILOG = """\
 examples:
   farandole run -np 2 python train.py --lr 0.1
   farandole run -np auto train.py
   farandole run -np 4 --threads 1 --output-dir logs -- python -m package.train
+  farandole run -H n1:2,n2:2 python train.py
 
 Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
 Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
 FARANDOLE_OUTPUT_DIR, FARANDOLE_SHOW_RANKS, FARANDOLE_START_TIMEOUT,
 FARANDOLE_SILENCE_TIMEOUT, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR,
-FARANDOLE_TIMELINE_FILE.
+FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
+FARANDOLE_LAUNCHER.
 """
+
+_LAUNCHERS = ("local", "ssh")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -36,7 +42,8 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
         help="start a training script on several workers",
-        description="Start a command on several workers of this host and end them together.",
+        description="Start a command on several workers, here or on several hosts, and end them "
+        "together.",
         usage="farandole run -np N [options] [--] COMMAND ...",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -84,7 +91,7 @@ def add_parser(subparsers: Any) -> None:
         parser,
         "--start-timeout",
         metavar="S",
-        help="seconds to wait for all ranks to call init (default 60)",
+        help="seconds to wait for all ranks to call init (default 60, more if they share cores)",
     )
     add_flag(
         parser,
@@ -113,7 +120,39 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="write a timeline of all workers to FILE when the run ends, for ui.perfetto.dev",
     )
-    add_flag(parser, "-H", "--hosts", metavar="HOSTS", help="localhost only, so far")
+    add_flag(
+        parser,
+        "-H",
+        "--hosts",
+        metavar="HOSTS",
+        help="run on these hosts: n1:2,n2:2 (workers on each)",
+    )
+    add_flag(
+        parser,
+        "--hostfile",
+        metavar="FILE",
+        help="the same from a file: lines such as `n1 slots=2` or `n1:2`",
+    )
+    add_flag(
+        parser,
+        "--launcher",
+        metavar="NAME",
+        help=f"how hosts are reached: {', '.join(_LAUNCHERS)} (default: what fits the hosts)",
+    )
+    add_flag(
+        parser,
+        "--rsh",
+        metavar="COMMAND",
+        help='another remote shell, with flags: "ssh -p 2222" (it gets a host and a command)',
+    )
+    add_flag(
+        parser,
+        "--env",
+        metavar="NAME[=V]",
+        action="append",
+        default=[],
+        help="pass this variable to workers on other hosts too; may be given several times",
+    )
     parser.add_argument(
         "-m",
         dest="module",
@@ -130,14 +169,18 @@ def main(args: argparse.Namespace) -> int:
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
     from farandole.launch.gpus import count_gpus
-    from farandole.launch.launcher import launch
-    from farandole.launch.message import failure_lines, notes, start_line
+    from farandole.launch.message import failure_lines
+    from farandole.launch.placement import named_hosts, pack, parse_shape, spread
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
+    slots = named_hosts(args.hosts, args.hostfile, os.environ)
+    shape = parse_shape(args.np or "")
+    if shape is not None and slots is None:
+        raise UsageError(f"-np {args.np}: name the hosts too, such as -H n1:2,n2:2.")
     plan = make_plan(
         command=_command(args),
-        np=args.np,
+        np=args.np if shape is None else shape.size,
         threads=args.threads,
         transport=args.transport,
         output_dir=args.output_dir,
@@ -147,30 +190,81 @@ def main(args: argparse.Namespace) -> int:
         show_ranks=args.show_ranks,
         record=args.record,
         timeline=args.timeline,
-        hosts=args.hosts,
+        num_slots=None if slots is None else sum(host.count for host in slots),
         horovod_alias=args.horovod_alias,
         environ=os.environ,
         cores=read_cores(),
         num_gpus=count_gpus(os.environ),
     )
+    placement = None
+    if slots is not None:
+        placement = pack(slots, plan.num_workers) if shape is None else spread(slots, shape)
+    launcher = _launcher(args, placement)
     with _recording(plan) as plan:
-        outcome = launch(
-            plan,
-            environ=os.environ,
-            show=show,
-            started=lambda: print(
-                "\n".join([start_line(plan), *notes(os.environ)]), file=sys.stderr, flush=True
-            ),
-        )
+        if launcher == "local":
+            outcome, rank_hosts = _launch_here(plan, args), ()
+        else:
+            assert placement is not None
+            outcome, rank_hosts = _launch_there(plan, placement, args), placement.rank_hosts
     lines = failure_lines(
         outcome.verdict,
         step=outcome.step,
         last_lines=outcome.last_lines,
         silence_timeout_s=plan.silence_timeout_s,
+        rank_hosts=rank_hosts,
     )
     if lines:
         print("\n".join(lines), file=sys.stderr, flush=True)
     return outcome.verdict.exit_code
+
+
+def _launcher(args: argparse.Namespace, placement: Placement | None) -> str:
+    """Choose how workers are started: what was asked for, or what fits the hosts."""
+    from farandole.launch.starters.ssh import is_here
+
+    away = [h for h in placement.host_names if not is_here(h)] if placement is not None else []
+    chosen: str | None = args.launcher or os.environ.get("FARANDOLE_LAUNCHER")
+    if chosen is None:
+        return "ssh" if away else "local"
+    if chosen not in _LAUNCHERS:
+        raise UsageError(f"--launcher {chosen}: choose from {', '.join(_LAUNCHERS)}.")
+    if chosen == "local" and away:
+        raise UsageError(
+            f"--launcher local starts workers on this host only, but {', '.join(away)} is another. "
+            "Leave --launcher out, or use --launcher ssh."
+        )
+    if chosen == "ssh" and placement is None:
+        raise UsageError("--launcher ssh needs hosts: give -H n1:2,n2:2 or --hostfile FILE.")
+    return chosen
+
+
+def _launch_here(plan: Plan, args: argparse.Namespace) -> Outcome:
+    from farandole.launch.launcher import launch
+    from farandole.launch.message import notes, start_line
+    from farandole.launch.variables import named_variables
+
+    def say() -> None:
+        print("\n".join([start_line(plan), *notes(os.environ)]), file=sys.stderr, flush=True)
+
+    # Workers on this host have all variables anyway; --env may still set one.
+    environ = {**os.environ, **named_variables(os.environ, args.env)}
+    return launch(plan, environ=environ, show=show, started=say)
+
+
+def _launch_there(plan: Plan, placement: Placement, args: argparse.Namespace) -> Outcome:
+    from farandole.launch.hosts import launch_hosts
+    from farandole.launch.message import start_line
+    from farandole.launch.starters.ssh import SshStarter
+
+    return launch_hosts(
+        plan,
+        placement,
+        SshStarter(args.rsh or os.environ.get("FARANDOLE_RSH"), environ=os.environ),
+        environ=os.environ,
+        show=show,
+        extra_variables=args.env,
+        started=lambda plan: print(start_line(plan, placement), file=sys.stderr, flush=True),
+    )
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""torch's store on loopback: in a local run nothing listens where another machine could reach it.
+"""torch's store on one address: in a local run no other machine could reach it.
 
 torch serves the store of `init_process_group` on all interfaces, unless it is handed a socket.
-Rank 0 inherits one from the launcher, bound to MASTER_PORT on loopback and held since the start.
+Rank 0 inherits one from the launcher, bound to MASTER_PORT and held since the start: on loopback,
+or with workers on several hosts on the address that leads to the others.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ def prepare_torch() -> None:
     import torch.distributed
 
     if hasattr(torch.distributed, "rendezvous") and torch.distributed.is_available():
-        listen_on_loopback(sys.modules["torch.distributed.rendezvous"])
+        listen_on_one_address(sys.modules["torch.distributed.rendezvous"])
     _adopt(torch.distributed)
 
 
-def listen_on_loopback(rendezvous: Any) -> None:
-    """Make torch's env:// and tcp:// rendezvous serve loopback addresses on loopback only."""
+def listen_on_one_address(rendezvous: Any) -> None:
+    """Make torch's env:// and tcp:// rendezvous serve an address of this host on that only."""
     create = getattr(rendezvous, "_create_c10d_store", None)
     if create is None:
         return  # a torch that does it in another way is left alone
 
-    def create_on_loopback(
+    def create_on_one_address(
         hostname: str,
         port: int,
         rank: int,
@@ -35,12 +36,13 @@ def listen_on_loopback(rendezvous: Any) -> None:
         use_libuv: bool = True,
     ) -> Any:
         from farandole.world.environment import is_loopback
-        from farandole.world.listener import loopback_listener
+        from farandole.world.listener import master_listener
 
         agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        if rank != 0 or agent_serves or not port or not is_loopback(hostname):
+        own = is_loopback(hostname) or hostname == os.environ.get("FARANDOLE_ADDRESS")
+        if rank != 0 or agent_serves or not port or not own:
             return create(hostname, port, rank, world_size, timeout, use_libuv)
-        listener = loopback_listener(port)
+        listener = master_listener("127.0.0.1" if is_loopback(hostname) else hostname, port)
         if listener is None:
             return create(hostname, port, rank, world_size, timeout, use_libuv)
         return rendezvous.TCPStore(
@@ -55,7 +57,7 @@ def listen_on_loopback(rendezvous: Any) -> None:
             use_libuv=use_libuv,
         )
 
-    rendezvous._create_c10d_store = create_on_loopback
+    rendezvous._create_c10d_store = create_on_one_address
 
 
 def _adopt(distributed: Any) -> None:

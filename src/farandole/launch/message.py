@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Verdict
 from farandole.world.environment import is_loopback
@@ -24,12 +25,16 @@ _MEANINGS = {
 }
 
 
-def start_line(plan: Plan) -> str:
+def start_line(plan: Plan, placement: Placement | None = None) -> str:
     """Say what is being started: `2 workers on 1 host, shared memory, 1 thread each`."""
-    return (
-        f"{_count(plan.num_workers, 'worker')} on 1 host, {_transport(plan.transport)}, "
-        f"{_count(plan.threads, 'thread')} each"
-    )
+    workers = _count(plan.num_workers, "worker")
+    threads = f"{_count(plan.threads, 'thread')} each"
+    if placement is None:
+        return f"{workers} on 1 host, {_transport(plan.transport)}, {threads}"
+    shares = ", ".join(f"{share.name}:{len(share.ranks)}" for share in placement.hosts)
+    # Which transport `auto` takes there is known to the workers only, who say so.
+    transport = "" if plan.transport == "auto" else f"{_transport(plan.transport)}, "
+    return f"{workers} on {_count(len(placement.hosts), 'host')} ({shares}), {transport}{threads}"
 
 
 def notes(environ: Mapping[str, str]) -> list[str]:
@@ -46,15 +51,28 @@ def failure_lines(
     step: int = 0,
     last_lines: Sequence[str] = (),
     silence_timeout_s: float = 0.0,
+    rank_hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Explain a launch that did not end well: who, when, how, and what it said last."""
+    """Explain a launch that did not end well: who, where, when, how, and what it said last.
+
+    Args:
+        verdict: How it ended.
+        step: Steps that the failed rank had made.
+        last_lines: The end of its output.
+        silence_timeout_s: What a stopped worker was given.
+        rank_hosts: The host of each rank, where there are several.
+    """
     if verdict.kind == "done":
         return []
     if verdict.kind == "interrupted":
         name = _signal_name(verdict.exit_code - 128)
         return [f"farandole: ended by {name}; all workers have ended."]
+    if verdict.kind == "lost":
+        return [f"farandole: {verdict.lost} All workers were ended."]
+    assert verdict.rank is not None
+    where = f" on host {rank_hosts[verdict.rank]}" if rank_hosts else ""
     when = f", step {step}," if step else ""
-    who = f"farandole: rank {verdict.rank}{when}"
+    who = f"farandole: rank {verdict.rank}{where}{when}"
     if verdict.kind == "stopped":
         lines = [
             f"{who} was stopped (SIGSTOP or a debugger) and silent for {silence_timeout_s:g} s. "

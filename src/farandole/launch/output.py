@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -14,6 +14,8 @@ from farandole.errors import UsageError
 Stream = Literal["stdout", "stderr"]
 Show = Callable[[Stream, str], None]
 """Shows one whole line, with its end, in one write."""
+Feed = Callable[[int, Stream, bytes], None]
+"""Takes what a rank wrote."""
 
 # Enough for a traceback of a deep model, little enough to read.
 LAST_LINES = 12
@@ -113,6 +115,75 @@ class WorkerOutput:
         for line in lines:
             self.last_lines.append(line)
             self._show(self._stream, f"{self._prefix}{line}\n")
+
+
+class Outputs:
+    """Both streams of all workers of one launch."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        show: Show,
+        tag: bool,
+        shown: frozenset[int] | None = None,
+        files: Sequence[Mapping[Stream, BinaryIO]] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            size: How many workers.
+            show: Shows one line.
+            tag: Whether lines begin with the rank.
+            shown: Ranks whose lines are shown; all when None.
+            files: By rank, where output is kept too.
+        """
+        self._show_line = show
+        self.heard: set[int] = set()
+        """Ranks that have written something; whoever looks at it clears it."""
+        self.broken_pipe = False
+        """Whether the reader of our own output has gone."""
+        self._outputs: list[dict[Stream, WorkerOutput]] = []
+        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        for rank in range(size):
+            shows = self._show if shown is None or rank in shown else _show_nothing
+            opened = files[rank] if files is not None else {}
+            self._outputs.append(
+                {
+                    stream: WorkerOutput(
+                        rank=rank, stream=stream, show=shows, tag=tag, file=opened.get(stream)
+                    )
+                    for stream in streams
+                }
+            )
+
+    def feed(self, rank: int, stream: Stream, data: bytes) -> None:
+        """Take in what a worker wrote."""
+        self.heard.add(rank)
+        self._outputs[rank][stream].feed(data)
+
+    def last_lines(self, rank: int) -> tuple[str, ...]:
+        """Return the end of a worker's error output; of its other output when there is none."""
+        outputs = self._outputs[rank]
+        return tuple(outputs["stderr"].last_lines or outputs["stdout"].last_lines)
+
+    def end(self) -> None:
+        """Show lines that have no end, and close the files."""
+        for outputs in self._outputs:
+            for output in outputs.values():
+                output.end()
+
+    def _show(self, stream: Stream, line: str) -> None:
+        try:
+            self._show_line(stream, line)
+        except BrokenPipeError:
+            # Whoever read our output has gone (`| head`): end as a single program would.
+            self.broken_pipe = True
+            self._show_line = _show_nothing
+
+
+def _show_nothing(stream: Stream, line: str) -> None:
+    """Show nothing: nobody looks, or this rank is not asked for."""
 
 
 def open_files(folder: Path, num_workers: int) -> list[dict[Stream, BinaryIO]]:

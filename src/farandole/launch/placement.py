@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,38 @@ class Placement:
         raise UsageError(f"Rank {rank} is on none of {len(self.hosts)} hosts.")
 
 
+def named_hosts(
+    hosts: str | None, hostfile: str | None, environ: Mapping[str, str]
+) -> tuple[Slots, ...] | None:
+    """Read the hosts that flags or their variables name; None when they name none.
+
+    Raises:
+        UsageError: They cannot be read, or are named in two ways.
+    """
+    if hosts is not None and hostfile is not None:
+        raise UsageError(f"-H {hosts} and --hostfile {hostfile} both name hosts. Give one of them.")
+    if hosts is not None:
+        return parse_hosts(hosts)
+    if hostfile is not None:
+        return read_hostfile(Path(hostfile))
+    # Inside of a worker these say where that runs, not where others should.
+    outer = "FARANDOLE_JOB" in environ
+    if not outer and (text := environ.get("FARANDOLE_HOSTS")):
+        return parse_hosts(text, flag="FARANDOLE_HOSTS")
+    if not outer and (text := environ.get("FARANDOLE_HOSTFILE")):
+        return read_hostfile(Path(text))
+    return None
+
+
 def parse_hosts(text: str, *, flag: str = "-H") -> tuple[Slots, ...]:
     """Read `h1:2,h2:2`; a host without a number has one slot.
 
     Raises:
         UsageError: A host cannot be read, has no slots, or comes twice.
     """
-    found = [_host(part.strip(), f"{flag} {text}") for part in text.split(",") if part.strip()]
-    return _checked(found, f"{flag} {text}")
+    place = f"{flag} {text}" if flag.startswith("-") else f"{flag}={text}"
+    found = [_host(part.strip(), place) for part in text.split(",") if part.strip()]
+    return _checked(found, place)
 
 
 def read_hostfile(path: Path) -> tuple[Slots, ...]:

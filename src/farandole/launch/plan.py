@@ -15,6 +15,8 @@ from farandole.world.cores import Cores, threads_per_worker
 from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS
 
 DEFAULT_SILENCE_TIMEOUT_S = 30.0
+# Importing torch takes some 3 to 5 s of a core's time for every rank; four times that is patience.
+_START_TIMEOUT_S_PER_SHARER = 20.0
 # Setting any of these says how many threads a process should use.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -42,6 +44,8 @@ class Plan:
     transport: str = "auto"
     output_dir: Path | None = None
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    start_timeout_given: bool = False
+    """True when the user gave it; otherwise it follows from the ranks per core."""
     silence_timeout_s: float = DEFAULT_SILENCE_TIMEOUT_S
     tag: bool = True
     """Whether lines are shown with their rank."""
@@ -72,7 +76,7 @@ def make_plan(
     show_ranks: str | int | None = None,
     record: str | Path | None = None,
     timeline: str | Path | None = None,
-    hosts: str | None = None,
+    num_slots: int | None = None,
     horovod_alias: str | None = None,
     environ: Mapping[str, str],
     cores: Cores,
@@ -83,7 +87,8 @@ def make_plan(
     A value that is None is taken from its environment variable (FARANDOLE_NP, FARANDOLE_THREADS,
     FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
     FARANDOLE_SHOW_RANKS, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE),
-    and then from its default.
+    and then from its default. `num_slots` is how many workers the named hosts may have, None when
+    no hosts were named.
 
     Raises:
         UsageError: Something cannot be used as given.
@@ -95,9 +100,7 @@ def make_plan(
         text = environ.get(variable)
         return (text, f"{variable}=") if text else (None, flag)
 
-    if hosts is not None:
-        _check_hosts(hosts)
-    workers = _workers(*pick(np, "FARANDOLE_NP", "-np "), cores, num_gpus)
+    workers = _workers(*pick(np, "FARANDOLE_NP", "-np "), cores, num_gpus, num_slots)
     chosen, name = pick(transport, "FARANDOLE_TRANSPORT", "--transport ")
     chosen = (chosen or "auto").lower()
     if chosen not in TRANSPORTS:
@@ -111,6 +114,8 @@ def make_plan(
         count = _count(asked, name, "threads")
     else:
         count = threads_from(environ) or threads_per_worker(cores.available, workers)
+    start_text, start_name = pick(start_timeout, "FARANDOLE_START_TIMEOUT", "--start-timeout ")
+    default_s = scaled_start_timeout_s(workers, cores.available)
     return Plan(
         argv=resolve_command(command, path=environ.get("PATH")),
         num_workers=workers,
@@ -118,10 +123,8 @@ def make_plan(
         override_threads=asked is not None,
         transport=chosen,
         output_dir=None if folder is None else Path(folder),
-        start_timeout_s=_seconds(
-            *pick(start_timeout, "FARANDOLE_START_TIMEOUT", "--start-timeout "),
-            DEFAULT_START_TIMEOUT_S,
-        ),
+        start_timeout_s=_seconds(start_text, start_name, default_s),
+        start_timeout_given=start_text is not None,
         silence_timeout_s=_seconds(
             *pick(silence_timeout, "FARANDOLE_SILENCE_TIMEOUT", "--silence-timeout "),
             DEFAULT_SILENCE_TIMEOUT_S,
@@ -132,6 +135,11 @@ def make_plan(
         record_dir=_record_dir(*pick(record, "FARANDOLE_RECORD_DIR", "--record ")),
         timeline=_timeline(*pick(timeline, "FARANDOLE_TIMELINE_FILE", "--timeline ")),
     )
+
+
+def scaled_start_timeout_s(num_workers: int, cores: int) -> float:
+    """Return how long ranks wait for each other: longer where they share cores to import torch."""
+    return DEFAULT_START_TIMEOUT_S + _START_TIMEOUT_S_PER_SHARER * max(0.0, num_workers / cores - 1)
 
 
 def threads_from(environ: Mapping[str, str]) -> int | None:
@@ -178,7 +186,11 @@ def _executable(program: str, path: str | None) -> bool:
     return shutil.which(program, path=path) is not None
 
 
-def _workers(text: str | None, name: str, cores: Cores, num_gpus: int) -> int:
+def _workers(
+    text: str | None, name: str, cores: Cores, num_gpus: int, num_slots: int | None
+) -> int:
+    if num_slots is not None and (text is None or text.strip().lower() == "auto"):
+        return num_slots
     if text is None:
         raise UsageError(
             "How many workers? Give -np 2, or -np auto "
@@ -255,13 +267,3 @@ def _timeline(text: str | None, name: str) -> Path | None:
     if not file.parent.is_dir():
         raise UsageError(f"{name}{text}: there is no folder {file.parent}. Create it first.")
     return file
-
-
-def _check_hosts(hosts: str) -> None:
-    for host in hosts.split(","):
-        name = host.partition(":")[0].strip()
-        if name not in ("localhost", "127.0.0.1"):
-            raise UsageError(
-                f"-H {hosts}: only localhost can be used so far. Run on one host, or start the "
-                "workers on several with torchrun, which Farandole understands."
-            )

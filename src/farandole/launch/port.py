@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from farandole.errors import UsageError
 
 
-def hold_port(environ: Mapping[str, str]) -> socket.socket:
-    """Bind a loopback port and keep it, so that no other launch can be given the same.
+def hold_port(environ: Mapping[str, str], address: str = "127.0.0.1") -> socket.socket:
+    """Bind a port of an address and keep it, so that no other launch can be given the same.
 
     The user's MASTER_PORT is taken when it is set. The socket does not listen: rank 0 inherits it
     and lets torch listen on it, and a program that binds MASTER_PORT by itself still can.
@@ -29,7 +29,7 @@ def hold_port(environ: Mapping[str, str]) -> socket.socket:
         if port:
             # A port that was used a minute ago may be taken again.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", port))
+        held.bind((address, port))
     except OSError as error:
         held.close()
         raise UsageError(

@@ -30,6 +30,8 @@ class Exited:
     time_ns: int
     """Wall-clock time, to compare with failure notes."""
     failure: Failure | None = None
+    lost: str = ""
+    """How its host was lost, in one sentence; the code says nothing then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +70,15 @@ class Send:
 class Verdict:
     """How the launch ended."""
 
-    kind: Literal["done", "failed", "stopped", "interrupted"]
+    kind: Literal["done", "failed", "lost", "stopped", "interrupted"]
     exit_code: int
     rank: int | None = None
     """Who failed first."""
     code: int | None = None
     """How that worker's process ended: exit code, or minus the signal."""
     failure: Failure | None = None
+    lost: str = ""
+    """How the host of that worker was lost."""
 
 
 @dataclass(slots=True)
@@ -135,6 +139,8 @@ class Supervisor:
         if not ends:
             return Verdict(kind="done", exit_code=0)
         first = _first(ends)
+        if first.lost:
+            return Verdict(kind="lost", exit_code=1, rank=first.rank, lost=first.lost)
         return Verdict(
             kind="failed",
             exit_code=first.code if first.code > 0 else 128 - first.code,

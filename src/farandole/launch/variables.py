@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.errors import UsageError
+from farandole.launch.placement import HostShare, Placement
 from farandole.launch.plan import INTER_OP_VARIABLE, THREAD_VARIABLES, Plan
 
 SITE = Path(__file__).parent / "site"
@@ -26,10 +29,13 @@ _OUTER = (
     "HOROVOD_ELASTIC",
     "FARANDOLE_HOOKED",
     "FARANDOLE_MASTER_FD",
+    "FARANDOLE_HOSTS",
+    "FARANDOLE_ADDRESS",
 )
 # Who starts the workers itself says all this to them; ours would contradict it.
 _OWN = re.compile(
-    r"(FARANDOLE|HOROVOD)_((LOCAL_|CROSS_)?(RANK|SIZE)|JOB|BOARD|LAUNCHER_PID|HOSTNAME|CONTROLLER)"
+    r"(FARANDOLE|HOROVOD)_((LOCAL_|CROSS_)?(RANK|SIZE)|JOB|BOARD|LAUNCHER_PID|HOSTNAME|CONTROLLER"
+    r"|HOSTS|ADDRESS)"
     r"|(LOCAL_|GROUP_|ROLE_)?RANK|(LOCAL_|GROUP_|ROLE_)?WORLD_SIZE|MASTER_(ADDR|PORT)"
     r"|TORCHELASTIC_\w+"
 )
@@ -41,28 +47,94 @@ class Job:
 
     job_id: str
     launcher_pid: int
+    """Whoever has started the workers of this host."""
     board_path: str
     master_port: int
     hostname: str
+    master_addr: str = _LOOPBACK
+    """Where rank 0 serves torch's store."""
+    placement: Placement | None = None
+    """The ranks of all hosts; None when all are on this one."""
+    address: str = _LOOPBACK
+    """The address of this host that the others reach."""
+    interface: str = "lo" if sys.platform == "linux" else "lo0"
+    """The network interface that has it; '' when it is not known."""
+
+
+# What users set for a job goes to other hosts; what a host says about itself stays there.
+_PASSED = re.compile(
+    r"PATH|LD_LIBRARY_PATH|KERAS_BACKEND|(PYTHON|NCCL_|CUDA_|OMP_|HOROVOD_|FARANDOLE_)\w*"
+)
+
+
+def passed_on(environ: Mapping[str, str], extra: Sequence[str] = ()) -> dict[str, str]:
+    """Choose the variables that workers on other hosts get: those of a job, and the named ones.
+
+    Args:
+        environ: The launcher's environment.
+        extra: What `--env` was given: NAME, or NAME=VALUE.
+
+    Raises:
+        UsageError: A name is none, or has no value here.
+    """
+    threads = (*THREAD_VARIABLES, INTER_OP_VARIABLE)
+    chosen = {
+        name: value
+        for name, value in environ.items()
+        if (_PASSED.fullmatch(name) or name in threads)
+        and not _OWN.fullmatch(name)
+        and name not in _OUTER
+    }
+    return chosen | named_variables(environ, extra)
+
+
+def named_variables(environ: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+    """Read what `--env` was given: NAME, or NAME=VALUE.
+
+    Raises:
+        UsageError: A name is none, or has no value here.
+    """
+    chosen = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"--env {text}: give NAME or NAME=VALUE.")
+        if not given and name not in environ:
+            raise UsageError(
+                f"--env {name}: there is no such variable here. Set it, or give --env {name}=VALUE."
+            )
+        chosen[name] = value if given else environ[name]
+    return chosen
 
 
 def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> dict[str, str]:
     """Build one worker's environment from the launcher's."""
     size = str(plan.num_workers)
     me = str(rank)
+    hosts = (
+        job.placement.hosts
+        if job.placement is not None
+        else (HostShare(name=job.hostname, ranks=tuple(range(plan.num_workers))),)
+    )
+    host = next(number for number, share in enumerate(hosts) if rank in share.ranks)
+    local = hosts[host].ranks.index(rank)
+    local_rank, local_size = str(local), str(len(hosts[host].ranks))
+    # The hosts that have a worker with this local rank.
+    beside = [number for number, share in enumerate(hosts) if len(share.ranks) > local]
+    cross_rank, cross_size = str(beside.index(host)), str(len(beside))
     environ = {name: value for name, value in base.items() if name not in _OUTER}
     # torchrun: scripts for torch.distributed run as they are.
     environ |= {
         "RANK": me,
         "WORLD_SIZE": size,
-        "LOCAL_RANK": me,
-        "LOCAL_WORLD_SIZE": size,
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
+        "GROUP_RANK": str(host),
+        "GROUP_WORLD_SIZE": str(len(hosts)),
         "ROLE_NAME": "default",
         "ROLE_RANK": me,
         "ROLE_WORLD_SIZE": size,
-        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_ADDR": job.master_addr,
         "MASTER_PORT": str(job.master_port),
         "TORCHELASTIC_RUN_ID": job.job_id,
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -75,20 +147,20 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "HOROVOD_HOSTNAME": job.hostname,
         "HOROVOD_RANK": me,
         "HOROVOD_SIZE": size,
-        "HOROVOD_LOCAL_RANK": me,
-        "HOROVOD_LOCAL_SIZE": size,
-        "HOROVOD_CROSS_RANK": "0",
-        "HOROVOD_CROSS_SIZE": "1",
+        "HOROVOD_LOCAL_RANK": local_rank,
+        "HOROVOD_LOCAL_SIZE": local_size,
+        "HOROVOD_CROSS_RANK": cross_rank,
+        "HOROVOD_CROSS_SIZE": cross_size,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
     }
     environ |= {
         "FARANDOLE_RANK": me,
         "FARANDOLE_SIZE": size,
-        "FARANDOLE_LOCAL_RANK": me,
-        "FARANDOLE_LOCAL_SIZE": size,
-        "FARANDOLE_CROSS_RANK": "0",
-        "FARANDOLE_CROSS_SIZE": "1",
+        "FARANDOLE_LOCAL_RANK": local_rank,
+        "FARANDOLE_LOCAL_SIZE": local_size,
+        "FARANDOLE_CROSS_RANK": cross_rank,
+        "FARANDOLE_CROSS_SIZE": cross_size,
         "FARANDOLE_HOSTNAME": job.hostname,
         "FARANDOLE_JOB": job.job_id,
         "FARANDOLE_BOARD": job.board_path,
@@ -101,10 +173,13 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
         "FARANDOLE_HOROVOD_ALIAS": "on" if plan.horovod_alias else "off",
     }
+    if job.placement is not None:
+        environ["FARANDOLE_HOSTS"] = ",".join(f"{h.name}:{len(h.ranks)}" for h in hosts)
+        environ["FARANDOLE_ADDRESS"] = job.address
     _set_threads(environ, plan)
     _set_record(environ, plan)
-    for name in _INTERFACES:
-        environ.setdefault(name, "lo" if os.uname().sysname == "Linux" else "lo0")
+    for name in _INTERFACES if job.interface else ():
+        environ.setdefault(name, job.interface)
     return environ
 
 

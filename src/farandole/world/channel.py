@@ -10,6 +10,7 @@ given it, nothing else is read. Messages are signed, not encrypted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import secrets
@@ -31,6 +32,7 @@ _OPENING_BYTES = len(_OPENING) + _NONCE_BYTES
 _HEAD = struct.Struct("<I16s")
 _NUMBER = struct.Struct("<BQ")
 _CALLER, _LISTENER = 0, 1
+_SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 # Bytes taken from the kernel before frames are looked at: a fast peer does not fill the memory.
 _READ_BYTES, _READS = 1 << 18, 16
 # Callers that may be on their way to a proof at once; the oldest stranger makes room.
@@ -65,7 +67,9 @@ class Connection:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.me, self.peer = me, peer
         self.lost = ""
-        """Why nothing more comes from the other end; '' while it is there."""
+        """What was lost and why, in one sentence; '' while the other end is there."""
+        self.why = ""
+        """Why nothing more comes from the other end, such as `it has ended`."""
         self.proven = False
         """Whether the other end has proved that it knows the secret."""
         self._stream = stream
@@ -75,6 +79,9 @@ class Connection:
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._key = b""
         self._sent = self._received = 0
+        self._silence_s = 0
+        self._gone = ""
+        """Why nothing can be sent any more."""
         self._incoming = bytearray()
         self._arrived: deque[bytes] = deque()
         self._outgoing = bytearray(_OPENING + self._nonce)
@@ -87,17 +94,36 @@ class Connection:
         return self._stream.fileno()
 
     @property
-    def backed_up(self) -> bool:
-        """Say whether something waits for the kernel to take it."""
-        return bool(self._outgoing) and not self.lost
+    def backlog_bytes(self) -> int:
+        """How much waits for the kernel to take it."""
+        return len(self._outgoing)
 
     @property
     def local_address(self) -> str:
         """The address of this end."""
         return str(self._stream.getsockname()[0])
 
+    def notice_loss(self, within_s: int) -> None:
+        """Have the kernels of both ends ask for each other, so that a silent end is a lost one.
+
+        They answer for a process that is stopped or has no time; a host that is down or cut off
+        does not answer. The end of a process is noticed at once, without this.
+        """
+        stream = self._stream
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, within_s)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # The same for what was sent and is not acknowledged.
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
+        self._silence_s = within_s
+
     def send(self, message: bytes) -> None:
-        """Queue a message and push what the kernel takes."""
+        """Queue a message and push what the kernel takes; one who is lost gets nothing."""
+        if self.lost:
+            return
         if self._key:
             self._frame(message)
         else:
@@ -106,13 +132,15 @@ class Connection:
 
     def flush(self) -> None:
         """Push what the kernel takes."""
-        while self._outgoing and not self.lost:
+        while self._outgoing and not self.lost and not self._gone:
             try:
                 del self._outgoing[: self._stream.send(self._outgoing)]
             except BlockingIOError:
                 return
-            except OSError:
-                self._lose("it has ended")
+            except OSError as error:
+                # What has arrived before the end is still to be read; receiving finds the end too.
+                self._gone = self._why(error)
+                self._outgoing.clear()
 
     def receive(self) -> list[bytes]:
         """Return the messages that have arrived whole; none after one that is not genuine."""
@@ -129,7 +157,7 @@ class Connection:
     def advance(self) -> None:
         """Push and take in what the kernel can do now; messages wait until they are received."""
         self.flush()
-        ended = self._read()
+        ended = self._read() or self._gone
         if self._key or self._open():
             self._take_frames()
         if ended:
@@ -148,12 +176,17 @@ class Connection:
                 data = self._stream.recv(_READ_BYTES)
             except BlockingIOError:
                 return ""
-            except OSError:
-                data = b""
+            except OSError as error:
+                return self._why(error)
             if not data:
                 return "it has ended"
             self._incoming += data
         return ""
+
+    def _why(self, error: OSError) -> str:
+        if error.errno in _SILENCE and self._silence_s:
+            return f"it has not answered for {self._silence_s} s"
+        return "it has ended"
 
     def _open(self) -> bool:
         """Read the other end's opening; say whether there is a key now."""
@@ -200,7 +233,8 @@ class Connection:
     def _frame(self, message: bytes) -> None:
         digest = self._digest(self._role, self._sent, message)
         self._sent += 1
-        self._outgoing += _HEAD.pack(len(message), digest) + message
+        if not self._gone:
+            self._outgoing += _HEAD.pack(len(message), digest) + message
 
     def _digest(self, role: int, number: int, message: bytes) -> bytes:
         head = _NUMBER.pack(role, number)
@@ -215,6 +249,7 @@ class Connection:
 
     def _lose(self, why: str) -> None:
         if not self.lost:
+            self.why = why
             self.lost = f"{self.me} lost its connection to {self.peer}: {why}."
         self._outgoing.clear()
 

@@ -39,6 +39,9 @@ def _choose(reader: _Reader) -> Callable[[], World]:
     )
     if reader.has("FARANDOLE_RANK", "FARANDOLE_SIZE") and not inner_torchrun:
         return reader.farandole
+    # `srun farandole run` sets torchrun's variables for the script; SLURM's say more.
+    if "FARANDOLE_STEP" in env and in_step(env) and "TORCHELASTIC_RUN_ID" not in env:
+        return reader.slurm
     if reader.has("RANK", "WORLD_SIZE"):
         return reader.torchrun
     if reader.has("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
@@ -134,6 +137,7 @@ class _Reader:
             transport=self.transport(),
             overlap=self.overlap(),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
+            dynamic_sets=self.env.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("0", ""),
             address=self.env.get("FARANDOLE_ADDRESS", ""),
             master_addr=self.env.get("MASTER_ADDR"),
             master_port=self.port("MASTER_PORT"),
@@ -210,9 +214,19 @@ class _Reader:
             world,
             **cross,
             hostname=self.env.get("FARANDOLE_HOSTNAME", self.hostname),
+            hosts=tuple(dict.fromkeys(self.rank_hosts())),
+            rank_hosts=self.rank_hosts(),
             job_id=self.env.get("FARANDOLE_JOB", ""),
             board=self.env.get("FARANDOLE_BOARD"),
         )
+
+    def rank_hosts(self) -> tuple[str, ...]:
+        """Read `n1:2,n2:2`: the host of each rank, which are numbered host by host."""
+        names: list[str] = []
+        for part in self.env.get("FARANDOLE_HOSTS", "").split(","):
+            name, _, count = part.rpartition(":")
+            names += [name] * (int(count) if count.isdecimal() else 0)
+        return tuple(names)
 
     def torchrun(self) -> World:
         world = self.place("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
@@ -323,6 +337,7 @@ class _Reader:
             transport=self.transport(),
             overlap=self.overlap(),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
+            dynamic_sets=self.env.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("0", ""),
         )
 
 

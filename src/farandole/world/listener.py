@@ -1,4 +1,4 @@
-"""Listening sockets on loopback for torch's store, which would listen on all interfaces."""
+"""Listening sockets on one address for torch's store, which would listen on all interfaces."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import socket
 
 
-def loopback_listener(port: int) -> socket.socket | None:
-    """Get a socket for a port on loopback: the launcher's where it was inherited, or a new one.
+def master_listener(address: str, port: int) -> socket.socket | None:
+    """Get a socket for a port: the launcher's where it was inherited, or a new one.
 
     None when the port cannot be had: most often because this very process serves it already.
     """
-    return inherited_listener(port) or bound_listener(port)
+    return inherited_listener(address, port) or bound_listener(port, address)
 
 
-def inherited_listener(port: int) -> socket.socket | None:
+def inherited_listener(address: str, port: int) -> socket.socket | None:
     """Take the launcher's socket for this port; None when it is not here (a wrapper closed it).
 
     It is duplicated, never used up: a second init_process_group finds it as the first did.
@@ -25,7 +25,7 @@ def inherited_listener(port: int) -> socket.socket | None:
         return None
     try:
         # The number may by now stand for something else.
-        if copy.getsockname() == ("127.0.0.1", port):
+        if copy.getsockname()[:2] == (address, port):
             return copy
     except OSError:
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from farandole.errors import StartError, UsageError
@@ -47,7 +47,9 @@ def connect(world: World) -> Rendezvous:
                 f"FARANDOLE_SIZE={world.size}, but the launcher's board is for {board.size} "
                 "workers. Let `farandole run` set FARANDOLE_SIZE and FARANDOLE_BOARD."
             )
-        return BoardRendezvous(board, world.rank, timeout_s=world.start_timeout_s)
+        return BoardRendezvous(
+            board, world.rank, timeout_s=world.start_timeout_s, rank_hosts=world.rank_hosts
+        )
     if world.size == 1:
         return SoloRendezvous()
     if world.source == "farandole":
@@ -83,8 +85,19 @@ class SoloRendezvous:
 class BoardRendezvous:
     """Meeting at a bulletin board in shared memory."""
 
-    def __init__(self, board: Board, rank: int, *, timeout_s: float) -> None:
+    def __init__(
+        self, board: Board, rank: int, *, timeout_s: float, rank_hosts: Sequence[str] = ()
+    ) -> None:
+        """Come to a board.
+
+        Args:
+            board: The launcher's, which stays open.
+            rank: My rank.
+            timeout_s: How long an exchange waits for the others.
+            rank_hosts: The host of each rank, where there are several.
+        """
         self.board = board
+        self._rank_hosts = rank_hosts
         self._rank = rank
         self._timeout_s = timeout_s
         # Who meets at this board a second time, after shutdown() and init(), goes on counting.
@@ -140,7 +153,7 @@ class BoardRendezvous:
         )
         failure = self.board.failure(rank)
         reason = f": {failure.text}" if failure else ""
-        raise StartError(f"rank {rank} {how} {before}{reason}.")
+        raise StartError(f"{self._named(rank)} {how} {before}{reason}.")
 
     def _absence(self, missing: list[int], number: int) -> str:
         what = (
@@ -151,14 +164,18 @@ class BoardRendezvous:
         lines = []
         for rank in missing[:8]:
             pid = self.board.pid(rank)
-            lines.append(
-                f"rank {rank} (pid {pid}) is running but {what}" if pid else f"rank {rank} {what}"
-            )
+            running = f" (pid {pid}) is running but" if pid else ""
+            lines.append(f"{self._named(rank)}{running} {what}")
         if len(missing) > 8:
             lines.append(f"and {len(missing) - 8} more ranks")
         return (
             "; ".join(lines) + ". Call hvd.init() on every rank, or give slow ranks more time: "
             "--start-timeout SECONDS (FARANDOLE_START_TIMEOUT)."
+        )
+
+    def _named(self, rank: int) -> str:
+        return (
+            f"rank {rank} on host {self._rank_hosts[rank]}" if self._rank_hosts else f"rank {rank}"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.errors import MissingExtraError, StartError, UsageError
 from farandole.world.environment import is_loopback
-from farandole.world.listener import loopback_listener
+from farandole.world.listener import master_listener
 
 if TYPE_CHECKING:
     from farandole.world.world import World
@@ -97,7 +97,7 @@ def connect_store(world: World) -> StoreRendezvous:
     options: dict[str, Any] = {}
     listener = None
     if serve and world.master_port and is_loopback(world.master_addr):
-        listener = loopback_listener(world.master_port)
+        listener = master_listener("127.0.0.1", world.master_port)
     if listener is not None:
         # TCPStore owns the descriptor from here on.
         options["master_listen_fd"] = listener.detach()

@@ -7,7 +7,7 @@ from typing import Literal
 
 Source = Literal["farandole", "torchrun", "openmpi", "mpich", "slurm", "horovodrun", "single"]
 
-TRANSPORTS = ("auto", "shm", "gloo", "nccl")
+TRANSPORTS = ("auto", "shm", "gloo", "mpi", "nccl")
 # Importing torch takes ten seconds and more on a cold or crowded disk; a minute is beyond that,
 # and still short enough for somebody who waits for an answer.
 DEFAULT_START_TIMEOUT_S = 60.0
@@ -28,7 +28,9 @@ class World:
     """Which launcher's variables were read; "mpich" stands for MVAPICH and Intel MPI too."""
     hostname: str
     hosts: tuple[str, ...] = ()
-    """All hosts in the order of the launcher, where it tells (SLURM); otherwise empty."""
+    """All hosts in the order of the launcher, where it tells; otherwise empty."""
+    rank_hosts: tuple[str, ...] = ()
+    """The host of each rank, where `farandole run` started them on several; otherwise empty."""
     master_addr: str | None = None
     master_port: int | None = None
     agent_store: bool = False
@@ -42,6 +44,8 @@ class World:
     """FARANDOLE_OVERLAP: whether buckets are reduced while backward runs: auto, on or off."""
     pickle_allowed: bool = False
     """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
+    dynamic_sets: bool = False
+    """HOROVOD_DYNAMIC_PROCESS_SETS=1: process sets may be added and removed after init()."""
     address: str = ""
     """FARANDOLE_ADDRESS: where workers of other hosts reach this one; "" to find it by routing."""
     board: str | None = None

@@ -1,0 +1,354 @@
+"""The agent: looks after the workers of one host for the head, the `farandole run` of a job.
+
+A starter (launch.starters) runs it on every host. It reads the head's addresses and the job's
+secret from standard input, calls the head, and does what that says. When the head is gone, it ends
+its workers and itself; when it is killed itself, the kernel ends them (launch.lifeline).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.errors import FarandoleError, StartError, UsageError
+from farandole.launch import control
+from farandole.launch.control import MOST_BYTES, Message
+from farandole.launch.crew import Crew
+from farandole.launch.mirror import Mirror, ended
+from farandole.launch.output import Stream
+from farandole.launch.placement import HostShare, Placement
+from farandole.launch.plan import Plan
+from farandole.launch.port import hold_port
+from farandole.launch.records import Records
+from farandole.launch.signals import caught_signals
+from farandole.launch.variables import Job, worker_environ
+from farandole.version import __version__
+from farandole.world.board import Board
+from farandole.world.channel import Connection, call
+
+SILENCE_S = 5
+"""After so long without an answer from its kernel a host is lost; less than what 10 s leave for
+ending its workers."""
+
+_GREETING_BYTES = 1 << 16
+_CALL_TIMEOUT_S = 10.0
+# Waiting for a share: other hosts may take their time to start an agent.
+_SHARE_TIMEOUT_S = 3600.0
+# Output that waits to be sent; beyond it, workers wait with theirs, as at a slow terminal.
+_MOST_BACKLOG_BYTES = 1 << 20
+# What workers get to end when the head is gone or this agent was told to go.
+_GRACE_S = 2.5
+_FAREWELL_S = 10.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve the head that the greeting on standard input names; return an exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", type=int, help="the number of this host (default SLURM_NODEID)")
+    given = parser.parse_args(arguments)
+    number = given.host if given.host is not None else int(os.environ.get("SLURM_NODEID", "0"))
+    line = sys.stdin.buffer.readline(_GREETING_BYTES)
+    if not line:
+        raise SystemExit("farandole: no greeting came on standard input; `farandole run` sends it.")
+    try:
+        greeting = json.loads(line)
+        connection = _call_head(greeting)
+        with contextlib.closing(connection):
+            return _serve(connection, number, greeting)
+    except FarandoleError as error:
+        raise SystemExit(f"farandole: {error}") from error
+
+
+def _call_head(greeting: dict[str, object]) -> Connection:
+    """Try the head's addresses in turn: which of them this host reaches depends on the network."""
+    reasons = []
+    addresses = greeting["addresses"]
+    assert isinstance(addresses, list)
+    for address, port in addresses:
+        try:
+            connection = call(
+                address,
+                port,
+                bytes.fromhex(str(greeting["secret"])),
+                timeout_s=_CALL_TIMEOUT_S,
+                me=f"the agent on {platform.node()}",
+                peer=f"the head at {address} port {port}",
+                most_bytes=MOST_BYTES,
+            )
+        except StartError as error:
+            reasons.append(str(error))
+        else:
+            connection.notice_loss(SILENCE_S)
+            return connection
+    raise StartError(" ".join(reasons))
+
+
+def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> int:
+    with contextlib.ExitStack() as stack:
+        address = connection.local_address
+        held: socket.socket | None = None
+        if number == 0:
+            wish = {"MASTER_PORT": str(greeting.get("master_port") or "")}
+            held = stack.enter_context(hold_port(wish, address))
+        connection.send(control.encode(_hello(number, address, held)))
+        share = _await_share(connection)
+        if share is None:
+            return 1
+        board = stack.enter_context(Board.create(sum(share.counts)))
+        selector = stack.enter_context(selectors.DefaultSelector())
+        signals = stack.enter_context(caught_signals())
+        assert signals is not None, "an agent has its process for itself"
+        agent = Agent(connection, share, number, board, selector)
+        stack.callback(agent.close)
+        try:
+            agent.start(address, held)
+        except FarandoleError as error:
+            connection.send(control.encode(control.Refused(reason=str(error))))
+            _push(connection, time.monotonic() + _FAREWELL_S)
+            return 1
+        return agent.until_told_to_go(signals)
+
+
+def _hello(number: int, address: str, held: socket.socket | None) -> control.Hello:
+    from farandole.world.cores import read_cores
+
+    return control.Hello(
+        host=number,
+        name=platform.node() or "localhost",
+        address=address,
+        master_port=held.getsockname()[1] if held is not None else 0,
+        python=platform.python_version(),
+        torch=_version_of("torch"),
+        farandole=__version__,
+        cores=read_cores().available,
+    )
+
+
+def _version_of(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _await_share(connection: Connection) -> control.Share | None:
+    """Wait until the head has heard of all hosts; None when it has gone."""
+    deadline = time.monotonic() + _SHARE_TIMEOUT_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while time.monotonic() < deadline and not connection.lost:
+            message = connection.receive_one()
+            if message is not None:
+                share = control.decode(message)
+                return share if isinstance(share, control.Share) else None
+            selector.select(1.0)
+    return None
+
+
+class Agent:
+    """The workers of this host, and the connection to the head."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        share: control.Share,
+        number: int,
+        board: Board,
+        selector: selectors.BaseSelector,
+    ) -> None:
+        self._connection = connection
+        self._share = share
+        self._placement = _placement(share)
+        self._number = number
+        self._ranks = self._placement.hosts[number].ranks
+        self._board = board
+        self._selector = selector
+        self._crew = Crew(board, selector, self._feed)
+        self._mirror = Mirror(board, self._ranks)
+        self._records = Records(share.record_dir, share.record_mark)
+        self._next_look = time.monotonic()
+        self._running = set(self._ranks)
+        self._finish: control.Finish | None = None
+        self._leaving = ""
+        """Why this agent goes by itself."""
+
+    def start(self, address: str, held: socket.socket | None) -> None:
+        """Start the workers.
+
+        Raises:
+            UsageError: They cannot be started here.
+        """
+        from farandole.world.routes import interface_of
+
+        share = self._share
+        folder = Path(share.cwd)
+        if not folder.is_dir():
+            raise UsageError(
+                f"there is no folder {folder} here. Start the job from a folder that all hosts "
+                "have, for example on a shared file system."
+            )
+        os.chdir(folder)
+        plan = Plan(
+            argv=tuple(share.argv),
+            num_workers=self._placement.size,
+            threads=share.threads,
+            override_threads=share.override_threads,
+            transport=share.transport,
+            start_timeout_s=share.start_timeout_s,
+            record_dir=self._records.folder,
+            timeline=Path("timeline") if share.timeline else None,
+            horovod_alias=share.horovod_alias,
+        )
+        job = Job(
+            job_id=share.job_id,
+            launcher_pid=os.getpid(),
+            board_path=self._board.path,
+            master_port=share.master_port,
+            hostname=self._placement.hosts[self._number].name,
+            master_addr=share.master_addr,
+            placement=self._placement,
+            address=address,
+            interface=interface_of(address),
+        )
+        base = {**os.environ, **share.variables}
+        for rank in self._ranks:
+            environ = worker_environ(base, plan, job, rank)
+            fds = []
+            if rank == 0 and held is not None:
+                environ["FARANDOLE_MASTER_FD"] = str(held.fileno())
+                fds = [held.fileno()]
+            self._crew.start(rank, plan.argv, environ=environ, fds=fds)
+        self._send(control.Started())
+
+    def until_told_to_go(self, signals: socket.socket) -> int:
+        """Serve until the head says that all is done, or is gone; return an exit code."""
+        self._selector.register(signals, selectors.EVENT_READ, lambda: self._take_signals(signals))
+        self._selector.register(self._connection, selectors.EVENT_READ, self._take_messages)
+        while self._finish is None and not self._connection.lost and not self._leaving:
+            self._step()
+        if self._finish is None:
+            self._send(control.Leaving(reason=self._leaving))
+            self._end_workers()
+            return 1
+        self._crew.end_leftovers(patient=self._finish.patient)
+        self._look()
+        for piece in self._records.pieces():
+            self._send(piece)
+            _push(self._connection, time.monotonic() + _FAREWELL_S)
+        self._send(control.Leaving(reason=""))
+        _push(self._connection, time.monotonic() + _FAREWELL_S)
+        return 0
+
+    def close(self) -> None:
+        """End everything here, whatever happened before."""
+        self._crew.close()
+        self._records.close()
+
+    def _step(self) -> None:
+        waits = (self._crew.patience_s(), self._next_look - time.monotonic())
+        if self._running:
+            waits += (self._mirror.patience_s(),)
+        backlog = self._connection.backlog_bytes
+        wait_to_send = selectors.EVENT_WRITE if backlog else 0
+        self._selector.modify(
+            self._connection, selectors.EVENT_READ | wait_to_send, self._take_messages
+        )
+        self._crew.pause(backlog > _MOST_BACKLOG_BYTES)
+        for key, _ in self._selector.select(max(0.0, min(waits))):
+            key.data()
+        self._tell()
+        if time.monotonic() >= self._next_look:
+            self._look()
+
+    def _tell(self) -> None:
+        """Pass on what the workers posted, and who ended."""
+        # Ends first looked for, then posts: what a worker posted before its end goes before it.
+        exits = self._crew.exits()
+        for post in self._mirror.fresh():
+            self._send(post)
+        for exited in exits:
+            self._running.discard(exited.rank)
+            self._send(ended(exited, self._crew.step(exited.rank)))
+
+    def _look(self) -> None:
+        self._next_look = time.monotonic() + self._share.look_every_s
+        found = self._crew.look(at_states=True)
+        self._send(
+            control.Status(
+                steps={str(rank): step for rank, step in found.steps.items()},
+                stopped=sorted(found.stopped),
+            )
+        )
+
+    def _take_messages(self) -> None:
+        messages = self._connection.receive()
+        if self._connection.lost:
+            # An end that is never read away would wake us for ever.
+            self._selector.unregister(self._connection)
+        for data in messages:
+            message = control.decode(data)
+            if isinstance(message, control.Signal):
+                if message.rank in self._ranks:
+                    self._crew.send(message.rank, message.signum)
+            elif isinstance(message, control.Post | control.LastSteps | control.Ended):
+                self._mirror.take(message)
+            elif isinstance(message, control.AskStop):
+                self._crew.ask_stop()
+            elif isinstance(message, control.Finish):
+                self._finish = message
+
+    def _take_signals(self, signals: socket.socket) -> None:
+        for signum in signals.recv(64):
+            if signum == signal.SIGUSR1:
+                # A scheduler warns all its tasks; the head, elsewhere, may hear nothing of it.
+                self._crew.ask_stop()
+                continue
+            self._leaving = f"its agent was told to end ({signal.Signals(signum).name})"
+
+    def _feed(self, rank: int, stream: Stream, data: bytes) -> None:
+        self._send(control.Output(rank=rank, stream=stream, data=data))
+
+    def _send(self, message: Message) -> None:
+        self._connection.send(control.encode(message))
+
+    def _end_workers(self) -> None:
+        """End all workers without the head."""
+        for rank in self._running:
+            self._crew.send(rank, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        while self._running and time.monotonic() < deadline:
+            for key, _ in self._selector.select(0.02):
+                key.data()
+            self._tell()
+        self._crew.end_leftovers(patient=False)
+
+
+def _placement(share: control.Share) -> Placement:
+    hosts, first = [], 0
+    for name, count in zip(share.hosts, share.counts, strict=True):
+        hosts.append(HostShare(name=name, ranks=tuple(range(first, first + count))))
+        first += count
+    return Placement(hosts=tuple(hosts))
+
+
+def _push(connection: Connection, deadline: float) -> None:
+    """Wait until the kernel has taken all that was sent."""
+    while connection.backlog_bytes and not connection.lost and time.monotonic() < deadline:
+        connection.advance()
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""What the head and its agents say to each other: one frozen value per message, as JSON.
+
+They travel over world.channel, so that whoever speaks knows the job's secret. What arrives is
+checked field by field all the same, and nothing in it is ever run but the share of a job, which
+only the head sends.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from farandole.errors import FarandoleError
+
+MOST_BYTES = 1 << 20
+"""The longest message; a chunk of output fits several times."""
+
+
+class MessageError(FarandoleError):
+    """Bytes from one who knows the secret that are not a message: another version, or a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """An agent says who it is."""
+
+    host: int
+    """The number of its host."""
+    name: str
+    """What the host calls itself."""
+    address: str
+    """The host's address on the way to the head."""
+    master_port: int
+    """The port that it holds for torch's store; 0 where rank 0 is elsewhere."""
+    python: str
+    torch: str
+    """Version; '' when it is not installed."""
+    farandole: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The head tells an agent what to run."""
+
+    job_id: str
+    argv: list[str]
+    cwd: str
+    variables: dict[str, str]
+    hosts: list[str]
+    """The names of all hosts."""
+    counts: list[int]
+    """How many ranks each of them has."""
+    master_addr: str
+    master_port: int
+    threads: int
+    override_threads: bool
+    transport: str
+    start_timeout_s: float
+    look_every_s: float
+    """How often an agent looks at its workers and tells."""
+    horovod_alias: bool
+    timeline: bool
+    record_dir: str
+    """Where workers record on the head's host; '' when they do not."""
+    record_mark: str
+    """The name of a file there: a host that sees it sees the same folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """An agent has started its workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An agent cannot do its share."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A worker wrote something."""
+
+    rank: int
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """A rank posted on its board; passed on to the boards of the other hosts."""
+
+    rank: int
+    round: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A worker ended; passed on likewise. Clocks of hosts differ: times are how long ago."""
+
+    rank: int
+    code: int
+    ago_ns: int
+    step: int
+    failure: str
+    """What it wrote about its end; '' when it wrote nothing."""
+    failure_ago_ns: int
+    secondary: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """An agent's look at its workers, now and then."""
+
+    steps: dict[str, int]
+    """By rank, as text: JSON knows no other keys."""
+    stopped: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSteps:
+    """Rank 0 said where all are to stop; passed on likewise."""
+
+    last_step: int
+    last_recorded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskStop:
+    """The head asks all workers to stop by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """The head has a signal sent to a worker."""
+
+    rank: int
+    signum: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """All ranks have ended: the agent ends what they left, sends records, and goes."""
+
+    patient: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a file of records, from a host that does not see the head's folder."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """The last word of an agent."""
+
+    reason: str
+    """'' when it did all it was told."""
+
+
+Message = (
+    Hello
+    | Share
+    | Started
+    | Refused
+    | Output
+    | Post
+    | Ended
+    | Status
+    | LastSteps
+    | AskStop
+    | Signal
+    | Finish
+    | Piece
+    | Leaving
+)
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """Write a message; bytes become text with one letter each."""
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            values[name] = value.decode("latin-1")
+    return json.dumps([type(message).__name__, values], ensure_ascii=False).encode(
+        errors="surrogatepass"
+    )
+
+
+def decode(data: bytes) -> Message:
+    """Read a message.
+
+    Raises:
+        MessageError: It is none.
+    """
+    try:
+        found = json.loads(data.decode(errors="surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"not JSON: {error}") from None
+    if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], dict)):
+        raise MessageError("neither a kind nor values")
+    name, values = found
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise MessageError("an unknown kind")
+    hints = _hints(kind)
+    if values.keys() != hints.keys():
+        raise MessageError(f"{name} with other fields")
+    return kind(**{field: _read(values[field], hints[field], name) for field in hints})
+
+
+@cache
+def _hints(kind: type[Message]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(value: Any, hint: Any, name: str) -> Any:
+    """Check a value against its type; turn text into bytes where these are meant."""
+    if hint is bytes and isinstance(value, str):
+        try:
+            return value.encode("latin-1")
+        except UnicodeEncodeError:
+            raise MessageError(f"{name} with letters that are no bytes") from None
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    origin = get_origin(hint)
+    if isinstance(origin, type) and isinstance(value, origin):
+        *_, inner = get_args(hint)
+        if isinstance(value, list):
+            return [_read(each, inner, name) for each in value]
+        return {key: _read(each, inner, name) for key, each in value.items()}
+    # bool is an int to Python, and must not be one here.
+    if not isinstance(hint, types.GenericAlias) and type(value) is hint:
+        return value
+    raise MessageError(f"{name} with a value of another type")

@@ -1,0 +1,205 @@
+"""The head of a job on several hosts: starts an agent on each, and supervises all their workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import selectors
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from farandole.errors import StartError
+from farandole.launch import control
+from farandole.launch.agents import (
+    AgentLink,
+    GatherInterruptedError,
+    gather,
+    say_farewell,
+    start_all,
+)
+from farandole.launch.launcher import opened_outputs
+from farandole.launch.output import Show
+from farandole.launch.placement import Placement
+from farandole.launch.plan import Plan, scaled_start_timeout_s, threads_from
+from farandole.launch.signals import caught_signals
+from farandole.launch.starters.protocol import Starter
+from farandole.launch.supervision import Outcome, Supervision, Watch, look_every_s
+from farandole.launch.supervisor import Verdict
+from farandole.launch.troupe import RemoteTroupe
+from farandole.launch.variables import passed_on
+from farandole.world.channel import Door
+from farandole.world.cores import threads_per_worker
+from farandole.world.environment import is_loopback
+from farandole.world.routes import address_towards
+
+_SECRET_BYTES = 32
+
+
+def launch_hosts(
+    plan: Plan,
+    placement: Placement,
+    starter: Starter,
+    *,
+    environ: Mapping[str, str],
+    show: Show,
+    extra_variables: Sequence[str] = (),
+    started: Callable[[Plan], None] | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Start the workers of a plan on several hosts and stay until all have ended.
+
+    Args:
+        plan: What to start.
+        placement: Which ranks go where.
+        starter: What starts an agent on every host.
+        environ: The head's environment; what belongs to a job is passed on.
+        show: Shows one tagged line.
+        extra_variables: More variables to pass on: NAME or NAME=VALUE.
+        started: Called with the final plan once all workers have been started.
+        watch: Called ten times a second, without processes: none is here. True ends the launch as
+            SIGTERM would.
+
+    Raises:
+        UsageError: Something of the plan cannot be had.
+        StartError: A host cannot be used, or they do not fit each other; nothing was trained.
+    """
+    variables = passed_on(environ, extra_variables)
+    with contextlib.ExitStack() as stack:
+        outputs = opened_outputs(plan, show, stack)
+        signals = stack.enter_context(caught_signals())
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        doors = _open_doors(placement, starter, environ, secret, stack)
+        greeting = {
+            "addresses": [[door.address, door.port] for door in doors],
+            "secret": secret.hex(),
+            "master_port": _wished_port(environ),
+        }
+        argv = [sys.executable, "-m", "farandole.launch.agent"]
+        carriers = starter.start(placement.host_names, argv, json.dumps(greeting).encode() + b"\n")
+        for carrier in carriers:
+            stack.callback(carrier.close)
+        try:
+            agents = gather(
+                placement, doors, carriers, timeout_s=plan.start_timeout_s, signals=signals
+            )
+        except GatherInterruptedError as error:
+            return Outcome(verdict=Verdict(kind="interrupted", exit_code=128 + error.signum))
+        for agent in agents:
+            stack.callback(agent.connection.close)
+        for door in doors:
+            # Everybody is here: from now on nobody needs to be let in.
+            door.close()
+        plan = _fitted(plan, agents, environ)
+        folder, mark = stack.enter_context(_marked(plan, environ))
+        share = _share(plan, placement, agents[0].hello, variables, folder, mark)
+        start_all(agents, share, timeout_s=plan.start_timeout_s)
+        selector = stack.enter_context(selectors.DefaultSelector())
+        troupe = RemoteTroupe(agents, outputs, selector, plan=plan, record_dir=folder)
+        stack.callback(troupe.close)
+        supervision = Supervision(
+            troupe,
+            outputs,
+            selector,
+            size=placement.size,
+            silence_timeout_s=plan.silence_timeout_s,
+            watch=watch,
+        )
+        if started is not None:
+            started(plan)
+        outcome = supervision.until_all_ended(signals)
+        say_farewell(agents)
+        return outcome
+
+
+def _open_doors(
+    placement: Placement,
+    starter: Starter,
+    environ: Mapping[str, str],
+    secret: bytes,
+    stack: contextlib.ExitStack,
+) -> list[Door]:
+    """Listen on the interfaces towards the hosts, and on no other."""
+    if wish := environ.get("FARANDOLE_ADDRESS", "") if "FARANDOLE_JOB" not in environ else "":
+        towards = {wish: None}
+    else:
+        names = [starter.network_name(host) for host in placement.host_names]
+        towards = {address_towards(name): None for name in names}
+    # An agent on this very host is to call from the address that the others reach.
+    away = [address for address in towards if not is_loopback(address)]
+    doors = []
+    for address in away or towards:
+        try:
+            door = Door(address, secret, me="the head", most_bytes=control.MOST_BYTES)
+        except OSError as error:
+            raise StartError(f"The head cannot listen on {address}: {error.strerror}.") from error
+        stack.callback(door.close)
+        doors.append(door)
+    return doors
+
+
+def _wished_port(environ: Mapping[str, str]) -> str:
+    # A launch inside a worker: the port is the outer launch's, not the user's wish.
+    return "" if "TORCHELASTIC_RUN_ID" in environ else environ.get("MASTER_PORT", "")
+
+
+def _fitted(plan: Plan, agents: Sequence[AgentLink], environ: Mapping[str, str]) -> Plan:
+    """Decide what depends on the cores of the hosts."""
+    threads = plan.threads
+    if not plan.override_threads and threads_from(environ) is None:
+        # Workers take their steps together: the same everywhere, and what the fullest host has.
+        threads = min(
+            threads_per_worker(agent.hello.cores, len(agent.share.ranks)) for agent in agents
+        )
+    start_timeout_s = plan.start_timeout_s
+    if not plan.start_timeout_given:
+        start_timeout_s = max(
+            scaled_start_timeout_s(len(agent.share.ranks), agent.hello.cores) for agent in agents
+        )
+    return replace(plan, threads=threads, start_timeout_s=start_timeout_s)
+
+
+@contextlib.contextmanager
+def _marked(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Path | None, str]]:
+    """Put a mark into the folder of records, by which hosts find out whether they share it."""
+    text = str(plan.record_dir or environ.get("FARANDOLE_RECORD_DIR", ""))
+    if not text:
+        yield None, ""
+        return
+    mark = Path(text).absolute() / f".farandole-{secrets.token_hex(8)}"
+    mark.touch()
+    try:
+        yield mark.parent, mark.name
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _share(
+    plan: Plan,
+    placement: Placement,
+    first: control.Hello,
+    variables: Mapping[str, str],
+    folder: Path | None,
+    mark: str,
+) -> control.Share:
+    return control.Share(
+        job_id=secrets.token_hex(8),
+        argv=list(plan.argv),
+        cwd=str(plan.cwd or Path.cwd()),
+        variables=dict(variables),
+        hosts=list(placement.host_names),
+        counts=[len(share.ranks) for share in placement.hosts],
+        master_addr=first.address,
+        master_port=first.master_port,
+        threads=plan.threads,
+        override_threads=plan.override_threads,
+        transport=plan.transport,
+        start_timeout_s=plan.start_timeout_s,
+        look_every_s=look_every_s(plan.silence_timeout_s),
+        horovod_alias=plan.horovod_alias,
+        timeline=plan.timeline is not None,
+        record_dir=str(folder or ""),
+        record_mark=mark,
+    )

@@ -1,0 +1,192 @@
+"""The shell around the supervisor: waits for workers, tells it what happened, does what it says."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from farandole.launch.output import Outputs
+from farandole.launch.supervisor import Event, Exited, Interrupted, Looked, Supervisor, Verdict
+
+# How often workers that were told to end are looked at.
+_LAST_LOOKS_S = 0.1
+# How often a caller's watch is asked: often enough to end a worker before it has all the memory.
+_WATCH_S = 0.1
+
+Watch = Callable[[Sequence[int]], bool]
+"""Gets the processes of the workers that run here; True ends the launch as SIGTERM would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at the workers found."""
+
+    stopped: frozenset[int]
+    """Ranks of which a process is stopped."""
+    steps: Mapping[int, int]
+    """Steps made, by rank."""
+
+
+class Troupe(Protocol):
+    """The workers of one launch, wherever they are.
+
+    What it waits for is registered with a selector; the data of each entry is a function to call
+    when it is ready.
+    """
+
+    def patience_s(self) -> float:
+        """Say how long it may be left alone when nothing is ready."""
+
+    def exits(self) -> list[Exited]:
+        """Return the workers that have ended since the last call."""
+
+    def look(self, *, at_states: bool) -> Look:
+        """Look at the workers; at the states of their processes only if asked to."""
+
+    def step(self, rank: int) -> int:
+        """Return how many steps a worker has made."""
+
+    def pids(self, ranks: Sequence[int]) -> list[int]:
+        """Return the processes of those of these workers that run on this host."""
+
+    def send(self, rank: int, signum: int) -> None:
+        """Send a signal to a worker and what it has started."""
+
+    def ask_stop(self) -> None:
+        """Ask all workers to stop by themselves, at a step that they agree on."""
+
+    def end_leftovers(self, *, patient: bool) -> None:
+        """End what ended workers have left behind, and take in their last words."""
+
+    def close(self) -> None:
+        """End and let go of everything, whatever happened before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a launch ended, with what is needed to tell."""
+
+    verdict: Verdict
+    step: int = 0
+    """Steps that the failed rank had made; 0 when it did not count."""
+    last_lines: tuple[str, ...] = ()
+    """The end of the failed rank's error output."""
+
+
+def look_every_s(silence_timeout_s: float) -> float:
+    """Say how often workers are looked at, to find in time those that are stopped."""
+    return min(5.0, max(0.1, silence_timeout_s / 6))
+
+
+class Supervision:
+    """One launch under way."""
+
+    def __init__(
+        self,
+        troupe: Troupe,
+        outputs: Outputs,
+        selector: selectors.BaseSelector,
+        *,
+        size: int,
+        silence_timeout_s: float,
+        watch: Watch | None = None,
+    ) -> None:
+        self._troupe = troupe
+        self._outputs = outputs
+        self._selector = selector
+        self._watch = watch
+        self._next_watch = time.monotonic()
+        self._supervisor = Supervisor(size, silence_timeout_s)
+        self._look_every_s = look_every_s(silence_timeout_s)
+        self._next_look = time.monotonic() + self._look_every_s
+        self._steps: dict[int, int] = {}
+
+    def until_all_ended(self, signals: socket.socket | None) -> Outcome:
+        """Serve the workers until none runs; then end what they left behind."""
+        if signals is not None:
+            self._selector.register(
+                signals, selectors.EVENT_READ, lambda: self._take_signals(signals)
+            )
+        interrupted: KeyboardInterrupt | None = None
+        while self._supervisor.running:
+            try:
+                self._serve()
+            except KeyboardInterrupt as error:
+                # Only where SIGINT is not ours to catch: a notebook's stop button.
+                interrupted = error
+                self._interrupt(signal.SIGINT)
+        if signals is not None:
+            # All have ended: there is nothing left to interrupt.
+            self._selector.unregister(signals)
+        # A launch that failed has spent its patience on the workers already.
+        self._troupe.end_leftovers(patient=not self._supervisor.ending)
+        if interrupted is not None:
+            raise interrupted
+        return self._outcome()
+
+    def _serve(self) -> None:
+        for key, _ in self._selector.select(self._patience()):
+            key.data()
+        if self._outputs.broken_pipe:
+            self._outputs.broken_pipe = False
+            self._interrupt(signal.SIGPIPE)
+        for exited in self._troupe.exits():
+            self._handle(exited)
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._look_every_s
+            self._look(now)
+        if self._watch is not None and now >= self._next_watch and not self._supervisor.ending:
+            self._next_watch = now + _WATCH_S
+            running = self._supervisor.running
+            if running and self._watch(self._troupe.pids(running)):
+                self._interrupt(signal.SIGTERM)
+
+    def _look(self, now: float) -> None:
+        found = self._troupe.look(at_states=not self._supervisor.ending)
+        moved = {rank for rank, step in found.steps.items() if step != self._steps.get(rank, 0)}
+        self._steps.update(found.steps)
+        active = frozenset(self._outputs.heard | moved)
+        self._outputs.heard.clear()
+        self._handle(Looked(now=now, time_ns=time.time_ns(), stopped=found.stopped, active=active))
+
+    def _take_signals(self, signals: socket.socket) -> None:
+        for signum in signals.recv(64):
+            if signum == signal.SIGUSR1:
+                self._troupe.ask_stop()
+            else:
+                self._interrupt(signum)
+
+    def _interrupt(self, signum: int) -> None:
+        self._handle(Interrupted(signum=signum, now=time.monotonic(), time_ns=time.time_ns()))
+
+    def _handle(self, event: Event) -> None:
+        for send in self._supervisor.handle(event):
+            self._troupe.send(send.rank, send.signum)
+        if self._supervisor.ending and self._look_every_s != _LAST_LOOKS_S:
+            # From now on time matters: whoever does not go is killed.
+            self._look_every_s = _LAST_LOOKS_S
+            self._next_look = time.monotonic() + _LAST_LOOKS_S
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        patience = min(self._next_look - now, self._troupe.patience_s())
+        if self._watch is not None:
+            patience = min(patience, self._next_watch - now)
+        return max(0.0, patience)
+
+    def _outcome(self) -> Outcome:
+        verdict = self._supervisor.verdict()
+        self._outputs.end()
+        if verdict.rank is None:
+            return Outcome(verdict=verdict)
+        return Outcome(
+            verdict=verdict,
+            step=self._troupe.step(verdict.rank),
+            last_lines=self._outputs.last_lines(verdict.rank),
+        )

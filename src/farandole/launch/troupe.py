@@ -1,0 +1,213 @@
+"""The workers of all hosts, as the head sees them: by what their agents tell and do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.errors import DataError
+from farandole.launch import control
+from farandole.launch.agents import AgentLink
+from farandole.launch.mirror import exited
+from farandole.launch.output import Outputs, Stream
+from farandole.launch.plan import Plan
+from farandole.launch.records import keep
+from farandole.launch.supervision import Look
+from farandole.launch.supervisor import GRACE_S, Exited
+
+# What agents get to end leftovers, beyond the workers' own grace, and between two of their words.
+_FAREWELL_S = 5.0
+_STREAMS: dict[str, Stream] = {"stdout": "stdout", "stderr": "stderr"}
+# A look later than this means that the head itself slept (Ctrl-Z): nobody else was silent.
+_LONGEST_LOOK_S = 6.0
+
+
+class RemoteTroupe:
+    """The workers of all hosts (a Troupe, see launch.supervision), by way of their agents."""
+
+    def __init__(
+        self,
+        agents: Sequence[AgentLink],
+        outputs: Outputs,
+        selector: selectors.BaseSelector,
+        *,
+        plan: Plan,
+        record_dir: Path | None,
+    ) -> None:
+        self._agents = agents
+        self._outputs = outputs
+        self._selector = selector
+        self._silence_timeout_s = max(plan.silence_timeout_s, 3 * _LONGEST_LOOK_S)
+        self._record_dir = record_dir
+        self._by_rank = {rank: agent for agent in agents for rank in agent.share.ranks}
+        self._exits: list[Exited] = []
+        self._ended: set[int] = set()
+        self._steps = dict.fromkeys(self._by_rank, 0)
+        self._last_look = time.monotonic()
+        self._finishing = False
+        for agent in agents:
+            selector.register(
+                agent.connection, selectors.EVENT_READ, functools.partial(self._take, agent)
+            )
+            # What came with the last word before does not make the socket ready again.
+            self._take(agent)
+
+    def patience_s(self) -> float:
+        """Say how long it may be left alone; bring up to date what is waited for."""
+        for agent in self._agents:
+            if agent.gone:
+                continue
+            wait_to_send = selectors.EVENT_WRITE if agent.connection.backlog_bytes else 0
+            self._selector.modify(
+                agent.connection,
+                selectors.EVENT_READ | wait_to_send,
+                functools.partial(self._take, agent),
+            )
+        return 0.0 if self._exits else float("inf")
+
+    def exits(self) -> list[Exited]:
+        """Return the workers that have ended since the last call."""
+        found, self._exits = self._exits, []
+        return found
+
+    def look(self, *, at_states: bool) -> Look:
+        """Gather what the agents saw last; find agents that say nothing any more."""
+        now = time.monotonic()
+        since, self._last_look = min(now - self._last_look, _LONGEST_LOOK_S), now
+        stopped: set[int] = set()
+        for agent in self._agents:
+            agent.silent_s += since
+            if not agent.gone and agent.silent_s > self._silence_timeout_s:
+                self._lose(agent, f"its agent has said nothing for {agent.silent_s:.0f} s")
+            stopped |= agent.stopped
+        return Look(stopped=frozenset(stopped) if at_states else frozenset(), steps=self._steps)
+
+    def step(self, rank: int) -> int:
+        """Return how many steps a worker has made, as far as its agent told."""
+        return self._steps[rank]
+
+    def pids(self, ranks: Sequence[int]) -> list[int]:
+        """Return no processes: they are on other hosts, or their agents' business."""
+        return []
+
+    def send(self, rank: int, signum: int) -> None:
+        """Have a signal sent to a worker."""
+        self._say(self._by_rank[rank], control.Signal(rank=rank, signum=signum))
+
+    def ask_stop(self) -> None:
+        """Have all workers asked to stop by themselves."""
+        for agent in self._agents:
+            self._say(agent, control.AskStop())
+
+    def end_leftovers(self, *, patient: bool) -> None:
+        """Have what workers left ended on every host; take in last words and records."""
+        self._finishing = True
+        for agent in self._agents:
+            self._say(agent, control.Finish(patient=patient))
+        grace_s = (GRACE_S if patient else 0.0) + _FAREWELL_S
+        deadline = time.monotonic() + grace_s
+        while any(not agent.gone for agent in self._agents) and time.monotonic() < deadline:
+            self.patience_s()
+            with contextlib.suppress(KeyboardInterrupt):
+                for key, _ in self._selector.select(0.1):
+                    key.data()
+                    # Whoever still sends records is not late.
+                    deadline = max(deadline, time.monotonic() + _FAREWELL_S)
+
+    def close(self) -> None:
+        """Hang up: an agent that is still there ends its workers and itself."""
+        for agent in self._agents:
+            agent.connection.close()
+
+    def _say(self, agent: AgentLink, message: control.Message) -> None:
+        agent.connection.send(control.encode(message))
+
+    def _take(self, agent: AgentLink) -> None:
+        for data in agent.connection.receive():
+            if agent.gone:
+                return
+            agent.silent_s = 0.0
+            try:
+                self._take_one(agent, control.decode(data))
+            except (control.MessageError, DataError, OSError) as error:
+                self._lose(agent, f"its agent sent what cannot be used ({error})")
+        if agent.connection.lost and not agent.gone:
+            self._lose(agent, agent.connection.why)
+
+    def _take_one(self, agent: AgentLink, message: control.Message) -> None:
+        rank = getattr(message, "rank", None)
+        if rank is not None and rank not in agent.share.ranks:
+            raise control.MessageError(f"it speaks for rank {rank}")
+        if isinstance(message, control.Output):
+            if message.stream not in _STREAMS:
+                raise control.MessageError("an unknown stream")
+            self._outputs.feed(message.rank, _STREAMS[message.stream], message.data)
+        elif isinstance(message, control.Post | control.LastSteps):
+            self._pass_on(agent, message)
+        elif isinstance(message, control.Ended):
+            self._pass_on(agent, message)
+            self._steps[message.rank] = message.step
+            self._note(exited(message))
+        elif isinstance(message, control.Status):
+            agent.stopped = frozenset(message.stopped) & frozenset(agent.share.ranks)
+            for text, step in message.steps.items():
+                if text.isdecimal() and int(text) in agent.share.ranks:
+                    self._steps[int(text)] = step
+        elif isinstance(message, control.Piece):
+            if self._record_dir is not None:
+                keep(self._record_dir, message)
+        elif isinstance(message, control.Leaving):
+            if message.reason or not self._finishing:
+                self._lose(agent, message.reason or "its agent has gone")
+            else:
+                self._let_go(agent)
+
+    def _pass_on(self, source: AgentLink, message: control.Message) -> None:
+        for agent in self._agents:
+            if agent is not source:
+                self._say(agent, message)
+
+    def _note(self, exit_: Exited) -> None:
+        if exit_.rank not in self._ended:
+            self._ended.add(exit_.rank)
+            self._exits.append(exit_)
+
+    def _lose(self, agent: AgentLink, why: str) -> None:
+        """Take all workers of a host for ended that are not known to be."""
+        self._let_go(agent)
+        agent.lost = True
+        said = agent.carrier.poll()
+        lost = lost_sentence(agent.share.name, agent.share.ranks, why, said or "")
+        now, time_ns = time.monotonic(), time.time_ns()
+        for rank in agent.share.ranks:
+            if rank in self._ended:
+                continue
+            self._pass_on(
+                agent,
+                control.Ended(
+                    rank=rank,
+                    code=-signal.SIGKILL,
+                    ago_ns=0,
+                    step=self._steps[rank],
+                    failure=lost,
+                    failure_ago_ns=0,
+                    secondary=False,
+                ),
+            )
+            self._note(Exited(rank=rank, code=-signal.SIGKILL, now=now, time_ns=time_ns, lost=lost))
+
+    def _let_go(self, agent: AgentLink) -> None:
+        agent.gone = True
+        self._selector.unregister(agent.connection)
+
+
+def lost_sentence(host: str, ranks: Sequence[int], why: str, said: str) -> str:
+    """Say which host was lost and how: `host n2 (ranks 2, 3) was lost: it has ended.`"""
+    which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    remark = f" ({said})" if said else ""
+    return f"host {host} ({which}) was lost: {why}{remark}."

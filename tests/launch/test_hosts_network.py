@@ -1,0 +1,99 @@
+"""Workers on hosts with a network of their own: training, and what a cut link leads to."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farandole.testing.hosts import NamespaceHosts
+from farandole.testing.shaped import why_not
+from tests.conftest import clean_environ, cli_argv, eventually
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.skipif(bool(why_not()), reason=f"namespaces as hosts: {why_not()}"),
+]
+
+TRAIN = """
+import os
+import torch
+import torch.distributed as dist
+import farandole.torch as hvd
+hvd.init()
+x = torch.full((1000,), float(hvd.rank() + 1))
+assert hvd.allreduce(x, op=hvd.Sum)[0].item() == 10.0
+print("hosts", hvd.cross_size(), "local", hvd.local_size())
+hvd.shutdown()
+dist.init_process_group("gloo")
+dist.all_reduce(x)
+print("gloo", x[0].item(), os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"])
+def listening():
+    folder = "/proc/self/fd/"
+    mine = {os.readlink(folder + fd) for fd in os.listdir(folder) if os.path.lexists(folder + fd)}
+    for name in ("tcp", "tcp6"):
+        for line in open(f"/proc/net/{name}").readlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
+                yield fields[1].split(":")[0]
+print("listens", *sorted(set(listening())))
+dist.barrier()
+dist.destroy_process_group()
+"""
+WAIT = """
+import os, sys, time
+from pathlib import Path
+Path(sys.argv[1], os.environ["RANK"]).touch()
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceHosts]:
+    with NamespaceHosts(2, tmp_path_factory.mktemp("hosts")) as hosts:
+        yield hosts
+
+
+def start(hosts: NamespaceHosts, *arguments: str | Path) -> subprocess.Popen[str]:
+    argv = [*cli_argv(), "run", "--rsh", hosts.rsh, "-H", hosts.flag(2), *map(str, arguments)]
+    return subprocess.Popen(
+        hosts.command(argv),
+        env=clean_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_training_across_hosts(hosts: NamespaceHosts, script: Path) -> None:
+    pytest.importorskip("torch")
+    script.write_text(TRAIN)
+    with start(hosts, script) as head:
+        output, errors = head.communicate(timeout=110)
+    assert head.returncode == 0, errors
+    assert output.count("hosts 2 local 2\n") == 4
+    assert output.count(f"gloo 10.0 {hosts.names[0]} eth0\n") == 4
+    # Every socket is on the address that leads to the others: 198.51.100.1 and .2 as the kernel
+    # writes them.
+    heard = {line.partition("listens ")[2] for line in output.splitlines() if "listens" in line}
+    assert heard == {"016433C6", "026433C6"}
+    assert [hosts.processes(number) for number in range(2)] == [[], []]
+
+
+def test_a_cut_link_is_a_lost_host(hosts: NamespaceHosts, script: Path, tmp_path: Path) -> None:
+    script.write_text(WAIT)
+    here = tmp_path / "ranks"
+    here.mkdir()
+    with start(hosts, script, here) as head:
+        eventually(lambda: len(list(here.iterdir())) == 4)
+        hosts.cut(1)
+        try:
+            _, errors = head.communicate(timeout=30)
+            eventually(lambda: not hosts.processes(0) and not hosts.processes(1), 30)
+        finally:
+            hosts.mend(1)
+    assert head.returncode == 1
+    name = hosts.names[1]
+    assert f"farandole: host {name} (ranks 2, 3) was lost: it has not answered for 5 s" in errors
