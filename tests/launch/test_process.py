@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.process import WorkerProcess, group_states
+from farandole.launch.process import WorkerProcess, catching, group_states
 from tests.conftest import eventually
 
 
@@ -35,6 +35,18 @@ def test_stopped_processes_are_seen() -> None:
     started.send(signal.SIGSTOP)
     eventually(lambda: group_states([started.pid])[started.pid] == {"T"})
     started.close()
+
+
+def test_who_catches_a_signal_is_known() -> None:
+    deaf = worker("import time; time.sleep(60)")
+    hears = worker(
+        "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: None); time.sleep(60)"
+    )
+    groups = [deaf.pid, hears.pid]
+    eventually(lambda: catching(groups, signal.SIGUSR1) == [hears.pid])
+    assert hears.pid not in catching(groups, signal.SIGUSR2)
+    deaf.close()
+    hears.close()
 
 
 def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:

@@ -149,3 +149,16 @@ def test_places_on_several_hosts() -> None:
 def test_one_host_has_no_places() -> None:
     spec, _ = decide("python", "t.py", workers="1,1x2")
     assert (spec.places, spec.placed) == ((), ((1, 1), (2, 1)))
+
+
+def test_a_job_for_each_launch() -> None:
+    room = Room(cores=4, physical=4, hosts=2)
+    spec, said = decide("python", "t.py", room=room, workers="1x1,2x4", job_flags=["--setup", "f"])
+    assert spec.jobs
+    assert spec.launcher == "farandole run"
+    assert spec.placed == ((1, 1), (8, 2))
+    assert spec.command[-3:] == ("--", "python", "t.py")
+    assert "Each launch is a job" in said
+    assert "brings its own launcher" not in said
+    with pytest.raises(UsageError, match="brings torchrun"):
+        decide("torchrun", "t.py", room=room, job_flags=[])

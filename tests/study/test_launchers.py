@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.study.launchers import find_launcher
+from farandole.study.launchers import find_launcher, job_command
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,14 @@ def test_it_keeps_its_launcher(command: str, name: str, filled: str) -> None:
 )
 def test_plain_commands(command: list[str]) -> None:
     assert find_launcher(command) is None
+
+
+def test_a_job_for_each_launch() -> None:
+    command = job_command(("python", "t.py", "{batch}"), ("--sbatch", "time=5"), horovod_alias="on")
+    assert command[1:4] == ("-m", "farandole.cli.main", "run")
+    assert command[-4:] == ("--", "python", "t.py", "{batch}")
+    found = find_launcher(command)
+    assert found is not None
+    assert (found.launcher.name, found.command) == ("farandole run", command)
+    for flag, value in (("-np", "{workers}"), ("-N", "{hosts}"), ("--sbatch", "time=5")):
+        assert command[command.index(flag) + 1] == value

@@ -19,7 +19,7 @@ from farandole.model.void import void_of
 from farandole.study.attempt import Interrupted
 from farandole.study.records import Launch, Study
 from farandole.study.refuse import StudyRefusedError
-from tests.conftest import clean_environ, cli_argv, eventually, run_cli
+from tests.conftest import clean_environ, cli_argv, eventually, keras_on, run_cli
 from tests.study import scripts
 
 pytestmark = pytest.mark.ranks
@@ -358,7 +358,8 @@ def test_an_unchanged_horovod_script_and_its_params(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)  # Keras takes its time to start beside other tests
 def test_a_fit_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    for name, value in keras_on("torch").items():
+        monkeypatch.setenv(name, value)
     script = scripts.write(tmp_path, scripts.KERAS)
     flags = {"throughput": None, "measure": "accuracy", "seeds": 1}
     study = run(script, params={"batch": [16]}, **flags)

@@ -51,6 +51,29 @@ def test_the_studys_own_time_makes_the_launch_void() -> None:
     assert watch.outcome == "interrupted"
 
 
+def test_a_job_that_waits_in_a_queue_does_not_begin(tmp_path: Path) -> None:
+    clock = Clock()
+    file = tmp_path / "rank-0.jsonl"
+    watch = Watch(
+        timeout_s=30.0,
+        left_s=1000.0,
+        guard=MemoryGuard(1 << 40, caps_requests=False),
+        tail=Tail(file, workers=1),
+        show=lambda now: None,
+        waits=True,
+        clock=clock,
+    )
+    clock.now = 500.0
+    assert not watch([])
+    assert watch.begin_s is None
+    file.touch()
+    assert not watch([])
+    assert watch.begin_s == 500.0
+    clock.now = 531.0
+    assert watch([])
+    assert watch.outcome == "timeout"
+
+
 def test_memory() -> None:
     watch = make(Clock(), [], limit=1000)
     assert watch([os.getpid()])

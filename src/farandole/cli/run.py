@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import select
 import sys
@@ -11,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli import slurm
 from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.launch.placement import Placement
     from farandole.launch.plan import Plan
+    from farandole.launch.starters import Starter
     from farandole.launch.supervision import Outcome
 
 _EPILOG = """\
@@ -25,6 +28,7 @@ examples:
   farandole run -np auto train.py
   farandole run -np 4 --threads 1 --output-dir logs -- python -m package.train
   farandole run -H n1:2,n2:2 python train.py
+  farandole run --launcher slurm -N 2 --ntasks-per-node 4 --sbatch time=1:00:00 -- python train.py
 
 Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
 Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
@@ -34,7 +38,7 @@ FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
 FARANDOLE_LAUNCHER.
 """
 
-_LAUNCHERS = ("local", "ssh")
+_LAUNCHERS = ("local", "ssh", "slurm")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -137,7 +141,8 @@ def add_parser(subparsers: Any) -> None:
         parser,
         "--launcher",
         metavar="NAME",
-        help=f"how hosts are reached: {', '.join(_LAUNCHERS)} (default: what fits the hosts)",
+        help=f"how hosts are reached: {', '.join(_LAUNCHERS)} (default: what fits the hosts; in a "
+        "SLURM job steps of it)",
     )
     add_flag(
         parser,
@@ -153,6 +158,7 @@ def add_parser(subparsers: Any) -> None:
         default=[],
         help="pass this variable to workers on other hosts too; may be given several times",
     )
+    slurm.add_run_flags(parser)
     parser.add_argument(
         "-m",
         dest="module",
@@ -174,14 +180,20 @@ def main(args: argparse.Namespace) -> int:
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
+    if slurm.wants_job(args):
+        return slurm.submit(args, _command(args))
+    tasks = slurm.tasks_around(args, os.environ)
     slots = named_hosts(args.hosts, args.hostfile, os.environ)
+    job = None if tasks is not None else slurm.allocation_for_run(args, os.environ)
+    if job is not None:
+        slots = job.room
     shape = parse_shape(args.np or "")
     if shape is not None and slots is None:
         raise UsageError(f"-np {args.np}: name the hosts too, such as -H n1:2,n2:2.")
     plan = make_plan(
         command=_command(args),
-        np=args.np if shape is None else shape.size,
-        threads=args.threads,
+        np=tasks or (args.np if shape is None else shape.size),
+        threads=args.threads if tasks is None else slurm.task_threads(args, os.environ),
         transport=args.transport,
         output_dir=args.output_dir,
         start_timeout=args.start_timeout,
@@ -190,22 +202,27 @@ def main(args: argparse.Namespace) -> int:
         show_ranks=args.show_ranks,
         record=args.record,
         timeline=args.timeline,
-        num_slots=None if slots is None else sum(host.count for host in slots),
+        num_slots=job.num_slots if job else slots and sum(host.count for host in slots),
         horovod_alias=args.horovod_alias,
         environ=os.environ,
         cores=read_cores(),
         num_gpus=count_gpus(os.environ),
     )
+    if tasks is not None:
+        slurm.join_step(plan, os.environ)
     placement = None
     if slots is not None:
-        placement = pack(slots, plan.num_workers) if shape is None else spread(slots, shape)
-    launcher = _launcher(args, placement)
+        place = job.place if job is not None else functools.partial(pack, slots)
+        placement = place(plan.num_workers) if shape is None else spread(slots, shape)
+    launcher = "slurm" if job is not None else _launcher(args, placement)
     with _recording(plan) as plan:
         if launcher == "local":
             outcome, rank_hosts = _launch_here(plan, args), ()
         else:
             assert placement is not None
-            outcome, rank_hosts = _launch_there(plan, placement, args), placement.rank_hosts
+            starter = slurm.starter(os.environ) if launcher == "slurm" else _ssh(args)
+            outcome = _launch_there(plan, placement, starter, args)
+            rank_hosts = placement.rank_hosts
     lines = failure_lines(
         outcome.verdict,
         step=outcome.step,
@@ -213,6 +230,8 @@ def main(args: argparse.Namespace) -> int:
         silence_timeout_s=plan.silence_timeout_s,
         rank_hosts=rank_hosts,
     )
+    if outcome.asked_to_stop and outcome.verdict.kind == "done":
+        lines = ["farandole: stopped cleanly on SIGUSR1, a scheduler's warning."]
     if lines:
         print("\n".join(lines), file=sys.stderr, flush=True)
     return outcome.verdict.exit_code
@@ -251,15 +270,22 @@ def _launch_here(plan: Plan, args: argparse.Namespace) -> Outcome:
     return launch(plan, environ=environ, show=show, started=say)
 
 
-def _launch_there(plan: Plan, placement: Placement, args: argparse.Namespace) -> Outcome:
+def _ssh(args: argparse.Namespace) -> Starter:
+    from farandole.launch.starters.ssh import SshStarter
+
+    return SshStarter(args.rsh or os.environ.get("FARANDOLE_RSH"), environ=os.environ)
+
+
+def _launch_there(
+    plan: Plan, placement: Placement, starter: Starter, args: argparse.Namespace
+) -> Outcome:
     from farandole.launch.hosts import launch_hosts
     from farandole.launch.message import start_line
-    from farandole.launch.starters.ssh import SshStarter
 
     return launch_hosts(
         plan,
         placement,
-        SshStarter(args.rsh or os.environ.get("FARANDOLE_RSH"), environ=os.environ),
+        starter,
         environ=os.environ,
         show=show,
         extra_variables=args.env,

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli import study_hosts
 from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
+    from farandole.study.hosts import Hosts
     from farandole.study.spec import Spec
 
 _EPILOG = """\
@@ -28,9 +30,9 @@ examples:
   farandole study --resume study-train-1
   farandole study import figures.csv --out elsewhere
 
-Placeholders: {batch} per worker, {global_batch}, {workers}, {hosts}, {threads}, {seed}, {cell_dir}, and
-the names given by -L; other braces pass untouched. A script can read values without placeholders:
-farandole.param("batch", 32). Every launch is kept before the next one starts.
+Placeholders: {batch} per worker, {global_batch}, {workers}, {hosts}, {threads}, {seed}, {cell_dir},
+and the names given by -L; other braces pass untouched. A script can read values without
+placeholders: farandole.param("batch", 32). Every launch is kept before the next one starts.
 """
 
 
@@ -122,6 +124,7 @@ def add_parser(subparsers: Any) -> None:
     add_flag(where, "--no-report", action="store_true", help="leave it to `farandole report DIR`")
     add_flag(where, "--dry-run", action="store_true", help="print the plan with times, and end")
     add_flag(where, "--json", action="store_true", help="print the answer as JSON, schema 1")
+    study_hosts.add_flags(parser)
     parser.add_argument("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(func=main)
 
@@ -138,7 +141,8 @@ def main(args: argparse.Namespace) -> int:
     from farandole.study.runner import Run, finished
 
     begin_s = time.monotonic()
-    path, spec, notes = _resumed(args) if args.resume is not None else _asked(args)
+    hosts = study_hosts.find(args)
+    path, spec, notes = _resumed(args, hosts) if args.resume is not None else _asked(args, hosts)
     for line in notes:
         _say(line)
     if args.dry_run:
@@ -150,7 +154,11 @@ def main(args: argparse.Namespace) -> int:
     try:
         with listener(sys.stderr) as shown:
             setting = Setting(
-                spec=spec, environ=os.environ, listener=shown, function=kept_function(path)
+                spec=spec,
+                environ=os.environ,
+                listener=shown,
+                function=kept_function(path),
+                hosts=hosts,
             )
             Run(path, setting, label=args.label or "", begin_s=begin_s).go()
     except KeyboardInterrupt as stop:
@@ -165,10 +173,10 @@ def main(args: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
-def _asked(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
+def _asked(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Decide a study from flags; with the folder of an earlier one it is extended."""
     from farandole.study import values
-    from farandole.study.api import name_of_command, new_folder, read_room, script_reader
+    from farandole.study.api import name_of_command, new_folder, script_reader
     from farandole.study.ask import Asked, make_spec
     from farandole.study.runner import extended
 
@@ -202,8 +210,9 @@ def _asked(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
             keep_busy=args.keep_busy,
             no_calibration=args.no_calibration,
             horovod_alias=args.horovod_alias,
+            job_flags=study_hosts.job_flags(args),
         ),
-        room=read_room(os.environ),
+        room=study_hosts.room(args, hosts),
         folder=str(Path.cwd()),
         reads=script_reader(command),
     )
@@ -214,7 +223,7 @@ def _asked(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
     return path, extended(path, spec), notes.lines
 
 
-def _resumed(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
+def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Read what an earlier study was asked for; the folder has all that is needed."""
     from dataclasses import replace
 
@@ -231,6 +240,7 @@ def _resumed(args: argparse.Namespace) -> tuple[Path, Spec, list[str]]:
     head = read_head(path)
     spec = spec_from_json(head.spec)
     check_resumable(spec)
+    study_hosts.check_resumed(spec, hosts)
     if head.complete and not args.keep_busy:
         # All launches have been made: what is left to ask for is those that others disturbed.
         spec = replace(spec, retry_busy=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from farandole.launch.output import Feed, Stream
-from farandole.launch.process import WorkerProcess, group_states
+from farandole.launch.process import WorkerProcess, catching, group_states
 from farandole.launch.supervision import Look
 from farandole.launch.supervisor import GRACE_S, Exited
 from farandole.world.board import Board
@@ -127,6 +127,11 @@ class Crew:
     def ask_stop(self) -> None:
         """Ask the workers to stop by themselves, at a step that they agree on."""
         self._board.ask_stop()
+        # Scripts that know the signal themselves get it; others it would end.
+        groups = [self._workers[rank].pid for rank in self._running]
+        for pid in catching(groups, signal.SIGUSR1):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGUSR1)
 
     def end_leftovers(self, *, patient: bool) -> None:
         """End what ended workers left in their groups, and read what is still in the pipes."""

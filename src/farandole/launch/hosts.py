@@ -106,6 +106,7 @@ def launch_hosts(
             size=placement.size,
             silence_timeout_s=plan.silence_timeout_s,
             watch=watch,
+            clean_stop=plan.clean_stop,
         )
         if started is not None:
             started(plan)

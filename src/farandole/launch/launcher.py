@@ -66,6 +66,7 @@ def launch(
             size=plan.num_workers,
             silence_timeout_s=plan.silence_timeout_s,
             watch=watch,
+            clean_stop=plan.clean_stop,
         )
         signals = stack.enter_context(caught_signals())
         for rank in range(plan.num_workers):

@@ -61,6 +61,8 @@ class Plan:
     """Whether the command starts the workers itself (torchrun, mpirun): it gets no rank."""
     horovod_alias: bool = True
     """Whether Farandole answers `import horovod.torch`."""
+    clean_stop: bool = True
+    """Whether SIGUSR1 asks the workers to stop by themselves; else it ends them, as SIGTERM."""
 
 
 def make_plan(

@@ -115,6 +115,24 @@ def group_states(groups: Iterable[int], proc: Path = Path("/proc")) -> dict[int,
     return states
 
 
+def catching(groups: Iterable[int], signum: int, proc: Path = Path("/proc")) -> list[int]:
+    """List the processes of these groups that have a handler of their own for a signal."""
+    wanted = set(groups)
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_bytes()
+            if int(stat.rpartition(b")")[2].split()[2]) not in wanted:
+                continue
+            status = (folder / "status").read_text()
+        except (OSError, ValueError, IndexError):
+            continue  # it has just ended
+        mask = int(status.partition("SigCgt:")[2].split()[0], 16)
+        if mask >> (signum - 1) & 1:
+            found.append(int(folder.name))
+    return found
+
+
 def _pidfd(pid: int) -> int | None:
     if not hasattr(os, "pidfd_open"):
         return None

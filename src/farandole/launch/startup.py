@@ -21,10 +21,12 @@ def install() -> None:
     else:
         if os.environ.get("TORCHELASTIC_RUN_ID"):
             _end_with_torchrun()
-        if os.environ.get("FARANDOLE_HOROVOD_ALIAS") == "missing":
+        alias = os.environ.get("FARANDOLE_HOROVOD_ALIAS")
+        # A task of srun's that `farandole run` has made a worker is one of ours.
+        if alias == "missing" or (alias == "on" and os.environ.get("FARANDOLE_STEP")):
             from farandole.launch import horovod_alias
 
-            horovod_alias.install(if_missing=True)
+            horovod_alias.install(if_missing=alias == "missing")
     if os.environ.get("FARANDOLE_RECORD_DIR"):
         from farandole.recorder.install import install as let_the_recorder_in
 

@@ -76,6 +76,8 @@ class Outcome:
     """Steps that the failed rank had made; 0 when it did not count."""
     last_lines: tuple[str, ...] = ()
     """The end of the failed rank's error output."""
+    asked_to_stop: bool = False
+    """Whether the workers were asked to stop by themselves."""
 
 
 def look_every_s(silence_timeout_s: float) -> float:
@@ -95,7 +97,10 @@ class Supervision:
         size: int,
         silence_timeout_s: float,
         watch: Watch | None = None,
+        clean_stop: bool = True,
     ) -> None:
+        self._clean_stop = clean_stop
+        self._asked_to_stop = False
         self._troupe = troupe
         self._outputs = outputs
         self._selector = selector
@@ -157,7 +162,8 @@ class Supervision:
 
     def _take_signals(self, signals: socket.socket) -> None:
         for signum in signals.recv(64):
-            if signum == signal.SIGUSR1:
+            if signum == signal.SIGUSR1 and self._clean_stop:
+                self._asked_to_stop = True
                 self._troupe.ask_stop()
             else:
                 self._interrupt(signum)
@@ -184,7 +190,7 @@ class Supervision:
         verdict = self._supervisor.verdict()
         self._outputs.end()
         if verdict.rank is None:
-            return Outcome(verdict=verdict)
+            return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
         return Outcome(
             verdict=verdict,
             step=self._troupe.step(verdict.rank),

@@ -51,7 +51,8 @@ def study(
     Args:
         what: A command as a list, with placeholders; or a function, which each worker calls with
             those of the launch's values that it has parameters for (`def train(batch, lr): ...`).
-        workers: Numbers of workers; 1, 2, 4, ... up to the cores or GPUs when None.
+        workers: Numbers of workers, or a text such as "1,2,2x4" with hosts x workers; 1, 2, 4,
+            ... up to the cores or GPUs when None.
         params: Factors and their values, as `-L` has them: {"batch": [32, 64], "lr": [0.1]}.
         out: The study's folder; a new one in the working directory when None. The same folder
             with more values extends a study.
@@ -82,6 +83,7 @@ def study(
     """
     from farandole.study.attempt import Setting
     from farandole.study.function import COMMAND
+    from farandole.study.hosts import hosts_around
     from farandole.study.read import read_study
     from farandole.study.runner import Run, extended
 
@@ -116,9 +118,11 @@ def study(
         environ=dict(env or {}),
         **flags,
     )
+    # A function is handed down to children, which workers on other hosts are not.
+    hosts = None if function is not None else hosts_around(os.environ)
     spec, notes = make_spec(
         asked,
-        room=read_room(os.environ),
+        room=read_room(os.environ) if hosts is None else hosts.room,
         folder=str(Path.cwd()),
         reads=(lambda name: True) if function else script_reader(command),
     )
@@ -128,7 +132,7 @@ def study(
     told = listener or Silent()
     for line in notes.lines:
         told.say(line)
-    setting = Setting(spec=spec, environ=os.environ, listener=told, function=function)
+    setting = Setting(spec=spec, environ=os.environ, listener=told, function=function, hosts=hosts)
     Run(path, setting, label=label or "", begin_s=time.monotonic()).go()
     found = read_study(path)
     if report:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from farandole.errors import UsageError
 from farandole.study import values
-from farandole.study.launchers import find_launcher
+from farandole.study.launchers import find_launcher, job_command
 from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
 from farandole.study.places import Place, packed, parse_places
 from farandole.study.spec import (
@@ -60,6 +60,8 @@ class Asked:
     no_calibration: bool = False
     horovod_alias: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+    job_flags: Sequence[str] | None = None
+    """Flags of `farandole run --launcher slurm` (`--per-cell-jobs`); None: no job per launch."""
 
 
 def make_spec(
@@ -88,7 +90,17 @@ def make_spec(
             "farandole study -- python train.py --batch-size '{batch}'"
         )
     found = find_launcher(command)
-    if found is not None:
+    if found is not None and asked.job_flags is not None:
+        raise UsageError(
+            f"--per-cell-jobs starts the workers of each job, but the command brings "
+            f"{found.launcher.name}. Give the command without it."
+        )
+    if asked.job_flags is not None:
+        alias = _choice(asked.horovod_alias, "--horovod-alias", ("on", "off"), "on")
+        command = job_command(command, asked.job_flags, horovod_alias=alias)
+        found = find_launcher(command)
+        notes.say("Each launch is a job of SLURM's; one is submitted when the one before ended.")
+    elif found is not None:
         command = found.command
         notes.say(found.note)
     given = dict(asked.factors)
@@ -140,6 +152,7 @@ def make_spec(
         launch_timeout_s=_seconds(asked.launch_timeout, "--launch-timeout"),
         memory_bytes=None if asked.memory is None else values.size(asked.memory, flag="--memory"),
         launcher=None if found is None else found.launcher.name,
+        jobs=asked.job_flags is not None,
         cwd=_choice(asked.cwd, "--cwd", ("here", "cell"), "here"),
         folder=folder,
         prepare=tuple(asked.prepare),

@@ -136,6 +136,7 @@ def _run(
         ),
         tail=Tail(folder.rank_file(place, 0), workers=cell.workers),
         show=setting.listener.now,
+        waits=spec.jobs,
     )
     plan = Plan(
         argv=tuple(argv),
@@ -147,6 +148,8 @@ def _run(
         cwd=place / folder.WORK if spec.cwd == "cell" else None,
         own_launcher=own,
         horovod_alias=spec.horovod_alias,
+        # A launch that stops half-way is no result: the study ends instead, and can be resumed.
+        clean_stop=False,
     )
     reader = OutputReader(patterns_of(spec))
     kills, before, unix_s = kernel_kills(), read_cpu(), time.time()
@@ -154,10 +157,12 @@ def _run(
         _output(place, reader, before.wall_s) as show,
         _calling(setting.function, cell.workers) as fds,
     ):
-        if setting.hosts is None or own:
+        # A function is handed down to children; a launcher of the command's places its workers.
+        hosts = None if own or setting.function is not None else setting.hosts
+        if hosts is None:
             ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
         else:
-            ended = setting.hosts.launch(plan, cell.hosts, environ=environ, show=show, watch=watch)
+            ended = hosts.launch(plan, cell.hosts, environ=environ, show=show, watch=watch)
     after = read_cpu()
     if own:
         end_leftovers(place)
@@ -170,7 +175,7 @@ def _run(
     if own and outcome == "failed":
         reason = launcher_failure(ended.verdict.code, _last_lines(place, most=_SEARCHED_LINES))
     # Workers that are not our children cannot be told from others here.
-    here = setting.hosts is None
+    here = setting.hosts is None and not spec.jobs
     taken = disturbance(before, after, num_cores=os.cpu_count() or 1) if here else None
     throughput = reader.throughput()
     return replace(
@@ -180,7 +185,7 @@ def _run(
         last_output=() if outcome in ("ok", "stopped") else _last_lines(place, ended.last_lines),
         # Of another host's clock it says nothing.
         begin_s=before.wall_s if here else None,
-        wall_s=after.wall_s - before.wall_s,
+        wall_s=after.wall_s - ((watch.begin_s if spec.jobs else None) or before.wall_s),
         foreign_share=taken.foreign_share if taken else None,
         steal_share=taken.steal_share if taken else None,
         busy=taken is not None and taken.voids,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farandole.launch.placement import HostShare, Placement
+from farandole.errors import UsageError
+from farandole.launch.placement import HostShare, Placement, Slots
+from farandole.study.spec import Room
 
 if TYPE_CHECKING:
     from farandole.launch.output import Show
@@ -22,6 +24,8 @@ class Hosts:
 
     names: tuple[str, ...]
     starter: Starter
+    room: Room
+    """What each of them has."""
 
     def launch(
         self,
@@ -51,6 +55,48 @@ class Hosts:
             ],
             watch=watch,
         )
+
+
+def hosts_around(environ: Mapping[str, str]) -> Hosts | None:
+    """Return the nodes of the SLURM job around this process; None where it has this host alone.
+
+    Raises:
+        UsageError: This process is one of many tasks, or the job's variables cannot be read.
+    """
+    from farandole.launch.slurm.allocation import nodes_to_reach, step_tasks
+    from farandole.launch.starters.srun import SrunStarter
+
+    tasks = step_tasks(environ)
+    if tasks is not None:
+        raise UsageError(
+            f"srun has started this study {tasks} times (SLURM_NTASKS={tasks}). Start it once, in "
+            "the batch script itself: it makes steps of the job by itself."
+        )
+    found = nodes_to_reach(environ)
+    if found is None:
+        return None
+    cpus = min(found.cpus)
+    return Hosts(
+        names=found.hosts,
+        starter=SrunStarter(environ=environ),
+        room=Room(cores=cpus, physical=cpus, gpus=found.gpus, hosts=len(found.hosts)),
+    )
+
+
+def hosts_by_ssh(slots: Sequence[Slots], rsh: str | None, environ: Mapping[str, str]) -> Hosts:
+    """Return hosts that users name, with so many workers on each.
+
+    Raises:
+        UsageError: There is no such remote shell.
+    """
+    from farandole.launch.starters.ssh import SshStarter
+
+    least = min(host.count for host in slots)
+    return Hosts(
+        names=tuple(host.name for host in slots),
+        starter=SshStarter(rsh, environ=environ),
+        room=Room(cores=least, physical=least, hosts=len(slots)),
+    )
 
 
 def share_out(names: tuple[str, ...], num_workers: int) -> Placement:

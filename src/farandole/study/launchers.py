@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -29,16 +30,14 @@ _FARANDOLE = Launcher(
     flags=("-np", "-n", "-w", "--workers", "--np", "--num-proc", "--nproc-per-node"),
     joined=False,
 )
+_MPIRUNS = ("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra")
 _MPI = ("-np", "-n", "--np", "--n", "-c")
 _BY_PROGRAM = {
     "torchrun": _TORCHRUN,
     "horovodrun": Launcher(name="horovodrun", flags=("-np", "--num-proc"), joined=False),
     "deepspeed": Launcher(name="deepspeed", flags=("--num_gpus",), joined=False),
     "srun": Launcher(name="srun", flags=("-n", "--ntasks"), joined=False),
-    **{
-        name: Launcher(name=name, flags=_MPI, joined=False)
-        for name in ("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra")
-    },
+    **{name: Launcher(name=name, flags=_MPI, joined=False) for name in _MPIRUNS},
 }
 _BY_MODULE = {
     "torch.distributed.run": _TORCHRUN,
@@ -46,6 +45,10 @@ _BY_MODULE = {
     "accelerate.commands.launch": _ACCELERATE,
     "farandole.cli.main": _FARANDOLE,
 }
+
+
+SPREADING = ("srun", *_MPIRUNS)
+"""Launchers that spread workers over the nodes of an allocation by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,17 @@ def find_launcher(command: Sequence[str]) -> Found | None:
         how = f"{flag} is set to each cell's number of workers"
     note = f"This command brings its own launcher, {launcher.name}, and keeps it: {how}."
     return Found(launcher=launcher, command=filled, note=note)
+
+
+def job_command(
+    command: Sequence[str], flags: Sequence[str], *, horovod_alias: str
+) -> tuple[str, ...]:
+    """Return a command that runs another as a job of SLURM's, with a cell's hosts and workers."""
+    return (
+        *(sys.executable, "-m", "farandole.cli.main", "run", "--launcher", "slurm"),
+        *("-np", "{workers}", "-N", "{hosts}", "--threads", "{threads}"),
+        *("--horovod-alias", horovod_alias, *flags, "--", *command),
+    )
 
 
 def _after_env(command: Sequence[str]) -> int:

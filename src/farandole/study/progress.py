@@ -72,6 +72,10 @@ class Tail:
         self.steps = 0
         self.samples_per_s: float | None = None
 
+    def exists(self) -> bool:
+        """Say whether rank 0 has begun to write."""
+        return self._path.exists()
+
     def look(self) -> None:
         """Read what has been added."""
         with contextlib.suppress(OSError):

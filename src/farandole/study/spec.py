@@ -83,6 +83,8 @@ class Spec:
     """Limit of each worker; None: 80 % of what is free, shared out."""
     launcher: str | None = None
     """The command's own launcher; None when Farandole starts the workers."""
+    jobs: bool = False
+    """Whether each launch is a job of its own, which waits in a scheduler's queue."""
     cwd: Literal["here", "cell"] = "here"
     folder: str = ""
     """Where the command was given; a resumed study runs there again."""

@@ -23,6 +23,7 @@ class Watch:
         guard: MemoryGuard,
         tail: Tail,
         show: Callable[[Now], None],
+        waits: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to watch.
@@ -33,13 +34,17 @@ class Watch:
             guard: Knows the limit of memory.
             tail: Follows what rank 0 writes.
             show: Takes moments to show.
+            waits: Whether the launch waits in a queue first; what it may take counts from when
+                rank 0 begins to write.
             clock: A clock that only goes forward.
         """
         self._clock = clock
-        self._begin_s = clock()
+        self._asked_s = clock()
+        self.begin_s: float | None = None if waits else self._asked_s
+        """When the launch began; None while it waits in a queue."""
         self._timeout_s, self._left_s = timeout_s, left_s
         self._guard, self._tail, self._show = guard, tail, show
-        self._show_at_s = self._begin_s + _SHOW_EVERY_S
+        self._show_at_s = self._asked_s + _SHOW_EVERY_S
         self.outcome: Outcome | None = None
         """How the launch ended, if this watch ended it."""
         self.reason = ""
@@ -47,7 +52,9 @@ class Watch:
     def __call__(self, pids: Sequence[int]) -> bool:
         """Look at the workers; return whether to end them."""
         now_s = self._clock()
-        elapsed_s = now_s - self._begin_s
+        if self.begin_s is None and self._tail.exists():
+            self.begin_s = now_s
+        elapsed_s = 0.0 if self.begin_s is None else now_s - self.begin_s
         if now_s >= self._show_at_s:
             self._show_at_s = now_s + _SHOW_EVERY_S
             self._tail.look()
@@ -70,7 +77,7 @@ class Watch:
             return self._end(
                 "timeout", f"it did not end within {self._timeout_s:g} s (--launch-timeout)"
             )
-        if self._left_s is not None and elapsed_s > self._left_s:
+        if self._left_s is not None and now_s - self._asked_s > self._left_s:
             return self._end("interrupted", "the study's time was over (--time-limit)")
         return False
 

@@ -24,6 +24,11 @@ class Allocation:
     """GPUs of the job on this node; others are taken to have as many."""
 
     @property
+    def num_slots(self) -> int:
+        """How many workers the job was submitted for, or has room for."""
+        return sum(self.tasks) or sum(slots.count for slots in self.room)
+
+    @property
     def room(self) -> tuple[Slots, ...]:
         """How many workers fit: one per GPU, or per CPU."""
         counts = [self.gpus or cpus for cpus in self.cpus]
@@ -81,6 +86,25 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
             f"{environ[name]!r} speaks of another number. Leave SLURM's variables as they are."
         )
     return Allocation(job_id=job_id, hosts=hosts, tasks=tasks, cpus=cpus, gpus=_gpus(environ))
+
+
+def nodes_to_reach(environ: Mapping[str, str], *, forced: bool = False) -> Allocation | None:
+    """Return the allocation around this process, if srun is needed to reach its nodes.
+
+    On the one node of a job workers are children of this process, as outside of a job: nothing is
+    gained by a step, and a study sees what others take of the machine.
+
+    Args:
+        environ: With the job's variables.
+        forced: Take srun there too.
+
+    Raises:
+        UsageError: The variables cannot be read.
+    """
+    found = read_allocation(environ)
+    if found is None or forced:
+        return found
+    return None if found.hosts == (environ.get("SLURMD_NODENAME"),) else found
 
 
 def step_tasks(environ: Mapping[str, str]) -> int | None:

@@ -60,6 +60,21 @@ class Slurm:
             )
         return kept
 
+    def nodes(self, partition: str | None = None) -> tuple[int, int]:
+        """Return the CPUs of the smallest node of a partition, and how many nodes it has.
+
+        Raises:
+            UsageError: There is no sinfo, or no such partition.
+        """
+        where = [] if partition is None else [f"--partition={partition}"]
+        done = self._call("sinfo", ["--noheader", "--Node", "--format=%c %N", *where])
+        found = {line.split()[1]: int(line.split()[0]) for line in done.stdout.splitlines()}
+        if done.returncode or not found:
+            what = "SLURM has no nodes" if partition is None else f"no partition {partition}"
+            why = refusal(done.stderr, "sinfo") if done.stderr else what
+            raise UsageError(f"SLURM's nodes cannot be listed: {why}.")
+        return min(found.values()), len(found)
+
     def cancel(self, job_id: str) -> None:
         """End a job; one that has ended already is no error."""
         self._call("scancel", [job_id])

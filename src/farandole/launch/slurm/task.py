@@ -1,0 +1,35 @@
+"""A task of an srun step that becomes a worker: `srun farandole run -- python train.py`; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from farandole.launch.plan import Plan
+from farandole.launch.variables import launcher_environ
+from farandole.world.environment import read_world
+from farandole.world.tcp import ports_of
+
+
+def task_environ(environ: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """Build the worker's environment from its task's: SLURM has given it a place already.
+
+    Scripts for torch.distributed find torchrun's variables, which SLURM does not set.
+
+    Raises:
+        UsageError: SLURM's variables cannot be read.
+    """
+    world = read_world(environ)
+    made = launcher_environ(environ, plan)
+    made |= {
+        "RANK": str(world.rank),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_RANK": str(world.local_rank),
+        "LOCAL_WORLD_SIZE": str(world.local_size),
+        "MASTER_ADDR": environ.get("MASTER_ADDR") or world.master_addr or "127.0.0.1",
+        # Not one of those at which our own workers meet.
+        "MASTER_PORT": environ.get("MASTER_PORT") or str(ports_of(f"{world.job_id}/torch")[0]),
+        # By this Farandole knows that torchrun's variables are SLURM's.
+        "FARANDOLE_STEP": world.job_id,
+        "FARANDOLE_HOROVOD_ALIAS": "on" if plan.horovod_alias else "off",
+    }
+    return made
