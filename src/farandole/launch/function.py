@@ -8,11 +8,14 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from farandole.errors import UsageError, WorkerFailedError
+
+if TYPE_CHECKING:
+    from farandole.launch.supervision import Outcome
 
 T = TypeVar("T")
 
@@ -65,7 +68,6 @@ def run(
     from farandole.launch.call import CALL_FD, RESULT_FD
     from farandole.launch.gpus import count_gpus
     from farandole.launch.launcher import launch
-    from farandole.launch.message import failure_lines
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
@@ -91,27 +93,48 @@ def run(
         outcome = launch(
             plan,
             environ=environ,
-            show=_show,
+            show=show,
             worker_fds=lambda rank: {
                 CALL_FD: call.fileno(),
                 RESULT_FD: results[rank].fileno(),
             },
         )
-        if outcome.verdict.kind == "interrupted":
-            signum = outcome.verdict.exit_code - 128
-            if signum != signal.SIGINT:
-                # SIGTERM was meant for this program: now it gets it.
-                signal.raise_signal(signum)
-            raise KeyboardInterrupt
         answers = [_answer(file) for file in results]
+    return values(outcome, answers, silence_timeout_s=plan.silence_timeout_s)
+
+
+def values(
+    outcome: Outcome,
+    answers: Sequence[bytes | None],
+    *,
+    silence_timeout_s: float,
+    rank_hosts: Sequence[str] = (),
+) -> list[Any]:
+    """Return what the workers of a call have answered, in rank order; raise how it failed.
+
+    Args:
+        outcome: How the launch ended.
+        answers: For each rank what `farandole.launch.call` has written; None where it wrote none.
+        silence_timeout_s: For the message about a worker that was stopped.
+        rank_hosts: For each rank its host, where there are several.
+    """
+    from farandole.launch.message import failure_lines
+
     verdict = outcome.verdict
+    if verdict.kind == "interrupted":
+        signum = verdict.exit_code - 128
+        if signum != signal.SIGINT:
+            # SIGTERM was meant for this program: now it gets it.
+            signal.raise_signal(signum)
+        raise KeyboardInterrupt
     if verdict.rank is not None:
-        kind, payload = answers[verdict.rank] or ("", b"")
+        kind, payload = _opened(answers[verdict.rank]) or ("", b"")
         lines = failure_lines(
             verdict,
             step=outcome.step,
             last_lines=() if kind == "traceback" else outcome.last_lines,
-            silence_timeout_s=plan.silence_timeout_s,
+            silence_timeout_s=silence_timeout_s,
+            rank_hosts=rank_hosts,
         )
         if kind == "traceback":
             lines += ["", payload.decode().rstrip()]
@@ -120,7 +143,7 @@ def run(
             rank=verdict.rank,
             exit_code=verdict.exit_code,
         )
-    return [_value(rank, answer) for rank, answer in enumerate(answers)]
+    return [_value(rank, _opened(answer)) for rank, answer in enumerate(answers)]
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -139,10 +162,13 @@ def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return pickle.dumps((path, function))
 
 
-def _answer(file: IO[bytes]) -> tuple[str, bytes] | None:
+def _answer(file: IO[bytes]) -> bytes | None:
     file.seek(0)
-    data = file.read()
-    return pickle.loads(data) if data else None
+    return file.read() or None
+
+
+def _opened(answer: bytes | None) -> tuple[str, bytes] | None:
+    return None if answer is None else pickle.loads(answer)
 
 
 def _value(rank: int, answer: tuple[str, bytes] | None) -> Any:
@@ -162,7 +188,8 @@ def _anonymous_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _show(stream: str, line: str) -> None:
+def show(stream: str, line: str) -> None:
+    """Write one line to the program's own output."""
     # Looked up each time: a notebook gives every cell's output its own place.
     target = sys.stdout if stream == "stdout" else sys.stderr
     target.write(line)
