@@ -85,6 +85,15 @@ def test_variables_stand_for_flags(script: str) -> None:
         (["-np", "2", "nowhere/train.py"], "nowhere/train.py: there is no such script"),
         (["-np", "2", "no-such-command"], "no-such-command: there is no such command"),
         (["-np", "2", "--transport", "pigeon", "x"], "choose a transport from auto, shm, gloo"),
+        (
+            ["-np", "2", "--transport", "mpi", "-m", "a b"],
+            "FARANDOLE_TRANSPORT=mpi mpirun -np 2 python -m 'a b'",
+        ),
+        (["-np", "2", "--launcher", "pigeon", "python"], "choose from local, ssh, slurm, ray"),
+        (
+            ["-np", "2", "--launcher", "ray", "-H", "localhost:2", "python"],
+            "lets Ray choose the hosts",
+        ),
         (["-np", "2", "--nonsense", "x"], "--nonsense"),
         (["-np", "4", "-H", "localhost:2", "python"], "the hosts have 2 slots"),
     ],

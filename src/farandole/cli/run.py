@@ -38,7 +38,7 @@ FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
 FARANDOLE_LAUNCHER.
 """
 
-_LAUNCHERS = ("local", "ssh", "slurm")
+_LAUNCHERS = ("local", "ssh", "slurm", "ray")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -215,9 +215,13 @@ def main(args: argparse.Namespace) -> int:
         place = job.place if job is not None else functools.partial(pack, slots)
         placement = place(plan.num_workers) if shape is None else spread(slots, shape)
     launcher = "slurm" if job is not None else _launcher(args, placement)
+    if plan.transport == "mpi":
+        raise UsageError(_by_mpirun(plan, _command(args)))
     with _recording(plan) as plan:
         if launcher == "local":
             outcome, rank_hosts = _launch_here(plan, args), ()
+        elif launcher == "ray":
+            outcome, rank_hosts = _launch_on_ray(plan, args)
         else:
             assert placement is not None
             starter = slurm.starter(os.environ) if launcher == "slurm" else _ssh(args)
@@ -254,7 +258,20 @@ def _launcher(args: argparse.Namespace, placement: Placement | None) -> str:
         )
     if chosen == "ssh" and placement is None:
         raise UsageError("--launcher ssh needs hosts: give -H n1:2,n2:2 or --hostfile FILE.")
+    if chosen == "ray" and placement is not None:
+        raise UsageError("--launcher ray lets Ray choose the hosts: leave -H and --hostfile out.")
     return chosen
+
+
+def _by_mpirun(plan: Plan, command: list[str]) -> str:
+    import shlex
+
+    if command[0] == "-m" or command[0].endswith(".py"):
+        command = ["python", *command]
+    return (
+        "--transport mpi needs workers that mpirun starts; `farandole run` starts its own. Use "
+        f"FARANDOLE_TRANSPORT=mpi mpirun -np {plan.num_workers} {shlex.join(command)}"
+    )
 
 
 def _launch_here(plan: Plan, args: argparse.Namespace) -> Outcome:
@@ -291,6 +308,20 @@ def _launch_there(
         extra_variables=args.env,
         started=lambda plan: print(start_line(plan, placement), file=sys.stderr, flush=True),
     )
+
+
+def _launch_on_ray(plan: Plan, args: argparse.Namespace) -> tuple[Outcome, tuple[str, ...]]:
+    from farandole.launch.message import start_line
+    from farandole.launch.on_ray import launch_on_ray
+
+    landed = launch_on_ray(
+        plan,
+        environ=os.environ,
+        show=show,
+        extra_variables=args.env,
+        started=lambda *final: print(start_line(*final), file=sys.stderr, flush=True),
+    )
+    return landed.outcome, landed.placement.rank_hosts
 
 
 @contextlib.contextmanager

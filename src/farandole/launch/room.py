@@ -1,0 +1,178 @@
+"""Room for workers on a Ray cluster that runs: reserved by a placement group, and given back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.errors import MissingExtraError, StartError
+from farandole.launch.placement import HostShare, Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A host of a Ray cluster with a part of a job."""
+
+    name: str
+    address: str
+    bundle: int
+    """The number of a bundle of the placement group that lies there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What Ray has reserved for a job."""
+
+    placement: Placement
+    nodes: tuple[Node, ...]
+    group: Any = field(repr=False)
+    """The placement group."""
+    gpus: bool = False
+    """Whether each worker has GPUs of its own."""
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[Any]:
+    """Give the ray module, connected to the cluster that runs; disconnect where that was done here.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        StartError: No cluster runs, or it cannot be joined.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError(
+            "Ray is not installed: pip install 'farandole[ray]' here and on every host."
+        ) from error
+    if ray.is_initialized():
+        yield ray
+        return
+    try:
+        # Workers' output comes by the agents; Ray would show it a second time.
+        ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        address = os.environ.get("RAY_ADDRESS")
+        where = f"at RAY_ADDRESS={address}" if address else "on this host"
+        raise StartError(
+            f"Ray is not running {where}. Start it with `ray start --head`, or set RAY_ADDRESS "
+            "to the HOST:PORT of a cluster that runs."
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        raise StartError(f"The Ray cluster cannot be joined: {_first_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def reserved(
+    ray: Any,
+    num_workers: int,
+    *,
+    cpus: float = 1,
+    gpus: float = 0,
+    timeout_s: float,
+    flag: str = "-np ",
+) -> Iterator[Room]:
+    """Reserve room for workers, packed on as few hosts as possible; give it back at the end.
+
+    Args:
+        ray: The ray module, connected.
+        num_workers: How many workers.
+        cpus: CPUs for each of them.
+        gpus: GPUs for each of them.
+        timeout_s: How long to wait until there is room.
+        flag: What the user set the number of workers with.
+
+    Raises:
+        StartError: There was no room in time.
+    """
+    from ray.util import placement_group, remove_placement_group
+
+    bundle = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
+    group = placement_group([bundle] * num_workers, strategy="PACK")
+    try:
+        if not group.wait(timeout_s):
+            raise StartError(
+                no_room(
+                    bundle,
+                    num_workers,
+                    total=ray.cluster_resources(),
+                    free=ray.available_resources(),
+                    timeout_s=timeout_s,
+                    flag=flag,
+                )
+            )
+        yield _room(ray, group, gpus=bool(gpus))
+    finally:
+        remove_placement_group(group)
+
+
+def no_room(
+    bundle: Mapping[str, float],
+    num_workers: int,
+    *,
+    total: Mapping[str, float],
+    free: Mapping[str, float],
+    timeout_s: float,
+    flag: str,
+) -> str:
+    """Say what was asked for, and what the cluster has."""
+    asked = " and ".join(f"{amount:g} {kind}" for kind, amount in bundle.items())
+    has = " and ".join(
+        f"{total.get(kind, 0):g} {kind} ({free.get(kind, 0):g} free)" for kind in bundle
+    )
+    fits = int(min(total.get(kind, 0) / amount for kind, amount in bundle.items()))
+    do = f"Use {flag}{fits}" if 0 < fits < num_workers else "Wait until others have ended"
+    return (
+        f"You asked for {num_workers} workers ({flag}{num_workers}) with {asked} each, but the Ray "
+        f"cluster has {has}, and did not find room within {timeout_s:g} s. {do}, or add hosts."
+    )
+
+
+def place(homes: Sequence[str], nodes: Sequence[Mapping[str, Any]], *, here: str) -> list[Node]:
+    """Tell the hosts of a placement group, the driver's own first: rank 0 is where the user is.
+
+    Args:
+        homes: For each bundle the id of its node.
+        nodes: What `ray.nodes()` says.
+        here: The id of the driver's node.
+    """
+    known = {node["NodeID"]: node for node in nodes}
+    order = sorted(dict.fromkeys(homes), key=lambda home: home != here)
+    names = Counter(known[home]["NodeManagerHostname"] for home in order)
+    found = []
+    for home in order:
+        name = known[home]["NodeManagerHostname"]
+        # A host may be two nodes of Ray's.
+        unique = name if names[name] == 1 else f"{name}-{home[:6]}"
+        address = known[home]["NodeManagerAddress"]
+        found.append(Node(name=unique, address=address, bundle=homes.index(home)))
+    return found
+
+
+def _room(ray: Any, group: Any, *, gpus: bool) -> Room:
+    from ray.util import placement_group_table
+
+    table = placement_group_table(group)["bundles_to_node_id"]
+    homes = [table[number] for number in sorted(table)]
+    here = ray.get_runtime_context().get_node_id()
+    nodes = place(homes, ray.nodes(), here=here)
+    shares, first = [], 0
+    for node in nodes:
+        count = homes.count(homes[node.bundle])
+        shares.append(HostShare(name=node.name, ranks=tuple(range(first, first + count))))
+        first += count
+    placement = Placement(hosts=tuple(shares))
+    return Room(placement=placement, nodes=tuple(nodes), group=group, gpus=gpus)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

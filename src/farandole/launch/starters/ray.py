@@ -1,0 +1,190 @@
+"""Agents on a Ray cluster: on each host an actor of Ray's holds one.
+
+From there on it is as with ssh: the agent connects to the head, and its workers are processes of
+their own, not Ray's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from farandole.launch.call import CALL_FOLDER, call_folder
+from farandole.launch.lifeline import Lifeline
+from farandole.launch.room import Room
+
+_TAIL_LINES = 5
+# What an agent gets to end its workers before it is ended.
+_END_S = 10.0
+
+
+class RayStarter:
+    """Starts an agent on every host of a placement group (see launch.starters.protocol)."""
+
+    name = "ray"
+
+    def __init__(self, ray: Any, room: Room, *, call: bytes | None = None) -> None:
+        """Begin.
+
+        Args:
+            ray: The ray module, connected.
+            room: Where to start agents.
+            call: A function's call for all workers, which find it in their `call_folder`.
+        """
+        self._ray = ray
+        self._room = room
+        self._nodes = {node.name: node for node in room.nodes}
+        # By reference: each host fetches it once.
+        self._call = None if call is None else ray.put(call)
+        self._folder = "" if call is None else f"ray-{os.getpid()}-{os.urandom(8).hex()}"
+        self.answers: dict[int, bytes] = {}
+        """What the workers have answered to the call; complete when all agents are closed."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What workers need in their environment to find the call."""
+        return {CALL_FOLDER: self._folder} if self._folder else {}
+
+    def network_name(self, host: str) -> str:
+        """Return the address under which Ray knows a host."""
+        return self._nodes[host].address
+
+    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[_Carried]:
+        """Start an actor on every host, which starts the agent there."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        remote = self._ray.remote(Carrier)
+        started = []
+        for number, host in enumerate(hosts):
+            actor = remote.options(
+                num_cpus=0,
+                # One waits for the agent's end, another one may be told to end it.
+                max_concurrency=2,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    self._room.group, placement_group_bundle_index=self._nodes[host].bundle
+                ),
+            ).remote(
+                [*argv, "--host", str(number)],
+                greeting,
+                self._folder,
+                self._call,
+                gpus=self._room.gpus,
+            )
+            started.append(_Carried(self._ray, host, actor, self.answers if self._call else None))
+        return started
+
+
+class _Carried:
+    """One host's actor (see launch.starters.protocol.Started)."""
+
+    def __init__(self, ray: Any, host: str, actor: Any, answers: dict[int, bytes] | None) -> None:
+        self.hosts = (host,)
+        self._ray, self._actor = ray, actor
+        self._answers = answers
+        self._ended = actor.wait.remote()
+        self._closed = False
+
+    def poll(self) -> str | None:
+        """Say why the agent, or the actor around it, has ended; None while both run."""
+        done, _ = self._ray.wait([self._ended], timeout=0)
+        if not done:
+            return None
+        try:
+            return self._reason(*self._ray.get(self._ended))
+        except self._ray.exceptions.RayError as error:
+            return f"Ray's actor on {self.hosts[0]} failed: {_last_line(error)}"
+
+    def close(self) -> None:
+        """End the agent, fetch what its workers answered, and end the actor."""
+        if self._closed:
+            return
+        self._closed = True
+        # Whatever is wrong with an actor, the others are to be ended, too.
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.get(self._actor.end.remote(), timeout=2 * _END_S)
+            if self._answers is not None:
+                self._answers.update(self._ray.get(self._actor.answers.remote()))
+        self._ray.kill(self._actor)
+
+    @staticmethod
+    def _reason(code: int, last: str) -> str:
+        if code == 0:
+            return ""
+        how = f"code {code}" if code > 0 else f"signal {-code}"
+        return f"the agent ended with {how}" + (f":\n{last}" if last else "")
+
+
+class Carrier:
+    """What a Ray actor holds: the agent of its host as a process."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        greeting: bytes,
+        folder: str,
+        call: bytes | None,
+        *,
+        gpus: bool,
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        self._folder = None
+        if call is not None:
+            self._folder = self._stack.enter_context(call_folder(folder, call))
+        environ = dict(os.environ)
+        if gpus and not environ.get("CUDA_VISIBLE_DEVICES"):
+            # Ray hides GPUs from an actor that asked for none; they are reserved for its workers.
+            environ.pop("CUDA_VISIBLE_DEVICES", None)
+        # Should this actor be killed, the kernel ends the agent, and that one's lines its workers.
+        line = Lifeline()
+        self._stack.callback(line.cut)
+        self._process = subprocess.Popen(
+            # This host's own interpreter, which Ray runs in.
+            [sys.executable, *argv[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            start_new_session=True,
+            pass_fds=(line.read_end,),
+        )
+        line.tie(self._process.pid)
+        assert self._process.stdin is not None
+        # An agent that ends at once is told of by wait().
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(greeting)
+            self._process.stdin.flush()
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the agent's end; return its code and the last lines that it wrote."""
+        assert self._process.stdout is not None
+        lines = deque(self._process.stdout, maxlen=_TAIL_LINES)
+        return self._process.wait(), b"".join(lines).decode(errors="replace").rstrip()
+
+    def answers(self) -> dict[int, bytes]:
+        """Return what the workers of this host have answered, by rank."""
+        with self._stack:
+            files = list(self._folder.glob("answer-*")) if self._folder else []
+            return {int(file.name.partition("-")[2]): file.read_bytes() for file in files}
+
+    def end(self) -> None:
+        """Let the agent end; help it where it does not."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for stop in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(_END_S / 2)
+                return
+            except subprocess.TimeoutExpired:
+                stop()
+        self._process.wait()
+
+
+def _last_line(error: BaseException) -> str:
+    """Return what a traceback from another process ends with."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

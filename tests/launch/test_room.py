@@ -1,0 +1,63 @@
+"""Room on a Ray cluster, as far as it needs none; tests/test_ray.py has a real one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from farandole.errors import MissingExtraError
+from farandole.launch.room import Node, connected, no_room, place
+
+
+def node(number: int, name: str) -> dict[str, Any]:
+    return {
+        "NodeID": f"{number}" * 8,
+        "NodeManagerHostname": name,
+        "NodeManagerAddress": f"10.0.0.{number}",
+    }
+
+
+def test_the_drivers_host_comes_first() -> None:
+    nodes = [node(1, "n1"), node(2, "n2"), node(3, "n3")]
+    homes = ["11111111", "22222222", "11111111", "22222222"]
+    assert place(homes, nodes, here="22222222") == [
+        Node(name="n2", address="10.0.0.2", bundle=1),
+        Node(name="n1", address="10.0.0.1", bundle=0),
+    ]
+
+
+def test_hosts_keep_rays_order_where_the_driver_has_no_worker() -> None:
+    nodes = [node(1, "n1"), node(2, "n2"), node(3, "n3")]
+    found = place(["22222222", "11111111"], nodes, here="33333333")
+    assert [each.name for each in found] == ["n2", "n1"]
+
+
+def test_two_nodes_on_one_host_have_two_names() -> None:
+    found = place(["11111111", "22222222"], [node(1, "n"), node(2, "n")], here="11111111")
+    assert [each.name for each in found] == ["n-111111", "n-222222"]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "total", "free", "said"),
+    [
+        ({"CPU": 1}, {"CPU": 2}, {"CPU": 1}, "has 2 CPU (1 free), and did not"),
+        ({"CPU": 1}, {"CPU": 2}, {"CPU": 1}, "Use -np 2, or add hosts."),
+        ({"CPU": 1}, {"CPU": 8}, {}, "Wait until others have ended, or add hosts."),
+        ({"CPU": 2, "GPU": 1}, {"CPU": 8}, {}, "with 2 CPU and 1 GPU each"),
+        ({"CPU": 2, "GPU": 1}, {"CPU": 8}, {}, "8 CPU (0 free) and 0 GPU (0 free)"),
+    ],
+)
+def test_no_room_says_what_was_asked_for_and_what_there_is(
+    bundle: dict[str, float], total: dict[str, float], free: dict[str, float], said: str
+) -> None:
+    text = no_room(bundle, 4, total=total, free=free, timeout_s=60, flag="-np ")
+    assert "You asked for 4 workers (-np 4)" in text
+    assert said in text
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"farandole\[ray\]"), connected():
+        pass

@@ -1,0 +1,150 @@
+"""Workers on a real Ray cluster of two nodes, both on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import farandole.ray
+from farandole.errors import UsageError
+from tests.conftest import clean_environ, eventually, run_cli
+
+_START_TIMEOUT_S = 60.0
+# Ray would start a process for every core when the first program comes.
+_QUIET = {
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+SCRIPT = """
+from farandole.engine import context
+context.init()
+engine = context.current().engine
+print("sizes", context.size(), context.local_size(), engine.transport.name,
+      [answer.decode() for answer in engine.exchange(b"%d" % engine.rank)])
+"""
+
+DRIVER = """
+import sys
+import farandole.ray
+from farandole.errors import StartError, WorkerFailedError
+
+def add(first, second=0):
+    from farandole.engine import context
+    context.init()
+    answers = context.current().engine.exchange(b"%d" % context.rank())
+    return first + second, context.rank(), len(answers), context.local_size()
+
+def fail():
+    import os
+    if os.environ["RANK"] == "1":
+        raise ValueError("no more data")
+
+print(farandole.ray.run(add, (40,), {"second": 2}, num_workers=3))
+try:
+    farandole.ray.run(fail, num_workers=2)
+except WorkerFailedError as error:
+    print("failed:", error.rank, "ValueError: no more data" in str(error))
+try:
+    farandole.ray.run(add, (1,), num_workers=9, start_timeout=0.5)
+except StartError as error:
+    print("refused:", error)
+import ray
+print("left:", ray.is_initialized())
+"""
+
+
+@contextlib.contextmanager
+def ray_node(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a node of Ray's in the foreground; it ends what it has started."""
+    argv = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*argv, "--block", "--node-ip-address=127.0.0.1", *arguments],
+            env=clean_environ(**_QUIET),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Two nodes, with room for 2 workers and for 1; what finds them is in the variables."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'farandole[ray]'")
+    logs = tmp_path_factory.mktemp("ray")
+    # The paths of Ray's sockets have to be short.
+    folder = tempfile.mkdtemp(prefix="fr-", dir="/tmp")
+    head = ("--head", "--port=0", "--include-dashboard=false", f"--temp-dir={folder}")
+    try:
+        with ray_node(*head, "--num-cpus=2", log=logs / "head") as process:
+            address = _said(logs / "head", r"--address='([\d.:]+)'", process)
+            second = (f"--address={address}", "--num-cpus=1")
+            with ray_node(*second, log=logs / "second") as process:
+                _said(logs / "second", "Ray runtime started", process)
+                yield {"RAY_ADDRESS": address, **_QUIET}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _said(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
+    def found() -> re.Match[str] | None:
+        text = log.read_text(errors="replace")
+        assert process.poll() is None, f"Ray ended: {text}"
+        return re.search(pattern, text)
+
+    match = eventually(found, _START_TIMEOUT_S)
+    return str(match[match.lastindex or 0])
+
+
+@pytest.mark.ranks
+def test_a_function_runs_on_two_nodes(cluster: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=clean_environ(**cluster),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    values, failed, refused, left = done.stdout.splitlines()
+    assert values == "[(42, 0, 3, 2), (42, 1, 3, 2), (42, 2, 3, 1)]"
+    assert failed == "failed: 1 True"
+    assert "(num_workers=9) with 1 CPU each, but the Ray cluster has 3 CPU" in refused
+    assert "Use num_workers=3" in refused
+    assert left == "left: False"
+
+
+@pytest.mark.ranks
+def test_a_script_runs_by_the_command_line(cluster: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    argv = ("run", "--launcher", "ray", "-np", "2", "--", sys.executable, script)
+    done = run_cli(*argv, env=cluster, cwd=tmp_path, timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"[{rank}]<stdout>: sizes 2 2 shm ['0', '1']" for rank in (0, 1)
+    ]
+
+
+def test_only_functions_are_run() -> None:
+    with pytest.raises(UsageError, match="needs a function to call, not int"):
+        farandole.ray.run(3)  # type: ignore[arg-type]
