@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from farandole.errors import UsageError
 from farandole.launch.plan import resolve_command
@@ -97,7 +98,7 @@ class Run:
                 label=self._label,
                 command=self._spec.to_json()["command"],
                 spec=self._spec.to_json(),
-                machine=machine(Path(self._spec.folder)),
+                machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
             if self._setting.function is not None:
                 self._setting.function.keep(self._path)
@@ -245,6 +246,19 @@ class Run:
         if self._spec.time_limit_s is None:
             return None
         return self._spec.time_limit_s - (time.monotonic() - self._begin_s)
+
+
+def _elsewhere(spec: Spec) -> dict[str, Any]:
+    """Return what is true of the hosts that the workers are on, where this is not one of them."""
+    room = spec.room
+    if room.hosts == 1 and not spec.jobs:
+        return {}
+    return {
+        "cores": room.cores,
+        "physical_cores": room.physical,
+        "quota": None,
+        "hosts": room.hosts,
+    }
 
 
 def count(workers: int) -> str:
