@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.cli import slurm
 from farandole.cli.flags import add_flag
+from farandole.cli.stall_flags import add_stall_flags, tell_workers
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
 FARANDOLE_OUTPUT_DIR, FARANDOLE_SHOW_RANKS, FARANDOLE_START_TIMEOUT,
 FARANDOLE_SILENCE_TIMEOUT, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR,
 FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
-FARANDOLE_LAUNCHER.
+FARANDOLE_LAUNCHER, FARANDOLE_STALL_WARNING, FARANDOLE_STALL_SHUTDOWN.
 """
 
 _LAUNCHERS = ("local", "ssh", "slurm", "ray")
@@ -103,6 +104,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="S",
         help="seconds after which a worker that is stopped and silent has failed (default 30)",
     )
+    add_stall_flags(parser)
     add_flag(
         parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines"
     )
@@ -180,6 +182,7 @@ def main(args: argparse.Namespace) -> int:
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
+    tell_workers(args)
     if slurm.wants_job(args):
         return slurm.submit(args, _command(args))
     tasks = slurm.tasks_around(args, os.environ)
