@@ -169,7 +169,7 @@ def tasks_around(args: argparse.Namespace, environ: Mapping[str, str]) -> int | 
     """
     from farandole.launch.slurm.allocation import check_step
 
-    if chosen_launcher(args) == "local" or args.hosts or args.hostfile:
+    if chosen_launcher(args) not in (None, "slurm") or args.hosts or args.hostfile:
         return None
     tasks = check_step(environ, args.np)
     given = [name for name in _HEAD_ONLY if getattr(args, name) is not None]

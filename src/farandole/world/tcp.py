@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.errors import StartError, UsageError
 from farandole.world.channel import Connection, Door, call
+from farandole.world.environment import is_loopback
 from farandole.world.routes import address_towards
 from farandole.world.secret import job_secret, source
 from farandole.world.slurm_nodes import network_name
@@ -245,8 +246,13 @@ def ports_of(job: str) -> tuple[int, ...]:
 
 def _own_address(world: World, environ: Mapping[str, str]) -> str:
     """Return the address of this host that leads to the others."""
+    if environ.get("FARANDOLE_ADDRESS"):
+        return environ["FARANDOLE_ADDRESS"]
     if environ.get("MASTER_ADDR"):
-        return address_towards(environ["MASTER_ADDR"])
+        address = address_towards(environ["MASTER_ADDR"])
+        # Many hosts know their own name as loopback, where nobody else reaches them.
+        if not is_loopback(address):
+            return address
     others = [host for host in world.hosts if host != world.hosts[0]]
     return address_towards(network_name(others[0]))
 
