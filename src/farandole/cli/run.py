@@ -190,9 +190,12 @@ def main(args: argparse.Namespace) -> int:
     job = None if tasks is not None else slurm.allocation_for_run(args, os.environ)
     if job is not None:
         slots = job.room
-    shape = parse_shape(args.np or "")
+    shape = parse_shape(args.np or "") if job is None else slurm.shape_asked(args)
     if shape is not None and slots is None:
         raise UsageError(f"-np {args.np}: name the hosts too, such as -H n1:2,n2:2.")
+    num_slots = None if slots is None else sum(host.count for host in slots)
+    if job is not None:
+        num_slots = job.num_slots
     plan = make_plan(
         command=_command(args),
         np=tasks or (args.np if shape is None else shape.size),
@@ -205,7 +208,7 @@ def main(args: argparse.Namespace) -> int:
         show_ranks=args.show_ranks,
         record=args.record,
         timeline=args.timeline,
-        num_slots=job.num_slots if job else slots and sum(host.count for host in slots),
+        num_slots=num_slots,
         horovod_alias=args.horovod_alias,
         environ=os.environ,
         cores=read_cores(),

@@ -13,6 +13,7 @@ from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
+    from farandole.launch.placement import Shape
     from farandole.launch.plan import Plan
     from farandole.launch.slurm.allocation import Allocation
     from farandole.launch.slurm.script import JobScript
@@ -152,6 +153,25 @@ def allocation_for_run(args: argparse.Namespace, environ: Mapping[str, str]) -> 
     from farandole.launch.slurm.allocation import nodes_to_reach
 
     return nodes_to_reach(environ, forced=chosen == "slurm")
+
+
+def shape_asked(args: argparse.Namespace) -> Shape | None:
+    """Return nodes and workers on each where flags of `run` say both; else None.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    from farandole.launch.placement import Shape, parse_shape
+
+    if args.nodes is None and args.ntasks_per_node is None and not parse_shape(args.np or ""):
+        return None
+    workers, nodes, per_node = _size(args)
+    if nodes is None or per_node is None:
+        raise UsageError(
+            f"{workers} workers cannot be shared evenly by -N {nodes} nodes. Give -np alone, and "
+            "they are packed."
+        )
+    return Shape(hosts=nodes, workers=per_node)
 
 
 def starter(environ: Mapping[str, str]) -> Starter:
