@@ -100,8 +100,13 @@ def submit(args: argparse.Namespace, command: Sequence[str]) -> int:
     cluster = Slurm(os.environ)
     job_id = cluster.submit(script)
     output = Path(job.cwd, job.output.replace("%j", job_id))
-    _say(f"submitted job {job_id}; its output goes to {output.name}.")
-    followed = follow(cluster, job_id, output=output, show=_show, say=_say)
+    try:
+        _say(f"submitted job {job_id}; its output goes to {output.name}.")
+        followed = follow(cluster, job_id, output=output, show=_show, say=_say)
+    except BaseException:
+        # Ctrl-C before somebody listened for it, or a cluster that does not answer.
+        cluster.cancel(job_id)
+        raise
     return followed.exit_code
 
 

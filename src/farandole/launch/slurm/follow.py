@@ -69,14 +69,8 @@ def follow(
     Raises:
         StartError: SLURM has lost the job.
     """
-    tail = _Tail(output, show)
     with caught_signals() as signals:
-        try:
-            return _Following(cluster, job_id, tail, say).until_ended(signals)
-        except KeyboardInterrupt:
-            # Only where SIGINT is not ours to catch: a notebook's stop button.
-            cluster.cancel(job_id)
-            raise
+        return _Following(cluster, job_id, _Tail(output, show), say).until_ended(signals)
 
 
 class _Following:
@@ -111,7 +105,8 @@ class _Following:
                 break
             if self._signals(signals):
                 break
-        self._tail.drain(time.monotonic() + _LAST_LINES_S)
+        with contextlib.suppress(BrokenPipeError):
+            self._tail.drain(time.monotonic() + _LAST_LINES_S)
         return Followed(status=status, signum=self._signum)
 
     def _read(self) -> None:
