@@ -103,8 +103,8 @@ def submit(args: argparse.Namespace, command: Sequence[str]) -> int:
     try:
         _say(f"submitted job {job_id}; its output goes to {output.name}.")
         followed = follow(cluster, job_id, output=output, show=_show, say=_say)
-    except BaseException:
-        # Ctrl-C before somebody listened for it, or a cluster that does not answer.
+    except KeyboardInterrupt:
+        # Before somebody listened for signals, or where they are not ours to catch.
         cluster.cancel(job_id)
         raise
     return followed.exit_code

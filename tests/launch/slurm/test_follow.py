@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole.errors import StartError
 from farandole.launch.slurm import follow as module
 from farandole.launch.slurm.follow import Followed, follow
 from farandole.launch.slurm.status import Status
@@ -105,3 +106,16 @@ def test_who_shows_can_break_off(tmp_path: Path) -> None:
     found = follow(cluster, "12", output=tmp_path / "out", show=broken, say=lambda line: None)
     assert cluster.cancelled == ["12"]
     assert found.exit_code == 128 + signal.SIGPIPE
+
+
+def test_a_controller_may_be_away_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> Status:
+        raise StartError("no answer")
+
+    found, _, _ = run(Script(RUNNING, away, away, DONE), tmp_path / "out")
+    assert found.exit_code == 0
+    monkeypatch.setattr(module, "_AWAY_S", 0.0)
+    with pytest.raises(StartError, match="no answer"):
+        run(Script(RUNNING, away), tmp_path / "out")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from farandole.errors import StartError
 from farandole.launch.signals import caught_signals
 from farandole.launch.slurm.status import Status, end_words, waiting_words
 
@@ -22,6 +23,8 @@ _TAIL_S = 0.2
 _CANCEL_S = 60.0
 # A shared file system may show the last lines later than SLURM the end.
 _LAST_LINES_S = 2.0
+# A controller that is restarted comes back within this time.
+_AWAY_S = 300.0
 _CHUNK = 1 << 20
 
 
@@ -84,6 +87,7 @@ class _Following:
         self._cluster, self._job_id = cluster, job_id
         self._tail, self._say = tail, say
         self._signum: int | None = None
+        self._heard_at = time.monotonic()
         self._cancelled_at: float | None = None
         self._said = ""
 
@@ -94,7 +98,7 @@ class _Following:
             self._read()
             now = time.monotonic()
             if now >= next_look:
-                status = self._cluster.look(self._job_id)
+                status = self._look(now) or status
                 self._tell(status)
                 if status.ended:
                     break
@@ -108,6 +112,17 @@ class _Following:
         with contextlib.suppress(BrokenPipeError):
             self._tail.drain(time.monotonic() + _LAST_LINES_S)
         return Followed(status=status, signum=self._signum)
+
+    def _look(self, now: float) -> Status | None:
+        """Ask SLURM; None while its controller is away, which a restart of it takes."""
+        try:
+            found = self._cluster.look(self._job_id)
+        except StartError:
+            if now - self._heard_at > _AWAY_S:
+                raise
+            return None
+        self._heard_at = now
+        return found
 
     def _read(self) -> None:
         try:
