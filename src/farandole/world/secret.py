@@ -69,8 +69,8 @@ def _read(path: Path) -> bytes:
             f"{VARIABLE}={path} cannot be read ({error.strerror}). Name a file that this host has, "
             "or unset it."
         ) from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{VARIABLE}={path} is not a file. Name one, or unset it.")
         mode = stat.S_IMODE(status.st_mode)
@@ -79,7 +79,9 @@ def _read(path: Path) -> bytes:
                 f"{VARIABLE}={path} must be yours alone, but its mode is {mode:04o} and its owner "
                 f"is user {status.st_uid}. Make it so: chmod 600 {path}"
             )
-        content = file.read(_MOST_BYTES)
+        content = os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)
     if len(content) < _LEAST_BYTES:
         raise UsageError(
             f"{VARIABLE}={path} has {len(content)} bytes, and a secret needs {_LEAST_BYTES}. "
