@@ -84,6 +84,21 @@ def test_one_host_and_a_link(steps: Path, capsys: pytest.CaptureFixture[str]) ->
     assert told["coverage_90"] > 0.8
 
 
+def test_gradients_are_taken_from_every_flag(
+    steps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = ("--json", "--rows", "--fit-nodes", "1", "--link", "10Gbit")
+    told = []
+    for flags in (
+        ("--gradients", "resnet=100MB,large=1.4GB"),
+        ("--gradients", "resnet=100MB", "--gradients", "large=1.4GB"),
+        ("--gradients", "large=1.4GB"),
+    ):
+        assert backtest.main(parse(steps, *link, *flags)) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] != told[2]
+
+
 def test_a_track_record_is_written(
     steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +124,19 @@ def test_a_track_record_is_written(
         (
             ["--fit-nodes", "1", "--link", "25Gbit", "--gradients", "bert=large"],
             "--gradients bert large: give a size above 0",
+        ),
+        (
+            [
+                "--fit-nodes",
+                "1",
+                "--link",
+                "25Gbit",
+                "--gradients",
+                "a=1GB",
+                "--gradients",
+                "a=2GB",
+            ],
+            "--gradients says twice how large those of a are",
         ),
         (["--rows"], "--rows adds to what --json prints"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,9 @@ def add_parser(subparsers: Any) -> None:
     add_flag(
         parser,
         "--gradients",
+        action="append",
+        default=[],
         metavar="MODEL=SIZE,...",
-        default="",
         help="bytes of each model's gradients, as bert=440MB (with --link)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -145,7 +147,8 @@ def _split(args: argparse.Namespace) -> Split:
             "out: rows of several nodes say how fast theirs is."
         )
     if args.gradients and args.link is None:
-        raise UsageError(f"--gradients {args.gradients} needs the --link that they go over.")
+        shown = ",".join(args.gradients)
+        raise UsageError(f"--gradients {shown} needs the --link that they go over.")
     return Split(
         fit_workers=count(args.fit_workers, flag="--fit-workers"),
         fit_hosts=hosts,
@@ -154,16 +157,19 @@ def _split(args: argparse.Namespace) -> Split:
     )
 
 
-def _sizes(text: str) -> dict[str, int]:
-    """Read `bert=440MB,resnet=100MB`."""
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Read `bert=440MB,resnet=100MB`, from as many flags as there are."""
     from farandole.study.values import size
 
     found: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        model, equals, value = part.rpartition("=")
-        if not equals or not model.strip():
+    for part in filter(None, ",".join(texts).split(",")):
+        name, equals, value = part.rpartition("=")
+        model = name.strip()
+        if not equals or not model:
             raise UsageError(f"--gradients {part}: write MODEL=SIZE, as bert=440MB.")
-        found[model.strip()] = size(value, flag=f"--gradients {model.strip()}")
+        if model in found:
+            raise UsageError(f"--gradients says twice how large those of {model} are. Say it once.")
+        found[model] = size(value, flag=f"--gradients {model}")
     return found
 
 

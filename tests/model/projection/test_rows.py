@@ -145,6 +145,26 @@ def test_cells_that_are_not_there() -> None:
         basis_of(make_study(devices()), ("model", "vgg"))
 
 
+def test_cells_of_one_count_are_told_from_cells_that_are_not_there() -> None:
+    lone = table_launch(Cell(workers=4, batch=32, device="P100"), step_s=0.1)
+    with pytest.raises(UsageError) as error:
+        basis_of(make_study([*devices(), lone]), ("device", "P100"))
+    assert str(error.value) == (
+        "device=P100 was measured with 4 workers only, and what more would give shows from two "
+        "numbers of workers on. Measure a second one, or name cells that have two: "
+        "--only device=T4 or --only device=V100."
+    )
+
+
+def test_cells_that_differ_in_workers_and_batch_make_no_curve() -> None:
+    apart = [
+        table_launch(Cell(workers=n, batch=batch, device="P100"), step_s=0.1)
+        for n, batch in ((1, 32), (4, 16))
+    ]
+    with pytest.raises(UsageError, match="device=P100 was measured with 1 and 4 workers, but with"):
+        basis_of(make_study([*devices(), *apart]), ("device", "P100"))
+
+
 def test_workers_that_did_not_train_together_are_nothing_to_stand_on() -> None:
     apart = [make_rank(n, make_steps(0.1), weights=f"of {n}") for n in range(2)]
     study = make_study(

@@ -231,7 +231,43 @@ def _choose_curve(
     if not info.curves:
         raise UsageError(f"There is nothing to project from. {info.answer.headline}")
     shown = ", ".join(f"{name}={value}" for name, value in only)
+    if timed := [c for c in cells if c.paces and not c.cell.today and _has(c, only)]:
+        raise _no_curve(shown, timed, _with_curves(info, found, only))
     raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
+
+
+def _no_curve(shown: str, timed: Sequence[Measured], others: Sequence[str]) -> UsageError:
+    """Say that cells are there, but not two that only their workers tell apart."""
+    counts = sorted({found.cell.workers for found in timed})
+    or_others = f", or name cells that have two: {' or '.join(others)}" if others else ""
+    if len(counts) == 1:
+        return UsageError(
+            f"{shown} was measured with {count(counts[0], 'worker')} only, and what more would "
+            f"give shows from two numbers of workers on. Measure a second one{or_others}."
+        )
+    return UsageError(
+        f"{shown} was measured with {' and '.join(map(str, counts))} workers, but with neither the "
+        "same batch per worker nor the same global batch, so that nothing tells what more workers "
+        f"give. Measure two numbers of workers at one batch{or_others}."
+    )
+
+
+def _with_curves(
+    info: ScalingInfo, found: Mapping[Cell, Measured], only: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the values of these factors that have several numbers of workers, as flags."""
+    chosen = [
+        [(name, _value(found[curve.points[0].cell], name)) for name, _ in only]
+        for curve in info.curves
+        if len(curve.points) > 1
+    ]
+    return sorted(
+        {
+            "--only " + ",".join(f"{name}={value}" for name, value in pairs)
+            for pairs in chosen
+            if all(value is not None for _, value in pairs)
+        }
+    )
 
 
 def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
@@ -291,15 +327,16 @@ def _beside(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, Beside]:
 
 def few_rows(basis: Basis, study: Study) -> UsageError:
     """Say that there are too few rows, and what would help."""
-    rows = count(len(basis.rows), "row")
+    is_few = "is" if len(basis.rows) == 1 else "are"
+    rows = f"{count(len(basis.rows), 'row')} with a time {is_few}"
     if not study.command:
         return UsageError(
-            f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed, at "
+            f"{rows} too few to project from: at least {LEAST_ROWS} are needed, at "
             "two numbers of workers or more. Add what was measured to the table, and import it "
             f"again{_or_by_name(basis, study)}."
         )
     return UsageError(
-        f"{rows} with a time are too few to project from: at least {LEAST_ROWS} are needed. "
+        f"{rows} too few to project from: at least {LEAST_ROWS} are needed. "
         "Measure more: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
     )
 
