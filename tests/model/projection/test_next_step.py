@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
@@ -62,6 +63,24 @@ def test_epochs_that_nobody_measured() -> None:
 def test_epochs_of_one_batch_need_a_larger_one() -> None:
     found = chosen({1: 3, 2: 3}, runs=RUNS[:1])
     assert found.spec == {"measure": "both", "batches": [16, 64]}
+
+
+def test_a_schedule_that_decays_asks_for_the_batch_in_question() -> None:
+    untold = tuple(replace(outlook(n, 1.0, global_batch=16 * n), time_s=None) for n in (64, 8))
+    found = chosen({1: 3, 2: 3}, runs=RUNS[:1], rows=untold, decays=True)
+    # 8 workers of batch 16: 128, which 2 workers have at 64 each.
+    assert found.spec == {"measure": "both", "batches": [16, 64]}
+    assert "2 workers trained to the end at global batch 128 tell those of 8" in found.sentence
+
+
+def test_a_schedule_that_decays_leaves_nothing_to_extrapolate() -> None:
+    told = outlook(16, 1.0, epochs=figure(20.0, width=1.01))
+    assert chosen({1: 3, 2: 3}, runs=RUNS[:1], rows=(told,), decays=True).spec == {
+        "workers": [1, 2, 4]
+    }
+    unknown = replace(outlook(16, 1.0, global_batch=None), time_s=None)
+    found = chosen({1: 3, 2: 3}, runs=RUNS[:1], rows=(unknown,), decays=True)
+    assert "runs at a constant rate" in found.sentence
 
 
 def test_the_wider_half_is_narrowed() -> None:

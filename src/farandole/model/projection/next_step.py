@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +25,7 @@ def choose_next(
     *,
     imported: bool,
     link_unknown: bool,
+    decays: bool = False,
     flags: Sequence[str] = (),
 ) -> NextStep:
     """Return what to measure next: of what makes the interval wide, the cheapest to learn.
@@ -36,6 +38,7 @@ def choose_next(
         spec: of the study.
         imported: whether figures come from a table.
         link_unknown: whether usual links stand in for the user's.
+        decays: whether the learning rate did, so that a run tells of its own global batch alone.
         flags: that asked the question, for the command that asks it with a link.
     """
     workers = basis.workers
@@ -43,7 +46,7 @@ def choose_next(
     if len(counts) == 1:
         more = sorted({counts[0], 2 * counts[0]})
         return _measure(
-            f"Only {count(counts[0], 'worker')} was measured: a second count shows what "
+            f"Every launch had {count(counts[0], 'worker')}: a second count shows what "
             "communication costs here.",
             {"workers": more},
             imported,
@@ -55,6 +58,8 @@ def choose_next(
             spec=None,
             command=shlex.join(["farandole", "project", "DIR", *flags, "--link", "25Gbit"]),
         )
+    if decays and (untold := [row for row in rows if row.time_s is None]):
+        return _measure(*_own_schedule(basis, untold), imported)
     launches = min(sum(row.workers == n for row in basis.rows) for n in workers)
     if launches < _REPEATS:
         return _measure(
@@ -69,7 +74,7 @@ def choose_next(
             {"measure": "both"},
             imported,
         )
-    if epoch_rows and len({row.global_batch for row in epoch_rows}) < 2:
+    if epoch_rows and not decays and len({row.global_batch for row in epoch_rows}) < 2:
         return _measure(
             "Epochs to the goal are known of one global batch only: a batch four times as large "
             "on the same workers shows how they grow.",
@@ -99,6 +104,24 @@ def choose_next(
         "narrows it most.",
         {"workers": [*counts, 2 * counts[-1]]},
         imported,
+    )
+
+
+def _own_schedule(basis: Basis, untold: Sequence[Outlook]) -> tuple[str, Mapping[str, object]]:
+    """Say which runs tell the epochs of the nearest global batch that no run had."""
+    why = "The learning rate decays, so that runs tell the epochs of their own global batch alone"
+    nearest = min(untold, key=lambda row: row.workers)
+    if nearest.global_batch is None:
+        return f"{why}: runs at a constant rate tell those of others.", {"measure": "both"}
+    most = basis.workers[-1]
+    batch = nearest.global_batch
+    if basis.scaling == "weak":
+        batch = math.ceil(batch / most)
+    return (
+        f"{why}: {count(most, 'worker')} trained to the end at global batch "
+        f"{nearest.global_batch} tell those of {count(nearest.workers, 'worker')}; runs at a "
+        "constant rate tell those of any.",
+        {"measure": "both", "batches": [basis.batch, batch]},
     )
 
 

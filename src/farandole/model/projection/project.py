@@ -239,6 +239,7 @@ class _Answer:
                 self._study.spec,
                 imported=imported,
                 link_unknown=unsaid,
+                decays=joint.told_batches is not None,
                 flags=flags_of(asked),
             ),
             track_record=track_record().sentence(self._farthest(rows, offers)),
