@@ -17,7 +17,8 @@ from pathlib import Path
 from farandole.model.projection.records import Bucket, Projected, StepRow
 from farandole.model.projection.replay.allreduce import Network, fit_allreduce
 from farandole.model.projection.replay.computing import Computing, ComputingLine
-from farandole.model.projection.replay.fit import ReplayFit, ReplayInputs, fit_replay
+from farandole.model.projection.replay.fit import ReplayFit, fit_replay
+from farandole.model.projection.replay.inputs import ReplayInputs
 from farandole.model.projection.replay.whatif import Layout
 from farandole.testing.shaped import ShapedWorld, Use, join_group, leave_group
 from farandole.testing.worlds import Member

@@ -22,7 +22,7 @@ from tests.model.build import (
     trained_launch,
 )
 from tests.model.projection.known import Ring
-from tests.model.projection.replay.test_inputs import LINK, trained
+from tests.model.projection.replay.recorded import LINK, trained
 
 SAMPLES = 4000
 GRADIENT_BYTES = 32 << 20
@@ -194,6 +194,7 @@ def test_inside_of_a_decaying_schedule_epochs_are_not_projectable(
     assert found.critical_batch is None
     assert found.headline.startswith("8 workers: ")
     assert "samples/s" in found.headline
+    assert found.next.spec == {"measure": "both", "batches": [10, 20]}
     # What has no time is neither recommended nor compared.
     assert all(choice.workers in (1, 2, 4) for choice in found.recommendations)
 

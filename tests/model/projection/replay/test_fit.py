@@ -8,12 +8,8 @@ import pytest
 from farandole.model.projection.records import Bucket, LinkSpeed, StepRow
 from farandole.model.projection.replay.allreduce import AllReduce, Network
 from farandole.model.projection.replay.computing import Computing, ComputingLine
-from farandole.model.projection.replay.fit import (
-    Factors,
-    ReplayFit,
-    ReplayInputs,
-    fit_replay,
-)
+from farandole.model.projection.replay.fit import ReplayFit, fit_replay
+from farandole.model.projection.replay.inputs import Factors, ReplayInputs
 from farandole.model.projection.replay.whatif import Change, Layout
 
 MB = 1_000_000

@@ -3,51 +3,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from farandole.model.measured import Measured, measure
 from farandole.model.projection.links import parse_link
 from farandole.model.projection.records import StepRow
-from farandole.model.projection.replay.allreduce import AllReduce
-from farandole.model.projection.replay.fit import ReplayInputs, fit_replay
-from farandole.model.projection.replay.inputs import replay_inputs
+from farandole.model.projection.replay.fit import fit_replay
+from farandole.model.projection.replay.inputs import ReplayInputs, replay_inputs
 from farandole.model.projection.replay.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, Layout
-from farandole.study.records import Cell, GradientTimes, Link, Rank
-from tests.model.build import make_launch, make_rank, make_steps, make_study
-
-MB = 1 << 20
-TRUE = AllReduce(law="gloo", setup_s=0.0, latency_s=1e-4, seconds_per_byte=1e-9)
-LINK = Link(
-    memcpy_bytes_per_s=8e9,
-    allreduce=tuple(
-        (n, size, TRUE.cost(n, size).seconds) for n in (2, 4) for size in (4096, MB, 64 * MB)
-    ),
-    latency_s=1e-4,
-)
-
-
-def trained(number: int, workers: int, framework: str) -> Rank:
-    """A rank that computes for 0.1 s, the last gradients at its end, and waits 0.02 for others."""
-    random = np.random.default_rng(number)
-    waits = 0.02 if workers > 1 else 0.0
-    steps = make_steps(
-        (0.15 + waits + random.normal(0.0, 1e-3, 60)).tolist(),
-        data_s=0.01,
-        exposed_s=waits,
-        communication_s=waits,
-    )
-    ready_s = np.concatenate([[np.nan], steps.end_s[:-1]]) + 0.11
-    steps = replace(steps, ready_s=ready_s, done_s=ready_s + waits)
-    times = tuple(
-        GradientTimes(
-            step=step,
-            bytes=(16 * MB, 16 * MB),
-            ready_s=(float(ready_s[step] - 0.05), float(ready_s[step])),
-        )
-        for step in (10, 14, 18)
-    )
-    return make_rank(number, steps, buckets=times, framework=framework)
+from farandole.study.records import Cell, Link
+from tests.model.build import make_launch, make_study
+from tests.model.projection.replay.recorded import LINK, MB, TRUE, trained
 
 
 def cells(

@@ -24,7 +24,7 @@ from farandole.model.projection.steps.choose import (
 from farandole.study.records import Cell, Study
 from tests.model.build import make_launch, make_study, table_launch
 from tests.model.projection.known import Ring
-from tests.model.projection.replay.test_inputs import LINK, trained
+from tests.model.projection.replay.recorded import LINK, trained
 
 LIGHT = Ring(communication_s=0.03)
 
@@ -143,7 +143,7 @@ def test_two_launches_that_timed_their_gradients_are_replayed() -> None:
 
 @pytest.mark.parametrize("alone", [(2,), (2, 2)])
 def test_one_count_is_too_few_though_asked_for(alone: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="No curve of this study has device=gpu"):
+    with pytest.raises(UsageError, match="device=gpu was measured with 2 workers only"):
         fit_of(table(*alone, other=(1, 2, 4)), only=(("device", "gpu"),))(None)
 
 

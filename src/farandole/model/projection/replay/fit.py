@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from farandole.model.projection.intervals import FARTHEST, floor_sides
 from farandole.model.projection.records import Projected, StepRow
-from farandole.model.projection.replay.allreduce import Cost, Network
-from farandole.model.projection.replay.computing import Computing, ComputingLine
-from farandole.model.projection.replay.jitter import NO_JITTER, Jitter
-from farandole.model.projection.replay.step import Replayed, replay
-from farandole.model.projection.replay.whatif import (
-    FARANDOLE_LAYOUT,
-    Change,
-    Layout,
-    accumulated,
-    halved,
-    put_together,
-)
+from farandole.model.projection.replay.inputs import Factors, ReplayInputs
+from farandole.model.projection.replay.step import Replayed
+from farandole.model.projection.replay.whatif import Change
 from farandole.model.statistics import NORMAL_90
 from farandole.study.records import Floats
 
@@ -38,79 +29,6 @@ _LARGEST = np.log([5.0, 10.0, 2.0])
 _ROW_SD = 0.03
 # The network's speed: on paper, and measured at best.
 _PAPER_SD, _LEAST_SD = 0.3, 0.03
-MEMORY_BYTES_PER_S = 5e9
-"""What one core copies, where nobody measured it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Factors:
-    """What a replay cannot know beforehand."""
-
-    slowdown: float = 1.0
-    """Of communication while computing goes on."""
-    contention: float = 1.0
-    """Of computing while communication goes on."""
-    correction: float = 1.0
-    """Measured over replayed."""
-    overlap: bool = True
-    """Whether buckets go before computing is over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayInputs:
-    """All that a replay needs beside the rows that it is fitted to."""
-
-    computing: ComputingLine
-    network: Network
-    layout: Layout = FARANDOLE_LAYOUT
-    channels: int = 1
-    """Buckets on their way at a time."""
-    jitter: Jitter = NO_JITTER
-    memory_bytes_per_s: float = MEMORY_BYTES_PER_S
-    """Of one worker, for what converting gradients takes."""
-    change: Change = field(default_factory=Change)
-    assumptions: tuple[str, ...] = ()
-
-    def played(
-        self, workers: int, hosts: int, batch: int, factors: Factors, network_speed: float = 1.0
-    ) -> Replayed:
-        """Play one step on paper, the wait for the slowest worker included.
-
-        Args:
-            workers: all of them.
-            hosts: that they are on, evenly.
-            batch: per worker, and per backward pass.
-            factors: `correction` is not applied here.
-            network_speed: over what the network is taken for.
-        """
-        each = self._changed(self.computing.at(batch, math.ceil(workers / hosts)))
-        layout = self.layout
-        if self.change.bucket_bytes is not None:
-            layout = Layout(bucket_bytes=self.change.bucket_bytes)
-
-        def cost(nbytes: int) -> Cost:
-            one = self.network.cost(workers, hosts, nbytes)
-            return Cost(
-                latency_s=one.latency_s / network_speed, transfer_s=one.transfer_s / network_speed
-            )
-
-        return replay(
-            put_together(each.buckets, layout),
-            cost,
-            backward_s=each.end_s,
-            update_s=each.update_s + each.data_s + self.jitter.slowest_s(workers),
-            slowdown=factors.slowdown,
-            contention=factors.contention,
-            channels=self.channels,
-            overlap=factors.overlap,
-        )
-
-    def _changed(self, computing: Computing) -> Computing:
-        if self.change.half_precision:
-            computing = halved(computing, self.memory_bytes_per_s)
-        if self.change.accumulation > 1:
-            computing = accumulated(computing, self.change.accumulation)
-        return computing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
