@@ -92,7 +92,7 @@ def test_every_flag_has_a_variable() -> None:
         ({"np": None, "environ": {"FARANDOLE_NP": "x"}}, "FARANDOLE_NP=x"),
         ({"threads": "0"}, "--threads 0"),
         ({"transport": "pigeon"}, "--transport pigeon: choose a transport from auto, shm, gloo"),
-        ({"environ": {"FARANDOLE_TRANSPORT": "mpi"}}, "FARANDOLE_TRANSPORT=mpi"),
+        ({"environ": {"FARANDOLE_TRANSPORT": "owl"}}, "FARANDOLE_TRANSPORT=owl"),
         ({"start_timeout": "soon"}, "--start-timeout soon"),
         ({"silence_timeout": "inf"}, "--silence-timeout inf"),
         ({"command": []}, "No command was given"),

@@ -182,7 +182,11 @@ def test_large_messages_need_not_be_read_at_once() -> None:
 
 def test_sending_to_one_who_has_gone_does_not_raise(tapped: Tapped) -> None:
     tapped.to_sender.close()
-    eventually(lambda: [tapped.sender.send(b"x"), tapped.sender.lost][1])
+    eventually(lambda: [tapped.sender.send(b"x"), tapped.sender._gone][1])
+    # What came before the end can still be read: only then is the connection lost.
+    eventually(lambda: [tapped.sender.receive(), tapped.sender.lost][1])
+    tapped.sender.send(b"x")
+    assert not tapped.sender.backed_up
 
 
 def test_a_recorded_conversation_is_worth_nothing_later(tapped: Tapped) -> None:

@@ -22,9 +22,10 @@ from pathlib import Path
 
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
-from farandole.launch.control import MOST_BYTES, Message
+from farandole.launch.control import MOST_BYTES
 from farandole.launch.crew import Crew
 from farandole.launch.mirror import Mirror, ended
+from farandole.launch.outbox import Outbox
 from farandole.launch.output import Stream
 from farandole.launch.placement import HostShare, Placement
 from farandole.launch.plan import Plan
@@ -45,10 +46,9 @@ _CALL_TIMEOUT_S = 10.0
 # Waiting for a share: other hosts may take their time to start an agent.
 _SHARE_TIMEOUT_S = 3600.0
 # Output that waits to be sent; beyond it, workers wait with theirs, as at a slow terminal.
-_MOST_BACKLOG_BYTES = 1 << 20
+_MOST_BACKLOG_BYTES = 256 * 1024
 # What workers get to end when the head is gone or this agent was told to go.
 _GRACE_S = 2.5
-_FAREWELL_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,8 +114,9 @@ def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> 
             agent.start(address, held)
         except FarandoleError as error:
             connection.send(control.encode(control.Refused(reason=str(error))))
-            _push(connection, time.monotonic() + _FAREWELL_S)
+            _push(connection)
             return 1
+        connection.send(control.encode(control.Started()))
         return agent.until_told_to_go(signals)
 
 
@@ -169,6 +170,7 @@ class Agent:
         selector: selectors.BaseSelector,
     ) -> None:
         self._connection = connection
+        self._outbox = Outbox(connection)
         self._share = share
         self._placement = _placement(share)
         self._number = number
@@ -222,7 +224,7 @@ class Agent:
             address=address,
             interface=interface_of(address),
         )
-        base = {**os.environ, **share.variables}
+        base = {**os.environ, **share.variables, "PWD": str(folder)}
         for rank in self._ranks:
             environ = worker_environ(base, plan, job, rank)
             fds = []
@@ -230,25 +232,25 @@ class Agent:
                 environ["FARANDOLE_MASTER_FD"] = str(held.fileno())
                 fds = [held.fileno()]
             self._crew.start(rank, plan.argv, environ=environ, fds=fds)
-        self._send(control.Started())
 
     def until_told_to_go(self, signals: socket.socket) -> int:
         """Serve until the head says that all is done, or is gone; return an exit code."""
         self._selector.register(signals, selectors.EVENT_READ, lambda: self._take_signals(signals))
         self._selector.register(self._connection, selectors.EVENT_READ, self._take_messages)
+        # What came together with the share does not make the connection ready again.
+        self._take_messages()
         while self._finish is None and not self._connection.lost and not self._leaving:
             self._step()
         if self._finish is None:
-            self._send(control.Leaving(reason=self._leaving))
+            self._outbox.send(control.Leaving(reason=self._leaving))
             self._end_workers()
             return 1
         self._crew.end_leftovers(patient=self._finish.patient)
-        self._look()
         for piece in self._records.pieces():
-            self._send(piece)
-            _push(self._connection, time.monotonic() + _FAREWELL_S)
-        self._send(control.Leaving(reason=""))
-        _push(self._connection, time.monotonic() + _FAREWELL_S)
+            self._outbox.send(piece)
+            self._empty_outbox()
+        self._outbox.send(control.Leaving(reason=""))
+        self._empty_outbox()
         return 0
 
     def close(self) -> None:
@@ -257,35 +259,43 @@ class Agent:
         self._records.close()
 
     def _step(self) -> None:
-        waits = (self._crew.patience_s(), self._next_look - time.monotonic())
+        waits = [self._crew.patience_s(), self._next_look - time.monotonic()]
         if self._running:
-            waits += (self._mirror.patience_s(),)
-        backlog = self._connection.backlog_bytes
-        wait_to_send = selectors.EVENT_WRITE if backlog else 0
-        self._selector.modify(
-            self._connection, selectors.EVENT_READ | wait_to_send, self._take_messages
-        )
-        self._crew.pause(backlog > _MOST_BACKLOG_BYTES)
-        for key, _ in self._selector.select(max(0.0, min(waits))):
-            key.data()
+            waits.append(self._mirror.patience_s())
+        self._crew.pause(self._outbox.backlog_bytes > _MOST_BACKLOG_BYTES)
+        self._wait(min(waits))
         self._tell()
         if time.monotonic() >= self._next_look:
             self._look()
+
+    def _wait(self, patience_s: float) -> None:
+        if not self._connection.lost:
+            wait_to_send = selectors.EVENT_WRITE if self._connection.backed_up else 0
+            self._selector.modify(
+                self._connection, selectors.EVENT_READ | wait_to_send, self._take_messages
+            )
+        for key, _ in self._selector.select(max(0.0, patience_s)):
+            key.data()
+
+    def _empty_outbox(self) -> None:
+        """Wait until the head has room for all; it may sleep as long as it is there."""
+        while not self._outbox.empty and not self._connection.lost:
+            self._wait(1.0)
 
     def _tell(self) -> None:
         """Pass on what the workers posted, and who ended."""
         # Ends first looked for, then posts: what a worker posted before its end goes before it.
         exits = self._crew.exits()
         for post in self._mirror.fresh():
-            self._send(post)
+            self._outbox.send(post)
         for exited in exits:
             self._running.discard(exited.rank)
-            self._send(ended(exited, self._crew.step(exited.rank)))
+            self._outbox.send(ended(exited, self._crew.step(exited.rank)))
 
     def _look(self) -> None:
         self._next_look = time.monotonic() + self._share.look_every_s
         found = self._crew.look(at_states=True)
-        self._send(
+        self._outbox.send(
             control.Status(
                 steps={str(rank): step for rank, step in found.steps.items()},
                 stopped=sorted(found.stopped),
@@ -306,6 +316,8 @@ class Agent:
                 self._mirror.take(message)
             elif isinstance(message, control.AskStop):
                 self._crew.ask_stop()
+            elif isinstance(message, control.Heard):
+                self._outbox.heard(message.total_bytes)
             elif isinstance(message, control.Finish):
                 self._finish = message
 
@@ -318,10 +330,7 @@ class Agent:
             self._leaving = f"its agent was told to end ({signal.Signals(signum).name})"
 
     def _feed(self, rank: int, stream: Stream, data: bytes) -> None:
-        self._send(control.Output(rank=rank, stream=stream, data=data))
-
-    def _send(self, message: Message) -> None:
-        self._connection.send(control.encode(message))
+        self._outbox.send(control.Output(rank=rank, stream=stream, data=data))
 
     def _end_workers(self) -> None:
         """End all workers without the head."""
@@ -329,8 +338,7 @@ class Agent:
             self._crew.send(rank, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         while self._running and time.monotonic() < deadline:
-            for key, _ in self._selector.select(0.02):
-                key.data()
+            self._wait(0.02)
             self._tell()
         self._crew.end_leftovers(patient=False)
 
@@ -343,9 +351,9 @@ def _placement(share: control.Share) -> Placement:
     return Placement(hosts=tuple(hosts))
 
 
-def _push(connection: Connection, deadline: float) -> None:
+def _push(connection: Connection) -> None:
     """Wait until the kernel has taken all that was sent."""
-    while connection.backlog_bytes and not connection.lost and time.monotonic() < deadline:
+    while connection.backed_up:
         connection.advance()
         time.sleep(0.001)
 

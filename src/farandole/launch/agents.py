@@ -36,6 +36,10 @@ class AgentLink:
     lost: bool = False
     """Whether it went before its time."""
     silent_s: float = 0.0
+    taken_bytes: int = 0
+    """What has been taken in of its messages, after those before its workers' start."""
+    told_bytes: int = 0
+    """What it was told of that."""
     stopped: frozenset[int] = field(default_factory=frozenset)
     """Ranks of it of which a process is stopped."""
 

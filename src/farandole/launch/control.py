@@ -137,6 +137,13 @@ class AskStop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """The head says how much it has taken in of what an agent sent (launch.outbox)."""
+
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
     """The head has a signal sent to a worker."""
 
@@ -178,6 +185,7 @@ Message = (
     | Status
     | LastSteps
     | AskStop
+    | Heard
     | Signal
     | Finish
     | Piece

@@ -21,6 +21,7 @@ from farandole.launch.agents import (
     start_all,
 )
 from farandole.launch.launcher import opened_outputs
+from farandole.launch.outbox import RECEIVE_BYTES
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan, scaled_start_timeout_s, threads_from
@@ -133,7 +134,13 @@ def _open_doors(
     doors = []
     for address in away or towards:
         try:
-            door = Door(address, secret, me="the head", most_bytes=control.MOST_BYTES)
+            door = Door(
+                address,
+                secret,
+                me="the head",
+                most_bytes=control.MOST_BYTES,
+                receive_bytes=RECEIVE_BYTES,
+            )
         except OSError as error:
             raise StartError(f"The head cannot listen on {address}: {error.strerror}.") from error
         stack.callback(door.close)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Verdict
@@ -29,6 +30,8 @@ def start_line(plan: Plan, placement: Placement | None = None) -> str:
     """Say what is being started: `2 workers on 1 host, shared memory, 1 thread each`."""
     workers = _count(plan.num_workers, "worker")
     threads = f"{_count(plan.threads, 'thread')} each"
+    if plan.horovod_alias and wants_horovod(plan.argv):
+        threads += "; Farandole answers `import horovod`"
     if placement is None:
         return f"{workers} on 1 host, {_transport(plan.transport)}, {threads}"
     shares = ", ".join(f"{share.name}:{len(share.ranks)}" for share in placement.hosts)

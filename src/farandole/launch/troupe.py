@@ -14,6 +14,7 @@ from farandole.errors import DataError
 from farandole.launch import control
 from farandole.launch.agents import AgentLink
 from farandole.launch.mirror import exited
+from farandole.launch.outbox import TELL_BYTES
 from farandole.launch.output import Outputs, Stream
 from farandole.launch.plan import Plan
 from farandole.launch.records import keep
@@ -62,7 +63,7 @@ class RemoteTroupe:
         for agent in self._agents:
             if agent.gone:
                 continue
-            wait_to_send = selectors.EVENT_WRITE if agent.connection.backlog_bytes else 0
+            wait_to_send = selectors.EVENT_WRITE if agent.connection.backed_up else 0
             self._selector.modify(
                 agent.connection,
                 selectors.EVENT_READ | wait_to_send,
@@ -132,12 +133,16 @@ class RemoteTroupe:
             if agent.gone:
                 return
             agent.silent_s = 0.0
+            agent.taken_bytes += len(data)
             try:
                 self._take_one(agent, control.decode(data))
             except (control.MessageError, DataError, OSError) as error:
                 self._lose(agent, f"its agent sent what cannot be used ({error})")
         if agent.connection.lost and not agent.gone:
             self._lose(agent, agent.connection.why)
+        if agent.taken_bytes - agent.told_bytes >= TELL_BYTES:
+            agent.told_bytes = agent.taken_bytes
+            self._say(agent, control.Heard(total_bytes=agent.taken_bytes))
 
     def _take_one(self, agent: AgentLink, message: control.Message) -> None:
         rank = getattr(message, "rank", None)

@@ -94,9 +94,9 @@ class Connection:
         return self._stream.fileno()
 
     @property
-    def backlog_bytes(self) -> int:
-        """How much waits for the kernel to take it."""
-        return len(self._outgoing)
+    def backed_up(self) -> bool:
+        """Say whether something waits for the kernel to take it."""
+        return bool(self._outgoing) and not self.lost
 
     @property
     def local_address(self) -> str:
@@ -107,7 +107,9 @@ class Connection:
         """Have the kernels of both ends ask for each other, so that a silent end is a lost one.
 
         They answer for a process that is stopped or has no time; a host that is down or cut off
-        does not answer. The end of a process is noticed at once, without this.
+        does not answer. The end of a process is noticed at once, without this. Use it where an end
+        that reads nothing for a while is not sent more than its kernel takes in: a kernel that is
+        full counts as silent, too.
         """
         stream = self._stream
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -157,7 +159,8 @@ class Connection:
     def advance(self) -> None:
         """Push and take in what the kernel can do now; messages wait until they are received."""
         self.flush()
-        ended = self._read() or self._gone
+        read_end = self._read()
+        ended = self._gone or read_end
         if self._key or self._open():
             self._take_frames()
         if ended:
@@ -265,6 +268,7 @@ class Door:
         port: int = 0,
         me: str = "this process",
         most_bytes: int = MOST_BYTES,
+        receive_bytes: int | None = None,
     ) -> None:
         """Listen on one address only.
 
@@ -274,6 +278,7 @@ class Door:
             port: The port; any free one when 0.
             me: Who listens, for messages.
             most_bytes: The longest message that connections take.
+            receive_bytes: The room to ask the kernel for, where its own choice is not enough.
 
         Raises:
             OSError: The address or port cannot be had.
@@ -281,6 +286,8 @@ class Door:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, port), family=family, backlog=1024)
         self._listener.setblocking(False)
+        if receive_bytes is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._secret = secret
         self._me = me
         self._most_bytes = most_bytes

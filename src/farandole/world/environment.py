@@ -103,12 +103,12 @@ class _Reader:
         self.within(rank_name, rank, size_name, size)
         local_size = (
             self.integer(local_size_name, at_least=1)
-            if local_size_name in self.env and local_size_name
+            if local_size_name and local_size_name in self.env
             else None
         )
         local_rank = (
             self.integer(local_rank_name)
-            if local_rank_name in self.env and local_rank_name
+            if local_rank_name and local_rank_name in self.env
             else None
         )
         if local_rank is None or local_size is None:
