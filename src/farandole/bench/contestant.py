@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from farandole.testing.mpi import mpiexec, mpiexec_argv
 
 WORKERS = Path(__file__).with_name("workers")
 
@@ -115,11 +116,7 @@ def _launcher(starter: Starter, num_ranks: int) -> tuple[str, ...]:
         # --standalone finds a port of its own, and was not slower than torchrun's fixed port.
         return (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count)
     if starter is Starter.MPIEXEC:
-        # Without --bind-to none two ranks are bound to one core each, which no other peer is.
-        return (
-            *(mpiexec() or "mpiexec", "--allow-run-as-root", "--bind-to", "none"),
-            *("--map-by", ":OVERSUBSCRIBE", "-np", count, python),
-        )
+        return (*mpiexec_argv(num_ranks), python)
     if starter is Starter.HOROVODRUN:
         return ("horovodrun", "-np", count, "--gloo", python)
     raise AssertionError(f"{starter} has no launcher")
@@ -142,12 +139,6 @@ def missing(contestant: Contestant) -> str | None:
     if module is not None and not _importable(module):
         return f"{module} is not installed"
     return None
-
-
-def mpiexec() -> str | None:
-    """Return Open MPI's launcher, the one beside this interpreter first."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def _importable(module: str) -> bool:

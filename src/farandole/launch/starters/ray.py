@@ -154,6 +154,8 @@ class Carrier:
         )
         line.tie(self._process.pid)
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stack.callback(self._process.stdout.close)
         # An agent that ends at once is told of by wait().
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(greeting)
