@@ -20,10 +20,10 @@ Line = Mapping[str, Any]
 
 TRACKS = ("step", "data", "compute", "communication", "exposed wait", "optimizer")
 """The order in which a rank's tracks are shown; others follow by name."""
-_MICROSECONDS = 1e6
+MICROSECONDS = 1e6
 # Perfetto takes process and thread 0 for the kernel's idle task.
-_FIRST_PID = 1
-_TIDS_PER_PID = 1000
+FIRST_PID = 1
+TIDS_PER_PID = 100_000
 _COUNTERS = {"cpu": ("CPU (cores)", 1.0), "memory_bytes": ("memory (MB)", 1e6)}
 
 Slice = tuple[str, str, float, float]
@@ -93,7 +93,7 @@ class _Clock:
         self._shift_s = offset_s - zero_unix_s
 
     def __call__(self, time_s: float) -> float:
-        return round((time_s + self._shift_s) * _MICROSECONDS, 3)
+        return round((time_s + self._shift_s) * MICROSECONDS, 3)
 
 
 def _clocks(ranks: Mapping[int, Sequence[Line]]) -> dict[int, _Clock]:
@@ -120,7 +120,7 @@ def _clocks(ranks: Mapping[int, Sequence[Line]]) -> dict[int, _Clock]:
 
 def _rank_events(rank: int, lines: Sequence[Line], clock: _Clock) -> list[dict[str, Any]]:
     begin = next(line for line in lines if line.get("kind") == "begin")
-    pid = _FIRST_PID + rank
+    pid = FIRST_PID + rank
     tracks: dict[str, list[Slice]] = {}
     for found in _from_events(lines):
         tracks.setdefault(found[0], []).append(found)
@@ -130,13 +130,13 @@ def _rank_events(rank: int, lines: Sequence[Line], clock: _Clock) -> list[dict[s
         if found[0] not in kept:
             tracks.setdefault(found[0], []).append(found)
     events = [
-        _about(pid, 0, "process_name", name=f"rank {rank} ({begin['host']})"),
-        _about(pid, 0, "process_sort_index", sort_index=rank),
+        about(pid, 0, "process_name", name=f"rank {rank} ({begin['host']})"),
+        about(pid, 0, "process_sort_index", sort_index=rank),
     ]
     for index, track in enumerate(sorted(tracks, key=_order)):
-        tid = pid * _TIDS_PER_PID + index
-        events.append(_about(pid, tid, "thread_name", name=track))
-        events.append(_about(pid, tid, "thread_sort_index", sort_index=index))
+        tid = pid * TIDS_PER_PID + index
+        events.append(about(pid, tid, "thread_name", name=track))
+        events.append(about(pid, tid, "thread_sort_index", sort_index=index))
         for _, name, begin_s, end_s in _apart(tracks[track]):
             start, stop = clock(begin_s), clock(end_s)
             events.append(
@@ -156,7 +156,7 @@ def _rank_events(rank: int, lines: Sequence[Line], clock: _Clock) -> list[dict[s
                 "ph": "C",
                 "name": name,
                 "pid": pid,
-                "tid": pid * _TIDS_PER_PID,
+                "tid": pid * TIDS_PER_PID,
                 "ts": clock(clock.begin_s + time_s),
                 "args": {"value": value},
             }
@@ -164,7 +164,8 @@ def _rank_events(rank: int, lines: Sequence[Line], clock: _Clock) -> list[dict[s
     return events
 
 
-def _about(pid: int, tid: int, kind: str, **arguments: Any) -> dict[str, Any]:
+def about(pid: int, tid: int, kind: str, **arguments: Any) -> dict[str, Any]:
+    """Make an event that describes a process or a track."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments}
 
 
