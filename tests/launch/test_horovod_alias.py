@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from farandole.launch.horovod_alias import install
+from farandole.launch.horovod_alias import install, wants_horovod, withdraw
 from farandole.launch.variables import SITE
 from tests.conftest import clean_environ, run_cli
 
@@ -18,12 +22,20 @@ import horovod
 import horovod.torch as hvd
 from horovod.torch import DistributedOptimizer, broadcast_parameters
 import horovod.torch.optimizer
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.util import nccl_built
+from horovod.runner.util.threads import in_thread
+import horovod.runner.common.util.env
+import farandole.errors
 import farandole.torch
 import torch
 
 assert hvd is farandole.torch and horovod.torch is hvd
 assert hvd.__spec__.name == hvd.__name__ == "farandole.torch"
 assert horovod.torch.optimizer is farandole.torch.optimizer
+assert HorovodInternalError is farandole.errors.CollectiveError
+assert horovod.run is horovod.runner.run
+assert horovod.runner.common.util.env.get_env_rank_and_size()[1] == 2
 hvd.init()
 model = torch.nn.Linear(2, 1)
 optimizer = DistributedOptimizer(
@@ -78,6 +90,21 @@ def test_an_unchanged_script(script: Path) -> None:
     done = run_cli("run", "-np", "2", "--no-tag", script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 0.28.1", "rank 1 of 2 0.28.1"]
+    assert done.stderr.splitlines()[0].endswith("1 thread each; Farandole answers `import horovod`")
+    assert "is answered by Farandole" not in done.stderr, "once is enough"
+
+
+@pytest.mark.ranks
+def test_what_the_launcher_cannot_see_rank_0_says(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import helper")
+    (tmp_path / "helper.py").write_text("import horovod")
+    done = run_cli("run", "-np", "2", tmp_path / "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "answers" not in done.stderr.splitlines()[0]
+    assert (
+        done.stderr.count("[0]<stderr>:farandole: `import horovod` is answered by Farandole.") == 1
+    )
+    assert "[1]<stderr>" not in done.stderr
 
 
 @pytest.mark.ranks
@@ -118,16 +145,95 @@ def test_another_word_than_on_or_off(script: Path) -> None:
     assert "--horovod-alias maybe: choose on or off." in done.stderr
 
 
-def test_what_farandole_does_not_have_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_horovod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Python into which no horovod was imported yet, and in which none stays."""
+
+    def loaded() -> list[str]:
+        return [name for name in sys.modules if name.split(".")[0] == "horovod"]
+
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for name in [name for name in sys.modules if name.split(".")[0] == "horovod"]:
+    withdraw(sys.meta_path)
+    for name in loaded():
         monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in loaded():
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("no_horovod")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("horovod.spark", "farandole.spark"),
+        ("horovod.mxnet", "farandole.mxnet"),
+        ("horovod.torch.elastic", "farandole.torch.elastic"),
+        ("horovod.common.elastic", "farandole.horovod.common.elastic"),
+        ("horovod.runner.http.http_server", "farandole.horovod.runner.http"),
+    ],
+)
+def test_what_farandole_does_not_have_says_so(name: str, meant: str) -> None:
     install()
-    try:
-        with pytest.raises(ModuleNotFoundError, match=r"no farandole\.spark.*--horovod-alias off"):
-            __import__("horovod.spark")
-    finally:
-        sys.modules.pop("horovod", None)
+    with pytest.raises(ModuleNotFoundError, match=rf"no {re.escape(meant)}\..*--horovod-alias off"):
+        importlib.import_module(name)
+
+
+@pytest.mark.usefixtures("no_horovod")
+@pytest.mark.parametrize(
+    "code", ["from horovod import spark", "from horovod.common.util import nothing"]
+)
+def test_a_name_that_is_not_there_is_an_import_error(code: str) -> None:
+    install()
+    with pytest.raises(ImportError):
+        exec(code)
+
+
+@pytest.mark.usefixtures("no_horovod")
+def test_installed_twice_it_answers_once() -> None:
+    before = len(sys.meta_path)
+    install(if_missing=True)
+    install()
+    install(if_missing=True)
+    install()
+    assert len(sys.meta_path) == before + 1
+    assert importlib.import_module("horovod").__version__ == "0.28.1"
+    install()
+    assert importlib.import_module("horovod.common").__name__ == "farandole.horovod.common"
+
+
+@pytest.mark.usefixtures("no_horovod")
+def test_another_horovod_that_was_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    install(if_missing=True)
+    with pytest.raises(ImportError, match=r"Import farandole\.horovod first"):
+        install()
+
+
+def test_outside_of_a_launch_one_import_turns_it_on() -> None:
+    code = (
+        "import farandole.horovod, horovod, horovod.torch as hvd; print(hvd.__name__, horovod.run)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("farandole.torch <function run"), done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("import horovod.torch as hvd", True), ("import torch", False), (None, False)],
+)
+def test_scripts_that_want_horovod(tmp_path: Path, text: str | None, expected: bool) -> None:
+    script = tmp_path / "train.py"
+    if text is not None:
+        script.write_text(text)
+    assert wants_horovod(["python", "-u", str(script), "other.py"]) is expected
+    assert not wants_horovod(["python", "-m", "horovod"])
 
 
 @pytest.mark.parametrize("installed", [True, False])
