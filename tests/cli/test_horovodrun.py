@@ -1,0 +1,127 @@
+"""`farandole horovodrun`: Horovod's flags as flags of `farandole run`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from farandole.cli import horovodrun
+from farandole.cli.main import main
+from farandole.errors import UsageError
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    horovodrun.add_parser(parser.add_subparsers())
+    return parser.parse_args(["horovodrun", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("-np 2", "-np 2"),
+        ("--num-proc 2 --start-timeout 9", "-np 2 --start-timeout 9"),
+        ("-np 4 -H h1:2,h2:2", "-np 4 -H h1:2,h2:2"),
+        ("-np 4 -hostfile hosts", "-np 4 --hostfile hosts"),
+        ("-np 1 --output-filename logs", "-np 1 --output-dir logs"),
+        ("-np 1 --no-stall-check", "-np 1 --stall-warning 0"),
+        ("-np 1 --stall-check-warning-time-seconds 5", "-np 1 --stall-warning 5"),
+        ("-np 1 --stall-check-shutdown-time-seconds 90", "-np 1 --stall-shutdown 90"),
+        ("-np 1 --stall-check", "-np 1"),
+    ],
+)
+def test_flags_that_mean_something(given: str, expected: str) -> None:
+    found = horovodrun.translate(parsed(*given.split(), "python", "train.py"))
+    assert " ".join(found.arguments) == expected
+    assert found.ignored == ()
+
+
+def test_a_port_or_a_key_for_ssh() -> None:
+    found = horovodrun.translate(parsed("-np", "1", "-p", "22", "-i", "my key", "x.py"))
+    assert found.arguments == ("-np", "1", "--rsh", "ssh -p 22 -i 'my key'")
+
+
+def test_the_timeline() -> None:
+    args = parsed("-np", "1", "--timeline-filename", "t.json", "--timeline-mark-cycles", "x.py")
+    assert horovodrun.translate(args).variables == {
+        "HOROVOD_TIMELINE": "t.json",
+        "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+    }
+
+
+def test_what_means_nothing_is_named() -> None:
+    given = (
+        "-np 1 --gloo --verbose --fusion-threshold-mb 32 --no-autotune --network-interface a "
+        "--network-interface b -prefix-timestamp --blacklist-cooldown-range 1 9 --min-np 1 "
+        "--slots 4 --mpi-args=--oversubscribe x.py"
+    )
+    assert horovodrun.translate(parsed(*given.split())).ignored == (
+        "--verbose",
+        "--no-autotune",
+        "--gloo",
+        "--network-interface",
+        "--fusion-threshold-mb",
+        "--slots-per-host",
+        "--mpi-args",
+        "--min-np",
+        "--blacklist-cooldown-range",
+        "--prefix-output-with-timestamp",
+    )
+
+
+def test_the_command_keeps_its_own_flags() -> None:
+    args = parsed("-np", "1", "python", "train.py", "--gloo", "-np", "7")
+    assert args.command_line == ["python", "train.py", "--gloo", "-np", "7"]
+    assert horovodrun.translate(args).ignored == ()
+
+
+def test_elastic_runs_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"--host-discovery-script d\.sh: .* no elastic runs"):
+        horovodrun.translate(parsed("-np", "1", "--host-discovery-script", "d.sh", "x.py"))
+
+
+def test_a_configuration_file_counts_less_than_flags(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="pip install pyyaml runs this")
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "verbose: true\n"
+        "params:\n  fusion-threshold-mb: 32\n"
+        "timeline:\n  filename: t.json\n  mark-cycles: true\n"
+        "stall-check:\n  enabled: true\n  warning-time-seconds: 5\n  shutdown-time-seconds: 9\n"
+    )
+    args = parsed("-np", "1", "--stall-check-warning-time-seconds", "7", "x.py")
+    horovodrun.apply_config(args, horovodrun.read_config(path))
+    found = horovodrun.translate(args)
+    assert found.arguments == ("-np", "1", "--stall-shutdown", "9", "--stall-warning", "7")
+    assert found.variables["HOROVOD_TIMELINE"] == "t.json"
+    assert found.ignored == (
+        "verbose (--config-file)",
+        "params.fusion-threshold-mb (--config-file)",
+    )
+
+
+@pytest.mark.parametrize("text", ["- a list\n", "a: [\n", ""])
+def test_what_is_no_configuration(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("yaml", reason="pip install pyyaml runs this")
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"--config-file .*config\.yaml"):
+        horovodrun.read_config(path)
+
+
+def test_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["horovodrun", "--check-build"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Horovod v0.28.1, answered by Farandole:"
+    assert "    [X] PyTorch" in lines
+    assert "    [ ] MXNet" in lines
+    assert "    [X] Gloo" in lines
+    assert main(["horovodrun", "--version"]) == 0
+    assert capsys.readouterr().out.startswith("0.28.1 (answered by farandole ")
+
+
+def test_how_many_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["horovodrun", "python", "train.py"]) == 2
+    assert "How many workers? Give -np 2" in capsys.readouterr().err
