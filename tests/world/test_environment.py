@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from farandole.errors import UsageError
@@ -171,7 +173,7 @@ def test_settings_hold_under_every_launcher() -> None:
         (SLURM | {"SLURM_LOCALID": "2"}, "SLURM_LOCALID=2"),
         (SLURM | {"SLURM_STEP_NODELIST": "n[1-"}, "'n[1-'"),
         ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}, "SLURM_NTASKS is not"),
-        ({"FARANDOLE_TRANSPORT": "pigeon"}, "auto, shm, gloo, nccl"),
+        ({"FARANDOLE_TRANSPORT": "pigeon"}, "auto, shm, gloo, mpi, nccl"),
         ({"FARANDOLE_START_TIMEOUT": "soon"}, "FARANDOLE_START_TIMEOUT='soon'"),
         ({"FARANDOLE_START_TIMEOUT": "nan"}, "FARANDOLE_START_TIMEOUT='nan'"),
     ],
@@ -195,3 +197,20 @@ def test_cross_place_by_slot_and_by_node() -> None:
 )
 def test_is_loopback(host: str | None, loopback: bool) -> None:
     assert is_loopback(host) is loopback
+
+
+def test_a_step_is_read_from_the_real_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """os.environ takes text only where a dictionary takes anything."""
+    for name, value in {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": "1",
+        "SLURM_NTASKS": "2",
+        "SLURM_NODEID": "1",
+        "SLURM_LOCALID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+    }.items():
+        monkeypatch.setenv(name, value)
+    world = read_world(os.environ)
+    assert (world.source, world.rank, world.cross_rank) == ("slurm", 1, 1)

@@ -218,8 +218,10 @@ def task_threads(args: argparse.Namespace, environ: Mapping[str, str]) -> str | 
 def join_step(plan: Plan, environ: Mapping[str, str]) -> NoReturn:
     """Become the worker that srun has started this process as (`srun farandole run ...`)."""
     from farandole.launch.slurm.task import task_environ
+    from farandole.world.slurm_nodes import network_name
 
-    os.execvpe(plan.argv[0], plan.argv, task_environ(environ, plan))
+    made = task_environ(environ, plan, network_name=network_name)
+    os.execvpe(plan.argv[0], plan.argv, made)
 
 
 def _size(args: argparse.Namespace) -> tuple[int, int | None, int | None]:

@@ -18,13 +18,17 @@ TASK = {
 PLAN = Plan(argv=("x",), num_workers=4, threads=2)
 
 
+def made_for(environ: dict[str, str], plan: Plan = PLAN) -> dict[str, str]:
+    return task_environ(environ, plan, network_name=lambda node: f"{node}.cluster")
+
+
 def test_a_task_has_torchruns_variables_and_stays_slurms() -> None:
-    made = task_environ(TASK, PLAN)
+    made = made_for(TASK)
     assert {name: made[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")} == {
         "RANK": "3",
         "WORLD_SIZE": "4",
         "LOCAL_RANK": "1",
-        "MASTER_ADDR": "n1",
+        "MASTER_ADDR": "n1.cluster",
     }
     world = read_world(made)
     assert (world.source, world.job_id, world.hosts) == ("slurm", "7.2", ("n1", "n2"))
@@ -32,17 +36,17 @@ def test_a_task_has_torchruns_variables_and_stays_slurms() -> None:
 
 
 def test_all_tasks_of_a_step_have_one_port_and_other_steps_another() -> None:
-    first = task_environ({**TASK, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}, PLAN)
-    assert first["MASTER_PORT"] == task_environ(TASK, PLAN)["MASTER_PORT"]
-    other = task_environ({**TASK, "SLURM_STEP_ID": "3"}, PLAN)
+    first = made_for({**TASK, "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
+    assert first["MASTER_PORT"] == made_for(TASK)["MASTER_PORT"]
+    other = made_for({**TASK, "SLURM_STEP_ID": "3"})
     assert other["MASTER_PORT"] != first["MASTER_PORT"]
 
 
 def test_what_the_user_set_is_kept() -> None:
-    made = task_environ({**TASK, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, PLAN)
+    made = made_for({**TASK, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
     assert (made["MASTER_ADDR"], made["MASTER_PORT"]) == ("10.0.0.1", "29500")
 
 
 def test_a_torchrun_inside_is_nearer() -> None:
-    made = task_environ(TASK, PLAN) | {"TORCHELASTIC_RUN_ID": "x"}
+    made = made_for(TASK) | {"TORCHELASTIC_RUN_ID": "x"}
     assert read_world(made).source == "torchrun"
