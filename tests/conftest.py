@@ -33,6 +33,10 @@ _LAUNCHER_NAMES = (
     # Which backend the tests' own process has is not for those that it starts.
     "KERAS_BACKEND",
 )
+# Spares every Python that tests start imports that take seconds.
+_LEAN = str(Path(__file__).parent / "lean")
+# Not every kernel is built to say which processes a thread has started.
+_LISTS_CHILDREN = Path("/proc/self/task", str(threading.get_native_id()), "children").exists()
 # Where tests launch TensorFlow, JAX or Keras.
 _FRAMEWORKS = ("bench/test_keras", "keras/", "recorder/keras/", "tensorflow/")
 
@@ -69,10 +73,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the tests out of the user's cache."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the tests out of the user's cache, and what they start lean."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PYTHONPATH", _LEAN, prepend=os.pathsep)
         yield
 
 
@@ -83,7 +88,19 @@ def clean_environ(**changes: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(_LAUNCHER_PREFIXES) and name not in _LAUNCHER_NAMES
     }
+    if "PYTHONPATH" in changes:
+        changes["PYTHONPATH"] += os.pathsep + _LEAN
     return environ | changes
+
+
+def keras_on(backend: str, *needed: str) -> dict[str, str]:
+    """The variables of a Keras that imports its backend and nothing else but what is needed.
+
+    It imports what it finds installed, on every backend: TensorFlow, JAX, pandas and scikit-learn
+    take longer than all that most tests do.
+    """
+    unused = {"tensorflow", "jax", "pandas", "sklearn"} - {backend, *needed}
+    return {"KERAS_BACKEND": backend, "TESTS_WITHOUT": ",".join(sorted(unused))}
 
 
 def run_cli(
@@ -112,7 +129,7 @@ def cli_argv() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     """Where the ranks of fake worlds come from: torch is imported once for all of them."""
-    with Nursery() as nursery:
+    with Nursery(preload=("farandole.torch", "pytest")) as nursery:
         yield nursery
 
 
@@ -144,18 +161,28 @@ def _gone(what: str, left: Callable[[], set[Any]]) -> None:
 
 def _children() -> set[int]:
     """Return the processes that this one has started, and those that they have."""
-    if not Path("/proc/self/task", str(threading.get_native_id()), "children").exists():
+    if not _LISTS_CHILDREN:
         return {child.pid for child in psutil.Process().children(recursive=True)}
     # psutil reads every process of the machine, which takes longer than most tests.
     found: set[int] = set()
     parents = [os.getpid()]
     while parents:
-        for file in Path("/proc", str(parents.pop()), "task").glob("*/children"):
-            with contextlib.suppress(OSError):  # the thread has just ended
-                fresh = {int(pid) for pid in file.read_text().split()}
+        threads = f"/proc/{parents.pop()}/task"
+        for thread in _entries(threads):
+            with contextlib.suppress(OSError), open(f"{threads}/{thread}/children") as file:  # noqa: PTH123
+                fresh = {int(pid) for pid in file.read().split()}
                 parents += fresh
                 found |= fresh
     return found
+
+
+def _entries(folder: str) -> list[str]:
+    """Return the names in a folder; none if it has just gone."""
+    # Not by pathlib, here and around: these run twice for each of thousands of tests.
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _described(pids: set[int]) -> set[str]:
@@ -181,12 +208,11 @@ def _threads() -> set[threading.Thread]:
 def _descriptors() -> set[tuple[str, str]]:
     """Our own kinds of descriptors; other libraries open files of theirs when they please."""
     found = set()
-    folder = Path("/proc/self/fd")
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for name in _entries("/proc/self/fd"):
         try:
-            target = str(entry.readlink())
+            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
         except OSError:
             continue
         if target.startswith("/memfd:farandole") or "pidfd" in target:
-            found.add((entry.name, target))
+            found.add((name, target))
     return found

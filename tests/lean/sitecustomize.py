@@ -1,0 +1,111 @@
+"""On the PYTHONPATH of what tests start: spares imports that take seconds and that no test needs.
+
+Every optimizer of torch's, DistributedDataParallel and Keras import torch._dynamo, which takes as
+long as torch itself, only to tell it to stay away. A module that takes their word stands in its
+place until something, such as torch.compile, wants more of it: then it is imported as ever. Keras
+imports whatever it finds installed; TESTS_WITHOUT names what shall seem not to be.
+
+Python imports this before anything else; it costs nothing where there is no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Not typing's own: importing that would be most of what this module costs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from typing import Any
+
+_NAME = "torch._dynamo"
+_Module = type(sys)
+
+
+class _Part:
+    """A module within it, of which one function is answered here."""
+
+    def __init__(self, name: str, **known: Any) -> None:
+        self._name = name
+        vars(self).update(known)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(_real(), self._name), name)
+
+
+class _Light(_Module):
+    """Takes the word of those who want nothing of it, and is replaced for all others."""
+
+    utils = _Part("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    trace_rules = _Part("trace_rules", clear_lru_cache=lambda: None)
+
+    @staticmethod
+    def disable(fn: Any = None, *_: Any, **__: Any) -> Any:
+        return fn if fn is not None else lambda fn: fn
+
+    @staticmethod
+    def graph_break() -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever goes through all modules looks at such names; the path is for who imports a part.
+        imported = sys.modules.get(_NAME) is self
+        if name.startswith("__") and not (name == "__path__" and imported):
+            raise AttributeError(name)
+        return getattr(_real(), name)
+
+
+def _real() -> Any:
+    from importlib import import_module
+
+    if isinstance(sys.modules.get(_NAME), _Light):
+        del sys.modules[_NAME]
+        _finder.light = False
+    return import_module(_NAME)
+
+
+class _Finder:
+    """Finds the light module first; loads it, too."""
+
+    light = True
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: Any = None
+    ) -> ModuleSpec | None:
+        if not name.startswith(_NAME):
+            return None
+        from importlib.machinery import ModuleSpec
+
+        if name == _NAME and self.light:
+            return ModuleSpec(name, self)  # type: ignore[arg-type]
+        if name.startswith(f"{_NAME}.") and name in sys.modules:
+            # Asking the light one for its path has just imported all of it.
+            return ModuleSpec(name, _Loaded(sys.modules[name]))  # type: ignore[arg-type]
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return _Light(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        pass
+
+
+class _Loaded:
+    """Gives a module that is there already, as it was."""
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return self._module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = self._spec
+
+
+_finder = _Finder()
+sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+for _name in filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")):
+    sys.modules[_name] = None  # type: ignore[assignment]

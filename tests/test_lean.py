@@ -1,0 +1,44 @@
+"""What tests start does without torch._dynamo, and has it where it is wanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.conftest import clean_environ
+
+SCRIPT = """
+import sys
+import torch
+import torch._dynamo
+
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.5)
+weight.sum().backward()
+optimizer.step()
+assert weight.tolist() == [0.5] * 3
+assert not {"sympy", "torch._dynamo.eval_frame"} & sys.modules.keys()
+
+import torch._dynamo.eval_frame as frame
+assert frame is torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
+assert torch._dynamo is sys.modules["torch._dynamo"]
+assert torch._dynamo.__file__
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() == [2.0, 2.0]
+assert isinstance(torch.compile(torch.nn.Identity()), torch._dynamo.OptimizedModule)
+try:
+    import jax
+except ModuleNotFoundError:
+    print("done")
+"""
+
+
+def test_torch_without_dynamo_until_something_is_compiled() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=clean_environ(TESTS_WITHOUT="jax"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr
