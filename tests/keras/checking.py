@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.conftest import run_cli
+from tests.conftest import keras_on, run_cli
 
-BACKENDS = ("torch", "tensorflow", "jax")
 # A launch with many checks, on a machine that does other things besides.
 LAUNCH_S = 280.0
 _HERE = Path(__file__).parent
@@ -33,16 +32,17 @@ class World:
     size: int = 2
     narrow: bool = False
     """All ranks on one core, and one thread for all of TensorFlow's operations."""
-    bare: bool = False
-    """Without TensorFlow, which Keras imports for a while on every backend if it finds it."""
+    datasets: bool = False
+    """With TensorFlow beside the backend, for its datasets."""
 
     def __str__(self) -> str:
         return f"{self.backend}-{'narrow' if self.narrow else self.size}"
 
 
-THREE = World(backend="torch", size=3, bare=True)
-# What Keras imports where it is installed, for seconds in all, and no check needs.
-_UNUSED = {"jax", "pandas", "sklearn"}
+TORCH = World(backend="torch", datasets=True)
+TENSORFLOW = World(backend="tensorflow")
+JAX = World(backend="jax")
+THREE = World(backend="torch", size=3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +87,13 @@ class Outcomes:
             if check.world == world:
                 checks.setdefault(check.program, []).append(check.name)
         prefix = ("taskset", "-c", "0") if world.narrow else ()
-        hidden = _UNUSED - {world.backend} | ({"tensorflow"} if world.bare else set())
         with TemporaryDirectory() as folder:
             done = run_cli(
                 *("run", "-np", str(world.size), "--"),
-                *(*prefix, sys.executable, _HERE / "run_checks.py", folder, ",".join(hidden)),
+                *(*prefix, sys.executable, _HERE / "run_checks.py", folder),
                 *(f"{program}:{','.join(names)}" for program, names in checks.items()),
-                env={
-                    "KERAS_BACKEND": world.backend,
+                env=keras_on(world.backend, *(["tensorflow"] if world.datasets else []))
+                | {
                     "TF_CPP_MIN_LOG_LEVEL": "3",
                     # Most checks compile the same few models, in all worlds.
                     "JAX_COMPILATION_CACHE_DIR": str(self._folder / "jax"),
@@ -116,11 +115,14 @@ def names_of(program: str) -> list[str]:
     return [line[4:].partition("(")[0] for line in lines if line.startswith("def check_")]
 
 
-def each(program: str, *worlds: World, only: Sequence[str] = ()) -> pytest.MarkDecorator:
+def each(
+    program: str, *worlds: World, only: Sequence[str] = (), but: Sequence[str] = ()
+) -> pytest.MarkDecorator:
     """Make a test of every check of a program, or of some, in each world, given as `check`."""
     checks = [
         Check(program=program, name=name, world=world)
         for world in worlds
         for name in only or names_of(program)
+        if name not in but
     ]
     return pytest.mark.parametrize("check", checks, ids=str)

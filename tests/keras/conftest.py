@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -10,6 +11,14 @@ from tests.keras.checking import Check, Outcomes
 
 # Keras's default is TensorFlow, which takes seconds to import and does not survive a fork.
 os.environ.setdefault("KERAS_BACKEND", "torch")
+# What else it imports where it is installed takes as long as Keras itself.
+_UNUSED = [name for name in ("jax", "pandas", "sklearn") if name not in sys.modules]
+sys.modules |= dict.fromkeys(_UNUSED)  # type: ignore[arg-type]
+try:
+    import keras  # noqa: F401
+finally:
+    for name in _UNUSED:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Run checks on this rank, of one program after the other, and write down what each gave.
 
-Arguments are a folder for that, modules that shall seem not to be installed, and programs with
-their checks: callbacks.details:check_this,check_that
+Arguments are a folder for that, and programs with their checks:
+callbacks.details:check_this,check_that
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import sys
 import traceback
 from pathlib import Path
 
+import farandole.keras as hvd
+
 _HANG_S = 60.0
 
 
 def main() -> None:
-    folder, hidden, *arguments = sys.argv[1:]
-    for module in hidden.split(","):
-        sys.modules[module] = None  # type: ignore[assignment]
-    import farandole.keras as hvd
-
+    folder, *arguments = sys.argv[1:]
     hvd.init()
     outcomes: dict[str, str] = {}
     for argument in arguments:

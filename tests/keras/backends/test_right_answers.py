@@ -6,7 +6,17 @@ import shutil
 
 import pytest
 
-from tests.keras.checking import BACKENDS, LAUNCH_S, THREE, Check, Outcomes, World, each
+from tests.keras.checking import (
+    JAX,
+    LAUNCH_S,
+    TENSORFLOW,
+    THREE,
+    TORCH,
+    Check,
+    Outcomes,
+    World,
+    each,
+)
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
 
@@ -18,10 +28,27 @@ _NARROW = (
     "check_unequal_steps_are_named_at_once",
 )
 _OF_THREE = ("check_adam", "check_unequal_steps_are_named_at_once")
+# Of how arrays are combined, which is the same code on TensorFlow; JAX compiles the longest.
+_OF_ARRAYS = (
+    "check_sum_is_size_times_the_average",
+    "check_predivide",
+    "check_half_precision_on_the_way",
+)
+_OF_TENSORFLOW = ("check_xla",)
 
 
-@each(_PROGRAM, *(World(backend=backend) for backend in BACKENDS))
-def test_on_two_ranks(outcomes: Outcomes, check: Check) -> None:
+@each(_PROGRAM, TENSORFLOW)
+def test_on_tensorflow(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+@each(_PROGRAM, TORCH, but=_OF_TENSORFLOW)
+def test_on_torch(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+@each(_PROGRAM, JAX, but=_OF_TENSORFLOW + _OF_ARRAYS)
+def test_on_jax(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 

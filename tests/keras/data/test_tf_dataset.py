@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.keras.checking import LAUNCH_S, Check, Outcomes, World, each
+from tests.keras.checking import LAUNCH_S, TENSORFLOW, Check, Outcomes, each
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
 
 
-@each("data.tf_dataset", World(backend="tensorflow"))
+@each("data.tf_dataset", TENSORFLOW)
 def test_on_two_ranks(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
