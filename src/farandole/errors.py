@@ -38,6 +38,10 @@ class StepsDifferError(CollectiveError):
     """The ranks are at different points of training: the message says where each of them is."""
 
 
+class StallError(CollectiveError):
+    """An operation waited for ranks that did not submit it, until its time was up."""
+
+
 class PeerDiedError(CollectiveError):
     """A peer ended while an operation with it was under way."""
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from farandole.engine.handle import Handle
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, PeerDiedError
 from farandole.transport.waiting import Backoff, sharpen_sleep
 
 # How often the thread looks while nobody waits: often enough for peers, seldom enough for the
 # training thread, from which each look takes the interpreter for some 10 us.
 _TICK_S = 0.0005
+# While somebody waits, and advances everything, the thread would only take the interpreter away.
+_ATTENDED_S = 0.005
 # Looks at what is waited for, before anything else is: a peer in step is some microseconds away.
 _EARLY_LOOKS = 20
 # How often somebody who polls looks for dead peers.
@@ -38,18 +40,66 @@ class Advancing(Protocol):
         """Raise PeerDiedError if a peer that is needed is gone."""
 
 
+class Group(Protocol):
+    """Ranks that operate together."""
+
+    ranks: tuple[int, ...]
+    """Their numbers among all workers."""
+
+    def waiting(self) -> Mapping[str, Sequence[int] | None]:
+        """Return the names that this rank has submitted, and some rank of the group has not.
+
+        Each with those ranks, numbered within the group; None where this rank does not know.
+        """
+
+
+class Watch(Protocol):
+    """Somebody who is told when waiting takes long."""
+
+    def follow(self, group: Group) -> None:
+        """Look after the operations of a group from now on."""
+
+    def forget(self, group: Group) -> None:
+        """Look after them no longer."""
+
+    def look(self, *, blocked: bool) -> None:
+        """Look around; called often, also by the thread, for whom nobody is blocked.
+
+        Raises:
+            CollectiveError: It is no use to wait any longer; only to who is blocked.
+        """
+
+    def leave(self) -> None:
+        """Hear that the caller waits no longer."""
+
+    def explain(self, error: PeerDiedError) -> PeerDiedError:
+        """Say why a peer is gone, as far as that is known."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
 class Loop:
     """Advances lanes on behalf of whoever waits."""
 
-    def __init__(self, *, crowded: bool = False) -> None:
-        """Begin with no lanes; `crowded` says that ranks outnumber cores."""
+    def __init__(self, *, crowded: bool = False, distant: bool = False) -> None:
+        """Begin with no lanes.
+
+        Args:
+            crowded: ranks outnumber cores.
+            distant: peers are reached over a network, and take their time.
+        """
         self._lanes: list[Advancing] = []
         self._driving = threading.Lock()
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._peers_checked_s = time.monotonic()
+        self._attended_s = 0.0
+        """When somebody who waits has last advanced everything."""
         self.crowded = crowded
+        self.distant = distant
+        self.watch: Watch | None = None
 
     def add(self, lane: Advancing) -> None:
         """Advance this one, too."""
@@ -84,12 +134,20 @@ class Loop:
             if self.crowded:
                 # The peer that is waited for may need this very core.
                 os.sched_yield()
-        backoff = Backoff(crowded=self.crowded)
-        while not done():
-            if self.advance():
-                backoff.reset()
-            elif backoff.pause():
-                self._check_peers(done)
+        backoff = Backoff(crowded=self.crowded, distant=self.distant)
+        watch = self.watch
+        try:
+            while not done():
+                if self.advance():
+                    backoff.reset()
+                elif backoff.pause():
+                    self._check_peers(done)
+                    if watch is not None:
+                        watch.look(blocked=True)
+                self._attended_s = time.monotonic()
+        finally:
+            if watch is not None:
+                watch.leave()
 
     def poll(self, handle: Handle) -> bool:
         """Say whether an operation is done, helping it on; False the first time.
@@ -109,7 +167,7 @@ class Loop:
         """Wait for an operation; return its result or raise its error."""
         self.wait(handle.check)
         if handle.error is not None:
-            raise handle.error
+            raise self._explained(handle.error)
         return handle.result
 
     def nobody_waits(self) -> None:
@@ -132,8 +190,13 @@ class Loop:
             # from the training thread.
             while any(lane.busy for lane in self._lanes) and not self._stopping:
                 idle.wait(_TICK_S)
+                if time.monotonic() - self._attended_s < _ATTENDED_S:
+                    idle.wait(_ATTENDED_S)
+                    continue
                 try:
                     self.advance()
+                    if self.watch is not None:
+                        self.watch.look(blocked=False)
                 except FarandoleError:
                     # Whoever waits next meets it too, and can say so.
                     break
@@ -161,9 +224,17 @@ class Loop:
             with self._driving:
                 self._advance_all()
             if not done():
-                for lane in self._lanes:
-                    if lane.busy:
-                        lane.check_peers()
+                try:
+                    for lane in self._lanes:
+                        if lane.busy:
+                            lane.check_peers()
+                except PeerDiedError as error:
+                    raise self._explained(error) from None
+
+    def _explained(self, error: Exception) -> Exception:
+        if self.watch is not None and isinstance(error, PeerDiedError):
+            return self.watch.explain(error)
+        return error
 
 
 _loops: dict[int, Loop] = {}

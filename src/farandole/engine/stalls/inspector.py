@@ -1,0 +1,184 @@
+"""The stall inspector of one worker: told by the progress loop that it waits, it looks around.
+
+The time of a stall is counted from when this rank first saw itself waiting. Of the ranks that wait
+for an operation the lowest reports it, once.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from farandole.engine.loop import Group
+from farandole.engine.stalls import stack, words
+from farandole.engine.stalls.judge import Key, Said, Stall, deadlock, stalls, unchanged
+from farandole.engine.stalls.pages import Pages
+from farandole.errors import StallError
+from farandole.world.stall_times import StallTimes
+
+# Peers in step answer within microseconds; a look every so often costs nothing then.
+_EVERY_S = 0.1
+# A deadlock is one only if everybody has looked again and nothing has changed.
+_SURE_LOOKS = 3
+_SURE_S = 0.5
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"farandole: {text}\n")
+    sys.stderr.flush()
+
+
+class Inspector:
+    """Looks for stalls (a Watch of the progress loop)."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        times: StallTimes,
+        pages: Pages | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = _say,
+    ) -> None:
+        """Begin with nothing to follow.
+
+        Args:
+            rank: This rank.
+            size: The number of all ranks.
+            times: When to speak up.
+            pages: Those of this host; None where there are none.
+            clock: Tells seconds.
+            say: Shows a report.
+        """
+        self._rank, self._size, self._times, self._pages = rank, size, times, pages
+        self._clock, self._say = clock, say
+        self._followed: dict[tuple[int, ...], Group] = {}
+        self._lock = threading.Lock()
+        self._due_s = math.inf
+        self._blocked = False
+        self._since_s: dict[Key, float] = {}
+        self._reported: set[Key] = set()
+        self._suspicion: tuple[float, Mapping[int, Said]] | None = None
+
+    def follow(self, group: Group) -> None:
+        """Look after the operations of a group from now on."""
+        self._followed[group.ranks] = group
+
+    def forget(self, group: Group) -> None:
+        """Look after them no longer."""
+        self._followed.pop(group.ranks, None)
+
+    def look(self, *, blocked: bool) -> None:
+        """Look around, if the last look was long enough ago.
+
+        Args:
+            blocked: Whether the caller waits for something that nothing else can come before.
+
+        Raises:
+            StallError: The time is up; only to a caller that is blocked.
+        """
+        if self._blocked and not blocked:
+            return  # who is blocked looks more often, and can end it
+        now_s = self._clock()
+        if blocked and not self._blocked:
+            self._blocked = True
+            self._due_s = now_s + _EVERY_S
+        elif self._due_s == math.inf:
+            self._due_s = now_s + _EVERY_S
+        if now_s < self._due_s or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._due_s = now_s + _EVERY_S
+            self._look(now_s, blocked)
+        finally:
+            self._lock.release()
+
+    def leave(self) -> None:
+        """Say that the caller waits no longer."""
+        if self._blocked:
+            self._blocked = False
+            self._due_s = math.inf
+            with self._lock:
+                if self._pages is not None and self._since_s:
+                    self._pages.publish((), blocked=False)
+                self._since_s.clear()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._followed.clear()
+            pages, self._pages = self._pages, None
+            if pages is not None:
+                pages.close()
+
+    def _look(self, now_s: float, blocked: bool) -> None:
+        known: dict[Key, Sequence[int]] = {}
+        waiting: list[Key] = []
+        for members, group in list(self._followed.items()):
+            for name, missing in group.waiting().items():
+                key = Key(members, name)
+                waiting.append(key)
+                if missing is not None:
+                    known[key] = [members[place] for place in missing]
+        self._since_s = {key: self._since_s.get(key, now_s) for key in waiting}
+        self._reported &= self._since_s.keys()
+        said = self._exchange(waiting)
+        found = stalls(self._rank, said, known)
+        self._find_deadlock(now_s, said)
+        self._report(now_s, found)
+        if blocked:
+            self._end(now_s, found)
+
+    def _exchange(self, waiting: Sequence[Key]) -> dict[int, Said]:
+        mine = Said(waiting=frozenset(waiting), blocked=self._blocked)
+        if self._pages is None:
+            return {self._rank: mine}
+        self._pages.publish(waiting, blocked=self._blocked)
+        return {self._rank: mine, **self._pages.read()}
+
+    def _find_deadlock(self, now_s: float, said: Mapping[int, Said]) -> None:
+        found = deadlock(self._size, said)
+        if not found or self._rank != 0 or self._times.warning_s == math.inf:
+            self._suspicion = None
+            return
+        if self._suspicion is None or not unchanged(self._suspicion[1], said, looks=0):
+            self._suspicion = (now_s, said)
+            return
+        since_s, before = self._suspicion
+        keys = {stall.key for stall in found}
+        if (
+            now_s - since_s >= _SURE_S
+            and unchanged(before, said, looks=_SURE_LOOKS)
+            and not keys & self._reported
+        ):
+            self._reported |= self._since_s.keys()
+            self._say(words.deadlock_report(found, self._stacks(range(self._size))))
+
+    def _report(self, now_s: float, found: Sequence[Stall]) -> None:
+        mine = [
+            stall
+            for stall in found
+            if stall.waiting[0] == self._rank and stall.key not in self._reported
+        ]
+        waited_s = max((now_s - self._since_s[stall.key] for stall in mine), default=0.0)
+        if mine and waited_s >= self._times.warning_s:
+            self._reported |= {stall.key for stall in mine}
+            self._say(words.report(mine, waited_s, self._stacks_of(mine)))
+
+    def _end(self, now_s: float, found: Sequence[Stall]) -> None:
+        waited_s = max((now_s - self._since_s[stall.key] for stall in found), default=0.0)
+        if found and waited_s >= self._times.shutdown_s:
+            text = words.report(found, waited_s, self._stacks_of(found))
+            raise StallError(f"{text}\nThis was the end after --stall-shutdown.")
+
+    def _stacks_of(self, found: Sequence[Stall]) -> dict[int, list[str]]:
+        return self._stacks(sorted({rank for stall in found for rank in stall.missing}))
+
+    def _stacks(self, ranks: Iterable[int]) -> dict[int, list[str]]:
+        if self._pages is None:
+            return {}
+        return {rank: stack.ask(self._pages.stack(rank)) for rank in ranks}
