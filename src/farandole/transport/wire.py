@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import select
 import time
+from collections.abc import Sequence
 
 from farandole.errors import PeerDiedError, StartError
 from farandole.transport.protocol import Exchange
@@ -23,7 +25,15 @@ _MESSAGE, _NEWS = b"m", b"n"
 class Wire:
     """The TCP Link (see transport.protocol): a star around rank 0."""
 
-    def __init__(self, rank: int, size: int, exchange: Exchange, *, address: str) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        *,
+        address: str,
+        names: Sequence[str] = (),
+    ) -> None:
         """Connect.
 
         Args:
@@ -31,22 +41,30 @@ class Wire:
             size: number of ranks.
             exchange: a rendezvous of these ranks; it also carries the secret of this wire.
             address: where rank 0 listens.
+            names: what messages call the ranks; "rank 3" and so on where none are given.
         """
+        names = names or [f"rank {r}" for r in range(size)]
         self.loss = ""
         """Which rank was lost first, as far as this one knows; '' while all are there."""
+        self._lost_s: float | None = None
         self._missed: set[int] = set()
-        me = f"Rank {rank}"
+        self.me = me = names[rank][:1].upper() + names[rank][1:]
         if rank == 0:
             key = secrets.token_bytes(_KEY_BYTES)
             with contextlib.closing(Door(address, key, me=me)) as door:
                 exchange(json.dumps([address, door.port, key.hex()]).encode())
-                self._connections = _accept_all(door, size)
+                self._connections = _accept_all(door, names)
         else:
             host, port, secret = json.loads(exchange(b"")[0])
             key = bytes.fromhex(secret)
-            connection = call(host, port, key, timeout_s=_HELLO_TIMEOUT_S, me=me, peer="rank 0")
+            connection = call(host, port, key, timeout_s=_HELLO_TIMEOUT_S, me=me, peer=names[0])
             connection.send(str(rank).encode())
             self._connections = {0: connection}
+        # What came along with the greeting is here already.
+        self._fresh = True
+        self._poll = select.poll()
+        for connection in self._connections.values():
+            self._poll.register(connection, select.POLLIN)
 
     def send(self, message: bytes) -> None:
         """Send to everybody at the other end."""
@@ -55,6 +73,8 @@ class Wire:
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Return what has arrived."""
+        if not self._news():
+            return []
         messages = []
         for peer, connection in self._connections.items():
             for payload in connection.receive():
@@ -66,14 +86,24 @@ class Wire:
             if not connection.lost or peer in self._missed:
                 continue
             self._missed.add(peer)
+            self._poll.unregister(connection)
             self._note_loss(connection.lost)
             for other in self._connections.values():
                 other.send(_NEWS + connection.lost.encode())
         return messages
 
-    def check_peers(self) -> None:
-        """Raise PeerDiedError if a rank is lost."""
-        if self.loss:
+    def _news(self) -> bool:
+        """Say whether anything can be read or waits to be sent: one call, however many ranks."""
+        first, self._fresh = self._fresh, False
+        return (
+            first
+            or bool(self._poll.poll(0))
+            or any(connection.backed_up for connection in self._connections.values())
+        )
+
+    def check_peers(self, grace_s: float = 0.0) -> None:
+        """Raise PeerDiedError if a rank is lost, and was so some time ago."""
+        if self._lost_s is not None and time.monotonic() - self._lost_s >= grace_s:
             raise PeerDiedError(self.loss)
 
     def close(self) -> None:
@@ -83,24 +113,25 @@ class Wire:
 
     def _note_loss(self, text: str) -> None:
         # Who is lost later is so because of the first.
-        self.loss = self.loss or text
+        if not self.loss:
+            self.loss, self._lost_s = text, time.monotonic()
 
 
-def _accept_all(door: Door, size: int) -> dict[int, Connection]:
+def _accept_all(door: Door, names: Sequence[str]) -> dict[int, Connection]:
+    size = len(names)
     deadline = time.monotonic() + _HELLO_TIMEOUT_S
     connections: dict[int, Connection] = {}
     while len(connections) < size - 1:
         for connection, hello in door.accept():
             rank = int(hello)  # from one who knows the secret: a rank of ours
-            connection.peer = f"rank {rank}"
+            connection.peer = names[rank]
             connections[rank] = connection
         if time.monotonic() > deadline:
             for connection in connections.values():
                 connection.close()
-            missing = [str(r) for r in range(1, size) if r not in connections]
+            missing = [names[r] for r in range(1, size) if r not in connections]
             raise StartError(
-                f"No control connection from rank {', '.join(missing)} within "
-                f"{_HELLO_TIMEOUT_S:.0f} s."
+                f"No control connection from {', '.join(missing)} within {_HELLO_TIMEOUT_S:.0f} s."
             )
         if len(connections) < size - 1:
             time.sleep(_PAUSE_S)
