@@ -69,7 +69,7 @@ def ray_node(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     argv = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start"]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*argv, "--block", "--node-ip-address=127.0.0.1", *arguments],
+            [*argv, "--block", *arguments],
             env=clean_environ(**_QUIET),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -90,11 +90,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     logs = tmp_path_factory.mktemp("ray")
     # The paths of Ray's sockets have to be short.
     folder = tempfile.mkdtemp(prefix="fr-", dir="/tmp")
-    head = ("--head", "--port=0", "--include-dashboard=false", f"--temp-dir={folder}")
+    # Ray takes 127.0.0.1 for an address of the network.
+    head = ("--head", "--node-ip-address=127.0.0.2", "--port=0", f"--temp-dir={folder}")
     try:
-        with ray_node(*head, "--num-cpus=2", log=logs / "head") as process:
+        with ray_node(
+            *head, "--include-dashboard=false", "--num-cpus=2", log=logs / "head"
+        ) as process:
             address = _said(logs / "head", r"--address='([\d.:]+)'", process)
-            second = (f"--address={address}", "--num-cpus=1")
+            second = (f"--address={address}", "--node-ip-address=127.0.0.3", "--num-cpus=1")
             with ray_node(*second, log=logs / "second") as process:
                 _said(logs / "second", "Ray runtime started", process)
                 yield {"RAY_ADDRESS": address, **_QUIET}
@@ -141,7 +144,7 @@ def test_a_script_runs_by_the_command_line(cluster: dict[str, str], tmp_path: Pa
     done = run_cli(*argv, env=cluster, cwd=tmp_path, timeout_s=110)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
-        f"[{rank}]<stdout>: sizes 2 2 shm ['0', '1']" for rank in (0, 1)
+        f"[{rank}]<stdout>:sizes 2 2 shm ['0', '1']" for rank in (0, 1)
     ]
 
 

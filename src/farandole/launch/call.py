@@ -10,41 +10,35 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path
 
 CALL_FD = "FARANDOLE_CALL_FD"
 RESULT_FD = "FARANDOLE_RESULT_FD"
 CALL_FOLDER = "FARANDOLE_CALL_FOLDER"
-"""The name of the folder, on hosts that inherit nothing from the launcher."""
+"""Where they are instead, on hosts that inherit nothing from the launcher."""
 
 
 @contextlib.contextmanager
-def call_folder(name: str, call: bytes) -> Iterator[Path]:
-    """Make the folder that workers of this host find a call in, and leave their answers."""
-    import shutil
+def call_folder(call: bytes) -> Iterator[Path]:
+    """Make a folder that workers of this host find a call in, and leave their answers."""
+    import tempfile
 
-    folder = _folder(name)
-    # Fails where somebody else has made it: the name is not to be guessed.
-    folder.mkdir(mode=0o700)
-    try:
-        (folder / "call").write_bytes(call)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    # Only its user can enter it.
+    with tempfile.TemporaryDirectory(prefix="farandole-call-") as folder:
+        Path(folder, "call").write_bytes(call)
+        yield Path(folder)
 
 
 def main() -> None:
     """Call the function and leave its value, or its traceback, for the launcher."""
     import pickle
 
-    if CALL_FOLDER in os.environ:
-        call = (_folder(os.environ[CALL_FOLDER]) / "call").read_bytes()
-    else:
+    # A folder may be that of an outer launch; descriptors are of the nearest one.
+    if CALL_FD in os.environ:
         call = _read_all(int(os.environ[CALL_FD]))
+    else:
+        call = Path(os.environ[CALL_FOLDER], "call").read_bytes()
     # Plain strings first: the function may be importable only along the launcher's paths.
     path, function = pickle.loads(call)
     sys.path[:] = [entry for entry in path if entry not in sys.path] + sys.path
@@ -77,20 +71,13 @@ def _read_all(fd: int) -> bytes:
 def _write(answer: tuple[str, bytes]) -> None:
     import pickle
 
-    if CALL_FOLDER in os.environ:
-        name = f"answer-{os.environ['FARANDOLE_RANK']}"
-        file = (_folder(os.environ[CALL_FOLDER]) / name).open("wb")
+    data = pickle.dumps(answer)
+    if RESULT_FD in os.environ:
+        with os.fdopen(int(os.environ[RESULT_FD]), "wb") as file:
+            file.write(data)
     else:
-        file = os.fdopen(int(os.environ[RESULT_FD]), "wb")
-    with file:
-        file.write(pickle.dumps(answer))
-
-
-def _folder(name: str) -> Path:
-    import tempfile
-    from pathlib import Path
-
-    return Path(tempfile.gettempdir(), f"farandole-call-{name}")
+        name = f"answer-{os.environ['FARANDOLE_RANK']}"
+        Path(os.environ[CALL_FOLDER], name).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def launch_on_ray(
             plan,
             room.placement,
             starter,
-            environ={**environ, **starter.variables},
+            environ=environ,
             show=show,
             extra_variables=extra_variables,
             started=None if started is None else lambda final: started(final, room.placement),

@@ -16,15 +16,18 @@ ECHO = (
 )
 
 
+TELL_FOLDER = "import os; print(os.environ['FARANDOLE_CALL_FOLDER'])"
+
+
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make carriers as a Ray actor does; what they hold is ended."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     made: list[Carrier] = []
 
-    def make(code: str, *, folder: str = "", call: bytes | None = None, gpus: bool) -> Carrier:
+    def make(code: str, *, call: bytes | None = None, gpus: bool) -> Carrier:
         argv = ["another-python", "-c", code, "--host", "1"]
-        made.append(Carrier(argv, b"hello\n", folder, call, gpus=gpus))
+        made.append(Carrier(argv, b"hello\n", call, gpus=gpus))
         return made[-1]
 
     yield make
@@ -51,10 +54,10 @@ def test_workers_answers_are_read_from_the_hosts_folder(
     carried: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    carrier = carried(ECHO, folder="x9", call=b"a call", gpus=False)
-    folder = tmp_path / "farandole-call-x9"
+    carrier = carried(TELL_FOLDER, call=b"a call", gpus=False)
+    folder = Path(carrier.wait()[1])
+    assert folder.parent == tmp_path
     assert (folder / "call").read_bytes() == b"a call"
     (folder / "answer-4").write_bytes(b"four")
-    carrier.wait()
     assert carrier.answers() == {4: b"four"}
     assert not folder.exists()

@@ -34,21 +34,15 @@ class RayStarter:
         Args:
             ray: The ray module, connected.
             room: Where to start agents.
-            call: A function's call for all workers, which find it in their `call_folder`.
+            call: A function's call for all workers, who find it in their host's `call_folder`.
         """
         self._ray = ray
         self._room = room
         self._nodes = {node.name: node for node in room.nodes}
         # By reference: each host fetches it once.
         self._call = None if call is None else ray.put(call)
-        self._folder = "" if call is None else f"ray-{os.getpid()}-{os.urandom(8).hex()}"
         self.answers: dict[int, bytes] = {}
         """What the workers have answered to the call; complete when all agents are closed."""
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What workers need in their environment to find the call."""
-        return {CALL_FOLDER: self._folder} if self._folder else {}
 
     def network_name(self, host: str) -> str:
         """Return the address under which Ray knows a host."""
@@ -71,7 +65,6 @@ class RayStarter:
             ).remote(
                 [*argv, "--host", str(number)],
                 greeting,
-                self._folder,
                 self._call,
                 gpus=self._room.gpus,
             )
@@ -126,16 +119,16 @@ class Carrier:
         self,
         argv: Sequence[str],
         greeting: bytes,
-        folder: str,
         call: bytes | None,
         *,
         gpus: bool,
     ) -> None:
         self._stack = contextlib.ExitStack()
         self._folder = None
-        if call is not None:
-            self._folder = self._stack.enter_context(call_folder(folder, call))
         environ = dict(os.environ)
+        if call is not None:
+            self._folder = self._stack.enter_context(call_folder(call))
+            environ[CALL_FOLDER] = str(self._folder)
         if gpus and not environ.get("CUDA_VISIBLE_DEVICES"):
             # Ray hides GPUs from an actor that asked for none; they are reserved for its workers.
             environ.pop("CUDA_VISIBLE_DEVICES", None)
