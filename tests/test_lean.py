@@ -19,6 +19,7 @@ optimizer.step()
 assert weight.tolist() == [0.5] * 3
 assert not {"sympy", "torch._dynamo.eval_frame"} & sys.modules.keys()
 
+import torch._dynamo.config
 import torch._dynamo.eval_frame as frame
 assert frame is torch._dynamo.eval_frame is sys.modules["torch._dynamo.eval_frame"]
 assert torch._dynamo is sys.modules["torch._dynamo"]

@@ -102,7 +102,9 @@ class _Loaded:
         return self._module
 
     def exec_module(self, module: Any) -> None:
-        module.__spec__ = self._spec
+        # Some of torch's let nobody change it.
+        if module.__spec__ is not self._spec:
+            module.__spec__ = self._spec
 
 
 _finder = _Finder()
