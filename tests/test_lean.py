@@ -26,9 +26,13 @@ assert torch._dynamo is sys.modules["torch._dynamo"]
 assert torch._dynamo.__file__
 assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist() == [2.0, 2.0]
 assert isinstance(torch.compile(torch.nn.Identity()), torch._dynamo.OptimizedModule)
+import importlib.metadata, importlib.util
+assert importlib.metadata.version("numpy")
+assert importlib.util.find_spec("jax") is None
 try:
     import jax
 except ModuleNotFoundError:
+    assert "jax" not in sys.modules
     print("done")
 """
 

@@ -107,7 +107,24 @@ class _Loaded:
             module.__spec__ = self._spec
 
 
+class _Hiding:
+    """Another finder, which does not find some packages.
+
+    None in sys.modules would hide them from imports, and show Keras that they were imported.
+    """
+
+    def __init__(self, finder: Any, hidden: set[str]) -> None:
+        self._finder, self._hidden = finder, hidden
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        return None if name in self._hidden else self._finder.find_spec(name, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+
 _finder = _Finder()
+_hidden = set(filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")))
+if _hidden:
+    sys.meta_path[:] = [_Hiding(finder, _hidden) for finder in sys.meta_path]  # type: ignore[misc]
 sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
-for _name in filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")):
-    sys.modules[_name] = None  # type: ignore[assignment]
