@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from farandole.bench.launch import TAG
+from farandole.bench.launch import TAG, LaunchRecord
+from farandole.bench.rows import Group
+from farandole.bench.run import run_group
 from farandole.cli import bench
+from farandole.cli.main import main
 from farandole.errors import UsageError
 from farandole.testing import shaped
 from tests.conftest import clean_environ, cli_argv, eventually, run_cli
@@ -41,15 +48,19 @@ from tests.conftest import clean_environ, cli_argv, eventually, run_cli
         (["train", "--wide"], "--wide does not fit `bench train`: it is a choice of `live`"),
         (["live", "--quick"], "--quick does not fit `bench live`, whose models and ranks"),
         (["live", "-np", "4"], "-np does not fit `bench live`"),
+        (["hosts", "-np", "4"], "-np does not fit `bench hosts`, whose rates and ranks are fixed"),
+        (["hosts", "--wide"], "--wide does not fit `bench hosts`: it is a choice of `live`"),
         (["nothing"], "invalid choice: 'nothing'"),
     ],
 )
-def test_usage_errors_are_one_line(arguments: list[str], said: str) -> None:
-    found = run_cli("bench", *arguments)
-    assert found.returncode == 2
-    assert said in found.stderr
-    assert len(found.stderr.splitlines()) == 1
-    assert found.stdout == ""
+def test_usage_errors_are_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *arguments]) == 2
+    found = capsys.readouterr()
+    assert said in found.err
+    assert len(found.err.splitlines()) == 1
+    assert found.out == ""
 
 
 def test_the_command_imports_neither_torch_nor_numpy() -> None:
@@ -62,14 +73,15 @@ def test_the_command_imports_neither_torch_nor_numpy() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("what", ["live", "hosts"])
 def test_where_there_are_no_shaped_links_the_reason_is_said(
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shaped, "why_not", lambda: "shaped links need root")
     parser = argparse.ArgumentParser()
     bench.add_parser(parser.add_subparsers())
-    with pytest.raises(UsageError, match="`bench live` cannot run here: shaped links need root"):
-        bench.main(parser.parse_args(["bench", "live"]))
+    with pytest.raises(UsageError, match=f"`bench {what}` cannot run here: shaped links need root"):
+        bench.main(parser.parse_args(["bench", what]))
 
 
 def test_help_shows_an_example() -> None:
@@ -78,21 +90,47 @@ def test_help_shows_an_example() -> None:
     assert "farandole bench allreduce --quick" in found.stdout
 
 
-@pytest.mark.ranks
-def test_a_row_with_a_peer_as_table_and_as_json() -> None:
-    arguments = ("bench", "start", "--peers", "none", "--launches", "1", "--quick")
-    table = run_cli(*arguments, timeout_s=110)
-    assert "from the command to the first barrier (2 ranks)" in table.stdout
-    assert "import torch alone" in table.stdout
-    assert "0.65 of torchrun's time at most: not measured" in table.stdout
-    assert "start: launch 1 of 1, import torch alone" in table.stderr
+@dataclass(frozen=True)
+class Outputs:
+    """What one benchmark of few launches says, as a table and as JSON."""
+
+    table: str
+    progress: str
+    json: str
+
+
+@pytest.fixture(scope="module")
+def outputs() -> Outputs:
+    """The launches are made once: the second output is of the same ones."""
+    arguments = ["bench", "start", "--peers", "none", "--launches", "1", "--quick"]
+    measured: list[LaunchRecord] = []
+
+    def once(group: Group, **options: Any) -> list[LaunchRecord]:
+        if not measured:
+            measured.extend(run_group(group, **options))
+        return measured
+
+    said = [io.StringIO() for _ in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("farandole.bench.run.run_group", once)
+        with redirect_stdout(said[0]), redirect_stderr(said[1]):
+            assert main(arguments) == 0
+        with redirect_stdout(said[2]):
+            assert main([*arguments, "--json"]) == 0
+    return Outputs(*(text.getvalue() for text in said))
 
 
 @pytest.mark.ranks
-def test_json_is_the_only_thing_on_stdout() -> None:
-    arguments = ("bench", "start", "-np", "1", "--peers", "none", "--launches", "1", "--quick")
-    found = run_cli(*arguments, "--json", timeout_s=110)
-    result = json.loads(found.stdout)
+def test_a_row_as_a_table(outputs: Outputs) -> None:
+    assert "from the command to the first barrier (2 ranks)" in outputs.table
+    assert "import torch alone" in outputs.table
+    assert "0.65 of torchrun's time at most: not measured" in outputs.table
+    assert "start: launch 1 of 1, import torch alone" in outputs.progress
+
+
+@pytest.mark.ranks
+def test_json_is_the_only_thing_on_stdout(outputs: Outputs) -> None:
+    result = json.loads(outputs.json)
     assert result["schema"] == 1
     assert result["quick"] is True
     reference = [e for e in result["rows"][0]["entries"] if e["contestant"] == "import torch alone"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,22 +51,30 @@ def browsing() -> Iterator[Any]:
             browser.close()
 
 
+LOOKS: dict[str, dict[str, str]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "print": {"color_scheme": "dark", "media": "print"},
+}
+"""Ways to look at one page, in this order: what was unfolded for paper stays so."""
+
+
 def visit(
     browser: Any,
     folder: Path,
     text: str,
     *,
-    media: str | None = None,
+    looks: Sequence[str] = ("light",),
     hovers: str = "",
     **options: Any,
-) -> Seen:
-    """Open a page offline, wait until it has drawn, and look at it.
+) -> list[Seen]:
+    """Open a page offline, wait until it has drawn, and look at it in one way or in several.
 
     Args:
         browser: Playwright's.
         folder: For the page's file.
         text: The page.
-        media: "print" to look at it as on paper.
+        looks: Of LOOKS; colours are the style sheet's, so that nothing is drawn again.
         hovers: Name of the chart whose last point the pointer goes to.
         options: Of the browser's context.
     """
@@ -81,9 +89,18 @@ def visit(
     tab.on("request", lambda request: requests.append(request.url))
     tab.goto(file.as_uri())
     tab.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=60_000)
-    if media is not None:
-        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-        tab.emulate_media(media=media)
+    found = []
+    for look in looks:
+        if look == "print":
+            tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(**LOOKS[look])
+        found.append(_seen(tab, errors, [url for url in requests if url != file.as_uri()], hovers))
+        hovers = ""
+    context.close()
+    return found
+
+
+def _seen(tab: Any, errors: list[str], requests: list[str], hovers: str) -> Seen:
     hover = ""
     if hovers:
         points = tab.locator(f"#chart-{hovers} .mark-symbol.role-mark path")
@@ -96,9 +113,9 @@ def visit(
     charts = tab.locator(".chart")
     ids = [charts.nth(index).get_attribute("id") for index in range(charts.count())]
     shapes = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-rule line, .mark-text text"
-    result = Seen(
-        errors=errors,
-        requests=[url for url in requests if url != file.as_uri()],
+    return Seen(
+        errors=list(errors),
+        requests=requests,
         headline=tab.locator("h1").first.inner_text(),
         marks={name: tab.locator(f"[id='{name}'] svg").locator(shapes).count() for name in ids},
         undrawn=[name for name in ids if not tab.locator(f"[id='{name}'][data-drawn=yes]").count()],
@@ -115,5 +132,3 @@ def visit(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         ),
     )
-    context.close()
-    return result
