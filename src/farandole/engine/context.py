@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 
+from farandole.engine.clean_stop import CleanStop, StopTraining
 from farandole.engine.engine import Engine
 from farandole.engine.loop import process_loop
 from farandole.errors import NotInitializedError
@@ -29,11 +30,22 @@ class Context:
     """Where init() was called: a forked child must not act for its parent."""
     spare_cores: bool
     """Whether this host has more cores than workers."""
+    clean_stop: CleanStop | None = None
+    """Says when all stop, where a launcher of ours may ask for it."""
 
     def note_step(self, step: int) -> None:
         """Let the launcher know how far training is, should this worker fail."""
         if isinstance(self.rendezvous, BoardRendezvous):
             self.rendezvous.board.note_step(self.world.rank, step)
+
+    def stop_if_asked(self) -> None:
+        """Leave the script if this is the step at which all ranks stop.
+
+        Raises:
+            StopTraining: It is.
+        """
+        if self.clean_stop is not None and self.clean_stop.reached():
+            raise StopTraining
 
 
 _current: Context | None = None
@@ -64,7 +76,14 @@ def init() -> None:
         rendezvous=_rendezvous,
         pid=os.getpid(),
         spare_cores=world.local_size < cores,
+        clean_stop=_clean_stop(world, _rendezvous),
     )
+
+
+def _clean_stop(world: World, rendezvous: Rendezvous) -> CleanStop | None:
+    if not isinstance(rendezvous, BoardRendezvous) or world.source != "farandole":
+        return None
+    return CleanStop(rendezvous.board, rank=world.rank, one_host=world.one_host)
 
 
 def shutdown() -> None:

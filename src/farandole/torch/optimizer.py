@@ -123,6 +123,7 @@ class _Distributed(torch.optim.Optimizer):
         hvd = self._hvd
         hvd.steps += 1
         hvd.context.note_step(hvd.steps)
+        hvd.context.stop_if_asked()
         # What torch's schedulers look at to tell whether step() came before theirs.
         self._opt_called = True
         return super(self.__class__, self).step(*arguments)

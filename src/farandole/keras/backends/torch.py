@@ -69,6 +69,7 @@ def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
             parameters[place].grad = batch.gradients[place]
     reducer.synchronize()
     averaging.note_update()
+    averaging.context.stop_if_asked()
     return [parameter.grad for parameter in parameters]
 
 
