@@ -99,3 +99,16 @@ def test_an_interrupted_operation_does_not_look_done() -> None:
         ordered.advance()
     ordered.advance()
     assert isinstance(handle.error, CollectiveError)
+
+
+def test_in_order_those_go_on_together_that_may() -> None:
+    log: list[str] = []
+    ordered = lane(in_order=True)
+    ordered.start(operation(log, "first", 3), Handle(), overlaps=True)
+    ordered.start(operation(log, "second", 1), Handle(), overlaps=True)
+    ordered.start(operation(log, "alone", 0), Handle())
+    ordered.start(operation(log, "last", 0), Handle(), overlaps=True)
+    advanced(ordered, 2)
+    assert log == ["second"], "neither the one that may not, nor what is behind it"
+    advanced(ordered, 3)
+    assert log == ["second", "first", "alone", "last"]

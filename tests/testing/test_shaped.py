@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.testing import Member, Nursery, RankError
 from farandole.testing.shaped import ShapedWorld, address_of, why_not
+from farandole.world.routes import address_towards
 
 pytestmark = pytest.mark.ranks
 
@@ -80,6 +82,42 @@ def test_what_leaves_a_rank_is_as_slow_as_said(world: ShapedWorld) -> None:
     assert 0.3e6 < speed < 1.1e6
 
 
+def where(member: Member) -> tuple[str, str, dict[str, str]]:
+    names = ("HOSTNAME", "ADDRESS", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    place = {name: os.environ[f"FARANDOLE_{name}"] for name in names}
+    other = address_of(1 - member.rank // 2)
+    return network_of("thread-self"), address_towards(other), place
+
+
+def init(member: Member) -> tuple[int, str, float]:
+    import torch
+
+    import farandole.torch as hvd
+    from farandole.engine.context import current
+
+    hvd.init()
+    total = hvd.allreduce(torch.ones(3) * (member.rank + 1), op=hvd.Sum)
+    return hvd.local_size(), current().engine.transport.name, float(total[2])
+
+
+@pytest.mark.usefixtures("links")
+def test_ranks_of_one_host_share_its_network(nursery: Nursery) -> None:
+    with ShapedWorld(4, per_host=2, rate_bits_per_s=1e9, nursery=nursery) as world:
+        found = world.run(where)
+        networks = [network for network, _, _ in found]
+        assert networks[0] == networks[1] != networks[2] == networks[3]
+        assert [address for _, address, _ in found] == [address_of(r // 2) for r in range(4)]
+        assert found[3][2] == {
+            "HOSTNAME": "host1",
+            "ADDRESS": address_of(1),
+            "LOCAL_RANK": "1",
+            "LOCAL_SIZE": "2",
+            "CROSS_RANK": "1",
+            "CROSS_SIZE": "2",
+        }
+        assert world.run(init) == [(2, "hierarchical", 10.0)] * 4
+
+
 @pytest.mark.usefixtures("links")
 def test_a_link_that_cannot_be_leaves_no_process(nursery: Nursery) -> None:
     with pytest.raises(RankError, match="tc qdisc"):
@@ -91,6 +129,12 @@ def test_a_link_that_cannot_be_leaves_no_process(nursery: Nursery) -> None:
 def test_numbers_of_ranks_that_cannot_be_are_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"asked for {size} ranks: use 1 to 250"):
         ShapedWorld(size, rate_bits_per_s=8e6)
+
+
+@pytest.mark.usefixtures("links")
+def test_a_host_without_ranks_is_refused() -> None:
+    with pytest.raises(UsageError, match="asked for 0 ranks on each host"):
+        ShapedWorld(2, rate_bits_per_s=8e6, per_host=0)
 
 
 def test_without_the_tools_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,14 @@ import pytest
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import OPERATIONS, STORAGE, Reduction
-from tests.transport.reference import Array, allows, reduced, same_bits, values
+from tests.transport.reference import (
+    Array,
+    allows,
+    reduced,
+    reduced_by_hosts,
+    same_bits,
+    values,
+)
 
 SMALL = (0, 1, 1001)
 # More than the four slots of 256 KB that shared memory has, and not a whole number of them.
@@ -32,12 +39,14 @@ class TransportConformance:
     """Tests of a Transport; subclasses set `opener`."""
 
     opener: ClassVar[Callable[[Member], Transport]]
+    hosts: ClassVar[dict[int, list[list[int]]]] = {}
+    """By number of ranks, those of each host, where sums fold over hosts' ranks, then hosts."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def world(cls, request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[FakeWorld]:
         with FakeWorld(request.param, nursery=nursery) as world:
-            world.run(open_transport, cls.opener)
+            world.run(open_transport, cls.opener, cls.hosts.get(world.size))
             yield world
             world.run(lambda member: member.state["transport"].close())
 
@@ -92,9 +101,22 @@ def sized(sizes: tuple[int, ...]) -> pytest.MarkDecorator:
 # What follows runs on the ranks. Each returns the cases that went wrong.
 
 
-def open_transport(member: Member, opener: Callable[[Member], Transport]) -> None:
+def open_transport(
+    member: Member, opener: Callable[[Member], Transport], hosts: list[list[int]] | None = None
+) -> None:
     warnings.simplefilter("error")
+    member.state["hosts"] = hosts
     member.state["transport"] = opener(member)
+
+
+def wanted(member: Member, sources: list[Array], dtype: str, how: Reduction) -> Array:
+    """What the transport under test should make of these."""
+    hosts = member.state["hosts"]
+    return (
+        reduced(sources, dtype, how)
+        if hosts is None
+        else reduced_by_hosts(sources, hosts, dtype, how)
+    )
 
 
 def for_every_type(
@@ -139,12 +161,12 @@ def check_allreduce(
     target = mine if in_place else np.zeros_like(mine)
     drive(member.state["transport"].allreduce(Buffer(mine, dtype), Buffer(target, dtype), how))
     untouched = in_place or same_bits(mine, sources[member.rank])
-    wanted = reduced(sources, dtype, how)
+    right = wanted(member, sources, dtype, how)
     if how.op == "product" and dtype.startswith("complex"):
         # NumPy multiplies a single complex number in place without the fused multiply-add that it
         # uses elsewhere.
-        return untouched and np.allclose(target, wanted, rtol=1e-5, atol=0)
-    return untouched and same_bits(target, wanted)
+        return untouched and np.allclose(target, right, rtol=1e-5, atol=0)
+    return untouched and same_bits(target, right)
 
 
 def allreduces(member: Member, dtype: str) -> list[Any]:
@@ -227,7 +249,7 @@ def reducescatters(member: Member, dtype: str) -> list[Any]:
         )
         start = sum(counts[: member.rank])
         stretch = slice(start, start + counts[member.rank])
-        if not same_bits(target, reduced([s[stretch] for s in sources], dtype, how)):
+        if not same_bits(target, wanted(member, [s[stretch] for s in sources], dtype, how)):
             wrong.append((how, counts))
     return wrong
 
@@ -250,14 +272,14 @@ def alltoalls(member: Member, dtype: str) -> list[Any]:
     ]
     for counts in matrices:
         sources = [values(dtype, sum(row), seed(r, 5)) for r, row in enumerate(counts)]
-        wanted = []
+        parts = []
         for source, row in zip(sources, counts, strict=True):
             start = sum(row[: member.rank])
-            wanted.append(source[start : start + row[member.rank]])
-        target = np.zeros(sum(map(len, wanted)), STORAGE[dtype])
+            parts.append(source[start : start + row[member.rank]])
+        target = np.zeros(sum(map(len, parts)), STORAGE[dtype])
         source = Buffer(sources[member.rank].copy(), dtype)
         drive(member.state["transport"].alltoall(source, Buffer(target, dtype), counts))
-        if not same_bits(target, np.concatenate(wanted)):
+        if not same_bits(target, np.concatenate(parts)):
             wrong.append(counts)
     return wrong
 
@@ -304,7 +326,7 @@ def messages(member: Member) -> list[Any]:
     link = member.state["transport"].link
     peers = range(1, member.size) if member.rank == 0 else [0]
     lengths = [0, 1, 1000, 300_000, 5, 700_000]
-    wanted = {p: [bytes([p, n]) * length for n, length in enumerate(lengths)] for p in peers}
+    sent = {p: [bytes([p, n]) * length for n, length in enumerate(lengths)] for p in peers}
     got: dict[int, list[bytes]] = {peer: [] for peer in peers}
     deadline = time.monotonic() + 10
 
@@ -328,4 +350,4 @@ def messages(member: Member) -> list[Any]:
         link.send(b"all here")
         collect(len(lengths) + 1)
         link.send(b"bye")
-    return [peer for peer in peers if got[peer][: len(lengths)] != wanted[peer]]
+    return [peer for peer in peers if got[peer][: len(lengths)] != sent[peer]]

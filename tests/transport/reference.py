@@ -58,6 +58,31 @@ def reduced(sources: Sequence[Array], dtype: str, how: Reduction) -> Array:
 
 
 @np.errstate(all="ignore")
+def reduced_by_hosts(
+    sources: Sequence[Array], hosts: Sequence[Sequence[int]], dtype: str, how: Reduction
+) -> Array:
+    """Fold over the ranks of each host, then over the hosts.
+
+    Halves are at the result's size, and rounded, when they leave a host.
+    """
+
+    def two_folds(inside: Reduction, between: Reduction) -> Array:
+        partial = [reduced([sources[rank] for rank in ranks], dtype, inside) for ranks in hosts]
+        return reduced(partial, dtype, between)
+
+    if how.op in ("min", "max", "product"):
+        inside = Reduction(op=how.op, prescale=how.prescale)
+        return two_folds(inside, Reduction(op=how.op, postscale=how.postscale))
+    if dtype in HALF_TYPES:
+        scale = how.postscale / len(sources) if how.op == "average" else how.postscale
+        return two_folds(Reduction(prescale=how.prescale, postscale=scale), Reduction())
+    total = two_folds(Reduction(prescale=how.prescale), Reduction())
+    if how.op == "average":
+        total = _divided(total, len(sources))
+    return _scaled(total, how.postscale)
+
+
+@np.errstate(all="ignore")
 def _reduced(sources: Sequence[Array], how: Reduction) -> Array:
     total = _scaled(sources[0], how.prescale)
     for source in sources[1:]:

@@ -6,6 +6,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.transport.choose import choose
+from farandole.transport.hosts import Survey, hosts_of
 from farandole.world.world import World
 
 
@@ -33,6 +34,9 @@ def world(size: int = 2, local_size: int = 2, transport: str = "auto") -> World:
         (world(transport="shm"), "linux", "x86_64", "shm"),
         (world(transport="gloo"), "linux", "x86_64", "gloo"),
         (world(transport="nccl"), "linux", "x86_64", "shm"),
+        (world(transport="mpi"), "linux", "x86_64", "mpi"),
+        (world(transport="mpi"), "linux", "aarch64", "mpi"),
+        (world(1, 1, "mpi"), "linux", "x86_64", "solo"),
         (world(4, 2), "linux", "x86_64", "gloo"),
         (world(), "linux", "aarch64", "gloo"),
         (world(), "darwin", "x86_64", "gloo"),
@@ -40,6 +44,31 @@ def world(size: int = 2, local_size: int = 2, transport: str = "auto") -> World:
 )
 def test_choices(place: World, system: str, machine: str, chosen: str) -> None:
     assert choose(place, system=system, machine=machine) == chosen
+
+
+def found(names: str = "aabb", *, shares_memory: bool = True, doubt: str = "") -> Survey:
+    return Survey(
+        hosts=hosts_of(list(names)), address="192.0.2.1", shares_memory=shares_memory, doubt=doubt
+    )
+
+
+@pytest.mark.parametrize(
+    ("transport", "known", "chosen"),
+    [
+        ("auto", found(), "hierarchical"),
+        ("nccl", found(), "hierarchical"),
+        ("auto", found("aaab"), "hierarchical"),
+        ("auto", found("abab"), "hierarchical"),
+        ("auto", found("abcd"), "gloo"),
+        ("gloo", found(), "gloo"),
+        ("mpi", found(), "hierarchical"),
+        ("mpi", found("abcd"), "mpi"),
+        ("auto", found(shares_memory=False), "gloo"),
+        ("auto", found(doubt="two hosts have one name"), "gloo"),
+    ],
+)
+def test_choices_on_several_hosts(transport: str, known: Survey, chosen: str) -> None:
+    assert choose(world(4, 2, transport), known) == chosen
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.transport.reduction import BLOCK_ELEMENTS, OPERATIONS, STORAGE, Reduction, fold
-from tests.transport.reference import Array, allows, reduced, same_bits, values
+from farandole.transport.reduction import (
+    BLOCK_ELEMENTS,
+    OPERATIONS,
+    STORAGE,
+    Reduction,
+    by_hosts,
+    fold,
+)
+from tests.transport.reference import (
+    Array,
+    allows,
+    reduced,
+    reduced_by_hosts,
+    same_bits,
+    values,
+)
 
 
 def folded(sources: list[Array], dtype: str, how: Reduction) -> Array:
@@ -144,3 +158,25 @@ def test_integers_are_scaled_in_double_precision() -> None:
     how = Reduction(prescale=0.5, postscale=1.5)
     # 7 * 0.5 is cut to 3 on every rank; 6 * 1.5 is 9.
     assert folded(arrays, "int64", how).tolist() == [9, -9]
+
+
+@pytest.mark.parametrize("dtype", STORAGE)
+def test_a_fold_in_two_levels_is_what_it_says(dtype: str) -> None:
+    hosts = [[0, 2, 3], [1, 4]]
+    sources = [values(dtype, 257, seed=rank) for rank in range(5)]
+    for op, (pre, post) in product(OPERATIONS, [(1.0, 1.0), (0.5, 3.0)]):
+        how = Reduction(op=op, prescale=pre, postscale=post)
+        if not allows(dtype, how):
+            continue
+        inside, between = by_hosts(how, dtype, 5)
+        partial = [folded([sources[r] for r in ranks], dtype, inside) for ranks in hosts]
+        got = folded(partial, dtype, between)
+        assert same_bits(got, reduced_by_hosts(sources, hosts, dtype, how)), how
+        if STORAGE[dtype].kind in "iub" and dtype not in ("float16", "bfloat16"):
+            assert same_bits(got, reduced(sources, dtype, how)), how
+
+
+def test_an_average_of_halves_does_not_overflow_between_two_levels() -> None:
+    inside, between = by_hosts(Reduction(op="average"), "float16", 4)
+    partial = folded([halves("float16", 40000.0)] * 2, "float16", inside)
+    assert folded([partial, partial], "float16", between).view(np.float16).tolist() == [40000.0]

@@ -6,7 +6,10 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from farandole.errors import PeerDiedError
 from farandole.transport.wire import Wire
@@ -28,7 +31,7 @@ class Meeting:
         return answers
 
 
-def star(size: int, exchange: Any = None) -> list[Wire]:
+def star(size: int, exchange: Any = None, names: Sequence[str] = ()) -> list[Wire]:
     meeting = Meeting(size)
     wires: dict[int, Wire] = {}
 
@@ -36,7 +39,7 @@ def star(size: int, exchange: Any = None) -> list[Wire]:
         def meet(payload: bytes) -> list[bytes]:
             return list((exchange or meeting.exchange)(rank, payload))
 
-        wires[rank] = Wire(rank, size, meet, address="127.0.0.1")
+        wires[rank] = Wire(rank, size, meet, address="127.0.0.1", names=names)
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -60,8 +63,18 @@ def test_a_star_around_rank_0() -> None:
         wire_.close()
 
 
-def test_everybody_learns_who_is_lost() -> None:
-    wires = star(3)
+@pytest.mark.parametrize(
+    ("names", "lost"),
+    [
+        ((), "Rank 0 lost its connection to rank 2"),
+        (
+            [f"rank {rank} on host n{rank}" for rank in range(3)],
+            "Rank 0 on host n0 lost its connection to rank 2 on host n2",
+        ),
+    ],
+)
+def test_everybody_learns_who_is_lost(names: Sequence[str], lost: str) -> None:
+    wires = star(3, names=names)
     wires[2].close()
 
     def missed(at: Wire) -> str:
@@ -73,8 +86,10 @@ def test_everybody_learns_who_is_lost() -> None:
             return str(error)
         return ""
 
-    assert "rank 2" in eventually(lambda: missed(wires[0]))
-    assert "rank 2" in eventually(lambda: missed(wires[1]))
+    assert lost in eventually(lambda: missed(wires[0]))
+    assert lost in eventually(lambda: missed(wires[1]))
+    for each in wires[:2]:
+        each.check_peers(grace_s=3600)
     for each in wires[:2]:
         each.close()
 

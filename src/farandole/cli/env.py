@@ -79,7 +79,7 @@ def check(gpus: int) -> dict[str, Any]:
 def collect() -> dict[str, Any]:
     """Gather the facts; versions come from the installation, nothing is imported for them."""
     from farandole.launch.gpus import count_gpus
-    from farandole.transport.choose import shared_memory_works
+    from farandole.transport.hosts import shared_memory_works
     from farandole.world.cores import read_cores
     from farandole.world.technologies import read_technologies
 

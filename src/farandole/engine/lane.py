@@ -22,7 +22,7 @@ class Lane:
             check_peers: raises if a peer is gone.
         """
         self._in_order = in_order
-        self._running: list[tuple[Running, list[Handle]]] = []
+        self._running: list[tuple[Running, list[Handle], bool]] = []
         self.check_peers = check_peers
 
     @property
@@ -30,32 +30,43 @@ class Lane:
         """Whether anything is under way."""
         return bool(self._running)
 
-    def start(self, steps: Running, *handles: Handle) -> None:
-        """Append an operation; `handles` are finished with it."""
-        self._running.append((steps, list(handles)))
+    def start(self, steps: Running, *handles: Handle, overlaps: bool = False) -> None:
+        """Append an operation.
+
+        Args:
+            steps: what it does.
+            handles: are finished with it.
+            overlaps: it may go on while one before it, that also may, is not done; they mind
+                their order themselves.
+        """
+        self._running.append((steps, list(handles), overlaps))
 
     def advance(self) -> bool:
         """Let operations go as far as they can; return whether one has moved."""
         any_moved = False
         at = 0
         while at < len(self._running):
-            moved = self._step(*self._running[at])
+            steps, handles, overlaps = self._running[at]
+            moved = self._step(steps, handles)
             any_moved |= moved is not False
             if moved is None:
                 del self._running[at]
-            elif self._in_order:
+                continue
+            at += 1
+            if self._in_order and not (overlaps and self._overlaps(at)):
                 break
-            else:
-                at += 1
         return any_moved
 
     def fail(self, error: Exception) -> None:
         """Give up all that is under way."""
         while self._running:
-            steps, handles = self._running.pop()
+            steps, handles, _ = self._running.pop()
             steps.close()
             for handle in handles:
                 handle.fail(error)
+
+    def _overlaps(self, at: int) -> bool:
+        return at < len(self._running) and self._running[at][2]
 
     @staticmethod
     def _step(steps: Running, handles: list[Handle]) -> bool | None:

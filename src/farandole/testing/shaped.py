@@ -1,6 +1,6 @@
-"""Ranks on slow links: real processes, each in a network namespace of its own, joined by a bridge.
+"""Ranks on slow links: real processes in network namespaces, which stand for hosts, on a bridge.
 
-What leaves a rank is shaped by the kernel (tbf), as a network card of that speed would. Namespaces
+What leaves a host is shaped by the kernel (tbf), as a network card of that speed would. Namespaces
 have no names and belong to the ranks: when these end, however they end, the kernel takes the
 namespaces, the devices and the addresses away, and the host's own network never sees any of them.
 """
@@ -75,7 +75,7 @@ class Use:
 
 
 class ShapedWorld:
-    """Ranks that reach each other over shaped links only.
+    """Ranks whose hosts reach each other over shaped links only.
 
     Example:
         >>> with ShapedWorld(4, rate_bits_per_s=50e6) as world:  # doctest: +SKIP
@@ -83,13 +83,21 @@ class ShapedWorld:
     """
 
     def __init__(
-        self, size: int, *, rate_bits_per_s: float, nursery: Nursery | None = None
+        self,
+        size: int,
+        *,
+        rate_bits_per_s: float,
+        per_host: int = 1,
+        transport: str = "auto",
+        nursery: Nursery | None = None,
     ) -> None:
         """Fork the ranks and connect them.
 
         Args:
             size: how many ranks; one more process holds the bridge.
-            rate_bits_per_s: of what leaves each rank.
+            rate_bits_per_s: of what leaves each host.
+            per_host: how many ranks share a host; those of the first come first.
+            transport: which transport `hvd.init()` shall take, as for FakeWorld.
             nursery: where the ranks come from, as for FakeWorld.
 
         Raises:
@@ -100,13 +108,22 @@ class ShapedWorld:
             raise UsageError(f"There are no shaped links here: {reason}.")
         if not 1 <= size <= _MOST_RANKS:
             raise UsageError(f"You asked for {size} ranks: use 1 to {_MOST_RANKS}.")
-        self.size = size
-        self._world = FakeWorld(size + 1, nursery=nursery)
-        hub = [size]
+        if per_host < 1:
+            raise UsageError(f"You asked for {per_host} ranks on each host: use 1 or more.")
+        self.size, self.per_host = size, per_host
+        self._first = range(0, size, per_host)
+        """The first rank of each host, which makes its network."""
+        self._world = FakeWorld(
+            size, transport=transport, per_host=per_host, helpers=1, nursery=nursery
+        )
+        hub, pids = [size], self._world.pids
         try:
             self._call(_hold_bridge, ranks=hub)
-            self._call(_join_bridge, self._world.pids[size], ranks=range(size))
-            self._call(_plug_in, size, ranks=hub)
+            self._call(_join_bridge, pids[size], per_host, ranks=self._first)
+            others = [rank for rank in range(size) if rank not in self._first]
+            self._call(_join_host, pids, per_host, ranks=others)
+            self._call(_settle, per_host, ranks=range(size))
+            self._call(_plug_in, len(self._first), ranks=hub)
             self.set_rate(rate_bits_per_s)
         except BaseException:
             self.close()
@@ -114,7 +131,23 @@ class ShapedWorld:
 
     def set_rate(self, rate_bits_per_s: float) -> None:
         """Give all links another speed."""
-        self._call(_set_rate, rate_bits_per_s, ranks=range(self.size))
+        self._call(_set_rate, rate_bits_per_s, ranks=self._first)
+
+    def cut(self, host: int) -> None:
+        """Take a host's link away, as when a cable is pulled."""
+        self._call(_unplug, host, ranks=[self.size])
+
+    def start(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Begin a call on all ranks; `finish` gets the values."""
+        self._world.start(function, *arguments)
+
+    def finish(self, ranks: Sequence[int], *, timeout_s: float = 60.0) -> list[Any]:
+        """Wait for the values of some ranks of a call that was started."""
+        return self._world.finish(ranks, timeout_s=timeout_s)
+
+    def kill(self, rank: int) -> None:
+        """End a rank by SIGKILL."""
+        self._world.kill(rank)
 
     def run(
         self,
@@ -171,9 +204,9 @@ class ShapedWorld:
         return self._world.finish(ranks, timeout_s=timeout_s)
 
 
-def address_of(rank: int) -> str:
-    """Return a rank's address, which only the ranks of its world reach."""
-    return f"{_NETWORK}.{rank + 1}"
+def address_of(host: int) -> str:
+    """Return a host's address, which only the ranks of its world reach."""
+    return f"{_NETWORK}.{host + 1}"
 
 
 def join_group(member: Member, size: int, meeting: str) -> None:
@@ -206,24 +239,42 @@ def _hold_bridge(member: Member) -> None:
     _ip("link", "set", "bridge", "up")
 
 
-def _join_bridge(member: Member, hub: int) -> None:
+def _join_bridge(member: Member, hub: int, per_host: int) -> None:
     _leave_network()
-    # Ranks hardly compute here, but what they do is timed: others on this machine may wait.
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    port = f"port{member.rank}"
+    host = member.rank // per_host
     _ip(
         *("link", "add", _DEVICE, *_large(), "type", "veth"),
-        *("peer", "name", port, *_large(), "netns", str(hub)),
+        *("peer", "name", f"port{host}", *_large(), "netns", str(hub)),
     )
-    _ip("addr", "add", f"{address_of(member.rank)}/24", "dev", _DEVICE)
+    _ip("addr", "add", f"{address_of(host)}/24", "dev", _DEVICE)
     for device in ("lo", _DEVICE):
         _ip("link", "set", device, "up")
 
 
-def _plug_in(member: Member, size: int) -> None:
-    for rank in range(size):
-        _ip("link", "set", f"port{rank}", "master", "bridge", "up")
+def _join_host(member: Member, pids: Sequence[int], per_host: int) -> None:
+    first = pids[member.rank // per_host * per_host]
+    # Of the thread that has left the network: that is the main one.
+    with Path(f"/proc/{first}/ns/net").open("rb") as network:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(network.fileno(), _CLONE_NEWNET):
+            number = ctypes.get_errno()
+            raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+def _settle(member: Member, per_host: int) -> None:
+    # Ranks hardly compute here, but what they do is timed: others on this machine may wait.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    os.environ["FARANDOLE_ADDRESS"] = address_of(member.rank // per_host)
+
+
+def _plug_in(member: Member, hosts: int) -> None:
+    for host in range(hosts):
+        _ip("link", "set", f"port{host}", "master", "bridge", "up")
+
+
+def _unplug(member: Member, host: int) -> None:
+    _ip("link", "set", f"port{host}", "down")
 
 
 def _large() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from farandole.errors import FarandoleError
 from farandole.testing.nursery import Nursery
-from farandole.transport.protocol import Exchange
+from farandole.transport.protocol import LOOPBACK, Exchange
 from farandole.world.board import Board
 from farandole.world.rendezvous import BoardRendezvous
 
@@ -64,23 +64,33 @@ class FakeWorld:
     """
 
     def __init__(
-        self, size: int, *, transport: str = "auto", nursery: Nursery | None = None
+        self,
+        size: int,
+        *,
+        transport: str = "auto",
+        per_host: int | None = None,
+        helpers: int = 0,
+        nursery: Nursery | None = None,
     ) -> None:
         """Fork the ranks.
 
         Args:
             size: how many.
             transport: which transport `hvd.init()` shall take: "auto", "shm" or "gloo".
+            per_host: so many of them at a time think that they have a host of their own: host0,
+                host1 and so on, all on loopback. By default all are on one host.
+            helpers: processes besides, numbered after the ranks, which nobody meets.
             nursery: where the ranks come from; by default one of this world's own, which takes a
                 second or two to start.
         """
         self.size = size
         self._own = Nursery() if nursery is None else None
         self._boards = [Board.create(size) for _ in range(2)]
-        pairs = [socket.socketpair() for _ in range(size)]
+        pairs = [socket.socketpair() for _ in range(size + helpers)]
         self._connections = [Connection(ours.detach()) for ours, _ in pairs]
         orders = {
             "size": size,
+            "per_host": per_host or size,
             "board": self._boards[0].path,
             "meeting": self._boards[1].path,
             "transport": transport,
@@ -190,14 +200,12 @@ def serve(rank: int, fd: int, orders: dict[str, Any]) -> None:
     atexit._clear()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     size = orders["size"]
-    for name, value in (("RANK", rank), ("SIZE", size), ("CROSS_RANK", 0), ("CROSS_SIZE", 1)):
-        os.environ[f"FARANDOLE_{name}"] = str(value)
-    os.environ["FARANDOLE_LOCAL_RANK"] = str(rank)
-    os.environ["FARANDOLE_LOCAL_SIZE"] = str(size)
-    os.environ["FARANDOLE_BOARD"] = orders["board"]
-    os.environ["FARANDOLE_TRANSPORT"] = orders["transport"]
-    meeting = BoardRendezvous(Board.open(orders["meeting"]), rank, timeout_s=_MEETING_TIMEOUT_S)
-    member = Member(rank=rank, size=size, exchange=meeting.exchange)
+    if rank < size:
+        os.environ |= _variables(rank, orders)
+        meeting = BoardRendezvous(Board.open(orders["meeting"]), rank, timeout_s=_MEETING_TIMEOUT_S)
+        member = Member(rank=rank, size=size, exchange=meeting.exchange)
+    else:
+        member = Member(rank=rank, size=size, exchange=_meet_nobody)
     connection = Connection(fd)
     while True:
         try:
@@ -213,6 +221,31 @@ def serve(rank: int, fd: int, orders: dict[str, Any]) -> None:
             connection.send_bytes(cloudpickle.dumps(answer))
     # A rank leaves as a worker does at the end of its script.
     atexit._run_exitfuncs()
+
+
+def _variables(rank: int, orders: dict[str, Any]) -> dict[str, str]:
+    """Return what `farandole run` would say to a rank."""
+    size, per_host = orders["size"], orders["per_host"]
+    host, local_rank = divmod(rank, per_host)
+    # The last host may have fewer ranks than the others.
+    hosts = -(-(size - local_rank) // per_host)
+    found = {
+        "RANK": rank,
+        "SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": min(per_host, size - host * per_host),
+        "CROSS_RANK": host,
+        "CROSS_SIZE": hosts,
+        "BOARD": orders["board"],
+        "TRANSPORT": orders["transport"],
+    }
+    if per_host < size:
+        found |= {"HOSTNAME": f"host{host}", "ADDRESS": LOOPBACK}
+    return {f"FARANDOLE_{name}": str(value) for name, value in found.items()}
+
+
+def _meet_nobody(_: bytes) -> list[bytes]:
+    raise AssertionError("a helper has no rank to meet others with")
 
 
 def _runs(pid: int) -> bool:

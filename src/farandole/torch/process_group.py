@@ -21,8 +21,8 @@ from farandole.engine.lane import Lane
 from farandole.engine.loop import Loop, process_loop
 from farandole.errors import UsageError
 from farandole.torch.tensors import TYPE_NAMES, buffer_of
-from farandole.transport.gloo import LOOPBACK, let_gloo_settle
-from farandole.transport.protocol import Buffer, Steps
+from farandole.transport.gloo import let_gloo_settle
+from farandole.transport.protocol import LOOPBACK, Buffer, Steps
 from farandole.transport.reduction import Reduction
 from farandole.transport.shm import slots
 from farandole.transport.shm.fabric import Fabric

@@ -7,7 +7,9 @@ import sys
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
-from farandole.transport.protocol import Exchange, Transport
+from farandole.transport.hosts import Survey, shared_memory_works, survey
+from farandole.transport.protocol import LOOPBACK, Exchange, Transport
+from farandole.world.routes import interface_of
 from farandole.world.world import World
 
 
@@ -16,42 +18,59 @@ class Opened:
     """A transport for host memory, and what the user should hear about it."""
 
     transport: Transport
+    address: str = LOOPBACK
+    """Where the other ranks reach this one."""
     remark: str = ""
 
 
-def shared_memory_works(system: str, machine: str) -> bool:
-    """Say whether plain stores are seen in order: only on x86-64, tested only on Linux."""
-    return system == "linux" and machine.lower() in ("x86_64", "amd64")
+def choose(
+    world: World, found: Survey | None = None, *, system: str = sys.platform, machine: str = ""
+) -> str:
+    """Return the transport for host memory: "solo", "shm", "gloo", "mpi" or "hierarchical".
 
-
-def choose(world: World, *, system: str = sys.platform, machine: str = "") -> str:
-    """Return the transport for host memory: "solo", "shm" or "gloo".
+    Args:
+        world: this rank's place.
+        found: what is known of the hosts, where there are several.
+        system: the operating system.
+        machine: the processor; this one's when "".
 
     Raises:
         UsageError: shared memory was asked for where it cannot be.
     """
     if world.size == 1:
         return "solo"
-    fits = shared_memory_works(system, machine or platform.machine())
-    if world.transport == "shm":
-        if not world.one_host:
-            raise UsageError(
-                f"--transport shm needs all workers on one host, but {world.local_size} of "
-                f"{world.size} are on {world.hostname}. Use --transport gloo or auto."
-            )
-        if not fits:
-            raise UsageError(
-                f"--transport shm needs Linux on x86-64; this is {system} on "
-                f"{machine or platform.machine()}. Use --transport gloo or auto."
-            )
-        return "shm"
-    if world.transport == "gloo" or not (world.one_host and fits):
+    if world.transport == "shm" and not world.one_host:
+        raise UsageError(
+            f"--transport shm needs all workers on one host, but {world.local_size} of "
+            f"{world.size} are on {world.hostname}. Use --transport gloo or auto."
+        )
+    if world.transport == "gloo":
         return "gloo"
-    return "shm"
+    flat = "mpi" if world.transport == "mpi" else "gloo"
+    if not world.one_host:
+        return "hierarchical" if found is not None and found.layered else flat
+    if world.transport == "mpi":
+        return "mpi"
+    fits = shared_memory_works(system, machine or platform.machine())
+    if world.transport == "shm" and not fits:
+        raise UsageError(
+            f"--transport shm needs Linux on x86-64; this is {system} on "
+            f"{machine or platform.machine()}. Use --transport gloo or auto."
+        )
+    return "shm" if fits else "gloo"
 
 
-def open_transport(world: World, exchange: Exchange) -> Opened:
-    """Open the transport for host memory; all ranks call this together."""
+def open_transport(world: World, exchange: Exchange, *, address: str = "") -> Opened:
+    """Open the transport for host memory; all ranks call this together.
+
+    Args:
+        world: this rank's place.
+        exchange: a rendezvous of all ranks.
+        address: where the others reach this rank, as far as is known and not set by the user.
+    """
+    if world.size > 1 and not world.one_host:
+        choose(world)  # what cannot be is refused before anybody is asked
+        return _open_across(world, exchange, survey(world, exchange, address=address))
     name = choose(world)
     if name == "solo":
         from farandole.transport.solo import SoloTransport
@@ -66,13 +85,64 @@ def open_transport(world: World, exchange: Exchange) -> Opened:
         except SegmentError as error:
             # Raised on every rank alike, so that all of them fall back.
             return Opened(
-                transport=_open_gloo(world, exchange), remark=f"{error} Using gloo instead."
+                transport=_open_gloo(world, exchange, LOOPBACK),
+                remark=f"{error} Using gloo instead.",
             )
-    return Opened(transport=_open_gloo(world, exchange))
+    return Opened(transport=_open_flat(world, exchange, LOOPBACK))
 
 
-def _open_gloo(world: World, exchange: Exchange) -> Transport:
-    from farandole.transport.gloo import LOOPBACK, GlooTransport
+def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
+    """Open the transport of several hosts."""
+    from farandole.transport.shm.segment import SegmentError
 
-    address = LOOPBACK if world.one_host else world.hostname
-    return GlooTransport(world.rank, world.size, exchange, address=address)
+    trouble = found.doubt and f"{found.doubt} Give hosts different names."
+    flat = "mpi" if world.transport == "mpi" else "gloo"
+    if choose(world, found) == "hierarchical":
+        from farandole.transport.hierarchical.transport import HierarchicalTransport, open_gloo
+        from farandole.transport.mpi import open_between
+
+        try:
+            return _said(
+                HierarchicalTransport(
+                    world.rank,
+                    found.hosts,
+                    exchange,
+                    address=found.address,
+                    open_between=open_between if flat == "mpi" else open_gloo,
+                ),
+                found,
+                f"shared memory inside of each, {flat} between them",
+            )
+        except SegmentError as error:
+            # Raised on every rank alike, so that all of them fall back.
+            trouble = str(error)
+    transport = _open_flat(world, exchange, found.address, found.hosts.called())
+    return _said(transport, found, f"{flat} between all of them", trouble)
+
+
+def _said(transport: Transport, found: Survey, how: str, trouble: str = "") -> Opened:
+    device = interface_of(found.address) or "no device of this host"
+    remark = (
+        f"{found.hosts.size} workers on {len(found.hosts.ranks)} hosts: {how}; the network is "
+        f"reached by {device} ({found.address})."
+    )
+    return Opened(transport=transport, address=found.address, remark=f"{trouble} {remark}".strip())
+
+
+def _open_flat(
+    world: World, exchange: Exchange, address: str, names: list[str] | None = None
+) -> Transport:
+    """Open what talks to all ranks alike."""
+    if world.transport != "mpi":
+        return _open_gloo(world, exchange, address, names)
+    from farandole.transport.mpi import MpiTransport
+
+    return MpiTransport(world.rank, world.size, exchange, address=address, names=names or ())
+
+
+def _open_gloo(
+    world: World, exchange: Exchange, address: str, names: list[str] | None = None
+) -> Transport:
+    from farandole.transport.gloo import GlooTransport
+
+    return GlooTransport(world.rank, world.size, exchange, address=address, names=names or ())

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from farandole.errors import MissingExtraError, PeerDiedError
-from farandole.transport.protocol import Buffer, Exchange, Link, Steps
+from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Array, Reduction, fold
 from farandole.transport.wire import Wire
 from farandole.world.listener import bound_listener
@@ -25,13 +25,12 @@ from farandole.world.listener import bound_listener
 WINDOW_BYTES = 8 * 1024 * 1024
 """Bytes moved at a time: bounds the memory taken besides the tensors themselves."""
 
-LOOPBACK = "127.0.0.1"
 _SETTLE_MS = 50
 _TIMEOUT = timedelta(days=1)
 _BLAME_TIMEOUT_S = 2.0
-# A peer that has done its part may hang up while its last bytes are still on their way here; if
-# they are not, Gloo says so itself.
-_GRACE_S = 1.0
+GRACE_S = 1.0
+"""A peer that has done its part may hang up while its last bytes are still on their way here; if
+they are not, Gloo says so itself."""
 
 
 class GlooTransport:
@@ -40,7 +39,15 @@ class GlooTransport:
     name = "gloo"
 
     def __init__(
-        self, rank: int, size: int, exchange: Exchange, *, address: str = LOOPBACK
+        self,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        *,
+        address: str = LOOPBACK,
+        names: Sequence[str] = (),
+        wire: Wire | None = None,
+        at_once: int = 1,
     ) -> None:
         """Connect all ranks.
 
@@ -49,6 +56,9 @@ class GlooTransport:
             size: number of ranks.
             exchange: a rendezvous of these ranks.
             address: an address of this host that the others reach; loopback on one host.
+            names: what messages call the ranks; "rank 3" and so on where none are given.
+            wire: carries messages, where somebody else has one for these ranks and closes it.
+            at_once: how many operations move data at once; the others wait for their turn.
         """
         try:
             from torch.distributed import ProcessGroupGloo as Gloo
@@ -59,15 +69,15 @@ class GlooTransport:
         # torch's stubs know little of this class.
         gloo: Any = Gloo
         self.rank, self.size = rank, size
-        self._wire = Wire(rank, size, exchange, address=address)
+        self._own_wire = wire is None
+        self._wire = wire or Wire(rank, size, exchange, address=address, names=names)
         self.link: Link = self._wire
         self._store = open_store(rank, size, exchange, address)
         options = gloo._Options()
         options._devices = [gloo.create_device(hostname=address)]
         options._timeout = _TIMEOUT
-        options._threads = 1
+        options._threads = at_once
         self._group = gloo(self._store, rank, size, options)
-        self._missed_at = 0.0
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Everybody gets its share of all inputs, folds it, and passes the result on."""
@@ -93,6 +103,10 @@ class GlooTransport:
 
     def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
         """Put the sources one behind the other."""
+        if len(set(counts)) == 1:
+            if counts[0]:
+                yield from self._run(self._all_gather, target.data, source.data)
+            return
         offsets = [sum(counts[:r]) for r in range(self.size)]
         per_window = max(WINDOW_BYTES // source.data.itemsize // self.size, 1)
         for start in range(0, max(counts), per_window):
@@ -128,17 +142,15 @@ class GlooTransport:
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is lost, and not only done before this rank."""
-        if self._wire.loss:
-            self._missed_at = self._missed_at or time.monotonic()
-            if time.monotonic() - self._missed_at > _GRACE_S:
-                self._wire.check_peers()
+        self._wire.check_peers(GRACE_S)
 
     def close(self) -> None:
         """Hang up."""
         let_gloo_settle()
         with contextlib.suppress(RuntimeError):
             self._group.shutdown()
-        self._wire.close()
+        if self._own_wire:
+            self._wire.close()
 
     def _run(self, start: Callable[..., Any], *arguments: Any) -> Steps:
         try:
@@ -153,7 +165,7 @@ class GlooTransport:
             deadline = time.monotonic() + _BLAME_TIMEOUT_S
             while not self._wire.loss and time.monotonic() < deadline:
                 yield False
-            unknown = f"Rank {self.rank} lost a peer during an operation: {error}"
+            unknown = f"{self._wire.me} lost a peer during an operation: {error}"
             raise PeerDiedError(self._wire.loss or unknown) from error
 
     def _all_to_all(

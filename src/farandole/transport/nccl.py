@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.errors import PeerDiedError
-from farandole.transport.gloo import LOOPBACK, open_store
-from farandole.transport.protocol import Buffer, Exchange, Link, Steps
+from farandole.transport.gloo import open_store
+from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Reduction
 
 _OPS = {"sum": "SUM", "average": "SUM", "min": "MIN", "max": "MAX", "product": "PRODUCT"}

@@ -14,6 +14,9 @@ from farandole.transport.reduction import Reduction
 
 Steps = Generator[bool, None, None]
 
+LOOPBACK = "127.0.0.1"
+"""Where the ranks of one host reach each other."""
+
 Exchange = Callable[[bytes], list[bytes]]
 """Give my bytes, get everybody's in rank order (one round of a rendezvous)."""
 

@@ -62,10 +62,36 @@ class Reduction:
     """Every rank's values are multiplied by this before they are combined."""
     postscale: float = 1.0
     """The combined values are multiplied by this."""
+    divisor: int = 0
+    """What an average is divided by; 0 for the number of values."""
 
 
 SUM = Reduction()
 AVERAGE = Reduction(op="average")
+
+
+def by_hosts(how: Reduction, dtype: str, size: int) -> tuple[Reduction, Reduction]:
+    """Return what to do with the values of a host's ranks, and then with those of the hosts.
+
+    Integers come out as from one fold over all ranks; of floats only the order of additions
+    differs. Half precision is rounded once more, between the two: its values are scaled down to
+    the result's size before that, so that an average cannot overflow on its way.
+
+    Args:
+        how: the reduction over all ranks.
+        dtype: the element type.
+        size: number of all ranks.
+    """
+    if how.op not in ("sum", "average"):
+        return (
+            Reduction(op=how.op, prescale=how.prescale),
+            Reduction(op=how.op, postscale=how.postscale),
+        )
+    if dtype in HALF_TYPES:
+        scale = how.postscale / size if how.op == "average" else how.postscale
+        return Reduction(prescale=how.prescale, postscale=scale), SUM
+    between = Reduction(op=how.op, postscale=how.postscale, divisor=size)
+    return Reduction(prescale=how.prescale), between
 
 
 def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Reduction) -> None:
@@ -133,7 +159,7 @@ def _fold_full(parts: Sequence[Array], out: Array, how: Reduction) -> None:
             combine(partial, part, out=partial)
         combine(partial, parts[-1], out=out)
     if how.op == "average":
-        _divide(out, len(parts))
+        _divide(out, how.divisor or len(parts))
     if how.postscale != 1.0:
         out[...] = _scaled(out, how.postscale)
 

@@ -13,6 +13,11 @@ import time
 
 SPINS = 60
 YIELDS = 300
+# A network takes longer than all of these would; whoever looks all the time keeps the threads that
+# serve it from running.
+DISTANT_YIELDS = 2
+DISTANT_SLEEP_S = 100e-6
+DISTANT_LONGEST_SLEEP_S = 2e-3
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 500e-6
 
@@ -24,22 +29,25 @@ _TIMER_SLACK_NS = 1_000
 class Backoff:
     """Counts fruitless looks at shared memory and pauses longer the more there were."""
 
-    __slots__ = ("_looks", "_sleep_s", "_spins", "_yields")
+    __slots__ = ("_longest_s", "_looks", "_shortest_s", "_sleep_s", "_spins", "_yields")
 
-    def __init__(self, *, crowded: bool = False) -> None:
+    def __init__(self, *, crowded: bool = False, distant: bool = False) -> None:
         """Start afresh.
 
         Args:
             crowded: more ranks than cores: whoever spins keeps a peer from running.
+            distant: what is waited for comes over a network.
         """
-        self._spins = 2 if crowded else SPINS
-        self._yields = self._spins + YIELDS
+        self._spins = 2 if crowded or distant else SPINS
+        self._yields = self._spins + (DISTANT_YIELDS if distant else YIELDS)
+        self._shortest_s = DISTANT_SLEEP_S if distant else SHORTEST_SLEEP_S
+        self._longest_s = DISTANT_LONGEST_SLEEP_S if distant else LONGEST_SLEEP_S
         self.reset()
 
     def reset(self) -> None:
         """Begin again with the shortest pause: something has moved."""
         self._looks = 0
-        self._sleep_s = SHORTEST_SLEEP_S
+        self._sleep_s = self._shortest_s
 
     def pause(self) -> bool:
         """Pause once; return whether the wait has become long enough to look for dead peers."""
@@ -50,8 +58,8 @@ class Backoff:
             os.sched_yield()
             return False
         time.sleep(self._sleep_s)
-        self._sleep_s = min(self._sleep_s * 1.5, LONGEST_SLEEP_S)
-        return self._sleep_s >= LONGEST_SLEEP_S
+        self._sleep_s = min(self._sleep_s * 1.5, self._longest_s)
+        return self._sleep_s >= self._longest_s
 
 
 def sharpen_sleep() -> None:

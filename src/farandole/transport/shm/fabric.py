@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,10 +28,16 @@ class Fabric:
     """Maps the segments of all ranks of a group and watches over their processes."""
 
     def __init__(
-        self, rank: int, segments: list[Segment], offsets: Mapping[str, int], pids: list[int]
+        self,
+        rank: int,
+        segments: list[Segment],
+        offsets: Mapping[str, int],
+        pids: list[int],
+        names: Sequence[int],
     ) -> None:
         self.rank = rank
         self.size = len(segments)
+        self._names = names
         self.peers = [(rank + i) % self.size for i in range(1, self.size)]
         """The other ranks, beginning with the next, so that not everybody reads rank 0 first."""
         self._segments = segments
@@ -44,18 +50,29 @@ class Fabric:
             self._watch(peer)
 
     @classmethod
-    def open(cls, rank: int, size: int, exchange: Exchange, regions: Mapping[str, int]) -> Fabric:
+    def open(
+        cls,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        regions: Mapping[str, int],
+        *,
+        among: Sequence[int] | None = None,
+    ) -> Fabric:
         """Make my segment and map the others'.
 
         Args:
             rank: my rank in the group.
-            size: the number of ranks.
-            exchange: a rendezvous of exactly these ranks.
+            size: the number of ranks in the group.
+            exchange: a rendezvous of these ranks, or of more.
             regions: name and bytes of each region; the same on every rank.
+            among: the numbers that the ranks of the group have in the rendezvous and in messages,
+                where it is of more; they open groups of their own meanwhile.
 
         Raises:
             SegmentError: on every rank alike, if one of them could not make or map a segment.
         """
+        names = range(size) if among is None else among
         offsets, end = {_GONE: 0}, _PAGE_BYTES
         for name, nbytes in regions.items():
             offsets[name] = end
@@ -64,7 +81,8 @@ class Fabric:
         try:
             error = _attempt(segments, rank, lambda: Segment.create(end))
             path = segments[rank].path if not error else ""
-            hellos = _agree(exchange, {"pid": os.getpid(), "path": path}, error)
+            everyone = _agree(exchange, {"pid": os.getpid(), "path": path}, error)
+            hellos = [everyone[name] for name in names]
             for peer, hello in enumerate(hellos):
                 if peer != rank and not error:
                     error = _attempt(segments, peer, partial(Segment.attach, hello["path"], end))
@@ -74,7 +92,7 @@ class Fabric:
                 segment.close()
             raise
         in_order = [segments[peer] for peer in range(size)]
-        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos])
+        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos], names)
 
     def words(self, rank: int, region: str, offset: int, count: int) -> memoryview:
         """Return words of a rank's region, `offset` bytes from its start."""
@@ -91,21 +109,15 @@ class Fabric:
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer's process has ended or has left the group."""
         for fd, _ in self._poll.poll(0):
-            peer = next(rank for rank, pidfd in self._pidfds.items() if pidfd == fd)
-            raise PeerDiedError(
-                f"Rank {peer} (process {self._pids[peer]}) has ended while rank {self.rank} was "
-                "waiting for it."
-            )
+            raise self._ended(next(rank for rank, pidfd in self._pidfds.items() if pidfd == fd))
         for peer in self.peers:
             if self._gone[peer][0]:
                 raise PeerDiedError(
-                    f"Rank {peer} has called shutdown() while rank {self.rank} was waiting for it."
+                    f"Rank {self._names[peer]} has called shutdown() while rank "
+                    f"{self._names[self.rank]} was waiting for it."
                 )
             if peer not in self._pidfds and not _alive(self._pids[peer]):
-                raise PeerDiedError(
-                    f"Rank {peer} (process {self._pids[peer]}) has ended while rank {self.rank} "
-                    "was waiting for it."
-                )
+                raise self._ended(peer)
 
     def close(self) -> None:
         """Leave the group; memory goes when no peer maps it any more."""
@@ -116,6 +128,12 @@ class Fabric:
         self._poll = select.poll()
         for segment in self._segments:
             segment.close()
+
+    def _ended(self, peer: int) -> PeerDiedError:
+        return PeerDiedError(
+            f"Rank {self._names[peer]} (process {self._pids[peer]}) has ended while rank "
+            f"{self._names[self.rank]} was waiting for it."
+        )
 
     def _watch(self, peer: int) -> None:
         if hasattr(os, "pidfd_open"):
