@@ -1,8 +1,8 @@
-"""Gradient buckets on any transport: in shared memory where that is, else named operations."""
+"""Gradient buckets on any transport: in shared memory where that is, else private."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +17,8 @@ from farandole.transport.reduction import STORAGE, Array, Reduction
 
 if TYPE_CHECKING:
     from farandole.engine.engine import Engine
+    from farandole.transport.hierarchical.buckets import HostBuckets
+    from farandole.transport.hierarchical.transport import HierarchicalTransport
     from farandole.transport.shm.transport import ShmTransport
 
 Shapes = Sequence[tuple[int, str]]
@@ -55,6 +57,9 @@ def open_buckets(
     """Allocate buckets; all ranks call this together, with the same arguments."""
     if engine.transport.name == "shm" and device == "cpu":
         return _InSharedMemory(engine, shapes, note_bytes)
+    if engine.transport.name == "hierarchical" and device == "cpu":
+        across: HierarchicalTransport = engine.transport  # type: ignore[assignment]
+        return _ByName(engine, name, shapes, device, across.buckets(engine.exchange, shapes))
     return _ByName(engine, name, shapes, device)
 
 
@@ -97,40 +102,75 @@ class _InSharedMemory:
 
 
 class _ByName:
-    """Buckets in private memory, agreed on like any named operation."""
+    """Buckets that are agreed on like any named operation, in private memory or their host's.
+
+    Over several hosts they are so in shared memory, too: the streams between hosts carry one bucket
+    after the other, and need one order everywhere.
+    """
 
     busy_s: float | None = None
 
-    def __init__(self, engine: Engine, name: str, shapes: Shapes, device: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        shapes: Shapes,
+        device: str,
+        shared: HostBuckets | None = None,
+    ) -> None:
         self._engine, self._name, self._shapes, self._device = engine, name, shapes, device
-        self.arrays = [_allocate(count, dtype, device) for count, dtype in shapes]
+        self._shared = shared
+        self.arrays: list[Any] = (
+            [_allocate(count, dtype, device) for count, dtype in shapes]
+            if shared is None
+            else list(shared.arrays)
+        )
+        if shared is not None:
+            engine.adopt(self)
 
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Submit under the bucket's name."""
-        count, dtype = self._shapes[bucket]
+        (count, dtype), shared = self._shapes[bucket], self._shared
+        buffer = Buffer(self.arrays[bucket], dtype)
+
+        def reduce(transport: Transport) -> Steps:
+            if shared is None:
+                return transport.allreduce(buffer, buffer, how)
+            return shared.allreduce(bucket, how)
+
         signature = Signature.reducing("bucket", dtype, (count,), how, self._device)
-        operation = _BucketReduce(signature, Buffer(self.arrays[bucket], dtype), how, flags, note)
+        operation = _BucketReduce(signature, reduce, flags, note, overlaps=shared is not None)
         return self._engine.submit(f"{self._name}.bucket.{bucket}", operation)
 
     def close(self) -> None:
         """Let go of the memory."""
         self.arrays.clear()
+        self._engine.release(self)
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()
 
 
 class _BucketReduce:
-    """An all-reduce in place that also passes flags and notes around."""
+    """A reduction in place that also passes flags and notes around."""
 
     def __init__(
-        self, signature: Signature, buffer: Buffer, how: Reduction, flags: int, note: Array
+        self,
+        signature: Signature,
+        reduce: Callable[[Transport], Steps],
+        flags: int,
+        note: Array,
+        *,
+        overlaps: bool,
     ) -> None:
-        self.signature = signature
+        self.signature, self.overlaps = signature, overlaps
         self.extra = [flags, note.tobytes().hex()]
-        self._buffer, self._how = buffer, how
+        self._reduce = reduce
 
     def steps(self, transport: Transport, extras: list[Any]) -> Steps:
         """Reduce unless a rank objects; return what all ranks said."""
         if not any(flags & 1 for flags, _ in extras):
-            yield from transport.allreduce(self._buffer, self._buffer, self._how)
+            yield from self._reduce(transport)
         answers = [(flags, np.frombuffer(bytes.fromhex(note), np.uint8)) for flags, note in extras]
         return answers  # type: ignore[return-value]
 

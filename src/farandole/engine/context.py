@@ -64,12 +64,14 @@ def init() -> None:
         atexit.register(shutdown)
     loop = process_loop()
     cores = read_cores().available
-    loop.crowded = world.local_size > cores
+    loop.crowded, loop.distant = world.local_size > cores, not world.one_host
     sharpen_sleep()
-    opened = open_transport(world, _rendezvous.exchange)
+    # Who has met the others over a network has an address that leads to them.
+    met_at = getattr(_rendezvous, "local_address", "")
+    opened = open_transport(world, _rendezvous.exchange, address=met_at)
     if opened.remark and world.rank == 0:
         sys.stderr.write(f"farandole: {opened.remark}\n")
-    engine = Engine(opened.transport, loop, _rendezvous.exchange)
+    engine = Engine(opened.transport, loop, _rendezvous.exchange, address=opened.address)
     _current = Context(
         world=world,
         engine=engine,

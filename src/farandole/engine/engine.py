@@ -13,7 +13,7 @@ from farandole.engine.named import NamedLane
 from farandole.engine.operations import Allgather, Operation
 from farandole.engine.signature import Signature
 from farandole.recorder.ending import refuse_if_ended
-from farandole.transport.protocol import Buffer, Exchange, Transport
+from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Transport
 
 
 class Closing(Protocol):
@@ -26,17 +26,20 @@ class Closing(Protocol):
 class Engine:
     """Submits operations by name, waits for them, and drives the rest meanwhile."""
 
-    def __init__(self, transport: Transport, loop: Loop, rendezvous: Exchange) -> None:
+    def __init__(
+        self, transport: Transport, loop: Loop, rendezvous: Exchange, *, address: str = LOOPBACK
+    ) -> None:
         """Begin.
 
         Args:
             transport: for host memory.
             loop: drives everything.
             rendezvous: meets the other ranks, for transports opened later.
+            address: where the other ranks reach this one.
         """
         self.transport = transport
         self.loop = loop
-        self._rendezvous = rendezvous
+        self._rendezvous, self._address = rendezvous, address
         self._on_device: Transport | None = None
         self._uses: dict[str, int] = {}
         self._named = NamedLane(transport, self._device_transport)
@@ -123,7 +126,11 @@ class Engine:
                 from farandole.transport.nccl import NcclTransport
 
                 self._on_device = NcclTransport(
-                    self.rank, self.size, self._rendezvous, self.transport.link
+                    self.rank,
+                    self.size,
+                    self._rendezvous,
+                    self.transport.link,
+                    address=self._address,
                 )
         return self._on_device
 

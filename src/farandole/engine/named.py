@@ -178,7 +178,8 @@ class NamedLane:
             for pending in pendings:
                 pending.fail(error)
             return
-        self._running.start(steps, *pendings)
+        overlaps = getattr(pendings[0].operation, "overlaps", False)
+        self._running.start(steps, *pendings, overlaps=overlaps)
 
     def _steps(self, operations: list[Operation], decision: Decision) -> Steps:
         if len(operations) == 1:
