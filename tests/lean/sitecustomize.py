@@ -125,6 +125,8 @@ class _Hiding:
 
 _finder = _Finder()
 _hidden = set(filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")))
-if _hidden:
-    sys.meta_path[:] = [_Hiding(finder, _hidden) for finder in sys.meta_path]  # type: ignore[misc]
+for _place, _other in enumerate(sys.meta_path):
+    # The one that looks for files; others, such as Farandole's, look for themselves in the list.
+    if _hidden and getattr(_other, "__name__", "") == "PathFinder":
+        sys.meta_path[_place] = _Hiding(_other, _hidden)  # type: ignore[call-overload]
 sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
