@@ -223,9 +223,10 @@ def main(args: argparse.Namespace) -> int:
     launcher = "slurm" if job is not None else _launcher(args, placement)
     if plan.transport == "mpi":
         raise UsageError(_by_mpirun(plan, _command(args)))
+    rank_hosts: tuple[str, ...] = ()
     with _recording(plan) as plan:
         if launcher == "local":
-            outcome, rank_hosts = _launch_here(plan, args), ()
+            outcome = _launch_here(plan, args)
         elif launcher == "ray":
             outcome, rank_hosts = _launch_on_ray(plan, args)
         else:

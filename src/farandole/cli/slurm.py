@@ -210,8 +210,9 @@ def task_threads(args: argparse.Namespace, environ: Mapping[str, str]) -> str | 
     """Return the threads of a worker that srun has started: its own CPUs, where it has some."""
     from farandole.launch.plan import threads_from
 
-    if args.threads is not None or threads_from(environ) is not None:
-        return args.threads
+    given: str | None = args.threads
+    if given is not None or threads_from(environ) is not None:
+        return given
     return environ.get("SLURM_CPUS_PER_TASK")
 
 
