@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import farandole
 from farandole.engine.stalls import stack
 from tests.conftest import eventually
 
@@ -78,6 +80,16 @@ def test_a_stopped_process_gives_nothing(program: subprocess.Popen[str]) -> None
     path = program.stdout.readline().split()[0]
     program.send_signal(signal.SIGSTOP)
     assert stack.ask(path, timeout_s=0.2) == []
+
+
+def test_what_is_inside_of_a_call_is_left_out() -> None:
+    package = Path(farandole.__file__).parent
+    ours = [f'  File "{package}/{name}", line 1 in f' for name in ("engine/loop.py", "torch/c.py")]
+    theirs = ['  File "train.py", line 3 in step', ours[0], '  File "train.py", line 9 in <module>']
+    assert stack.from_the_users_call([*ours, *theirs]) == [ours[1], *theirs]
+    assert stack.from_the_users_call(theirs) == theirs
+    assert stack.from_the_users_call(ours) == ours[1:]
+    assert stack.from_the_users_call([]) == []
 
 
 def test_the_main_thread_is_the_oldest() -> None:

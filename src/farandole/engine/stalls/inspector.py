@@ -142,7 +142,7 @@ class Inspector:
 
     def _find_deadlock(self, now_s: float, said: Mapping[int, Said]) -> None:
         found = deadlock(self._size, said)
-        if not found or self._rank != 0 or self._times.warning_s == math.inf:
+        if not found or self._times.warning_s == math.inf:
             self._suspicion = None
             return
         if self._suspicion is None or not unchanged(self._suspicion[1], said, looks=0):
@@ -155,8 +155,10 @@ class Inspector:
             and unchanged(before, said, looks=_SURE_LOOKS)
             and not keys & self._reported
         ):
+            # Every rank finds it, and rank 0 says so.
             self._reported |= self._since_s.keys()
-            self._say(words.deadlock_report(found, self._stacks(range(self._size))))
+            if self._rank == 0:
+                self._say(words.deadlock_report(found, self._stacks(range(self._size))))
 
     def _report(self, now_s: float, found: Sequence[Stall]) -> None:
         mine = [

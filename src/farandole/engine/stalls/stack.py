@@ -38,7 +38,7 @@ def offer() -> str:
 
 
 def ask(path: str, *, timeout_s: float = 1.0) -> list[str]:
-    """Return the stack of the main thread of the process that offered this path.
+    """Return where the main thread of the process is that offered this path.
 
     Returns:
         Lines, the most recent call first; none if the process does not answer.
@@ -55,7 +55,7 @@ def ask(path: str, *, timeout_s: float = 1.0) -> list[str]:
             os.kill(pid, signal.SIGRTMIN + _OFFSET)
             _wait_until_settled(file.fileno(), begin, timeout_s)
             file.seek(begin)
-            return main_thread(file.read().decode(errors="replace"))
+            return from_the_users_call(main_thread(file.read().decode(errors="replace")))
     except OSError:
         return []
 
@@ -67,6 +67,13 @@ def main_thread(dump: str) -> list[str]:
         [line for line in block.splitlines() if line.startswith("  File ")] for block in threads
     ]
     return next((block for block in reversed(blocks) if block), [])
+
+
+def from_the_users_call(lines: list[str]) -> list[str]:
+    """Leave out what Farandole does inside of the function that the script has called."""
+    own = f'  File "{Path(__file__).parents[2]}{os.sep}'
+    inside = next((n for n, line in enumerate(lines) if not line.startswith(own)), len(lines))
+    return lines[max(inside - 1, 0) :]
 
 
 def _would_answer(pid: int) -> bool:
