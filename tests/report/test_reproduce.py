@@ -11,6 +11,7 @@ import pytest
 
 from farandole.cli import study as command
 from farandole.report.reproduce import commands
+from farandole.study.launchers import job_command
 from farandole.study.spec import Spec
 from tests.report.builders import Words, study
 
@@ -69,7 +70,7 @@ def _spec_of(argv: list[str]) -> Spec:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
-    _, spec, _ = command._asked(parser.parse_args(["study", *argv]))
+    _, spec, _ = command._asked(parser.parse_args(["study", *argv]), None)
     return spec
 
 
@@ -87,3 +88,21 @@ def test_odd_arguments_are_quoted() -> None:
 
 def test_an_imported_study_has_no_command() -> None:
     assert commands(replace(study(), command=()))[0].startswith("farandole study import")
+
+
+def test_jobs_are_asked_for_again() -> None:
+    inner = ("python", "t.py", "--", "{batch}")
+    made = job_command(inner, ("--sbatch", "time=5,exclusive"), horovod_alias="on")
+    spec = {"workers": [8], "places": [[8, 2]], "jobs": True}
+    first, _ = commands(replace(study(words=Words(command=made)), spec=spec))
+    assert shlex.split(first) == [
+        *("farandole", "study", "-np", "2x4", "--per-cell-jobs", "--sbatch", "time=5,exclusive"),
+        *("--out", "DIR", "--", *inner),
+    ]
+
+
+def test_hosts_are_asked_for_again() -> None:
+    info = replace(study(), spec={"workers": [1, 7, 8], "places": [[1, 1], [7, 2], [8, 2]]})
+    first, _ = commands(info)
+    argv = shlex.split(first)
+    assert argv[argv.index("-np") + 1] == "1x1,7,2x4"

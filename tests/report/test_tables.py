@@ -74,3 +74,20 @@ def test_ratios_between_studies_only_where_they_were_not_refused() -> None:
     table = tables.comparison_ratios(given)
     assert table is not None
     assert to_lines(table)[1].split() == ["b", "a", "2", "workers", "1.50x", "(1.47", "to", "1.53)"]
+
+
+def test_several_hosts_are_in_the_tables() -> None:
+    info = study()
+    one = info.curves[0]
+    placed = [replace(p, cell=replace(p.cell, hosts=min(2, p.workers))) for p in one.points]
+    info = replace(
+        info,
+        curves=(replace(one, points=tuple(placed)),),
+        cells=tuple(replace(c, cell=replace(c.cell, hosts=c.cell.workers)) for c in info.cells),
+    )
+    table = tables.answer_curve(info)
+    assert table is not None
+    place = [column.key for column in table.columns].index("placement")
+    assert [row[place] for row in table.rows] == ["1x1", "2x1", "2x2"]
+    assert "hosts" in [column.key for column in tables.cells([info]).columns]
+    assert "hosts" not in [column.key for column in tables.cells([study()]).columns]

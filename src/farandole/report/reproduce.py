@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farandole.model.info.scaling import ScalingInfo
+from farandole.study.launchers import job_parts
 
 # Flags with one value, and the value that needs no saying.
 _SIMPLE = {
@@ -38,7 +39,11 @@ def commands(info: ScalingInfo) -> list[str]:
     """Return command lines for a shell: the study, then its report."""
     if not info.command:
         return ["farandole study import TABLE.csv --out DIR", "farandole report DIR"]
-    argv = ["farandole", "study", *_flags(info.spec), "--out", "DIR", "--", *info.command]
+    flags, command = _flags(info.spec), tuple(info.command)
+    if info.spec.get("jobs"):
+        job_flags, command = job_parts(command)
+        flags += ["--per-cell-jobs", *job_flags]
+    argv = ["farandole", "study", *flags, "--out", "DIR", "--", *command]
     return [shlex.join(argv), "farandole report DIR"]
 
 

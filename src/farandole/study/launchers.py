@@ -39,6 +39,10 @@ _BY_PROGRAM = {
     "srun": Launcher(name="srun", flags=("-n", "--ntasks"), joined=False),
     **{name: Launcher(name=name, flags=_MPI, joined=False) for name in _MPIRUNS},
 }
+_JOB_FLAGS = (
+    *("--launcher", "slurm", "-np", "{workers}", "-N", "{hosts}"),
+    *("--threads", "{threads}"),
+)
 _BY_MODULE = {
     "torch.distributed.run": _TORCHRUN,
     "torch.distributed.launch": _TORCHRUN,
@@ -82,10 +86,15 @@ def job_command(
 ) -> tuple[str, ...]:
     """Return a command that runs another as a job of SLURM's, with a cell's hosts and workers."""
     return (
-        *(sys.executable, "-m", "farandole.cli.main", "run", "--launcher", "slurm"),
-        *("-np", "{workers}", "-N", "{hosts}", "--threads", "{threads}"),
-        *("--horovod-alias", horovod_alias, *flags, "--", *command),
+        *(sys.executable, "-m", "farandole.cli.main", "run"),
+        *(*_JOB_FLAGS, "--horovod-alias", horovod_alias, *flags, "--", *command),
     )
+
+
+def job_parts(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the flags and the command that `job_command` was given."""
+    begin, end = 4 + len(_JOB_FLAGS) + 2, list(command).index("--")
+    return tuple(command[begin:end]), tuple(command[end + 1 :])
 
 
 def _after_env(command: Sequence[str]) -> int:

@@ -65,3 +65,20 @@ def test_studies_side_by_side_are_told_apart_by_label() -> None:
     names = {row["name"] for row in rows(figure) if "short" in row}
     assert len(infos) == len(names) == 2
     assert any(name.startswith("laptop (2), ") for name in names)
+
+
+def test_points_on_several_hosts_say_where_they_are() -> None:
+    info = study()
+    points = list(info.curves[0].points)
+    points[2] = replace(points[2], cell=replace(points[2].cell, hosts=2))
+    info = replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
+    figure = drawn(scaling.speedup([info]))
+    four = next(row for row in rows(figure) if row.get("x") == 4 and "short" in row)
+    assert four["short"].endswith("(2x2)")
+    assert four["workers"] == "4 (2x2)"
+    assert [column.key for column in figure.table.columns[:2]] == ["workers", "placement"]
+    assert [row[1] for row in figure.table.rows] == ["1x1", "1x2", "2x2"]
+    # On one host there is nothing to say.
+    alone = drawn(scaling.speedup([study()]))
+    assert "placement" not in [column.key for column in alone.table.columns]
+    assert not any("(" in row["short"] for row in rows(alone) if "short" in row)
