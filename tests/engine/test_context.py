@@ -91,7 +91,16 @@ def rounds(member: Member, count: int, one: Callable[[Member], None]) -> Any:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(("transport", "count"), [("shm", 100), ("gloo", 30)])
+@pytest.mark.parametrize(
+    ("transport", "count"),
+    [
+        # What leaks once a round shows after a few of them.
+        ("shm", 10),
+        ("gloo", 5),
+        pytest.param("shm", 100, marks=pytest.mark.soak),
+        pytest.param("gloo", 30, marks=pytest.mark.soak),
+    ],
+)
 def test_rounds_of_init_and_shutdown_leak_nothing(
     nursery: Nursery, transport: str, count: int
 ) -> None:

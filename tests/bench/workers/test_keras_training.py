@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from farandole.bench.contestant import WORKERS
-from tests.conftest import clean_environ
+from tests.conftest import clean_environ, keras_on
 
 # In a process of its own: a process has one backend of Keras, and this one shall have none.
 _SCRIPT = """\
@@ -39,7 +39,7 @@ print(json.dumps(found))
 def test_every_array_is_waited_for_and_every_thread_is_pinned(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(WORKERS)],
-        env=clean_environ(KERAS_BACKEND="jax", KERAS_HOME=str(tmp_path), JAX_PLATFORMS="cpu"),
+        env=clean_environ(**keras_on("jax"), KERAS_HOME=str(tmp_path), JAX_PLATFORMS="cpu"),
         capture_output=True,
         check=True,
         timeout=100,

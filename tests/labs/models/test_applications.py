@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import clean_environ
+from tests.conftest import clean_environ, keras_on
 
 # In a process of its own: a process has one backend of Keras, and this one shall have none.
 _SCRIPT = """\
@@ -55,7 +55,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = str(tmp_path_factory.mktemp("keras"))
     process = subprocess.run(
         [sys.executable, "-c", _SCRIPT],
-        env=clean_environ(KERAS_BACKEND="torch", KERAS_HOME=home),
+        env=clean_environ(**keras_on("torch"), KERAS_HOME=home),
         capture_output=True,
         timeout=100,
         text=True,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import clean_environ
+from tests.conftest import clean_environ, keras_on
 
 pytest.importorskip("torch")
 
@@ -65,7 +65,7 @@ def run(program: str, home: Path, *arguments: str, backend: str = "torch") -> st
     # Keras writes its settings into its home unless it finds some there.
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env=clean_environ(KERAS_BACKEND=backend, KERAS_HOME=str(home)),
+        env=clean_environ(**keras_on(backend), KERAS_HOME=str(home)),
         capture_output=True,
         timeout=100,
         text=True,

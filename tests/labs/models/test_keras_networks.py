@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import clean_environ
+from tests.conftest import clean_environ, keras_on
 
 # In one process of its own: a process has one backend of Keras, and this one shall have none.
 _SCRIPT = """\
@@ -42,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, objec
     home = str(tmp_path_factory.mktemp("keras"))
     process = subprocess.run(
         [sys.executable, "-c", _SCRIPT],
-        env=clean_environ(KERAS_BACKEND="torch", KERAS_HOME=home),
+        env=clean_environ(**keras_on("torch"), KERAS_HOME=home),
         capture_output=True,
         check=True,
         timeout=100,
