@@ -147,8 +147,8 @@ dist.destroy_process_group()
 
 
 @pytest.mark.ranks
-def test_torchrun_with_a_script_that_averages_nothing(tmp_path: Path) -> None:
-    launched = launch(tmp_path, PLAIN, np=2, launcher="torchrun")
+def test_a_script_that_averages_nothing(tmp_path: Path) -> None:
+    launched = launch(tmp_path, PLAIN, np=2)
     assert launched.code == 0, launched.output
     assert [rank.of("begin")[0]["rank"] for rank in launched.ranks] == [0, 1]
     for rank in launched.ranks:
