@@ -161,7 +161,7 @@ def test_large_ones_and_other_kinds_get_none() -> None:
     for signature in (
         allreduce(eager.LARGEST_BYTES // 4 + 1),
         Signature("allgather", "float32", (3,)),
-        Signature("barrier", "uint8", ()),
+        Signature("bucket", "uint8", ()),
     ):
         (decision,) = decided(coordinator, x=signature)
         assert decision.tickets == [None]
@@ -189,3 +189,110 @@ def test_who_is_missing() -> None:
     coordinator = Coordinator(3)
     coordinator.submit(1, "a", allreduce(3))
     assert coordinator.missing() == {"a": [0, 2]}
+
+
+def test_what_sums_goes_on_without_those_who_have_joined() -> None:
+    coordinator = Coordinator(3)
+    coordinator.submit(0, "a", allreduce(3))
+    coordinator.join(2, [])
+    assert coordinator.decide() == []
+    coordinator.submit(1, "a", allreduce(3))
+    (decision,) = coordinator.decide()
+    assert (decision.names, decision.error, decision.absent) == (["a"], "", [allreduce(3)])
+    assert Decision.decode(decision.encode()) == decision
+    # Who joins last may be the one that was waited for.
+    coordinator.submit(0, "b", allreduce(4))
+    coordinator.join(1, [])
+    (decision,) = coordinator.decide()
+    assert decision.names == ["b"]
+    coordinator.join(0, [])
+    (decision,) = coordinator.decide()
+    assert (decision.names, decision.last_joined) == ([], 0)
+    # All are back.
+    coordinator.submit(0, "c", allreduce(3))
+    coordinator.submit(1, "c", allreduce(3))
+    assert coordinator.decide() == []
+
+
+def test_other_operations_fail_while_some_have_joined() -> None:
+    coordinator = Coordinator(3, ranks=(1, 4, 6))
+    coordinator.join(1, [])
+    for kind in ("allgather", "broadcast", "alltoall", "reducescatter", "barrier"):
+        for rank in (0, 2):
+            coordinator.submit(rank, kind, Signature(kind, "float32", (3,)), 3)
+        (decision,) = coordinator.decide()
+        assert decision.names == [kind]
+        assert "needs all ranks, but rank 4 called join()" in decision.error
+    for rank, count in ((0, 3), (2, 4)):
+        coordinator.submit(rank, "differ", allreduce(count))
+    (decision,) = coordinator.decide()
+    assert "rank 1: allreduce of float32[3]" in decision.error
+    assert "rank 6: allreduce of float32[4]" in decision.error
+    assert "rank 4" not in decision.error
+
+
+def test_rows_of_those_who_have_joined_are_none() -> None:
+    coordinator = Coordinator(2)
+    coordinator.join(0, [])
+    coordinator.submit(1, "m", Signature("meeting", "uint8", (5,)), 5)
+    (decision,) = coordinator.decide()
+    assert decision.extras == [[0, 5]]
+
+
+def test_what_is_owed_is_waited_for() -> None:
+    coordinator = Coordinator(2)
+    coordinator.submit(0, "a", allreduce(3))
+    coordinator.join(1, ["a", "b"])
+    coordinator.join(0, [])
+    assert coordinator.decide() == []
+    coordinator.submit(1, "a", allreduce(3))
+    (decision,) = coordinator.decide()
+    assert (decision.names, decision.absent) == (["a"], [None])
+    coordinator.settle(1, "b")
+    (decision,) = coordinator.decide()
+    assert decision.last_joined == 0
+
+
+def test_buckets_are_asked_for_once() -> None:
+    coordinator = Coordinator(3)
+    bucket = Signature.reducing("bucket", "float32", (8,), Reduction())
+    coordinator.join(2, [])
+    for step in range(2):
+        coordinator.submit(0, "b", bucket, [2, "00"])
+        (decision,) = coordinator.decide()
+        assert (decision.names, decision.wanted) == ([], ("b",)), step
+        assert Decision.decode(decision.encode()) == decision
+        coordinator.submit(1, "b", bucket, [2, "00"])
+        assert coordinator.decide() == []
+        coordinator.submit(2, "b", bucket, [2, "00"])
+        (decision,) = coordinator.decide()
+        assert (decision.names, decision.absent) == (["b"], [None])
+
+
+@given(st.data())
+def test_ranks_may_join_at_any_time(data: st.DataObject) -> None:
+    """Every rank submits the first few of some names in its own order, and joins."""
+    size = data.draw(st.integers(1, 4))
+    names = [f"n{i}" for i in range(5)]
+    todo = []
+    for rank in range(size):
+        mine = data.draw(st.permutations(names))[: data.draw(st.integers(0, 5))]
+        todo.append([*mine, None])
+        del rank
+    coordinator = Coordinator(size)
+    decisions: list[Decision] = []
+    order = []
+    while any(todo):
+        rank = data.draw(st.sampled_from([r for r in range(size) if todo[r]]))
+        name = todo[rank].pop(0)
+        if name is None:
+            coordinator.join(rank, [])
+            order.append(rank)
+        else:
+            coordinator.submit(rank, name, allreduce(3))
+        if data.draw(st.booleans()):
+            decisions += coordinator.decide()
+    decisions += coordinator.decide()
+    assert [d.last_joined for d in decisions if not d.names] == [order[-1]]
+    assert not coordinator.missing()
+    assert not any(decision.error for decision in decisions)

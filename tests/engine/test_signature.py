@@ -18,6 +18,7 @@ SUM = Signature.reducing("allreduce", "float32", (2, 3), Reduction())
         SUM,
         Signature.reducing("allreduce", "int8", (), Reduction(op="max", prescale=0.1), "cuda"),
         Signature("broadcast", "bfloat16", (0, 4), root=3),
+        Signature("grouped allreduce", "uint8", (24,), members=(SUM, SUM._replace(dtype="int8"))),
     ],
 )
 def test_a_signature_survives_json(signature: Signature) -> None:
@@ -65,3 +66,28 @@ def test_roots_and_devices_are_told() -> None:
     assert Signature("broadcast", "int8", (1,), root=2, device="cuda").describe() == (
         "broadcast of int8[1], root 2, on cuda"
     )
+
+
+def test_groups_agree_member_by_member() -> None:
+    def group(*members: Signature) -> Signature:
+        return Signature("grouped allgather", "uint8", (len(members),), members=members)
+
+    rows = [Signature("allgather", "float32", (count, 3)) for count in (1, 2)]
+    assert mismatch("x", [group(rows[0], SUM), group(rows[1], SUM)]) == ""
+    other = SUM._replace(dtype="int8")
+    text = mismatch("x", [group(SUM, SUM), group(SUM, other)])
+    assert "rank 0: grouped allgather of 2 (allreduce of float32[2, 3], sum; allreduce of" in text
+    assert "int8[2, 3]" in text
+    assert mismatch("x", [group(SUM), group(SUM, SUM)]) != ""
+    # Of many, those shown are the same; the digests are not.
+    many = [SUM] * 20
+    text = mismatch("x", [group(*many, SUM), group(*many, other)])
+    assert text.count("digest of all") == 2
+    assert "int8" not in text
+
+
+def test_ranks_have_the_numbers_that_users_know() -> None:
+    roots = [Signature("broadcast", "int8", (1,), root=root) for root in (0, 1)]
+    text = mismatch("x", [roots[0], None, roots[1]], ranks=(2, 5, 7))
+    assert "rank 2: broadcast of int8[1], root 2" in text
+    assert "rank 7: broadcast of int8[1], root 5" in text

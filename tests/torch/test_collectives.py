@@ -206,16 +206,15 @@ def check_in_place_forms_return_the_tensor_itself() -> None:
 
 
 @checks
-def check_results_have_no_history() -> None:
+def check_results_of_asynchronous_operations_have_no_history() -> None:
     mine = torch.ones(hvd.size(), requires_grad=True)
-    for result in (
-        hvd.allreduce(mine),
-        hvd.broadcast(mine, 0),
-        hvd.allgather(mine),
-        hvd.reducescatter(mine),
-        hvd.alltoall(mine),
+    for handle in (
+        hvd.allreduce_async(mine),
+        hvd.broadcast_async(mine, 0),
+        hvd.allgather_async(mine),
+        hvd.reducescatter_async(mine),
     ):
-        assert not result.requires_grad
+        assert not hvd.synchronize(handle).requires_grad
 
 
 @checks
@@ -463,8 +462,12 @@ def check_what_cannot_be_sent() -> None:
             call(torch.ones(hvd.size()).to(torch.float8_e4m3fn))
         with raises(ValueError, "torch.Tensor is required, not list"):
             call([1.0, 2.0])
-    with raises(ValueError, "op=2", "hvd.Average"):
-        hvd.allreduce(torch.ones(3), op=hvd.Adasum)
+    with raises(ValueError, "op=6", "hvd.Average"):
+        hvd.allreduce(torch.ones(3), op=6)
+    with raises(ValueError, "Adasum", "int64"):
+        hvd.allreduce(torch.tensor([1, 2]), op=hvd.Adasum)
+    with raises(ValueError, "reducescatter", "Adasum"):
+        hvd.reducescatter(torch.ones(hvd.size()), op=hvd.Adasum)
     equal(hvd.allreduce(torch.ones(3)), torch.ones(3))
 
 

@@ -151,8 +151,8 @@ def check_numbers_of_passes() -> None:
     optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
     with raises(ValueError, "backward_passes_per_step=0"):
         optimizer.set_backward_passes_per_step(0)
-    with raises(ValueError, "op=2"):
-        hvd.DistributedOptimizer(torch.optim.SGD(linear().parameters(), lr=0.1), op=hvd.Adasum)
+    with raises(ValueError, "op=6"):
+        hvd.DistributedOptimizer(torch.optim.SGD(linear().parameters(), lr=0.1), op=6)
 
 
 @checks
@@ -348,7 +348,10 @@ def test_horovods_other_arguments() -> None:
         warnings.simplefilter("error")
         make(hvd.Compression.none, gradient_predivide_factor=1.0)
         make(compression=None)
-    with pytest.warns(UserWarning, match="in their own precision"):
-        make(compression=hvd.Compression.fp16)
-    with pytest.raises(UsageError, match=r"gradient_predivide_factor=2\.0 is not there"):
-        make(gradient_predivide_factor=2.0)
+        make(hvd.Compression.fp16, 2, hvd.Sum, 1.0, 0, 2, True, hvd.global_process_set)
+    with pytest.warns(DeprecationWarning, match="use groups="):
+        make(num_groups=2)
+    with pytest.raises(UsageError, match=r"for op=hvd\.Average only"):
+        make(op=hvd.Sum, gradient_predivide_factor=2.0)
+    with pytest.raises(UsageError, match="must be above 0"):
+        make(gradient_predivide_factor=0.0)

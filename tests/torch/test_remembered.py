@@ -11,7 +11,7 @@ import torch
 
 from farandole.engine.arguments import Sum, reduction_of
 from farandole.engine.operations import Allreduce
-from farandole.torch.collectives import allreduce_operation
+from farandole.torch.operations import allreduce_operation
 from farandole.torch.remembered import Remembered
 
 _ARGUMENTS = (None, Sum, 1.0, 1.0)

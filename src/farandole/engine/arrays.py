@@ -19,7 +19,14 @@ from farandole.engine.arguments import (
     splits_of,
 )
 from farandole.engine.handles import run_now
-from farandole.engine.operations import Allgather, Allreduce, Alltoall, Broadcast, Reducescatter
+from farandole.engine.operations import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Reducescatter,
+    reducing,
+)
 from farandole.engine.signature import Signature
 from farandole.errors import UsageError
 from farandole.transport.protocol import Buffer
@@ -47,8 +54,8 @@ def allreduce(
     check_arithmetic(source.dtype, how)
     result = np.empty(array.shape, array.dtype)
     target = buffer_of(result, bits_of)
-    signature = Signature.reducing("allreduce", source.dtype, array.shape, how)
-    run_now("allreduce", name, Allreduce(signature, source, target, how), payload)
+    operation = reducing(source.dtype, array.shape, source, target, how, "cpu")
+    run_now("allreduce", name, operation, payload)
     return result
 
 
@@ -116,7 +123,7 @@ def barrier() -> None:
     """Wait until every rank is here."""
     # An all-reduce of one byte is one, and after the first time it takes no message.
     token = Buffer(np.zeros(1, np.uint8), "uint8")
-    signature = Signature.reducing("allreduce", "uint8", (1,), SUM)
+    signature = Signature.reducing("barrier", "uint8", (1,), SUM)
     run_now("barrier", None, Allreduce(signature, token, token, SUM), "control")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from farandole.engine import tracing
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.signature import Signature
@@ -47,6 +48,9 @@ class BucketSet(Protocol):
         is reduced.
         """
 
+    def begun(self, step: int) -> bool:
+        """Say whether a peer has begun this step; for a rank that has joined."""
+
     def close(self) -> None:
         """Let go of the memory."""
 
@@ -56,7 +60,7 @@ def open_buckets(
 ) -> BucketSet:
     """Allocate buckets; all ranks call this together, with the same arguments."""
     if engine.transport.name == "shm" and device == "cpu":
-        return _InSharedMemory(engine, shapes, note_bytes)
+        return _InSharedMemory(engine, name, shapes, note_bytes)
     if engine.transport.name == "hierarchical" and device == "cpu":
         across: HierarchicalTransport = engine.transport  # type: ignore[assignment]
         return _ByName(engine, name, shapes, device, across.buckets(engine.exchange, shapes))
@@ -66,7 +70,8 @@ def open_buckets(
 class _InSharedMemory:
     """Buckets that lie where they are reduced."""
 
-    def __init__(self, engine: Engine, shapes: Shapes, note_bytes: int) -> None:
+    def __init__(self, engine: Engine, name: str, shapes: Shapes, note_bytes: int) -> None:
+        self._name, self._step = name, 0
         transport: ShmTransport = engine.transport  # type: ignore[assignment]
         self._buckets = transport.buckets(engine.exchange, shapes, note_bytes)
         self.arrays: list[Any] = list(self._buckets.arrays)
@@ -84,11 +89,23 @@ class _InSharedMemory:
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
-        handle = Handle()
+        handle, self._step = Handle(), step
+        steps = self._buckets.allreduce(bucket, step, how, flags, note)
+        if tracing.tracer is not None:
+            names = [f"{self._name}.bucket.{bucket}"]
+            steps = tracing.tracer.follow(steps, names, "allreduce")
         with self._loop.exclusive():
-            self._lane.start(self._buckets.allreduce(bucket, step, how, flags, note), handle)
+            self._lane.start(steps, handle)
             self._lane.advance()
         return handle
+
+    def begun(self, step: int) -> bool:
+        """Say whether a peer's ready word is there."""
+        return self._buckets.begun(step)
+
+    def waiting(self) -> dict[str, None]:
+        """Return the step that buckets are under way of."""
+        return {f"{self._name}.step.{self._step}": None} if self._lane.busy else {}
 
     def close(self) -> None:
         """Leave the loop and the memory; what is under way fails."""
@@ -141,6 +158,17 @@ class _ByName:
         signature = Signature.reducing("bucket", dtype, (count,), how, self._device)
         operation = _BucketReduce(signature, reduce, flags, note, overlaps=shared is not None)
         return self._engine.submit(f"{self._name}.bucket.{bucket}", operation)
+
+    def begun(self, step: int) -> bool:
+        """Say whether the coordinator asks for one of these."""
+        return any(
+            self._engine.wanted(f"{self._name}.bucket.{bucket}")
+            for bucket in range(len(self._shapes))
+        )
+
+    def waiting(self) -> dict[str, None]:
+        """Return nothing: they wait as the named operations that they are."""
+        return {}
 
     def close(self) -> None:
         """Let go of the memory."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from farandole.engine import tracing
 from farandole.engine.clean_stop import CleanStop, StopTraining
 from farandole.engine.engine import Engine
 from farandole.engine.loop import process_loop
-from farandole.errors import NotInitializedError
+from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
+from farandole.engine.watch import open_watch
+from farandole.errors import NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.transport.waiting import sharpen_sleep
 from farandole.world.cores import read_cores
@@ -30,6 +35,9 @@ class Context:
     """Where init() was called: a forked child must not act for its parent."""
     spare_cores: bool
     """Whether this host has more cores than workers."""
+    sets: ProcessSets
+    homogeneous: bool
+    """Whether all hosts have equally many workers."""
     clean_stop: CleanStop | None = None
     """Says when all stop, where a launcher of ours may ask for it."""
 
@@ -53,12 +61,29 @@ _current: Context | None = None
 _rendezvous: Rendezvous | None = None
 
 
-def init() -> None:
-    """Meet the other workers. A second call without shutdown() changes nothing."""
+def init(
+    comm: Any = None, process_sets: str | Sequence[ProcessSet | Sequence[int]] | None = None
+) -> None:
+    """Meet the other workers. A second call without shutdown() changes nothing.
+
+    Args:
+        comm: Horovod's: all ranks, or a communicator of mpi4py that has all. Nothing else is taken.
+        process_sets: sets to make at once, the same on every worker; "dynamic" lets
+            `add_process_set` make some later.
+
+    Raises:
+        UsageError: a ValueError: sets that cannot be, or are there twice.
+    """
     global _current, _rendezvous
+    dynamic = process_sets == "dynamic"
+    if isinstance(process_sets, str) and not dynamic:
+        raise UsageError(f'process_sets={process_sets!r}: give a list of sets, or "dynamic".')
+    given = () if process_sets is None or isinstance(process_sets, str) else process_sets
     if _current is not None and _current.pid == os.getpid():
+        _current.sets.find(given)
         return
     world = read_world(os.environ)
+    _check_comm(comm, world)
     if _rendezvous is None:
         _rendezvous = connect(world)
         atexit.register(shutdown)
@@ -71,6 +96,7 @@ def init() -> None:
     opened = open_transport(world, _rendezvous.exchange, address=met_at)
     if opened.remark and world.rank == 0:
         sys.stderr.write(f"farandole: {opened.remark}\n")
+    loop.watch = open_watch(world, _rendezvous) if world.size > 1 else None
     engine = Engine(opened.transport, loop, _rendezvous.exchange, address=opened.address)
     _current = Context(
         world=world,
@@ -78,8 +104,16 @@ def init() -> None:
         rendezvous=_rendezvous,
         pid=os.getpid(),
         spare_cores=world.local_size < cores,
+        sets=ProcessSets(engine, world, dynamic=dynamic or world.dynamic_sets),
+        homogeneous=world.one_host or _all_alike(engine, world),
         clean_stop=_clean_stop(world, _rendezvous),
     )
+    try:
+        tracing.begin_from(os.environ, world)
+        _current.sets.begin_with(given)
+    except BaseException:
+        shutdown()
+        raise
 
 
 def _clean_stop(world: World, rendezvous: Rendezvous) -> CleanStop | None:
@@ -93,7 +127,13 @@ def shutdown() -> None:
     global _current
     context, _current = _current, None
     if context is not None and context.pid == os.getpid():
+        tracing.end()
+        context.sets.close()
         context.engine.close()
+        loop = context.engine.loop
+        if loop.watch is not None:
+            loop.watch.close()
+            loop.watch = None
 
 
 def is_initialized() -> bool:
@@ -140,3 +180,58 @@ def cross_rank() -> int:
 def cross_size() -> int:
     """Return the number of hosts."""
     return current().world.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Say whether all hosts have equally many workers."""
+    return current().homogeneous
+
+
+def engine_of(process_set: ProcessSet | int | None) -> Engine:
+    """Return the engine of a process set that this worker is in; None stands for all workers."""
+    now = current()
+    if process_set is None or process_set is global_process_set:
+        return now.engine
+    return now.sets.engine_of(process_set)
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Make a process set after init(); all workers call this together, also those outside.
+
+    Args:
+        process_set: the set, or its ranks.
+
+    Returns:
+        The set, ready for use.
+
+    Raises:
+        UsageError: a ValueError: it cannot be, is there already, or sets are not dynamic.
+    """
+    return current().sets.add(process_set)
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Take a process set out of use; all workers call this together.
+
+    Returns:
+        Whether that was done; not for the set of all workers, nor for one that is not in use.
+    """
+    return current().sets.remove(process_set)
+
+
+def _check_comm(comm: Any, world: World) -> None:
+    if comm is None:
+        return
+    if hasattr(comm, "Get_size"):
+        fits = (comm.Get_rank(), comm.Get_size()) == (world.rank, world.size)
+    else:
+        fits = not len(comm) or sorted(comm) == list(range(world.size))
+    if not fits:
+        raise UsageError(
+            f"init(comm={comm!r}) is not all {world.size} workers in their order. Leave comm out, "
+            "and use init(process_sets=[...]) for operations among some of them."
+        )
+
+
+def _all_alike(engine: Engine, world: World) -> bool:
+    return len(set(engine.exchange(str(world.local_size).encode()))) == 1

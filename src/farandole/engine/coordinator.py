@@ -11,14 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from farandole.engine.signature import Signature, mismatch
+from farandole.engine.signature import Signature, mismatch, named
 from farandole.transport.reduction import STORAGE
 from farandole.transport.shm import eager
 from farandole.transport.shm.segment import round_up
 
 FUSE_EACH_BYTES = 64 * 1024
 FUSE_TOTAL_BYTES = 1024 * 1024
-_EAGER_KINDS = frozenset({"allreduce", "broadcast"})
+_EAGER_KINDS = frozenset({"allreduce", "broadcast", "barrier"})
+# What goes on without the ranks that have joined; theirs count as zeros, or as no rows at all.
+_WITHOUT_JOINED = ("allreduce", "adasum", "grouped allreduce", "meeting", "sparse gradient")
+# What even they submit, when asked to, because their memory takes part (torch.layout).
+_WITH_JOINED = "bucket"
 
 
 class Ticket(NamedTuple):
@@ -37,6 +41,12 @@ class Decision(NamedTuple):
     extras: list[list[Any]]
     """For each name what each rank said besides the signature (sizes, flags), in rank order."""
     tickets: list[Ticket | None]
+    absent: list[Signature | None]
+    """For each name what a rank that has joined takes part in; None where all have submitted."""
+    last_joined: int = -1
+    """All ranks have joined, this one last; there are no names then."""
+    wanted: tuple[str, ...] = ()
+    """Names that ranks which have joined are to submit; there are no others then."""
 
     def encode(self) -> bytes:
         """Return the message that carries this decision."""
@@ -45,8 +55,16 @@ class Decision(NamedTuple):
     @classmethod
     def decode(cls, message: bytes) -> Decision:
         """Rebuild a decision from a message."""
-        names, error, extras, tickets = json.loads(message)
-        return cls(names, error, extras, [Ticket(*t) if t else None for t in tickets])
+        names, error, extras, tickets, absent, last, wanted = json.loads(message)
+        return cls(
+            names,
+            error,
+            extras,
+            [Ticket(*t) if t else None for t in tickets],
+            [Signature.parse(each) if each else None for each in absent],
+            last,
+            tuple(wanted),
+        )
 
 
 @dataclass(slots=True)
@@ -82,24 +100,42 @@ class _TicketBook:
 class Coordinator:
     """Collects what ranks submit and decides once all have."""
 
-    def __init__(self, size: int, *, eager_bytes: int = 0) -> None:
+    def __init__(self, size: int, *, eager_bytes: int = 0, ranks: Sequence[int] = ()) -> None:
         """Begin with nothing submitted.
 
         Args:
             size: number of ranks.
             eager_bytes: room on the eager board; 0 where there is none.
+            ranks: the numbers that users know the ranks by, where these are others.
         """
         self._size = size
+        self._ranks = ranks
         self._waiting: dict[str, dict[int, tuple[Signature, Any]]] = {}
-        self._complete: list[str] = []
+        self._complete: dict[str, None] = {}
         self._book = _TicketBook(eager_bytes)
+        self._wanted: dict[str, None] = {}
+        self._asked: set[str] = set()
+        self._owed: dict[int, set[str]] = {}
+        """Ranks in the order in which they joined, each with what it had submitted before to the
+        eager board, and may yet submit here."""
 
     def submit(self, rank: int, name: str, signature: Signature, extra: Any = None) -> None:
         """Take note of one rank's submission."""
         said = self._waiting.setdefault(name, {})
         said[rank] = (signature, extra)
-        if len(said) == self._size:
-            self._complete.append(name)
+        self.settle(rank, name)
+
+    def join(self, rank: int, owed: Sequence[str]) -> None:
+        """Take note of a rank that submits no more until all have joined, but for `owed`."""
+        self._owed[rank] = set(owed)
+        for name in self._waiting:
+            self._check(name)
+
+    def settle(self, rank: int, name: str) -> None:
+        """Take note that a rank owes a name no more."""
+        if rank in self._owed:
+            self._owed[rank].discard(name)
+        self._check(name)
 
     def decide(self) -> list[Decision]:
         """Return the decisions that have become possible, in the order in which all run them."""
@@ -107,14 +143,28 @@ class Coordinator:
         fusing: dict[tuple[Any, ...], tuple[Decision, int]] = {}
         for name in self._complete:
             said = self._waiting.pop(name)
-            signatures = [said[rank][0] for rank in range(self._size)]
-            extras = [said[rank][1] for rank in range(self._size)]
-            if error := mismatch(name, signatures):
-                decisions.append(Decision([name], error, [extras], [None]))
+            self._asked.discard(name)
+            signatures = [said[rank][0] if rank in said else None for rank in range(self._size)]
+            present = next(each for each in signatures if each is not None)
+            extras = [
+                said[rank][1] if rank in said else _extra_of_absent(present)
+                for rank in range(self._size)
+            ]
+            error = mismatch(name, signatures, self._ranks) or self._refusal(name, signatures)
+            if error:
+                decisions.append(Decision([name], error, [extras], [None], [None]))
                 continue
-            ticket = self._book.issue(name, signatures[0])
-            self._place(decisions, fusing, Decision([name], "", [extras], [ticket]), signatures[0])
+            ticket = self._book.issue(name, present)
+            absent = present if None in signatures else None
+            new = Decision([name], "", [extras], [ticket], [absent])
+            self._place(decisions, fusing, new, present)
         self._complete.clear()
+        if self._wanted:
+            decisions.append(Decision([], "", [], [], [], wanted=tuple(self._wanted)))
+            self._wanted.clear()
+        if len(self._owed) == self._size and not self._waiting and not any(self._owed.values()):
+            decisions.append(Decision([], "", [], [], [], list(self._owed)[-1]))
+            self._owed.clear()
         return decisions
 
     def missing(self) -> dict[str, list[int]]:
@@ -123,6 +173,35 @@ class Coordinator:
             name: [rank for rank in range(self._size) if rank not in said]
             for name, said in self._waiting.items()
         }
+
+    def _check(self, name: str) -> None:
+        """Let a name be decided on if everybody has submitted it who will."""
+        said = self._waiting.get(name)
+        if said and (len(said) == self._size or self._rest_has_joined(name, said)):
+            self._complete[name] = None
+
+    def _rest_has_joined(self, name: str, said: dict[int, tuple[Signature, Any]]) -> bool:
+        if not self._owed:
+            return False
+        missing = [rank for rank in range(self._size) if rank not in said]
+        if next(iter(said.values()))[0].kind == _WITH_JOINED:
+            if name not in self._asked and any(rank in self._owed for rank in missing):
+                self._asked.add(name)
+                self._wanted[name] = None
+            return False
+        return all(rank in self._owed and name not in self._owed[rank] for rank in missing)
+
+    def _refusal(self, name: str, signatures: Sequence[Signature | None]) -> str:
+        """Return why an operation cannot go on without the ranks that have joined, or ''."""
+        absent = [rank for rank, each in enumerate(signatures) if each is None]
+        kind = next(each.kind for each in signatures if each is not None)
+        if not absent or kind.startswith(_WITHOUT_JOINED):
+            return ""
+        who = named([self._ranks[rank] if self._ranks else rank for rank in absent])
+        return (
+            f"{kind} {name!r} needs all ranks, but {who} called join(). While ranks have joined "
+            "only allreduce goes on; call join() here, too, or let all ranks take part."
+        )
 
     @staticmethod
     def _place(
@@ -145,7 +224,15 @@ class Coordinator:
         host.names.extend(new.names)
         host.extras.extend(new.extras)
         host.tickets.extend(new.tickets)
+        host.absent.extend(new.absent)
         fusing[key] = (host, total + nbytes)
+
+
+def _extra_of_absent(signature: Signature) -> Any:
+    """Return what a rank that has joined would say: of rows it has none."""
+    if signature.members:
+        return [_extra_of_absent(member) for member in signature.members]
+    return 0 if signature.kind in ("meeting", "sparse gradient") else None
 
 
 def size_of(signature: Signature) -> int:

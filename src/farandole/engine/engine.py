@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,8 +17,11 @@ from farandole.recorder.ending import refuse_if_ended
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Transport
 
 
-class Closing(Protocol):
+class Adopted(Protocol):
     """Something that lives no longer than its engine."""
+
+    def waiting(self) -> dict[str, None]:
+        """Return what this rank has submitted and others may not have."""
 
     def close(self) -> None:
         """Let go of everything; a second call does nothing."""
@@ -27,7 +31,14 @@ class Engine:
     """Submits operations by name, waits for them, and drives the rest meanwhile."""
 
     def __init__(
-        self, transport: Transport, loop: Loop, rendezvous: Exchange, *, address: str = LOOPBACK
+        self,
+        transport: Transport,
+        loop: Loop,
+        rendezvous: Exchange,
+        *,
+        address: str = LOOPBACK,
+        ranks: Sequence[int] = (),
+        number: int = 0,
     ) -> None:
         """Begin.
 
@@ -36,15 +47,22 @@ class Engine:
             loop: drives everything.
             rendezvous: meets the other ranks, for transports opened later.
             address: where the other ranks reach this one.
+            ranks: the numbers of the ranks among all workers, where the group has not all.
+            number: of the process set; 0 for all workers.
         """
         self.transport = transport
         self.loop = loop
-        self._rendezvous, self._address = rendezvous, address
+        self._rendezvous, self.address = rendezvous, address
         self._on_device: Transport | None = None
         self._uses: dict[str, int] = {}
-        self._named = NamedLane(transport, self._device_transport)
-        self._adopted: list[Closing] = []
+        self.ranks = tuple(ranks) or tuple(range(transport.size))
+        """The numbers of the ranks among all workers."""
+        self.number = number
+        self._named = NamedLane(transport, self._device_transport, ranks)
+        self._adopted: list[Adopted] = []
         loop.add(self._named)
+        if loop.watch is not None:
+            loop.watch.follow(self)
 
     @property
     def rank(self) -> int:
@@ -80,8 +98,13 @@ class Engine:
         self._uses[digest] = number = self._uses.get(digest, 0) + 1
         return f"{prefix}.{digest}.{number}"
 
-    def exchange(self, payload: bytes, name: str = "farandole.exchange") -> list[bytes]:
-        """Give my bytes, get everybody's in rank order."""
+    def exchange(
+        self, payload: bytes, name: str = "farandole.exchange", *, kind: str = "allgather"
+    ) -> list[bytes]:
+        """Give my bytes, get everybody's in rank order.
+
+        Ranks that have joined give none in a `kind` of "meeting"; others fail while there are such.
+        """
         source = np.frombuffer(payload, np.uint8)
         gathered: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         sizes: list[int] = []
@@ -91,7 +114,7 @@ class Engine:
             gathered.append(np.empty(sum(sizes), np.uint8))
             return Buffer(gathered[0], "uint8")
 
-        signature = Signature("allgather", "uint8", (len(payload),))
+        signature = Signature(kind, "uint8", (len(payload),))
         self.run(name, Allgather(signature, Buffer(source, "uint8"), allocate))
         stops = np.cumsum(sizes)
         return [
@@ -99,17 +122,36 @@ class Engine:
             for stop, size in zip(stops, sizes, strict=True)
         ]
 
-    def adopt(self, resource: Closing) -> None:
+    def join(self) -> Handle:
+        """Submit nothing more until all ranks have joined; the result is the last one of them."""
+        refuse_if_ended()
+        with self.loop.exclusive():
+            return self._named.join()
+
+    def wanted(self, name: str) -> bool:
+        """Say whether the others ask for an operation of this rank, though it has joined."""
+        return name in self._named.wanted
+
+    def waiting(self) -> dict[str, list[int] | None]:
+        """Return what some rank has not submitted, with those ranks where they are known here."""
+        found = self._named.waiting()
+        for resource in self._adopted:
+            found.update(resource.waiting())
+        return found
+
+    def adopt(self, resource: Adopted) -> None:
         """Close this together with the engine, unless it is released before."""
         self._adopted.append(resource)
 
-    def release(self, resource: Closing) -> None:
+    def release(self, resource: Adopted) -> None:
         """Forget what was adopted."""
         if resource in self._adopted:
             self._adopted.remove(resource)
 
     def close(self) -> None:
         """Leave the group; what is under way fails."""
+        if self.loop.watch is not None:
+            self.loop.watch.forget(self)
         while self._adopted:
             self._adopted.pop().close()
         self.loop.remove(self._named)
@@ -117,6 +159,10 @@ class Engine:
         if self._on_device is not None:
             self._on_device.close()
         self.transport.close()
+
+    def open_device_transport(self) -> None:
+        """Open what moves device memory now, while the ranks are together anyway."""
+        self._device_transport()
 
     def _device_transport(self) -> Transport:
         if self._on_device is None:
@@ -130,7 +176,7 @@ class Engine:
                     self.size,
                     self._rendezvous,
                     self.transport.link,
-                    address=self._address,
+                    address=self.address,
                 )
         return self._on_device
 

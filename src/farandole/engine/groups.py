@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from farandole.engine import arrays as single
 from farandole.engine.arguments import check_arithmetic
 from farandole.engine.arrays import type_name
 from farandole.engine.handles import run_now
@@ -38,6 +39,13 @@ def allreduce(
     Returns:
         The results in the same order: new memory, which those of one type share.
     """
+    if how.op == "adasum":
+        # Each tensor has a direction of its own.
+        names = [None if name is None else f"{name}.{number}" for number in range(len(arrays))]
+        return [
+            single.allreduce(array, each, how, payload)
+            for array, each in zip(arrays, names, strict=True)
+        ]
     types = [type_name(array) for array in arrays]
     results: list[Array | None] = [None] * len(arrays)
     for dtype in dict.fromkeys(types):

@@ -14,12 +14,15 @@ from farandole.engine.operations import Operation
 from farandole.recorder.recorder import current
 from farandole.transport.reduction import STORAGE
 
+Unnamed = tuple[tuple[int, str], int]
+"""Process set and kind of an operation without a name, and its number among them."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Open:
     handle: Handle
     result: Callable[[], Any]
-    unnamed: tuple[str, int] | None
+    unnamed: Unnamed | None
 
 
 class HandleTable:
@@ -28,33 +31,34 @@ class HandleTable:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
         self._next = 0
-        self._taken: dict[str, set[int]] = {}
+        self._taken: dict[tuple[int, str], set[int]] = {}
         self._engine: Engine | None = None
 
-    def name(self, kind: str, given: str | None) -> tuple[str, tuple[str, int] | None]:
+    def name(
+        self, kind: str, given: str | None, process_set: int = 0
+    ) -> tuple[str, Unnamed | None]:
         """Return the full name of an operation, and its number if it was given none.
 
         Numbers are used again once synchronised, so that a loop of unnamed operations has few
-        names and each is agreed on only once. All ranks count alike if they submit alike.
+        names and each is agreed on only once. All ranks of a process set count alike if they
+        submit alike there.
         """
         self._current_engine()
         if given is not None:
             return f"{kind}.{given}", None
-        taken = self._taken.setdefault(kind, set())
+        taken = self._taken.setdefault((process_set, kind), set())
         number = 0
         while number in taken:
             number += 1
         taken.add(number)
-        return f"{kind}.noname.{number}", (kind, number)
+        return f"{kind}.noname.{number}", ((process_set, kind), number)
 
-    def free(self, unnamed: tuple[str, int] | None) -> None:
+    def free(self, unnamed: Unnamed | None) -> None:
         """Let the number of an unnamed operation be used again."""
         if unnamed is not None:
             self._taken.get(unnamed[0], set()).discard(unnamed[1])
 
-    def add(
-        self, handle: Handle, result: Callable[[], Any], unnamed: tuple[str, int] | None
-    ) -> int:
+    def add(self, handle: Handle, result: Callable[[], Any], unnamed: Unnamed | None) -> int:
         """Keep an operation; return its handle."""
         self._next += 1
         self._open[self._next] = _Open(handle, result, unnamed)
@@ -116,12 +120,27 @@ def synchronize(handle: int) -> Any:
     return table.synchronize(handle)
 
 
-def run_now(kind: str, name: str | None, operation: Operation, payload: str = "other") -> None:
-    """Submit an operation and wait for it; `payload` is the kind of bytes it is recorded as."""
-    full, unnamed = table.name(kind, name)
+def run_now(
+    kind: str,
+    name: str | None,
+    operation: Operation,
+    payload: str = "other",
+    engine: Engine | None = None,
+) -> None:
+    """Submit an operation and wait for it.
+
+    Args:
+        kind: the beginning of its full name.
+        name: what ties the ranks' calls together; None to count them.
+        operation: what to do.
+        payload: the kind of bytes that it is recorded as.
+        engine: of the process set; by default that of all workers.
+    """
+    engine = engine or context.current().engine
+    full, unnamed = table.name(kind, name, engine.number)
     _record(operation, payload)
     try:
-        context.current().engine.run(full, operation)
+        engine.run(full, operation)
     finally:
         table.free(unnamed)
 
@@ -132,12 +151,18 @@ def begin(
     operation: Operation,
     result: Callable[[], Any],
     payload: str = "other",
+    engine: Engine | None = None,
 ) -> int:
-    """Submit an operation; return the handle that `synchronize` turns into its result."""
-    full, unnamed = table.name(kind, name)
+    """Submit an operation (see run_now); return the handle that `synchronize` turns into a result.
+
+    Args:
+        result: returns it once the operation is done.
+    """
+    engine = engine or context.current().engine
+    full, unnamed = table.name(kind, name, engine.number)
     _record(operation, payload)
     try:
-        handle = context.current().engine.submit(full, operation)
+        handle = engine.submit(full, operation)
     except Exception:
         table.free(unnamed)
         raise

@@ -8,16 +8,21 @@ before goes by the eager board (transport.shm.eager) and needs no message at all
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from farandole.engine import tracing
+from farandole.engine.absent import stand_in
 from farandole.engine.coordinator import Coordinator, Decision, Ticket
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
 from farandole.engine.signature import Signature, mismatch
+from farandole.engine.stalls.judge import JOIN
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
 from farandole.transport.protocol import Steps, Transport
 from farandole.transport.reduction import fold
@@ -65,30 +70,45 @@ class _Pending(Handle):
 class NamedLane:
     """The named operations of one group of ranks (an Advancing of the progress loop)."""
 
-    def __init__(self, transport: Transport, device_transport: Callable[[], Transport]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        device_transport: Callable[[], Transport],
+        ranks: Sequence[int] = (),
+    ) -> None:
         """Begin with nothing submitted.
 
         Args:
             transport: moves host memory, and carries the messages of agreement.
             device_transport: returns the one that moves device memory; opened when first needed,
                 which is at the same decision on every rank.
+            ranks: the numbers that users know the ranks by, where these are others.
         """
         self._transport = transport
         self._device_transport = device_transport
+        self._ranks = ranks
         self._board: EagerBoard | None = getattr(transport, "eager", None)
         self._coordinator: Coordinator | None = None
         if transport.rank == 0:
             room = DATA_BYTES if self._board else 0
-            self._coordinator = Coordinator(transport.size, eager_bytes=room)
+            self._coordinator = Coordinator(transport.size, eager_bytes=room, ranks=ranks)
         self._pending: dict[str, _Pending] = {}
         self._ticketed: dict[str, _Ticketed] = {}
         self._detours = 0
+        self._joining: Handle | None = None
+        self._joins = 0
+        """How often all ranks have joined."""
+        self._absent: list[int] = []
+        """The peers that have joined, while not all have."""
+        self._settled: deque[str] = deque()
+        self.wanted: set[str] = set()
+        """What the others ask this rank to submit, though it has joined."""
         self._running = Lane(in_order=True, check_peers=transport.check_peers)
 
     @property
     def busy(self) -> bool:
         """Whether any operation has not ended."""
-        return bool(self._pending) or self._running.busy
+        return bool(self._pending) or self._running.busy or self._joining is not None
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
@@ -106,8 +126,13 @@ class NamedLane:
             self._refuse_duplicate(name)
         known.turn = turn = known.turn + 1
         self._pending[name] = pending = _Pending(self, name, operation, place, turn)
+        if tracing.tracer is not None:
+            tracing.tracer.submitted(name)
         sends = operation.signature.root in (-1, self._transport.rank)
-        if place.submit(turn, operation.source.data if sends else None):  # type: ignore[attr-defined]
+        if (
+            place.submit(turn, operation.source.data if sends else None)  # type: ignore[attr-defined]
+            or self._absent
+        ):
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
         return pending
@@ -117,24 +142,49 @@ class NamedLane:
         self._refuse_duplicate(name)
         pending = _Pending(self, name, operation)
         self._pending[name] = pending
-        if (known := self._ticketed.get(name)) is not None and self._board is not None:
-            known.turn += 1
-            self._board.detour(known.number, known.turn)
+        if tracing.tracer is not None:
+            tracing.tracer.submitted(name)
+        self.wanted.discard(name)
+        self._take_turn(name)
         self._tell_coordinator(pending)
         return pending
+
+    def join(self) -> Handle:
+        """Take part in what the others submit until all have joined; call with the lock held.
+
+        The result is the last rank to join.
+        """
+        if self._joining is not None:
+            raise DuplicateNameError("join() was called while it is under way on this rank.")
+        self._joining = Handle()
+        # What lies on the eager board is on its way, and must not count as absent.
+        owed = [name for name, pending in self._pending.items() if pending.place is not None]
+        if self._coordinator is not None:
+            self._coordinator.join(0, owed)
+        else:
+            self._transport.link.send(json.dumps({"join": owed}).encode())
+        if self._board is not None:
+            self._board.join(self._joins + 1)
+        return self._joining
 
     def advance(self) -> bool:
         """Handle messages, follow detours, decide (rank 0), run."""
         moved = False
         if self._board is not None and (detours := self._board.detours()) != self._detours:
             self._detours = detours
+            self._absent = self._board.joined(self._joins + 1)
             self._follow_detours()
             moved = True
+        if self._joining is not None:
+            # Whoever has joined waits for none of them, and must end them all the same.
+            for pending in list(self._pending.values()):
+                pending.check()
+        while self._settled:
+            self._tell_settled(self._settled.popleft())
         for rank, message in self._transport.link.receive():
             moved = True
             if self._coordinator is not None:
-                name, signature, extra = json.loads(message)
-                self._coordinator.submit(rank, name, Signature.parse(signature), extra)
+                self._hear(self._coordinator, rank, json.loads(message))
             else:
                 self._carry_out(Decision.decode(message))
         if self._coordinator is not None:
@@ -145,6 +195,21 @@ class NamedLane:
                 self._carry_out(decision)
         return self._running.advance() or moved
 
+    def waiting(self) -> dict[str, list[int] | None]:
+        """Return what some rank has not submitted, with those ranks where they are known here."""
+        missing = {} if self._coordinator is None else self._coordinator.missing()
+        found: dict[str, list[int] | None] = {}
+        for pending in list(self._pending.values()):
+            place = pending.place
+            if place is None:
+                found[pending.name] = missing.get(pending.name)
+            elif place.complete(pending.turn) is False:
+                said = place.variants(pending.turn)
+                found[pending.name] = [peer for peer, variant in enumerate(said) if variant is None]
+        if self._joining is not None:
+            found[JOIN] = None
+        return found
+
     def close(self) -> None:
         """Fail what is under way: nobody will advance it any more."""
         error = CollectiveError(
@@ -153,6 +218,24 @@ class NamedLane:
         self._running.fail(error)
         while self._pending:
             self._pending.popitem()[1].fail(error)
+        if self._joining is not None:
+            self._joining.fail(error)
+
+    @staticmethod
+    def _hear(coordinator: Coordinator, rank: int, said: Any) -> None:
+        if isinstance(said, list):
+            name, signature, extra = said
+            coordinator.submit(rank, name, Signature.parse(signature), extra)
+        elif "join" in said:
+            coordinator.join(rank, said["join"])
+        else:
+            coordinator.settle(rank, said["settled"])
+
+    def _tell_settled(self, name: str) -> None:
+        if self._coordinator is not None:
+            self._coordinator.settle(0, name)
+        else:
+            self._transport.link.send(json.dumps({"settled": name}).encode())
 
     def _tell_coordinator(self, pending: _Pending) -> None:
         signature, extra = pending.operation.signature, pending.operation.extra
@@ -162,10 +245,23 @@ class NamedLane:
             self._transport.link.send(json.dumps([pending.name, signature, extra]).encode())
 
     def _carry_out(self, decision: Decision) -> None:
-        pendings = [self._pending.pop(name) for name in decision.names]
+        if decision.last_joined >= 0:
+            self._all_joined(decision.last_joined)
+            return
+        if self._joining is not None:
+            self.wanted.update(name for name in decision.wanted if name not in self._pending)
         if decision.error:
-            for pending in pendings:
-                pending.fail(MismatchError(decision.error))
+            for name in decision.names:
+                if name in self._pending:
+                    self._pending.pop(name).fail(MismatchError(decision.error))
+                else:
+                    self._take_turn(name)
+            return
+        pendings = [
+            self._pending.pop(name) if name in self._pending else self._stand_in(name, signature)
+            for name, signature in zip(decision.names, decision.absent, strict=True)
+        ]
+        if not pendings:
             return
         for pending, ticket in zip(pendings, decision.tickets, strict=True):
             if ticket is not None:
@@ -178,8 +274,33 @@ class NamedLane:
             for pending in pendings:
                 pending.fail(error)
             return
+        if tracing.tracer is not None:
+            kind = pendings[0].operation.signature.kind
+            steps = tracing.tracer.follow(steps, decision.names, kind)
         overlaps = getattr(pendings[0].operation, "overlaps", False)
         self._running.start(steps, *pendings, overlaps=overlaps)
+
+    def _stand_in(self, name: str, signature: Signature | None) -> _Pending:
+        """Return an operation of the others in which this rank, having joined, takes part."""
+        assert signature is not None
+        self._take_turn(name)
+        return _Pending(self, name, stand_in(signature))
+
+    def _take_turn(self, name: str) -> None:
+        """Count a turn of the eager board that goes through the coordinator."""
+        if (known := self._ticketed.get(name)) is not None and self._board is not None:
+            known.turn += 1
+            self._board.detour(known.number, known.turn)
+
+    def _all_joined(self, last: int) -> None:
+        self._joins += 1
+        self._absent = []
+        # A peer may have joined again before this rank has heard of the first time.
+        self._detours = -1
+        self.wanted.clear()
+        joining, self._joining = self._joining, None
+        assert joining is not None
+        joining.finish(self._ranks[last] if self._ranks else last)
 
     def _steps(self, operations: list[Operation], decision: Decision) -> Steps:
         if len(operations) == 1:
@@ -200,23 +321,34 @@ class NamedLane:
         complete = place.complete(pending.turn)
         if complete:
             slots = place.slots[pending.turn & 1]
-            operation = pending.operation
+            operation, tracer = pending.operation, tracing.tracer
+            if tracer is not None:
+                tracer.agreed([pending.name], operation.signature.kind)
             if isinstance(operation, Allreduce):
                 fold(slots, [operation.target.data], operation.target.dtype, operation.how)
             elif isinstance(operation, Broadcast):
                 np.copyto(operation.target.data, slots[operation.signature.root])
-            del self._pending[pending.name]
+            self._end(pending)
             pending.finish()
+            if tracer is not None:
+                tracer.ended([pending.name], operation.signature.kind)
             return True
         if complete is None:
             variants = place.variants(pending.turn)
             if SLOW not in variants:
-                del self._pending[pending.name]
+                self._end(pending)
                 signatures = self._signatures(pending.name)
-                said = [signatures[variant] for variant in variants if variant is not None]
-                pending.fail(MismatchError(mismatch(pending.name, said)))
+                said = [None if v is None else signatures[v] for v in variants]
+                pending.fail(MismatchError(mismatch(pending.name, said, self._ranks)))
                 return True
         return False
+
+    def _end(self, pending: _Pending) -> None:
+        """Forget an operation of the eager board."""
+        del self._pending[pending.name]
+        if self._joining is not None:
+            # It may have been owed; whoever advances the loop tells.
+            self._settled.append(pending.name)
 
     def _place(self, pending: _Pending, ticket: Ticket) -> Place:
         assert self._board is not None
@@ -235,7 +367,8 @@ class NamedLane:
             place = pending.place
             if place is None or self._board is None:
                 continue
-            if SLOW in place.variants(pending.turn):
+            variants = place.variants(pending.turn)
+            if SLOW in variants or any(variants[peer] is None for peer in self._absent):
                 pending.place = None
                 self._board.detour(place.ticket, pending.turn)
                 self._tell_coordinator(pending)

@@ -48,6 +48,11 @@ class OverlapTrial:
         self.on = done >= 0 and (done // BLOCK_STEPS) % 2 == 1
         return False
 
+    def stop(self) -> None:
+        """End the trial without overlap: ranks will not take equally many steps any more."""
+        self.on = self.on and not self._deciding
+        self._deciding = False
+
     def figures(self) -> tuple[float, float]:
         """Return my median step time without and with overlap."""
         return median(self._times_s[False]), median(self._times_s[True])

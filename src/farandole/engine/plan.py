@@ -21,6 +21,8 @@ class Gradient:
     """Elements."""
     dtype: str
     itemsize: int
+    group: int | None = None
+    """Those of one group and type share a bucket, however large it gets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +49,26 @@ class Plan:
 
 
 def make_plan(gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES) -> Plan:
-    """Fill buckets with gradients in the order given; a bucket holds one type."""
+    """Fill buckets with gradients in the order given; a bucket holds one type, of one group."""
     shapes: list[list[int | str]] = []
     members: list[list[int]] = []
     places: dict[int, Place] = {}
-    open_bucket: dict[str, int] = {}
+    open_bucket: dict[tuple[str, int | None], int] = {}
     for gradient in gradients:
         unit = max(_ALIGN_BYTES // gradient.itemsize, 1)
-        bucket = open_bucket.get(gradient.dtype)
+        kind = (gradient.dtype, gradient.group)
+        bucket = open_bucket.get(kind)
         if bucket is None:
-            bucket = open_bucket[gradient.dtype] = len(shapes)
+            bucket = open_bucket[kind] = len(shapes)
             shapes.append([0, gradient.dtype])
             members.append([])
         offset = int(shapes[bucket][0])
         places[gradient.index] = Place(bucket=bucket, offset=offset, position=len(members[bucket]))
         members[bucket].append(gradient.index)
         shapes[bucket][0] = offset + -(-gradient.count // unit) * unit
-        if int(shapes[bucket][0]) * gradient.itemsize >= bucket_bytes:
-            del open_bucket[gradient.dtype]
+        full = int(shapes[bucket][0]) * gradient.itemsize >= bucket_bytes
+        if full and gradient.group is None:
+            del open_bucket[kind]
     return Plan(
         shapes=tuple((int(count), str(dtype)) for count, dtype in shapes),
         members=tuple(tuple(group) for group in members),

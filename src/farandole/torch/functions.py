@@ -11,6 +11,7 @@ from farandole.engine import context
 from farandole.engine.arguments import check_root
 from farandole.engine.handles import synchronize
 from farandole.engine.objects.exchange import broadcast_object
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.torch.collectives import broadcast_kind_async_
 
@@ -19,13 +20,16 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def broadcast_parameters(
-    params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]], root_rank: int
+    params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Give every rank the root's parameters, in place.
 
     Args:
         params: `model.state_dict()`, or pairs such as `model.named_parameters()` gives.
-        root_rank: whose values count.
+        root_rank: whose values count, by its rank among all workers.
+        process_set: the ranks that take part.
     """
     if isinstance(params, Mapping):
         pairs = sorted(params.items())
@@ -44,7 +48,8 @@ def broadcast_parameters(
             kind = _kind(name, tensor, told=told)
             tensor = tensor.detach()
             whole = tensor.contiguous()
-            handle = broadcast_kind_async_(whole, root_rank, f"parameter.{name}", kind)
+            full = f"parameter.{name}"
+            handle = broadcast_kind_async_(whole, root_rank, full, kind, process_set)
             sent.append((tensor, whole, handle))
     for tensor, whole, handle in sent:
         synchronize(handle)
@@ -53,7 +58,10 @@ def broadcast_parameters(
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Give every rank the root's optimizer state: momenta, step counters, rates.
 
@@ -61,14 +69,16 @@ def broadcast_optimizer_state(
         optimizer: wrapped or not.
         root_rank: whose state counts.
         model: not needed; Horovod has it.
+        process_set: the ranks that take part.
     """
-    check_root(root_rank)
+    check_root(root_rank, context.engine_of(process_set))
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UsageError("cannot broadcast torch.optim.LBFGS state")
     state = broadcast_object(
         optimizer.state_dict() if context.rank() == root_rank else None,
         root_rank,
         name="optimizer.state",
+        process_set=process_set,
     )
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)

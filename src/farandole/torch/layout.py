@@ -54,6 +54,8 @@ class Layout:
         self.submitted_s = [0.0] * len(plan.members)
         """When each bucket went, in the current step or the one that has just ended."""
         self._busy_s = 0.0
+        self.sitting_out = False
+        """Whether this rank has joined and is in a step of the others."""
         self.nbytes = sum(view.nbytes for view in self._views.values())
         """Size of all gradients, without what fills the buckets up."""
 
@@ -66,7 +68,8 @@ class Layout:
         view = self._views[index]
         if gradient is not view:
             _write(view, gradient)
-            parameter.grad = view
+            if view.dtype == gradient.dtype:
+                parameter.grad = view
         arrived = self._arrived[place.bucket]
         arrived.add(index)
         if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
@@ -108,7 +111,8 @@ class Layout:
                 if gradient is not view:
                     _write(view, gradient)
                 if index not in sparse:
-                    parameters[index].grad = view
+                    if view.dtype == gradient.dtype:
+                        parameters[index].grad = view
                     arrived.add(index)
             full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
             self._submit(bucket, full | (flags if bucket == self._last else 0))
@@ -150,17 +154,52 @@ class Layout:
                 left_out = self.plan.members[bucket]
             elif all(flags & FULL for flags, _ in answers):
                 for index in self.plan.members[bucket]:
-                    parameters[index].grad = self._views[index]
+                    self._point(parameters[index], index)
             else:
                 present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
                 for position, index in enumerate(self.plan.members[bucket]):
                     if present[position]:
-                        parameters[index].grad = self._views[index]
+                        self._point(parameters[index], index)
+        self._begin_step()
+        return left_out
+
+    def sit_out(self, engine: Engine) -> bool:
+        """Bring zeros to a step of the others, if one has begun: this rank has joined.
+
+        To be called again and again.
+
+        Returns:
+            Whether a rank wanted another plan in a step that has just ended.
+        """
+        if not self.sitting_out:
+            if not self.buckets.begun(self._step):
+                return False
+            self.sitting_out = True
+            nothing = np.zeros(self._note_bytes, np.uint8)
+            for bucket, handle in enumerate(self._handles):
+                if handle is None:
+                    self.buckets.arrays[bucket][...] = 0
+                    self._handles[bucket] = self.buckets.submit(
+                        bucket, self._step, self._how, FULL, nothing
+                    )
+        handles = [handle for handle in self._handles if handle is not None]
+        if not all(handle.check() for handle in handles):
+            return False
+        answers: list[Any] = [engine.wait(handle) for handle in handles]
+        self.sitting_out = False
+        self._begin_step()
+        return any(flags & REPLAN for said in answers for flags, _ in said)
+
+    def _begin_step(self) -> None:
         self._step += 1
         self._handles = [None] * len(self._handles)
         for arrived in self._arrived:
             arrived.clear()
-        return left_out
+
+    def _point(self, parameter: torch.nn.Parameter, index: int) -> None:
+        """Let a parameter have its result; what travelled in another precision is a copy."""
+        view = self._views[index]
+        parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
 
     def _submit(self, bucket: int, flags: int) -> None:
         members = self.plan.members[bucket]

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from farandole.engine import context
-from farandole.engine.arguments import Average, reduction_of
+from farandole.engine.arguments import Adasum, Average, check_op, gradient_reduction
 from farandole.engine.overlap import OverlapTrial
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
+from farandole.torch.adasum import Deltas
 from farandole.torch.compression import Compression
 from farandole.torch.reducer import GradientReducer
+from farandole.torch.sending import Sending, compressor_of, groups_of
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after "
     "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
-)
-
-_NOT_COMPRESSED = (
-    "compression is not used by DistributedOptimizer: gradients are averaged in their own "
-    "precision, which is at least as exact. Leave it out, or pass hvd.Compression.none."
 )
 
 
@@ -38,6 +36,8 @@ class _Distributed(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Average the gradients, then step."""
         hvd = self._hvd
+        if hvd.deltas is not None:
+            return self._step_by_deltas(hvd.deltas, closure)
         if closure is not None:
             return self._step_by_closure(closure)
         if hvd.synchronize_on_step:
@@ -57,18 +57,18 @@ class _Distributed(torch.optim.Optimizer):
                 hvd.reducer.forget()
             raise StopLaunch
         if hvd.reducer is not None:
-            if hvd.context is not context.current():
-                raise UsageError(
-                    "This optimizer was wrapped before shutdown() and init(), among workers that "
-                    "have parted since. Make the optimizer anew and call DistributedOptimizer "
-                    "again."
-                )
+            self._check_context()
             hvd.reducer.synchronize()
         hvd.synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """Let `step()` take the gradients as they are, after a `synchronize()` of your own."""
+        if self._hvd.deltas is not None:
+            raise AssertionError(
+                "With op=hvd.Adasum there is nothing to skip: gradients stay each worker's own, "
+                "and step() combines what they have changed."
+            )
         self._hvd.synchronize_on_step = False
         try:
             yield
@@ -119,6 +119,23 @@ class _Distributed(torch.optim.Optimizer):
         self._hvd.synchronized = False
         return self._step_alone(averaged)
 
+    def _step_by_deltas(self, deltas: Deltas, closure: Callable[[], Any] | None) -> Any:
+        """Step on this worker's own gradients; combine what that has changed."""
+        if ended():
+            raise StopLaunch
+        self._check_context()
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        with deltas.combining(parameters):
+            return self._step_alone(*(() if closure is None else (closure,)))
+
+    def _check_context(self) -> None:
+        if self._hvd.context is not context.current():
+            raise UsageError(
+                "This optimizer was wrapped before shutdown() and init(), among workers that "
+                "have parted since. Make the optimizer anew and call DistributedOptimizer "
+                "again."
+            )
+
     def _step_alone(self, *arguments: Any) -> Any:
         hvd = self._hvd
         hvd.steps += 1
@@ -139,10 +156,14 @@ class _State:
     """What a wrapped optimizer knows beyond its own state."""
 
     def __init__(
-        self, reducer: GradientReducer | None, given_names: dict[torch.nn.Parameter, str]
+        self,
+        reducer: GradientReducer | None,
+        deltas: Deltas | None,
+        given_names: dict[torch.nn.Parameter, str],
     ) -> None:
         self.context = context.current()
         self.reducer = reducer
+        self.deltas = deltas
         self.given_names = given_names
         self.synchronize_on_step = True
         self.synchronized = False
@@ -154,10 +175,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
     compression: Any = Compression.none,
-    *,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """Wrap an optimizer so that gradients are combined over all workers before each step.
 
@@ -165,11 +189,19 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer: any torch optimizer; it is changed in place.
         named_parameters: names that tie the workers' parameters together; by default their order
             in the optimizer does.
-        compression: Horovod's; gradients are sent as they are, and a warning says so if another
-            way is asked for.
+        compression: the precision in which gradients travel: hvd.Compression.none, fp16, bf16, or
+            a class of your own, whose gradients then travel one by one.
         backward_passes_per_step: backward passes whose gradients are summed before a step.
-        op: Average (default), Sum, Min, Max or Product.
-        gradient_predivide_factor: Horovod's; only 1.0, which is its default, is there.
+        op: Average (default), Sum, Min, Max, Product; Adasum combines what each worker's own
+            step has changed.
+        gradient_predivide_factor: divides gradients before they are added; the sum is divided by
+            the number of workers over this.
+        num_groups: deprecated; use `groups`.
+        groups: gradients that are reduced together: how many groups of neighbours, or the
+            parameters of each.
+        sparse_as_dense: make sparse gradients dense before they are sent.
+        process_set: the workers that train together; a worker that is not one of them trains
+            alone.
 
     Returns:
         The optimizer, now of a class derived from its own, with `synchronize()`,
@@ -184,33 +216,42 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     if hasattr(optimizer, "_hvd"):
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
-    if compression is not None and not hasattr(compression, "compress"):
-        raise UsageError(
-            f"compression={compression!r} is no compression: use hvd.Compression.none, and name "
-            "further arguments, such as backward_passes_per_step=2."
-        )
-    if compression is not Compression.none and compression is not None:
-        warnings.warn(_NOT_COMPRESSED, stacklevel=2)
-    if gradient_predivide_factor != 1.0:
-        raise UsageError(
-            f"gradient_predivide_factor={gradient_predivide_factor} is not there: averages are "
-            "divided once, after the sum. Leave it at 1.0."
-        )
+    compressor = compressor_of(compression)
+    if check_op(None, op) != Adasum or gradient_predivide_factor != 1.0:
+        how = gradient_reduction(op, gradient_predivide_factor)
     _check_passes(backward_passes_per_step)
+    if num_groups:
+        warnings.warn("num_groups is deprecated: use groups=.", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     given = _given_names(parameters, named_parameters)
     by_parameter: dict[torch.nn.Parameter, str] = {}
     for number, group in enumerate(optimizer.param_groups):
         by_parameter |= _names_of_group(number, group["params"], given)
     names = [by_parameter[parameter] for parameter in parameters]
-    how = reduction_of(None, op)
+    sending = Sending(
+        compressor=compressor,
+        as_dense=sparse_as_dense,
+        groups=groups_of(parameters, groups),
+    )
     now = context.current()
-    reducer = None
-    if now.world.size > 1:
-        overlap = OverlapTrial(now.world.overlap, spare_cores=now.spare_cores)
-        reducer = GradientReducer(
-            now.engine, names, parameters, how, backward_passes_per_step, overlap
-        )
+    alone = process_set.included() is False
+    engine = None if alone else context.engine_of(process_set)
+    reducer = deltas = None
+    if engine is not None and engine.size > 1:
+        if op == Adasum:
+            deltas = Deltas(engine, names, compressor)
+        else:
+            overlap = OverlapTrial(now.world.overlap, spare_cores=now.spare_cores)
+            reducer = GradientReducer(
+                engine,
+                names,
+                parameters,
+                how,
+                backward_passes_per_step,
+                overlap,
+                sending=sending,
+            )
     kind = type(optimizer)
     own = {
         name: value for name, value in vars(_Distributed).items() if name not in _CLASS_FURNITURE
@@ -220,7 +261,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped.__class__ = type(kind.__name__, (kind,), own)
     # They also put a counting wrapper of the old step() on it.
     wrapped.__dict__.pop("step", None)
-    wrapped._hvd = _State(reducer, given)
+    wrapped._hvd = _State(reducer, deltas, given)
     wrapped._parameter_names = by_parameter
     return wrapped
 

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -31,14 +32,17 @@ from farandole.errors import MismatchError, StepsDifferError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
-from farandole.torch.collectives import allreduce_operation
+from farandole.torch.collectives import compress
 from farandole.torch.layout import Layout
+from farandole.torch.operations import allreduce_operation
+from farandole.torch.sending import Sending
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
 
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
 # lock, so that they are closed later, when somebody makes new ones.
 _dropped: deque[BucketSet] = deque()
+_reducers: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
 _bytes_per_step: weakref.WeakKeyDictionary[GradientReducer, int] = weakref.WeakKeyDictionary()
 
 
@@ -57,6 +61,7 @@ class GradientReducer:
         order: Sequence[int] = (),
         meeting: str | None = None,
         scaled: bool = False,
+        sending: Sending | None = None,
     ) -> None:
         """Watch the parameters.
 
@@ -72,13 +77,15 @@ class GradientReducer:
             meeting: under which name the ranks meet before the first step; by default one of
                 their own.
             scaled: whether something that is not known here scales the gradients.
+            sending: how gradients travel; by default as they are.
         """
-        self._engine, self._how, self._overlap = engine, how, overlap
+        self.engine, self._how, self._overlap = engine, how, overlap
         self._names, self._parameters = list(names), list(parameters)
         self._prefix = engine.unique_name("gradients", "\n".join(names))
         # By number and not by names: models that differ must meet there to find it out.
         self._meeting = meeting or engine.unique_name("optimizer", "")
         self._passes = passes
+        self._sending = sending or Sending()
         self._layout: Layout | None = None
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
         self._plans = 0
@@ -90,6 +97,7 @@ class GradientReducer:
         self._sparse: list[int] = []
         self._dense: set[int] = set()
         self._hooked: dict[int, Any] = {}
+        _reducers.add(self)
         self._hook_all()
 
     def __del__(self) -> None:
@@ -148,6 +156,8 @@ class GradientReducer:
             recorder.setup(gradient_bytes_per_step=sum(_bytes_per_step.values()))
 
     def _synchronize(self) -> None:
+        for parameter in self._parameters if self._sending.as_dense else ():
+            self._sending.prepare(parameter)
         layout = self._layout
         if layout is None:
             self._reduce_by_name(range(len(self._parameters)))
@@ -157,7 +167,7 @@ class GradientReducer:
             flags = REPLAN if surprises else 0
             layout.submit_rest(self._parameters, flags, set(surprises))
             with self._anew_if_steps_differ():
-                left_out = layout.finish(self._parameters, self._engine)
+                left_out = layout.finish(self._parameters, self.engine)
             # Somebody else's was dense.
             self._dense.update(i for i in surprises if not self._is_sparse(i))
             if left_out is None:
@@ -172,13 +182,36 @@ class GradientReducer:
         if self._overlap.step(time.monotonic()):
             figures = json.dumps(self._overlap.figures()).encode()
             everyone = self._meet(figures, f"{self._prefix}.overlap")
-            self._overlap.decide([json.loads(answer) for answer in everyone])
+            self._overlap.decide([json.loads(answer) for answer in everyone if answer])
+
+    def sit_out(self) -> bool:
+        """Take part in the others' steps with zeros, having joined; return whether one is on.
+
+        To be called again and again. Without buckets there is nothing to do: what goes by name
+        goes without those who have joined.
+        """
+        layout = self._layout
+        if layout is None:
+            return False
+        if layout.sit_out(self.engine):
+            # The others have given these up, and make new ones when all are back.
+            layout.buckets.close()
+            self._layout = None
+        return layout.sitting_out
+
+    def leave(self) -> None:
+        """Prepare to sit out steps: this rank has joined."""
+        self._overlap.stop()
+        self._fired = [0] * len(self._parameters)
+        for parameter in self._parameters:
+            # They lie in the buckets, which are the others' now.
+            parameter.grad = None
 
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self._layout is not None:
             with self._anew_if_steps_differ():
-                self._layout.mark(marks.Mark(kind, number), self._engine)
+                self._layout.mark(marks.Mark(kind, number), self.engine)
             return
         said = self._meet(json.dumps(marks.as_json(kind, number)).encode(), self._meeting)
         marks.check([json.loads(answer).get("mark") for answer in said])
@@ -232,6 +265,7 @@ class GradientReducer:
 
     def _came(self, index: int, parameter: torch.Tensor) -> None:
         self._fired[index] = fired = self._fired[index] + 1
+        self._sending.prepare(parameter)
         if fired < self._expected[index]:
             return
         layout = self._layout
@@ -243,9 +277,9 @@ class GradientReducer:
                 self._nested.add(index)
         elif layout.take(index, parameter):
             if self._overlap.on:
-                self._engine.loop.nobody_waits()
+                self.engine.loop.nobody_waits()
             else:
-                self._engine.loop.advance()
+                self.engine.loop.advance()
 
     def _came_again(self, index: int) -> None:
         """Accept a gradient that is added to once more, or say why that is too late.
@@ -289,27 +323,32 @@ class GradientReducer:
 
     def _reduce_by_name(self, indices: Sequence[int]) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
-        everyone = self._tell_all(indices)
+        everyone, joined = self._tell_all(indices)
         present = sorted({index for said in everyone for index in said["dense"] + said["sparse"]})
         dense = {index for said in everyone for index in said["dense"]}
-        handles: list[tuple[int, torch.Tensor, Handle]] = []
+        handles: list[tuple[int, Callable[[], torch.Tensor], Handle]] = []
         for index in present:
             if index in dense:
                 gradient = _contiguous(self._parameters[index])
-                handles.append((index, gradient, self._submit(index, gradient)))
-        for index, gradient, handle in handles:
-            self._engine.wait(handle)
-            parameter = self._parameters[index]
+                sent, undo = compress(gradient, self._sending.compressor)
+                handles.append((index, partial(undo, sent), self._submit(index, sent)))
+        for index, result, handle in handles:
+            self.engine.wait(handle)
+            parameter, gradient = self._parameters[index], result()
             if parameter.grad is None or parameter.grad is not gradient:
                 parameter.grad = gradient.view_as(parameter)
         only_sparse = [index for index in present if index not in dense]
         self._reduce_sparse(only_sparse)
-        self._dense |= dense
-        self._sparse = sorted({*self._sparse, *only_sparse} - dense)
-        self._lay_out(everyone)
+        self._dense |= dense.union(*(said["were_dense"] for said in everyone))
+        were_sparse = [index for said in everyone for index in said["were_sparse"]]
+        self._sparse = sorted({*were_sparse, *only_sparse} - self._dense)
+        self._lay_out(everyone, joined=joined)
 
-    def _tell_all(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Exchange who has which gradients; refuse models that differ."""
+    def _tell_all(self, indices: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
+        """Exchange who has which gradients; refuse models that differ.
+
+        Returns what those said who have not joined, and whether there are others.
+        """
         mine = [
             [name, list(p.shape), TYPE_NAMES.get(p.dtype, str(p.dtype))]
             for name, p in zip(self._names, self._parameters, strict=True)
@@ -321,38 +360,50 @@ class GradientReducer:
             "trainable": [i for i, p in enumerate(self._parameters) if p.requires_grad],
             "dense": [i for i, g in gradients if g is not None and not g.is_sparse],
             "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
+            # Who comes back from join() has missed what the others have learned meanwhile.
+            "were_dense": sorted(self._dense),
+            "were_sparse": self._sparse,
         }
-        everyone = [
-            json.loads(answer) for answer in self._meet(json.dumps(said).encode(), self._meeting)
-        ]
+        answers = self._meet(json.dumps(said).encode(), self._meeting)
+        by_rank = {
+            rank: json.loads(answer)
+            for rank, answer in zip(self.engine.ranks, answers, strict=True)
+            if answer
+        }
+        everyone = list(by_rank.values())
         if any("mark" in answer for answer in everyone):
             marks.check([answer.get("mark") for answer in everyone])
-        for rank, answer in enumerate(everyone):
+        first = min(by_rank)
+        for rank, answer in by_rank.items():
             if answer["parameters"] != everyone[0]["parameters"]:
                 raise MismatchError(
-                    _difference(everyone[0]["parameters"], answer["parameters"], rank)
+                    _difference(everyone[0]["parameters"], first, answer["parameters"], rank)
                 )
-        return everyone
+        return everyone, len(everyone) < len(answers)
 
     def _meet(self, said: bytes, name: str) -> list[bytes]:
         recorder = current()
         if recorder is not None:
             recorder.sent("control", len(said))
-        return self._engine.exchange(said, name)
+        return self.engine.exchange(said, name, kind="meeting")
 
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
         self._nbytes += gradient.nbytes
         operation = allreduce_operation(gradient, gradient, self._how)
-        return self._engine.submit(f"{self._prefix}.{self._names[index]}", operation)
+        return self.engine.submit(f"{self._prefix}.{self._names[index]}", operation)
 
     def _reduce_sparse(self, indices: Sequence[int]) -> None:
         for index in indices:
             name = f"{self._prefix}.{self._names[index]}"
             self._nbytes += sparse.nbytes(self._parameters[index].grad)
-            sparse.reduce_gradient(self._engine, name, self._parameters[index], self._how)
+            sparse.reduce_gradient(self.engine, name, self._parameters[index], self._how)
 
-    def _lay_out(self, everyone: list[dict[str, Any]]) -> None:
-        """Make the plan for the next steps, the same on every rank."""
+    def _lay_out(self, everyone: list[dict[str, Any]], *, joined: bool) -> None:
+        """Make the plan for the next steps, the same on every rank.
+
+        Without one the next step goes by name, too: as long as some have joined, who could not
+        make buckets, and where these cannot hold what is sent.
+        """
         trainable = sorted({index for said in everyone for index in said["trainable"]})
         order = [*everyone[0]["order"], *trainable]
         if self._layout is not None:
@@ -363,21 +414,27 @@ class GradientReducer:
             Gradient(
                 index=index,
                 count=self._parameters[index].numel(),
-                dtype=TYPE_NAMES[self._parameters[index].dtype],
-                itemsize=self._parameters[index].element_size(),
+                dtype=TYPE_NAMES[self._sending.sent_as(self._parameters[index])],
+                itemsize=self._sending.sent_as(self._parameters[index]).itemsize,
+                group=self._sending.groups.get(index),
             )
-            for index in wanted
+            for index in (wanted if self._sending.in_buckets and not joined else ())
         ]
         while _dropped:
             _dropped.popleft().close()
-        self._plans += 1
         self._order.clear()
         self._layout = None
         if gradients:
+            self._plans += 1
             name = f"{self._prefix}.{self._plans}"
             self._layout = Layout(
-                self._engine, name, make_plan(gradients), self._parameters, self._how, self._norms
+                self.engine, name, make_plan(gradients), self._parameters, self._how, self._norms
             )
+
+
+def reducers_of(engine: Engine) -> list[GradientReducer]:
+    """Return those that reduce gradients among an engine's ranks."""
+    return [reducer for reducer in _reducers if reducer.engine is engine]
 
 
 def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -400,15 +457,15 @@ def _inside_checkpoint() -> bool:
     return False
 
 
-def _difference(first: list[Any], other: list[Any], rank: int) -> str:
-    for mine, theirs in zip(first, other, strict=False):
-        if mine != theirs:
+def _difference(mine: list[Any], first: int, theirs: list[Any], rank: int) -> str:
+    for one, other in zip(mine, theirs, strict=False):
+        if one != other:
             return (
                 "The ranks train different models: parameter "
-                f"{mine[0]!r} is {mine[2]}{mine[1]} on rank 0, and rank {rank} has "
-                f"{theirs[0]!r}, {theirs[2]}{theirs[1]}, in its place."
+                f"{one[0]!r} is {one[2]}{one[1]} on rank {first}, and rank {rank} has "
+                f"{other[0]!r}, {other[2]}{other[1]}, in its place."
             )
     return (
-        f"The ranks train different models: rank 0 has {len(first)} parameters, rank {rank} has "
-        f"{len(other)}."
+        f"The ranks train different models: rank {first} has {len(mine)} parameters, rank {rank} "
+        f"has {len(theirs)}."
     )

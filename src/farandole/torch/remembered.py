@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from farandole.engine.adasum import AdasumReduce
 from farandole.engine.operations import Allreduce
 from farandole.torch.tensors import buffer_of
 from farandole.transport.shm.eager import LARGEST_BYTES
@@ -40,9 +41,11 @@ class Remembered:
         return operation
 
     def keep(
-        self, tensor: torch.Tensor, arguments: tuple[Any, ...], operation: Allreduce
-    ) -> Allreduce:
+        self, tensor: torch.Tensor, arguments: tuple[Any, ...], operation: Allreduce | AdasumReduce
+    ) -> Allreduce | AdasumReduce:
         """Remember an operation for the next time if it is small; return it."""
+        if isinstance(operation, AdasumReduce):
+            return operation
         small = 0 < operation.source.nbytes <= LARGEST_BYTES and not tensor.is_cuda
         if small and (len(self._entries) < _MOST or id(tensor) in self._entries):
             key = id(tensor)

@@ -14,8 +14,9 @@ from farandole.engine import context
 from farandole.engine.arguments import Sum, reduction_of
 from farandole.engine.engine import Engine
 from farandole.engine.handles import run_now
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
-from farandole.torch.collectives import allreduce_operation
+from farandole.torch.operations import allreduce_operation
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -27,6 +28,31 @@ class SyncBatchNorm(_BatchNorm):
     worker, it is torch's batch norm.
     """
 
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        process_set: ProcessSet = global_process_set,
+        **torchs: Any,
+    ) -> None:
+        """Begin as torch's batch norms do.
+
+        Args:
+            num_features: channels.
+            eps: is added to the variance.
+            momentum: how far running statistics follow a batch; None for their plain mean.
+            affine: whether there are a weight and a bias to train.
+            track_running_stats: whether there are running statistics.
+            process_set: the workers whose batches count together.
+            torchs: `device` and `dtype`.
+        """
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, **torchs)
+        self.process_set = process_set
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise a batch.
 
@@ -36,8 +62,11 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(input)
         if not self.training or context.size() == 1:
             return super().forward(input)
+        engine = context.engine_of(self.process_set)
+        if engine.size == 1:
+            return super().forward(input)
         found: tuple[torch.Tensor, ...] = _Normalise.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, self.eps, _name_of(self)
+            input, self.weight, self.bias, self.eps, _name_of(self), engine
         )
         mean, variance, total, output = found
         if self.track_running_stats and self.running_mean is not None:
@@ -97,13 +126,14 @@ class _Normalise(torch.autograd.Function):
         bias: torch.Tensor | None,
         eps: float,
         name: str,
+        engine: Engine,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return mean, variance and number of values over all workers, and the output."""
         x = _wide(input)
         centre = x.mean(_axes(x)) if x.numel() else x.new_zeros(x.shape[1])
         # Taking it away first loses no digits where it is large beside the deviation.
         output = x - _spread(centre, x)
-        mean, variance, total = _moments(output, centre, name)
+        mean, variance, total = _moments(output, centre, name, engine)
         invstd = torch.rsqrt(variance + eps)
         scale = invstd if weight is None else invstd * weight.to(x.dtype)
         shift = (centre - mean) * scale
@@ -111,7 +141,8 @@ class _Normalise(torch.autograd.Function):
             shift += bias.to(x.dtype)
         output.mul_(_spread(scale, x)).add_(_spread(shift, x))
         ctx.save_for_backward(input, weight, mean, invstd, total)
-        ctx.name, ctx.bias_dtype = name, None if bias is None else bias.dtype
+        ctx.name, ctx.engine = name, engine
+        ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.mark_non_differentiable(mean, variance, total)
         return mean, variance, total, output.to(input.dtype)
 
@@ -128,7 +159,7 @@ class _Normalise(torch.autograd.Function):
         own = torch.stack([gradient.sum(axes), (gradient * x).sum(axes)])
         input_gradient = weight_gradient = bias_gradient = None
         if ctx.needs_input_grad[0]:
-            means = _add_up(own.clone(), f"{ctx.name}.backward") / total
+            means = _add_up(own.clone(), f"{ctx.name}.backward", ctx.engine) / total
             scale = invstd if weight is None else invstd * weight.to(invstd.dtype)
             slope = means[1] * invstd.square()
             x.mul_(_spread(slope, x)).add_(_spread(means[0], x))
@@ -137,11 +168,11 @@ class _Normalise(torch.autograd.Function):
             weight_gradient = (own[1] * invstd).to(weight.dtype)
         if ctx.bias_dtype is not None and ctx.needs_input_grad[2]:
             bias_gradient = own[0].to(ctx.bias_dtype)
-        return input_gradient, weight_gradient, bias_gradient, None, None
+        return input_gradient, weight_gradient, bias_gradient, None, None, None
 
 
 def _moments(
-    centred: torch.Tensor, centre: torch.Tensor, name: str
+    centred: torch.Tensor, centre: torch.Tensor, name: str, engine: Engine
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return mean, variance and number of values of each channel, over all workers.
 
@@ -149,36 +180,37 @@ def _moments(
         centred: this worker's values without `centre`, which is their mean but for rounding.
         centre: a value for each channel.
         name: of the layer.
+        engine: of the workers.
     """
     channels = centred.shape[1]
     count = centred.numel() // channels
     # A row for each worker, of its mean, sum of squares around it, and count: such sums lose no
     # digits when they are put together, and adding zeros to a row changes nothing.
-    rows = centred.new_zeros((context.size(), 2 * channels + 1))
+    rows = centred.new_zeros((engine.size, 2 * channels + 1))
     if count:
         # Not torch.var_mean, which takes 2 to 10 times as long on a CPU.
         off = centred.mean(_axes(centred))
         around = centred.square().sum(_axes(centred)) - count * off.square()
-        row = rows[context.rank()]
+        row = rows[engine.rank]
         row[:channels], row[channels:-1], row[-1] = centre + off, around.clamp_(min=0.0), count
-    rows = _add_up(rows, f"{name}.forward")
+    rows = _add_up(rows, f"{name}.forward", engine)
     means, around, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     total = counts.sum()
     # Not on a GPU, which would have to be waited for.
     if not total.is_cuda and total <= 1:
         raise UsageError(
             "Expected more than 1 value per channel when training: the batches of all "
-            f"{context.size()} workers have {int(total)} together. Use larger batches."
+            f"{engine.size} workers have {int(total)} together. Use larger batches."
         )
     mean = (counts * means).sum(0) / total
     apart = (counts * (means - mean).square()).sum(0)
     return mean, (around.sum(0) + apart) / total, total
 
 
-def _add_up(values: torch.Tensor, name: str) -> torch.Tensor:
+def _add_up(values: torch.Tensor, name: str, engine: Engine) -> torch.Tensor:
     """Add up over all workers, in place."""
     how = reduction_of(None, Sum, 1.0, 1.0)
-    run_now("allreduce", name, allreduce_operation(values, values, how), "buffers")
+    run_now("allreduce", name, allreduce_operation(values, values, how), "buffers", engine)
     return values
 
 

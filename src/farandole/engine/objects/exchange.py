@@ -6,6 +6,8 @@ from typing import Any
 
 from farandole.engine import context, objects
 from farandole.engine.arguments import check_root
+from farandole.engine.engine import Engine
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import CollectiveError
 from farandole.recorder.recorder import current
 
@@ -13,25 +15,34 @@ from farandole.recorder.recorder import current
 _REFUSED = b"\x00"
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Return the root's object on every rank.
 
     Plain data travels without pickle. Anything else is pickled between processes of one host, and
     across hosts only with FARANDOLE_ALLOW_PICKLE=1.
     """
-    check_root(root_rank)
-    is_root = context.rank() == root_rank
-    answers = _exchange(obj, f"broadcast_object.{name or 'noname'}", send=is_root)
-    return obj if is_root else _decoded(root_rank, answers[root_rank])
+    engine = context.engine_of(process_set)
+    place = check_root(root_rank, engine)
+    is_root = engine.rank == place
+    answers = _exchange(obj, f"broadcast_object.{name or 'noname'}", engine, send=is_root)
+    return obj if is_root else _decoded(root_rank, answers[place])
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """Return every rank's object, in rank order; see broadcast_object for what may travel."""
-    answers = _exchange(obj, f"allgather_object.{name or 'noname'}", send=True)
-    return [_decoded(rank, answer) for rank, answer in enumerate(answers)]
+    engine = context.engine_of(process_set)
+    answers = _exchange(obj, f"allgather_object.{name or 'noname'}", engine, send=True)
+    return [_decoded(rank, answer) for rank, answer in zip(engine.ranks, answers, strict=True)]
 
 
-def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
+def _exchange(obj: Any, name: str, engine: Engine, *, send: bool) -> list[bytes]:
     """Return what each rank has sent, encoded.
 
     An object that cannot travel is an error here and, so that nobody waits for it, on every rank
@@ -44,7 +55,7 @@ def _exchange(obj: Any, name: str, *, send: bool) -> list[bytes]:
             message = objects.encode(obj, allow_pickle=now.world.allow_pickle)
         except Exception as reason:
             message, error = _REFUSED + str(reason).encode(), reason
-    answers = now.engine.exchange(message, name=name)
+    answers = engine.exchange(message, name=name)
     recorder = current()
     if recorder is not None:
         # Who only receives counts what the root has sent.

@@ -111,6 +111,11 @@ class SharedBuckets:
         yield from _until(self._reduced, peers, bucket, step)
         return answers
 
+    def begun(self, step: int) -> bool:
+        """Say whether a peer has begun this step."""
+        least = step << _FLAG_BITS
+        return any(word[0] >= least for peer in self._fabric.peers for word in self._ready[peer])
+
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
         self._fabric.check_peers()

@@ -40,6 +40,7 @@ class EagerBoard:
     def __init__(self, fabric: Fabric) -> None:
         ranks = range(fabric.size)
         self._detours = [fabric.words(r, REGION, 0, 1) for r in ranks]
+        self._joins = [fabric.words(r, REGION, 8, 1) for r in ranks]
         self._words = [fabric.words(r, REGION, _HEADER_BYTES, 2 * TICKETS) for r in ranks]
         data = _HEADER_BYTES + _WORDS_BYTES
         self._data = [fabric.bytes(r, REGION, data, DATA_BYTES) for r in ranks]
@@ -61,8 +62,17 @@ class EagerBoard:
         self._detours[self._rank][0] += 1
 
     def detours(self) -> int:
-        """Return a number that grows when a peer takes a detour."""
+        """Return a number that grows when a peer takes a detour or joins."""
         return sum(self._detours[peer][0] for peer in self._peers)
+
+    def join(self, number: int) -> None:
+        """Say that this rank submits no more until all ranks have joined for this time."""
+        self._joins[self._rank][0] = number
+        self._detours[self._rank][0] += 1
+
+    def joined(self, number: int) -> list[int]:
+        """Return the peers that have joined for this time."""
+        return [peer for peer in self._peers if self._joins[peer][0] == number]
 
 
 class Place:
