@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.engine.process_sets import global_process_set
 from farandole.errors import UsageError
 
-
-class GlobalProcessSet:
-    """All workers."""
-
-    process_set_id = 0
-
-
-global_process_set = GlobalProcessSet()
+__all__ = ["check_process_set", "global_process_set"]
 
 
 def check_process_set(process_set: Any) -> None:
