@@ -56,6 +56,8 @@ def _claims() -> dict[str, list[Claim]]:
         ("train-resnet18", [(0.95, 0.97)]),
         ("overhead-mlp", [(1.02, 1.01)]),
         ("ranks-4KB", [(500e-6, None)]),
+        ("names-agreement", [(200e-6, None)]),
+        ("names-opposite", [(15e-3, None)]),
         ("memory-resnet18", [(0.5, None)]),
         ("start", [(0.65, None)]),
         ("recorder-1", [(1.01, 1.005)]),

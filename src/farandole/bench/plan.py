@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from farandole.bench import keras_rows, studies
 from farandole.bench.contestant import Contestant, Role, Starter
+from farandole.bench.names import names
 from farandole.bench.roster import (
     FARANDOLE,
     collectives,
@@ -294,6 +295,7 @@ BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
     "train": _train,
     "overhead": _overhead,
     "ranks": _ranks,
+    "names": names,
     "memory": _memory,
     "start": _start,
     "recorder": _recorder,

@@ -22,6 +22,7 @@ WHAT = (
     "train",
     "overhead",
     "ranks",
+    "names",
     "memory",
     "start",
     "recorder",
