@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,18 @@ from farandole.transport.reduction import SUM, Reduction
 Array = np.ndarray[Any, Any]
 
 
-def open_transport(member: Member, name: str) -> Transport:
+def open_transport(
+    member: Member, name: str, hosts: Sequence[Sequence[int]] | None = None
+) -> Transport:
+    """Open a transport; `hosts` are the ranks of each, for the one that minds."""
+    if name == "hierarchical":
+        from farandole.transport.hierarchical.transport import HierarchicalTransport
+        from farandole.transport.hosts import Hosts
+
+        ranks = tuple(map(tuple, hosts or [range(member.size - 1), [member.size - 1]]))
+        names = tuple(f"host{number}" for number in range(len(ranks)))
+        place = Hosts(ranks=ranks, names=names)
+        return HierarchicalTransport(member.rank, place, member.exchange)
     if name == "shm":
         from farandole.transport.shm.transport import ShmTransport
 
@@ -29,12 +41,17 @@ def open_transport(member: Member, name: str) -> Transport:
     return GlooTransport(member.rank, member.size, member.exchange)
 
 
-def open_engine(member: Member, name: str, loop: Loop | None = None) -> None:
+def open_engine(
+    member: Member,
+    name: str,
+    loop: Loop | None = None,
+    hosts: Sequence[Sequence[int]] | None = None,
+) -> None:
     """Put an engine into the rank's state, on a loop of its own unless one is given."""
     warnings.simplefilter("error")
     loop = loop or Loop()
     loop.crowded = member.size > len(os.sched_getaffinity(0))
-    member.state["engine"] = Engine(open_transport(member, name), loop, member.exchange)
+    member.state["engine"] = Engine(open_transport(member, name, hosts), loop, member.exchange)
 
 
 def close_engine(member: Member) -> None:

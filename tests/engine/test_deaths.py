@@ -23,7 +23,7 @@ DEADLINE_S = 10.0
 LARGE = 5_000_000
 
 
-@pytest.fixture(params=[("shm", 3), ("gloo", 3)], ids=lambda p: p[0])
+@pytest.fixture(params=[("shm", 3), ("gloo", 3), ("hierarchical", 3)], ids=lambda p: p[0])
 def world(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[FakeWorld]:
     name, size = request.param
     with FakeWorld(size, nursery=nursery) as world:

@@ -46,15 +46,15 @@ class Lane:
         any_moved = False
         at = 0
         while at < len(self._running):
-            steps, handles, overlaps = self._running[at]
+            if self._in_order and at and not self._overlap(at - 1, at):
+                break
+            steps, handles, _ = self._running[at]
             moved = self._step(steps, handles)
             any_moved |= moved is not False
             if moved is None:
                 del self._running[at]
-                continue
-            at += 1
-            if self._in_order and not (overlaps and self._overlaps(at)):
-                break
+            else:
+                at += 1
         return any_moved
 
     def fail(self, error: Exception) -> None:
@@ -65,8 +65,8 @@ class Lane:
             for handle in handles:
                 handle.fail(error)
 
-    def _overlaps(self, at: int) -> bool:
-        return at < len(self._running) and self._running[at][2]
+    def _overlap(self, before: int, after: int) -> bool:
+        return self._running[before][2] and self._running[after][2]
 
     @staticmethod
     def _step(steps: Running, handles: list[Handle]) -> bool | None:

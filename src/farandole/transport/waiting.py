@@ -29,7 +29,7 @@ _TIMER_SLACK_NS = 1_000
 class Backoff:
     """Counts fruitless looks at shared memory and pauses longer the more there were."""
 
-    __slots__ = ("_longest_s", "_looks", "_shortest_s", "_sleep_s", "_spins", "_yields")
+    __slots__ = ("_distant", "_longest_s", "_looks", "_shortest_s", "_sleep_s", "_spins", "_yields")
 
     def __init__(self, *, crowded: bool = False, distant: bool = False) -> None:
         """Start afresh.
@@ -42,12 +42,19 @@ class Backoff:
         self._yields = self._spins + (DISTANT_YIELDS if distant else YIELDS)
         self._shortest_s = DISTANT_SLEEP_S if distant else SHORTEST_SLEEP_S
         self._longest_s = DISTANT_LONGEST_SLEEP_S if distant else LONGEST_SLEEP_S
-        self.reset()
+        self._distant = distant
+        self._looks, self._sleep_s = 0, self._shortest_s
 
     def reset(self) -> None:
-        """Begin again with the shortest pause: something has moved."""
+        """Begin again with a short pause: something has moved.
+
+        Over a network the next thing takes about as long as the last, so that the pauses before it
+        are not all gone through again.
+        """
         self._looks = 0
-        self._sleep_s = self._shortest_s
+        self._sleep_s = (
+            max(self._shortest_s, self._sleep_s / 4) if self._distant else self._shortest_s
+        )
 
     def pause(self) -> bool:
         """Pause once; return whether the wait has become long enough to look for dead peers."""
