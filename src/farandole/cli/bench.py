@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from types import FrameType
@@ -29,6 +31,7 @@ WHAT = (
     "study",
     "report",
     "live",
+    "hosts",
     "all",
 )
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
@@ -46,6 +49,7 @@ example:
   farandole bench train --models mlp --launches 10 --json > mlp.json
   farandole bench train --framework keras --backend jax
   sudo farandole bench live --wide
+  sudo farandole bench hosts --quick
 
 Every launch is new processes; contestants take turns. A launch during which others used more
 than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
@@ -118,9 +122,11 @@ def main(args: argparse.Namespace) -> int:
 
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
-    _check_live(args)
+    _check_shaped(args)
     if args.what == "live":
         return _live(args)
+    if args.what == "hosts":
+        return _hosts(args)
     _check_framework(args)
     num_launches = _launches(args)
     num_ranks, rank_counts = _ranks(args)
@@ -138,8 +144,7 @@ def main(args: argparse.Namespace) -> int:
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows: list[Row] = []
     records = []
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
+    with _ended_by_sigterm():
         for group in groups(args.what, settings):
             count = num_launches if args.launches else group.launches or num_launches
             found = run_group(group, num_launches=count, say=_progress, wait=wait)
@@ -149,8 +154,6 @@ def main(args: argparse.Namespace) -> int:
             if not args.json:
                 for row in fresh:
                     _print_row(row)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
     if args.json:
         result = Result(
             machine=machine,
@@ -169,29 +172,58 @@ def main(args: argparse.Namespace) -> int:
 def _live(args: argparse.Namespace) -> int:
     """Put projections to the proof on shaped links, which takes root."""
     from farandole.bench import live
+
+    head, say = _begin_shaped(args)
+    found = {}
+    with _ended_by_sigterm():
+        for scenario, points in live.proofs(live.WIDE if args.wide else live.QUICK):
+            found[scenario.name] = points
+            say("\n".join([scenario.name, *live.lines_of(points)]))
+    for line in live.summary([one for points in found.values() for one in points]):
+        say(line)
+    if args.json:
+        print(json.dumps({**head, "wide": args.wide, **live.as_json(found)}, indent=2))
+    return 0
+
+
+def _hosts(args: argparse.Namespace) -> int:
+    """Measure all-reduces between hosts on shaped links, which takes root."""
+    from farandole.bench import hosts
+
+    head, say = _begin_shaped(args)
+    found = []
+    with _ended_by_sigterm():
+        for one in hosts.measured(hosts.QUICK if args.quick else hosts.WHOLE):
+            found.append(one)
+            say("\n".join(hosts.lines_of(one)))
+    for line in hosts.summary(found):
+        say(line)
+    if args.json:
+        print(json.dumps({**head, "quick": args.quick, **hosts.as_json(found)}, indent=2))
+    return 0
+
+
+def _begin_shaped(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[str], None]]:
+    """Return the head of the JSON, and where to say what is found; refuse where it cannot run."""
     from farandole.bench.result import PACKAGES, SCHEMA, machine_json
     from farandole.testing.shaped import why_not
     from farandole.world.machine import describe_machine
 
     if reason := why_not():
-        raise UsageError(f"`bench live` cannot run here: {reason}.")
+        raise UsageError(f"`bench {args.what}` cannot run here: {reason}.")
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     machine = machine_json(describe_machine(PACKAGES), None)
-    say = _progress if args.json else _say
-    found = {}
+    head = {"schema": SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
+    return head, _progress if args.json else _say
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        for scenario, points in live.proofs(live.WIDE if args.wide else live.QUICK):
-            found[scenario.name] = points
-            say("\n".join([scenario.name, *live.lines_of(points)]))
+        yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-    for line in live.summary([one for points in found.values() for one in points]):
-        say(line)
-    if args.json:
-        head = {"schema": SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
-        print(json.dumps({**head, "wide": args.wide, **live.as_json(found)}, indent=2))
-    return 0
 
 
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:
@@ -199,15 +231,20 @@ def _interrupt(_signum: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _check_live(args: argparse.Namespace) -> None:
-    """Refuse flags that `live` alone has, and those that it has no use for."""
-    if args.what != "live":
-        if args.wide:
-            raise UsageError(f"--wide does not fit `bench {args.what}`: it is a choice of `live`.")
+def _check_shaped(args: argparse.Namespace) -> None:
+    """Refuse flags that `live` alone has, and those that it and `hosts` have no use for."""
+    if args.what != "live" and args.wide:
+        raise UsageError(f"--wide does not fit `bench {args.what}`: it is a choice of `live`.")
+    if args.what not in ("live", "hosts"):
         return
+    fixed, more = (
+        ("models and ranks", "--wide runs more of them")
+        if args.what == "live"
+        else ("rates and ranks", "--quick runs fewer of them")
+    )
     for flag, given in (
         ("--launches", args.launches),
-        ("--quick", args.quick),
+        ("--quick", args.quick and args.what == "live"),
         ("--peers", args.peers),
         ("--models", args.models),
         ("--framework", args.framework != "torch"),
@@ -216,8 +253,8 @@ def _check_live(args: argparse.Namespace) -> None:
     ):
         if given:
             raise UsageError(
-                f"{flag} does not fit `bench live`, whose models and ranks are fixed. Leave it "
-                "out; --wide runs more of them."
+                f"{flag} does not fit `bench {args.what}`, whose {fixed} are fixed. Leave it "
+                f"out; {more}."
             )
 
 

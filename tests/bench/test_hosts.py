@@ -1,0 +1,94 @@
+"""All-reduces between hosts: what is made of the times, and a small run on real links."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from farandole.bench import hosts
+from farandole.bench.hosts import (
+    NBYTES,
+    PEERS,
+    SUBJECTS,
+    Found,
+    Scenario,
+    as_json,
+    lines_of,
+    summary,
+)
+from farandole.testing import Nursery
+from farandole.testing.shaped import why_not
+
+LINK_S = 8 * NBYTES / 1e9
+
+
+def found(subject_s: float, torch_s: float, *, per_host: int = 2, others: float = 0.01) -> Found:
+    scenario = Scenario(per_host=per_host, rate_bits_per_s=1e9, rounds=3)
+    # The middle round counts; the peer's drift with the subject's does not.
+    times_s = {name: [subject_s * f for f in (1, 2, 1)] for name in SUBJECTS}
+    times_s |= {PEERS[0]: [torch_s * f for f in (1, 2, 0.5)], PEERS[1]: [2 * torch_s] * 3}
+    return Found(scenario=scenario, times_s=times_s, cores=0.5, others=others)
+
+
+def test_figures_are_medians_and_ratios_within_a_round() -> None:
+    one = found(LINK_S / 0.9, LINK_S / 0.6)
+    assert one.link(SUBJECTS[0]) == pytest.approx(0.9)
+    assert one.ratio(SUBJECTS[0], PEERS[0]) == pytest.approx(1.5)
+    assert one.ratio(SUBJECTS[0], PEERS[1]) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("link", "ratio", "per_host", "reached"),
+    [
+        (0.81, 1.36, 2, True),
+        (0.79, 1.36, 2, False),
+        (0.81, 1.34, 2, False),
+        (0.81, 1.51, 4, True),
+        (0.81, 1.49, 4, False),
+    ],
+)
+def test_both_figures_must_be_reached(
+    link: float, ratio: float, per_host: int, reached: bool
+) -> None:
+    one = found(LINK_S / link, ratio * LINK_S / link, per_host=per_host)
+    assert one.reached is reached
+    assert ("NOT reached" in summary([one])[0]) is not reached
+
+
+def test_a_disturbed_run_is_void() -> None:
+    one = found(LINK_S, 2 * LINK_S, others=0.2)
+    assert "others took 20% of the machine" in one.void
+    assert "void: others took" in lines_of(one)[-1]
+    assert "void" in summary([one])[0]
+
+
+def test_lines_say_all() -> None:
+    lines = lines_of(found(LINK_S / 0.9, LINK_S / 0.6))
+    assert lines[0] == "2 hosts with 2 ranks each, 1000 Mbit/s"
+    assert "90 % of the link, 1.50x torch gloo, 3.00x flat gloo" in lines[1]
+    assert lines[-1] == "  cores 50% by the ranks, 1% by others"
+
+
+def test_json_has_all_times_and_figures() -> None:
+    said = json.loads(json.dumps(as_json([found(LINK_S, 2 * LINK_S)])))
+    (one,) = said["scenarios"]
+    assert one["times_s"][PEERS[1]] == pytest.approx([4 * LINK_S] * 3)
+    assert one["ratio"][SUBJECTS[1]][PEERS[0]] == pytest.approx(2.0)
+    assert one["to_reach"] == {"link": 0.8, "ratio": 1.35}
+
+
+@pytest.mark.ranks
+def test_all_contestants_give_right_sums_on_real_links(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is timed is also checked by the ranks; how long it takes does not matter here."""
+    if reason := why_not():
+        pytest.skip(f"{reason} (CI runs it as root)")
+    monkeypatch.setattr(hosts, "NBYTES", 3_000_000)
+    scenario = Scenario(per_host=2, rate_bits_per_s=1e9, rounds=1)
+    with hosts.opened_world(2, nursery) as world:
+        one = hosts.measure(world, scenario)
+    assert set(one.times_s) == {*SUBJECTS, *PEERS}
+    # Nobody is faster than what must leave each host: all of it, once.
+    assert all(times[0] > 8 * 3_000_000 / 1.1e9 for times in one.times_s.values())
