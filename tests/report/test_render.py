@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
 from farandole.report import render
 from farandole.report.charts.scaling import scaling
-from farandole.report.render import bundle, pictures, ready_to_draw
+from farandole.report.render import bundle, pictures
 from tests.report.builders import Words, study
 from tests.report.charts.drawn import drawn
 
@@ -31,19 +30,6 @@ def test_hostile_names_stay_text_in_pictures() -> None:
 
 def test_no_pictures_are_made_that_nobody_asked_for() -> None:
     assert pictures(drawn(scaling([study()])), ()) == {}
-
-
-def test_drawing_gets_ready_beside_other_work() -> None:
-    with ready_to_draw():
-        picture = pictures(drawn(scaling([study()])), ("svg",))["svg"]
-    assert picture == pictures(drawn(scaling([study()])), ("svg",))["svg"]
-    assert not [one for one in threading.enumerate() if one.name == "farandole-drawing"]
-
-
-def test_an_error_beside_it_is_told() -> None:
-    with pytest.raises(ValueError, match="told"), ready_to_draw():
-        raise ValueError("told")
-    assert not [one for one in threading.enumerate() if one.name == "farandole-drawing"]
 
 
 def test_the_bundle_cannot_end_its_element() -> None:

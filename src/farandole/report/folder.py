@@ -22,7 +22,7 @@ from farandole.report.output import (
     write_files,
 )
 from farandole.report.page import page
-from farandole.report.render import PICTURES, bundle, ready_to_draw
+from farandole.report.render import PICTURES, bundle
 
 
 def write(
@@ -53,8 +53,7 @@ def write(
     check_endings("--tables", tables, tuple(TABLES))
     if anonymous:
         found = without_names(found)
-    with ready_to_draw() if figures else contextlib.nullcontext():
-        shown = contents(found)
+    shown = contents(found)
     place = Path(folder)
     kept = {} if drawn_since is None else _kept(shown, figures, place, drawn_since)
     wanted = kept | _pictures(shown, figures, kept) | _tables(shown, tables)

@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from threading import Thread
 from typing import Any
 
 from farandole.errors import FarandoleError
@@ -40,26 +39,6 @@ def pictures(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
         "pdf": lambda: vl_convert.svg_to_pdf(drawing),
     }
     return {ending: make[ending]() for ending in endings}
-
-
-@contextlib.contextmanager
-def ready_to_draw() -> Iterator[None]:
-    """Start what draws, most of a second, beside whatever is computed inside.
-
-    It runs on a thread of its own and leaves Python free meanwhile.
-    """
-    starting = Thread(target=_draw_nothing, name="farandole-drawing")
-    starting.start()
-    try:
-        yield
-    finally:
-        starting.join()
-
-
-def _draw_nothing() -> None:
-    import vl_convert
-
-    vl_convert.vegalite_to_svg({"data": {"values": []}, "mark": "point"}, allowed_base_urls=[])
 
 
 @cache
