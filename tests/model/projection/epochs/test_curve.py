@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from farandole.errors import DataError
 from farandole.model.noise import NoiseScale
-from farandole.model.projection.epochs.curve import fit_epochs
+from farandole.model.projection.epochs.curve import _quantiles, fit_epochs
 from farandole.model.projection.records import EpochRow, Projected
 
 NOISE = NoiseScale(
@@ -223,3 +224,18 @@ def test_rows_that_say_nothing(rows: list[EpochRow], words: str) -> None:
         fit_epochs(rows)
     with pytest.raises(DataError, match="1 or more"):
         fit_epochs(runs((64, 128))).at(0)
+
+
+@pytest.mark.parametrize("narrow", [1e-6, 1e-3, 0.5])
+def test_quantiles_of_a_mixture_are_where_its_shares_are(narrow: float) -> None:
+    rng = np.random.default_rng(3)
+    # Steep places beside flat ones: where Newton's steps go astray.
+    means = np.concatenate([rng.normal(0, 3, 40), rng.normal(50, 3, 10)])
+    deviations = np.where(np.arange(50) % 2, narrow, 1.0)
+    weights = rng.dirichlet(np.ones(50))
+    parts = [NormalDist(m, d) for m, d in zip(means, deviations, strict=True)]
+    found = [
+        math.fsum(w * part.cdf(at) for w, part in zip(weights, parts, strict=True))
+        for at in _quantiles(means, deviations, weights)
+    ]
+    assert found == pytest.approx([0.07, 0.5, 0.97], abs=1e-6)
