@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import run_cli
+from tests.conftest import keras_on, run_cli
 
 ROOT = Path(__file__).parents[2]
 CHECKS = Path(__file__).parent / "checks"
 PROGRAMS = Path(__file__).parent / "programs"
+ENVIRON = keras_on("tensorflow") | {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Launch:
@@ -21,17 +22,17 @@ class Launch:
         self.size = size
         done = run_cli(
             *("run", "-np", str(size), "--no-tag", PROGRAMS / "run_checks.py", *modules),
-            env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | env,
+            env=ENVIRON | {"PYTHONPATH": str(ROOT)} | env,
             cwd=ROOT,
             timeout_s=300.0,
         )
+        self.code, self.errors = done.returncode, done.stderr
         self._lines = done.stdout.splitlines()
-        self._errors = done.stderr
 
     def check(self, name: str) -> None:
         """Fail unless every rank is through with a check."""
         found = sorted(line for line in self._lines if line.endswith(f" {name}"))
-        assert found == [f"done {rank} {name}" for rank in range(self.size)], self._errors[-4000:]
+        assert found == [f"done {rank} {name}" for rank in range(self.size)], self.errors[-4000:]
 
 
 def names(module: str) -> list[str]:
@@ -51,7 +52,7 @@ def each(module: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="session")
 def pair() -> Launch:
-    """Two ranks."""
+    """Two ranks, of which one is killed when all is done."""
     return Launch(
         2,
         (
@@ -65,6 +66,7 @@ def pair() -> Launch:
             "tape",
             "tf_keras",
         ),
+        CHECK_KILLED="1",
     )
 
 

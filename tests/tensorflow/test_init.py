@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.conftest import clean_environ
+from tests.conftest import clean_environ, keras_on
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -49,5 +49,5 @@ except ValueError as error:
     assert "Farandole works with TensorFlow 2" in str(error)
     print("done")
 """
-    done = python(code, KERAS_BACKEND="tensorflow")
+    done = python(code, **keras_on("tensorflow"))
     assert done.stdout == "done\n", done.stderr

@@ -1,7 +1,8 @@
 """Run every check on this rank; say of each that it is done. The first that fails ends the job.
 
 Not in the folder of the checks, whose names would then stand before those of other modules. With
-CHECK_ONE_THREAD=1, on one core and with one of TensorFlow's threads.
+CHECK_ONE_THREAD=1, on one core and with one of TensorFlow's threads. With CHECK_KILLED=1, rank 1
+is killed in the end, when the others are in the middle of a tf.function.
 """
 
 from __future__ import annotations
@@ -9,13 +10,10 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import signal
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# Keras and TensorFlow import these where they are installed, for seconds, and no check needs them.
-for unused in ("jax", "pandas", "sklearn"):
-    sys.modules[unused] = None  # type: ignore[assignment]
 
 
 def main() -> None:
@@ -36,6 +34,12 @@ def main() -> None:
             # One write, so that ranks' lines do not mix.
             sys.stdout.write(f"done {hvd.rank()} {name}.{check.__name__}\n")
             sys.stdout.flush()
+    if os.environ.get("CHECK_KILLED"):
+        step = tf.function(hvd.allreduce)
+        for number in range(5):
+            if number == 3 and hvd.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(tf.ones(1000))
     faulthandler.cancel_dump_traceback_later()
 
 
