@@ -1,15 +1,12 @@
-"""Running a script as recorded workers, by whichever launcher, and reading what they left."""
+"""Running a script as recorded workers, and reading what they left."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from farandole.launch.variables import SITE
 from farandole.study.rank_file import read_rank
 from farandole.study.records import Rank
-from tests.conftest import clean_environ, run_cli
+from tests.conftest import run_cli
 
 # Joins a group from any launcher's variables, trains a small model, and says what it ended with.
 TRAIN = """
@@ -64,26 +61,6 @@ def run(
     )
     assert done.returncode == 0, done.stderr
     return ranks(folder / "record"), done.stdout
-
-
-def run_torchrun(script: str, folder: Path) -> list[Rank]:
-    """Run a script by torchrun, as a study lets it start its workers."""
-    path = folder / "train.py"
-    path.write_text(TRAIN + script)
-    record = folder / "record"
-    record.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", path],
-        env=clean_environ(
-            PYTHONPATH=str(SITE), FARANDOLE_RECORD_DIR=str(record), OMP_NUM_THREADS="1"
-        ),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return ranks(record)
 
 
 def ranks(record: Path) -> list[Rank]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import keras_on
 from tests.recorder.launching import Recorded, launch
 
 BACKENDS = ("torch", "tensorflow", "jax")
@@ -71,7 +72,7 @@ def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) 
     # One thread for all of TensorFlow's operations, those included that wait for other workers.
     threads = {"TF_NUM_INTEROP_THREADS": "1"}
     stop = {"epochs": 4}
-    launched = launch(tmp_path, FIT, np=2, stop=stop, KERAS_BACKEND=backend, **threads)
+    launched = launch(tmp_path, FIT, np=2, stop=stop, **keras_on(backend), **threads)
     assert launched.code == 0, launched.output
     assert "not reached" not in launched.output
     assert "Traceback" not in launched.output
@@ -217,7 +218,7 @@ def test_other_ways_to_train(tmp_path: Path, backend: str) -> None:
     own = 0 if backend == "jax" else 2
     before = 3 + 2 + 2 + own
     launched = launch(
-        tmp_path, LOOPS, launcher="python", stop={"steps": before + 8}, KERAS_BACKEND=backend
+        tmp_path, LOOPS, launcher="python", stop={"steps": before + 8}, **keras_on(backend)
     )
     assert launched.code == 0, launched.output
     assert "on the way out" in launched.output
