@@ -17,6 +17,7 @@ from typing import Any
 from farandole.launch.call import CALL_FOLDER, call_folder
 from farandole.launch.lifeline import Lifeline
 from farandole.launch.room import Room
+from farandole.launch.starters.protocol import Started
 
 _TAIL_LINES = 5
 # What an agent gets to end its workers before it is ended.
@@ -48,12 +49,12 @@ class RayStarter:
         """Return the address under which Ray knows a host."""
         return self._nodes[host].address
 
-    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[_Carried]:
+    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[Started]:
         """Start an actor on every host, which starts the agent there."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         remote = self._ray.remote(Carrier)
-        started = []
+        started: list[Started] = []
         for number, host in enumerate(hosts):
             actor = remote.options(
                 num_cpus=0,
@@ -76,7 +77,7 @@ class _Carried:
     """One host's actor (see launch.starters.protocol.Started)."""
 
     def __init__(self, ray: Any, host: str, actor: Any, answers: dict[int, bytes] | None) -> None:
-        self.hosts = (host,)
+        self.hosts: Sequence[str] = (host,)
         self._ray, self._actor = ray, actor
         self._answers = answers
         self._ended = actor.wait.remote()
