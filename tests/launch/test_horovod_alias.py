@@ -15,7 +15,7 @@ import pytest
 
 from farandole.launch.horovod_alias import install, wants_horovod, withdraw
 from farandole.launch.variables import SITE
-from tests.conftest import clean_environ, run_cli
+from tests.conftest import clean_environ, keras_on, run_cli
 
 SCRIPT = """
 import horovod
@@ -118,7 +118,7 @@ def test_what_the_launcher_cannot_see_rank_0_says(tmp_path: Path) -> None:
 def test_keras_and_tensorflow(tmp_path: Path, backend: str, last: str) -> None:
     script = tmp_path / "doors.py"
     script.write_text(FRONT_DOORS)
-    env = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env = keras_on(backend, "tensorflow") | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     done = run_cli("run", "-np", "1", "--no-tag", script, env=env, timeout_s=110.0)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["True", "True", last]
