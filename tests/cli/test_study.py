@@ -86,6 +86,17 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 
 
 @pytest.mark.parametrize(
+    ("flags", "says"), [([], True), (["--horovod-alias", "off"], False)], ids=["on", "off"]
+)
+def test_who_answers_horovod(
+    flags: list[str], says: bool, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(script).write_text("import horovod.torch as hvd")
+    assert main(["study", "-np", "1,2", *flags, "--dry-run", script]) == 0
+    assert ("Farandole answers `import horovod`\n" in capsys.readouterr().err) is says
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ([], "No command was given"),

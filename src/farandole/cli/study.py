@@ -136,6 +136,7 @@ def main(args: argparse.Namespace) -> int:
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
     from farandole.cli.progress import listener
+    from farandole.launch.horovod_alias import wants_horovod
     from farandole.study.attempt import Interrupted, Setting
     from farandole.study.function import kept_function
     from farandole.study.runner import Run, finished
@@ -145,6 +146,8 @@ def main(args: argparse.Namespace) -> int:
     path, spec, notes = _resumed(args, hosts) if args.resume is not None else _asked(args, hosts)
     for line in notes:
         _say(line)
+    if spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command):
+        _say("Farandole answers `import horovod`")
     if args.dry_run:
         print("\n".join(_plan_lines(path, spec, dry=True)))
         return 0
