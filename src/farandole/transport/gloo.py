@@ -220,4 +220,6 @@ def open_store(rank: int, size: int, exchange: Exchange, address: str) -> Any:
 def _bytes(data: Array) -> Any:
     import torch
 
+    if not data.flags.writeable:
+        data = data.copy()  # torch warns of memory that it may not write to, as bytes are
     return torch.from_numpy(data.view(np.uint8))
