@@ -261,7 +261,6 @@ def check_shared_weights_under_checkpointing(reentrant: bool) -> None:
             backward(model, squares(step))
 
 
-@checks
 @in_large_and_small_buckets
 def check_compiled_models() -> None:
     model = mlp()
@@ -298,9 +297,16 @@ def check_gradients_with_a_history_of_their_own() -> None:
 
 
 ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
+# Each rank imports torch.compile's machinery for it, which takes seconds.
+pair = on((2, "shm"))
 
 
 @pytest.mark.ranks
 @checks.each()
 def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
     ranks.run(check)
+
+
+@pytest.mark.ranks
+def test_compiled_models(pair: Ranks) -> None:
+    pair.run(check_compiled_models)
