@@ -7,7 +7,8 @@ import torch
 
 import farandole.torch as hvd
 from farandole.engine.process_sets import _place_in
-from farandole.errors import MismatchError, UsageError
+from farandole.errors import CollectiveError, MismatchError, UsageError
+from farandole.testing import FakeWorld, Member, Nursery
 from farandole.world.world import World
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 
@@ -291,6 +292,30 @@ def check_rounds_with_sets_leak_nothing() -> None:
         once()
     assert belongings() == before
     again(None)
+
+
+def leave_a_set(member: Member) -> str:
+    """The last rank leaves while the others wait for it in a set without rank 0."""
+    hvd.init(process_sets="dynamic")
+    some = hvd.add_process_set([1, 2])
+    member.exchange(b"")
+    if member.rank == 2:
+        hvd.shutdown()
+    elif member.rank == 1:
+        try:
+            hvd.barrier(process_set=some)
+        except CollectiveError as error:
+            return str(error)
+    return ""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_who_left_a_set_is_named_as_users_know_it(nursery: Nursery, transport: str) -> None:
+    with FakeWorld(3, transport=transport, nursery=nursery) as world:
+        said = world.run(leave_a_set)[1].lower()
+        assert "rank 2" in said
+        assert "rank 0" not in said
 
 
 ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"))

@@ -44,8 +44,8 @@ def _tree(products: Array, first: int, count: int) -> Array:
     half = 1 << (count - 1).bit_length() - 1
     a = _tree(products, first, half)
     b = _tree(products, first + half, count - half)
-    dot = a @ products @ b
-    pair: Array = _part(dot, a @ products @ a) * a + _part(dot, b @ products @ b) * b
+    dot, square_a, square_b = (float(x @ products @ y) for x, y in ((a, b), (a, a), (b, b)))
+    pair: Array = np.add(_part(dot, square_a) * a, _part(dot, square_b) * b)
     return pair
 
 

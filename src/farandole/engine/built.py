@@ -54,7 +54,7 @@ def nccl_built(verbose: bool = False) -> int:
         return 0
     import torch
 
-    version = torch.cuda.nccl.version()
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     major, minor, patch = (*version, 0, 0)[:3]
     return int(major * 10_000 + minor * 100 + patch)
 

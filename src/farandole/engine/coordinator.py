@@ -170,7 +170,11 @@ class Coordinator:
     def missing(self) -> dict[str, list[int]]:
         """Return, for every operation that some ranks have submitted, the ranks that have not."""
         return {
-            name: [rank for rank in range(self._size) if rank not in said]
+            name: [
+                rank
+                for rank in range(self._size)
+                if rank not in said and (rank not in self._owed or name in self._owed[rank])
+            ]
             for name, said in self._waiting.items()
         }
 

@@ -105,7 +105,8 @@ class Engine:
 
         Ranks that have joined give none in a `kind` of "meeting"; others fail while there are such.
         """
-        source = np.frombuffer(payload, np.uint8)
+        # A copy that may be written to: torch warns of what may not.
+        source = np.frombuffer(bytearray(payload), np.uint8)
         gathered: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         sizes: list[int] = []
 

@@ -240,9 +240,9 @@ class ProcessSets:
             answers = self._engine.exchange(_STEP + payload, _MEETING)
             return [answers[rank].removeprefix(_STEP) for rank in ranks]
 
-        transport = open_transport(world, exchange, address=self._engine.address).transport
+        opened = open_transport(world, exchange, address=self._engine.address, numbers=ranks)
         engine = Engine(
-            transport,
+            opened.transport,
             self._engine.loop,
             exchange,
             address=self._engine.address,
@@ -281,6 +281,8 @@ def _place_in(world: World, ranks: list[int], hosts: Sequence[str]) -> World:
         local_size=len(local),
         cross_rank=cross.index(hosts[rank]),
         cross_size=len(cross),
+        # Sets were tried on shared memory and gloo only.
+        transport="auto" if world.transport == "mpi" else world.transport,
     )
 
 

@@ -39,7 +39,7 @@ class Signature(NamedTuple):
     def parse(cls, fields: Sequence[Any]) -> Signature:
         """Rebuild a signature from the list that JSON made of it."""
         kind, dtype, shape, *rest, members = fields
-        return cls(kind, dtype, tuple(shape), *rest, tuple(map(cls.parse, members)))
+        return cls(kind, dtype, tuple(shape), *rest, members=tuple(map(cls.parse, members)))
 
     def essence(self) -> tuple[Any, ...]:
         """Return the part in which all ranks must agree."""

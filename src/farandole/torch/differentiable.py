@@ -186,7 +186,7 @@ class _Broadcast(torch.autograd.Function):
         return _broadcast(tensor, root, name, engine)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         engine = ctx.engine
         how = (Average, 1.0, 1.0)
         average = allreduce(gradient.contiguous(), _back(ctx.name), how, engine)
@@ -232,7 +232,7 @@ class _Alltoall(torch.autograd.Function):
         return output, received
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
         back, _ = alltoall(gradient.contiguous(), ctx.received, _back(ctx.name), ctx.engine)
         return back, None, None, None
 

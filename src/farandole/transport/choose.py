@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
@@ -60,13 +61,16 @@ def choose(
     return "shm" if fits else "gloo"
 
 
-def open_transport(world: World, exchange: Exchange, *, address: str = "") -> Opened:
+def open_transport(
+    world: World, exchange: Exchange, *, address: str = "", numbers: Sequence[int] = ()
+) -> Opened:
     """Open the transport for host memory; all ranks call this together.
 
     Args:
         world: this rank's place.
         exchange: a rendezvous of all ranks.
         address: where the others reach this rank, as far as is known and not set by the user.
+        numbers: those of the ranks in messages, where they are others.
     """
     if world.size > 1 and not world.one_host:
         choose(world)  # what cannot be is refused before anybody is asked
@@ -81,14 +85,16 @@ def open_transport(world: World, exchange: Exchange, *, address: str = "") -> Op
         from farandole.transport.shm.transport import ShmTransport
 
         try:
-            return Opened(transport=ShmTransport(world.rank, world.size, exchange))
+            transport = ShmTransport(world.rank, world.size, exchange, numbers=numbers)
+            return Opened(transport=transport)
         except SegmentError as error:
             # Raised on every rank alike, so that all of them fall back.
             return Opened(
                 transport=_open_gloo(world, exchange, LOOPBACK),
                 remark=f"{error} Using gloo instead.",
             )
-    return Opened(transport=_open_flat(world, exchange, LOOPBACK))
+    names = [f"rank {number}" for number in numbers]
+    return Opened(transport=_open_flat(world, exchange, LOOPBACK, names))
 
 
 def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:

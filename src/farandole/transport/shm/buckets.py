@@ -36,6 +36,8 @@ class SharedBuckets:
         exchange: Exchange,
         shapes: Sequence[tuple[int, str]],
         note_bytes: int,
+        *,
+        numbers: Sequence[int] = (),
     ) -> None:
         """Allocate.
 
@@ -45,6 +47,7 @@ class SharedBuckets:
             exchange: a rendezvous of these ranks.
             shapes: elements and type of each bucket.
             note_bytes: length of the note that accompanies a bucket.
+            numbers: those of the ranks in messages, where they are others.
         """
         self._rank, self._size = rank, size
         self.busy_s = 0.0
@@ -56,7 +59,7 @@ class SharedBuckets:
         for count, dtype in shapes:
             offsets.append(end)
             end += round_up(count * STORAGE[dtype].itemsize, 4096)
-        self._fabric = fabric = Fabric.open(rank, size, exchange, {REGION: end})
+        self._fabric = fabric = Fabric.open(rank, size, exchange, {REGION: end}, numbers=numbers)
         ranks = range(size)
         self._data = [
             [

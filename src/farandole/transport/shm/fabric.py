@@ -58,6 +58,7 @@ class Fabric:
         regions: Mapping[str, int],
         *,
         among: Sequence[int] | None = None,
+        numbers: Sequence[int] = (),
     ) -> Fabric:
         """Make my segment and map the others'.
 
@@ -68,6 +69,7 @@ class Fabric:
             regions: name and bytes of each region; the same on every rank.
             among: the numbers that the ranks of the group have in the rendezvous and in messages,
                 where it is of more; they open groups of their own meanwhile.
+            numbers: those of the ranks in messages, where they are others.
 
         Raises:
             SegmentError: on every rank alike, if one of them could not make or map a segment.
@@ -92,7 +94,7 @@ class Fabric:
                 segment.close()
             raise
         in_order = [segments[peer] for peer in range(size)]
-        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos], names)
+        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos], numbers or names)
 
     def words(self, rank: int, region: str, offset: int, count: int) -> memoryview:
         """Return words of a rank's region, `offset` bytes from its start."""

@@ -20,8 +20,11 @@ class ShmTransport:
 
     name = "shm"
 
-    def __init__(self, rank: int, size: int, exchange: Exchange) -> None:
-        self.rank, self.size = rank, size
+    def __init__(
+        self, rank: int, size: int, exchange: Exchange, *, numbers: Sequence[int] = ()
+    ) -> None:
+        """Open; `numbers` are those of the ranks in messages, where they are others."""
+        self.rank, self.size, self._numbers = rank, size, numbers
         self._fabric = Fabric.open(
             rank,
             size,
@@ -31,6 +34,7 @@ class ShmTransport:
                 mailbox.REGION: Mailbox.nbytes(size),
                 eager.REGION: EagerBoard.NBYTES,
             },
+            numbers=numbers,
         )
         self._channel = SlotChannel(self._fabric)
         self.link: Link = Mailbox(self._fabric)
@@ -62,7 +66,9 @@ class ShmTransport:
         self, exchange: Exchange, shapes: Sequence[tuple[int, str]], note_bytes: int
     ) -> SharedBuckets:
         """Allocate gradient buckets in shared memory."""
-        return SharedBuckets(self.rank, self.size, exchange, shapes, note_bytes)
+        return SharedBuckets(
+            self.rank, self.size, exchange, shapes, note_bytes, numbers=self._numbers
+        )
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
