@@ -176,7 +176,11 @@ def test_plain_python_is_one_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(("transport", "name"), [("auto", "shm"), ("gloo", "gloo")])
+@pytest.mark.parametrize(
+    ("transport", "name"),
+    # They meet in the same way; what Gloo does then is tested on ranks from the nursery.
+    [("auto", "shm"), pytest.param("gloo", "gloo", marks=pytest.mark.soak)],
+)
 def test_under_torchrun(tmp_path: Path, transport: str, name: str) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ended = run_script(
