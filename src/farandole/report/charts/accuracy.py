@@ -121,7 +121,7 @@ def final(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title=f"{metric} at the end",
         caption="Mean over seeds of the last value; bars are 95 % intervals. The word says how it "
         "compares with the fewest workers." + left_out(len(drawn), len(shown_rows), "cells"),
-        spec=sheet.finished(alt.layer(*layers), height=max(80, 44 * len(drawn))),
+        spec=sheet.finished(*layers, height=max(80, 44 * len(drawn))),
         table=metric_table(infos),
         alt="The main metric at the end of training, by cell.",
     )
@@ -168,7 +168,7 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title=f"Epochs to stable {metric}",
         caption="Median over seeds of the first epoch from which on the metric stays within its "
         "noise." + left_out(len(drawn), len(there), "cells"),
-        spec=sheet.finished(alt.layer(bars, words), height=max(70, 36 * len(drawn))),
+        spec=sheet.finished(bars, words, height=max(70, 36 * len(drawn))),
         table=_stability_table(found),
         alt="Epochs until the main metric was stable, by cell.",
     )
@@ -277,7 +277,7 @@ def _curve_figure(
         title=title,
         caption="Mean over seeds; bars are 95 % intervals."
         + left_out(len(drawn), len(found), "cells"),
-        spec=sheet.finished(alt.layer(*layers)),
+        spec=sheet.finished(*layers),
         table=_curve_table(found, metric, name),
         alt="A metric during training, one line per cell.",
     )

@@ -248,7 +248,7 @@ def stacked(
         if figures:
             layer = sheet.chart(figures).mark_text(style=style)
             layers.append(layer.encode(y=y, x=middle, text="text:N"))
-    return sheet.finished(alt.layer(*layers), height=max(70, 34 * len(drawn)))
+    return sheet.finished(*layers, height=max(70, 34 * len(drawn)))
 
 
 def _split_row(named: Named[StepSplit]) -> tuple[Any, ...]:

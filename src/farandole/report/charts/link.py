@@ -78,7 +78,7 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title="Bandwidth",
         caption="Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: "
         "from T(N) - T(1), as without a recorder." + left_out(len(drawn), len(drawable), "cells"),
-        spec=sheet.finished(alt.layer(points), height=max(70, 34 * len(drawn))),
+        spec=sheet.finished(points, height=max(70, 34 * len(drawn))),
         table=_bandwidth_table(found),
         alt="Bus bandwidth by cell: measured, derived and the link's peak.",
     )
@@ -139,7 +139,7 @@ def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title="Calibration of the link",
         caption="Bus bandwidth of single all-reduces by size, measured apart from training."
         + left_out(min(MOST_SERIES, len(named)), len(named), "series"),
-        spec=sheet.finished(alt.layer(*layers)),
+        spec=sheet.finished(*layers),
         table=Table(
             name="calibration",
             title="All-reduces of the calibration, medians",

@@ -188,7 +188,7 @@ def _offers(found: Projection, table: Table) -> Figure | None:
         "Offers",
         f"Time {found.goal.words} and cost of each offer, with 90 % intervals: the lower left is "
         "best.",
-        sheet.finished(alt.layer(across, along, points, names)),
+        sheet.finished(across, along, points, names),
         table,
         alt="Cost against time, one point per offer.",
     )
@@ -270,7 +270,7 @@ def _by_workers(
         dots = sheet.chart(points).mark_point(style="hollow")
         layers.append(dots.encode(x=x, y=y, color=look["color"], tooltip=hover))
     layers += _measured_points(sheet, measured, x, y, hover)
-    return sheet.finished(alt.layer(*layers))
+    return sheet.finished(*layers)
 
 
 def _measured_points(

@@ -122,7 +122,7 @@ def efficiency(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         title="Efficiency",
         caption="Efficiency: speedup over workers. 100 % means that no worker's time is lost."
         + left_out(len(drawn), len(found), "curves"),
-        spec=sheet.finished(alt.layer(*layers)),
+        spec=sheet.finished(*layers),
         table=_table(
             "efficiency",
             "Efficiency by workers, 95 % intervals",
@@ -202,9 +202,7 @@ def _against_ideal(
     legend, extra = _naming(sheet, rows, x, y, log=log)
     if today is not None:
         extra += _today(sheet, today, x, y, max(counts))
-    return sheet.finished(
-        alt.layer(dashed, word, *_points(sheet, rows, x, y, legend), *extra), height=height
-    )
+    return sheet.finished(dashed, word, *_points(sheet, rows, x, y, legend), *extra, height=height)
 
 
 def _today(sheet: marks.Sheet, throughput: float, x: alt.X, y: alt.Y, last: int) -> list[alt.Chart]:

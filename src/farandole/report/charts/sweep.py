@@ -66,7 +66,7 @@ def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         caption=" ".join(named.item.sentence for named in drawn[:2] if named.item.sentence)
         + (" A cross marks a batch that failed." if failed else "")
         + left_out(len(drawn), len(found), "sweeps"),
-        spec=sheet.finished(alt.layer(*layers)),
+        spec=sheet.finished(*layers),
         table=_sweep_table(found),
         alt="Throughput against batch per worker.",
     )
@@ -109,7 +109,7 @@ def split_heatmap(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             layers.append(sheet.chart(words).mark_text(fill=ink).encode(x=x, y=y, text="short:N"))
     if best:
         layers.append(sheet.chart(best).mark_rect(style="best", fill=None).encode(x=x, y=y))
-    spec = sheet.finished(alt.layer(*layers), height=max(90, 48 * len(workers)))
+    spec = sheet.finished(*layers, height=max(90, 48 * len(workers)))
     return Figure(
         name="processes-threads",
         title="Processes x threads",

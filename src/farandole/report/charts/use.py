@@ -86,7 +86,7 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             else "Share of its threads that each worker kept busy, in one launch per cell."
         )
         + left_out(len(panels), len(cells), "cells"),
-        spec=sheet.finished(lines, height=None),
+        spec=sheet.panels(lines),
         table=_means(labelled(infos, lambda info: info.utilisation)),
         alt=f"{what} of each worker over time, one panel per cell.",
     )

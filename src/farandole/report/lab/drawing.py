@@ -85,7 +85,7 @@ class Drawing:
                 style="value", align="left", baseline="top", dx=7, dy=5
             )
             layers.append(words.encode(x=x, y=y, text="short:N"))
-        return sheet.finished(alt.layer(*layers))
+        return sheet.finished(*layers)
 
     def bars(self, points: Sequence[Point]) -> Spec:
         factor, title, axis = self._unit(points)
@@ -137,7 +137,7 @@ class Drawing:
         words = sheet.chart(rows).mark_text(style="value", align="left", dx=5 if self._full else 10)
         layers.append(words.encode(x=far, text="short:N", **places))
         height = max(80, 26 * len(rows) + 10 * len(categories))
-        return sheet.finished(alt.layer(*layers), height=height)
+        return sheet.finished(*layers, height=height)
 
     @property
     def _full(self) -> bool:
