@@ -46,8 +46,7 @@ def test_train_ddp() -> None:
 @pytest.mark.ranks
 def test_keras_digits() -> None:
     script = ROOT / "examples" / "keras_digits.py"
-    environ = keras_on("tensorflow", "sklearn") | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = run_cli("run", "-np", "2", script, env=environ, timeout_s=110)
+    done = run_cli("run", "-np", "2", script, env=KERAS, timeout_s=110)
     assert done.returncode == 0, done.stderr
     assert "[1]<stdout>" not in done.stdout, "only rank 0 shows progress"
     accuracy, workers = re.findall(r"accuracy (\S+) over (\d+) workers", done.stdout)[0]

@@ -57,12 +57,14 @@ def pair() -> Launch:
         2,
         (
             "callback",
+            "collectives",
             "compression",
             "functions",
             "gradients",
             "optimizer",
             "sizes",
             "sparse",
+            "sync_batch_norm",
             "tape",
             "tf_keras",
         ),
@@ -72,7 +74,7 @@ def pair() -> Launch:
 
 @pytest.fixture(scope="session")
 def three() -> Launch:
-    """Three ranks, more than this machine may have cores, where nothing holds for two only."""
+    """Three ranks, for a long run: what they combine with is the engine's, tested on 2 to 4."""
     return Launch(3, ("collectives", "sync_batch_norm"))
 
 

@@ -10,5 +10,11 @@ pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
 
 
 @each("collectives")
+def test_two_ranks(pair: Launch, check: str) -> None:
+    pair.check(check)
+
+
+@pytest.mark.soak
+@each("collectives")
 def test_three_ranks(three: Launch, check: str) -> None:
     three.check(check)

@@ -35,9 +35,11 @@ _OF_ARRAYS = (
     "check_half_precision_on_the_way",
 )
 _OF_TENSORFLOW = ("check_xla",)
+# On torch, and everywhere in a model that is saved and resumed.
+_ADAM = ("check_adam",)
 
 
-@each(_PROGRAM, TENSORFLOW)
+@each(_PROGRAM, TENSORFLOW, but=_ADAM)
 def test_on_tensorflow(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
@@ -47,20 +49,26 @@ def test_on_torch(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 
-@each(_PROGRAM, JAX, but=_OF_TENSORFLOW + _OF_ARRAYS)
+@each(_PROGRAM, JAX, but=_OF_TENSORFLOW + _OF_ARRAYS + _ADAM)
 def test_on_jax(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (Debian's util-linux)")
-@each(  # on torch there is no callback
-    _PROGRAM,
-    World(backend="tensorflow", narrow=True),
-    World(backend="jax", narrow=True),
-    only=_NARROW,
-)
+@each(_PROGRAM, World(backend="jax", narrow=True), only=_NARROW)
 def test_on_one_core_with_one_thread(outcomes: Outcomes, check: Check) -> None:
-    """Where a callback that blocks has the only thread, and all ranks the only core."""
+    """Where a callback that blocks has the only thread, and all ranks the only core.
+
+    On torch there is no callback.
+    """
+    outcomes.expect(check)
+
+
+# One thread of TensorFlow's is all there is in tests/tensorflow and tests/recorder/keras, too.
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset (Debian's util-linux)")
+@each(_PROGRAM, World(backend="tensorflow", narrow=True), only=_NARROW)
+def test_on_one_core_with_one_thread_of_tensorflow(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 

@@ -100,7 +100,7 @@ def expected(images: Any) -> Any:
     return features.permute(0, 2, 3, 1).numpy()
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.soak)])
 def test_features_are_those_of_the_network_in_pytorch(
     tmp_path: Path, images: Any, backend: str
 ) -> None:
