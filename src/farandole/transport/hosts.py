@@ -147,7 +147,9 @@ def _towards_peer(world: World, away: Sequence[dict[str, Any]]) -> str:
 def _doubt(hosts: Hosts, local: Sequence[Sequence[int]]) -> str:
     """Compare with what the launcher said of local ranks."""
     for name, ranks in zip(hosts.names, hosts.ranks, strict=True):
-        if sorted(local[rank] for rank in ranks) != [[i, len(ranks)] for i in range(len(ranks))]:
+        if sorted(list(local[rank]) for rank in ranks) != [
+            [i, len(ranks)] for i in range(len(ranks))
+        ]:
             said = ", ".join(f"rank {r}: {local[r][0]} of {local[r][1]}" for r in ranks)
             return (
                 f"{len(ranks)} ranks call their host {name}, but their local ranks do not fit "

@@ -217,7 +217,7 @@ class HostSlots:
     def alltoall(self, source: Buffer, target: Buffer, counts: Sequence[Sequence[int]]) -> Steps:
         """Send counts[i][j] elements from rank i to rank j."""
         half = slot_bytes(self._hosts) // 2 // LINE_BYTES * LINE_BYTES // source.data.itemsize
-        each = half // (self._most * self._hosts.size)
+        each = int(half // (self._most * self._hosts.size))
         here, ranks = self._here, self._in_order
         begins = _starts(counts[self._rank])
         places = _starts([row[self._rank] for row in counts])
