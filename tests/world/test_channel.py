@@ -280,6 +280,16 @@ def test_a_call_with_another_secret_says_so() -> None:
     with_door(meet)
 
 
+def test_an_end_whose_kernel_answers_is_not_silent(tapped: Tapped) -> None:
+    tapped.sender.notice_loss(5)
+    tapped.sender.check_silence()
+    assert tapped.sender.lost == ""
+    # A limit that every kernel is over: nothing has come for more than no time.
+    tapped.sender._silence_s = 1e-9  # type: ignore[assignment]
+    eventually(lambda: [tapped.sender.check_silence(), tapped.sender.lost][1])
+    assert "it has not answered for" in tapped.sender.lost
+
+
 def test_a_call_to_nobody_says_so() -> None:
     door = Door("127.0.0.1", SECRET)
     door.close()

@@ -47,6 +47,8 @@ _CALL_TIMEOUT_S = 10.0
 _SHARE_TIMEOUT_S = 3600.0
 # Output that waits to be sent; beyond it, workers wait with theirs, as at a slow terminal.
 _MOST_BACKLOG_BYTES = 256 * 1024
+# How often the connection is asked for silence; a look for posts comes at least as often.
+_CHECK_S = 0.5
 # What workers get to end when the head is gone or this agent was told to go.
 _GRACE_S = 2.5
 
@@ -180,7 +182,7 @@ class Agent:
         self._crew = Crew(board, selector, self._feed)
         self._mirror = Mirror(board, self._ranks)
         self._records = Records(share.record_dir, share.record_mark)
-        self._next_look = time.monotonic()
+        self._next_look = self._next_check = time.monotonic()
         self._running = set(self._ranks)
         self._finish: control.Finish | None = None
         self._leaving = ""
@@ -269,6 +271,12 @@ class Agent:
             self._look()
 
     def _wait(self, patience_s: float) -> None:
+        now = time.monotonic()
+        if not self._connection.lost and now >= self._next_check:
+            self._next_check = now + _CHECK_S
+            self._connection.check_silence()
+            if self._connection.lost:
+                self._take_messages()
         if not self._connection.lost:
             wait_to_send = selectors.EVENT_WRITE if self._connection.backed_up else 0
             self._selector.modify(

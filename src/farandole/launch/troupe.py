@@ -23,6 +23,8 @@ from farandole.launch.supervisor import GRACE_S, Exited
 
 # What agents get to end leftovers, beyond the workers' own grace, and between two of their words.
 _FAREWELL_S = 5.0
+# How often connections are asked for silence.
+_CHECK_S = 0.5
 _STREAMS: dict[str, Stream] = {"stdout": "stdout", "stderr": "stderr"}
 # A look later than this means that the head itself slept (Ctrl-Z): nobody else was silent.
 _LONGEST_LOOK_S = 6.0
@@ -63,13 +65,17 @@ class RemoteTroupe:
         for agent in self._agents:
             if agent.gone:
                 continue
+            agent.connection.check_silence()
+            if agent.connection.lost:
+                self._take(agent)
+                continue
             wait_to_send = selectors.EVENT_WRITE if agent.connection.backed_up else 0
             self._selector.modify(
                 agent.connection,
                 selectors.EVENT_READ | wait_to_send,
                 functools.partial(self._take, agent),
             )
-        return 0.0 if self._exits else float("inf")
+        return 0.0 if self._exits else _CHECK_S
 
     def exits(self) -> list[Exited]:
         """Return the workers that have ended since the last call."""

@@ -33,6 +33,9 @@ _HEAD = struct.Struct("<I16s")
 _NUMBER = struct.Struct("<BQ")
 _CALLER, _LISTENER = 0, 1
 _SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+# Linux's struct tcp_info up to the milliseconds since data and since an acknowledgement came.
+_LAST_RECEIVED = struct.Struct("=II")
+_TCP_INFO_BYTES = 60
 # Bytes taken from the kernel before frames are looked at: a fast peer does not fill the memory.
 _READ_BYTES, _READS = 1 << 18, 16
 # Callers that may be on their way to a proof at once; the oldest stranger makes room.
@@ -121,6 +124,21 @@ class Connection:
             # The same for what was sent and is not acknowledged.
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
         self._silence_s = within_s
+
+    def check_silence(self) -> None:
+        """Find out whether the other end's kernel is silent; call it once a second or so.
+
+        The kernel's own time-outs begin anew with what is sent meanwhile, and may take twice as
+        long.
+        """
+        if self.lost or not self._silence_s or not hasattr(socket, "TCP_INFO"):
+            return
+        info = self._stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        if len(info) < _TCP_INFO_BYTES:
+            return
+        data_ms, ack_ms = _LAST_RECEIVED.unpack_from(info, _TCP_INFO_BYTES - _LAST_RECEIVED.size)
+        if min(data_ms, ack_ms) > self._silence_s * 1000:
+            self._lose(f"it has not answered for {self._silence_s} s")
 
     def send(self, message: bytes) -> None:
         """Queue a message and push what the kernel takes; one who is lost gets nothing."""
