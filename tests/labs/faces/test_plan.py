@@ -20,7 +20,7 @@ RATES = {
     "vgg16": Rate(samples_per_s=4.0, startup_s=9.0),
     "small": Rate(samples_per_s=300.0, startup_s=7.0),
 }
-DRAWN = facts(900, 180)
+DRAWN = facts(1800, 180)
 
 
 def planned(**wanted: object) -> dict[str, Planned]:

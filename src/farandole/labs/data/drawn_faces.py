@@ -35,7 +35,7 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     light = each(random, count, 0, 1, last=3)[..., :1]
     skin = _SKINS[0] * light + _SKINS[1] * (1 - light)
     grey = np.clip(age * 1.1, 0, 1)[..., np.newaxis]
-    hair = _HAIR[0] * (1 - grey) + _HAIR[1] * grey + each(random, count, -12, 12, last=3)
+    hair = _HAIR[0] * (1 - grey) + _HAIR[1] * grey + each(random, count, -8, 8, last=3)
     # A child's face is as wide as it is high; an old one is long.
     width, height = 0.62 - 0.1 * age, 0.66 + 0.16 * age
     images = _paint(images, np.hypot(right / (width + 0.1), (down + 0.16) / (height + 0.02)), hair)
@@ -47,7 +47,7 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     images = _paint(images, mouth, np.array((165, 60, 65), np.float32))
     wrinkled = _wrinkles(random, right, down, age) * (np.hypot(right / width, down / height) < 0.95)
     images = images * (1 - 0.45 * wrinkled)[..., np.newaxis]
-    images = images * each(random, count, 0.75, 1.15)[..., np.newaxis]
+    images = images * each(random, count, 0.88, 1.1)[..., np.newaxis]
     return np.asarray(images + noise(random, images.shape, 14), np.float32)
 
 
@@ -68,5 +68,5 @@ def _wrinkles(random: np.random.Generator, right: Floats, down: Floats, age: Flo
 
 
 FACES = Drawn(
-    source="drawn faces", classes=GROUPS, train=900, test=180, seed=20_177, render=_render
+    source="drawn faces", classes=GROUPS, train=1800, test=180, seed=20_177, render=_render
 )
