@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 
 import pytest
 
 from farandole.errors import MissingExtraError
-from farandole.launch.room import Node, connected, no_room, place
+from farandole.launch.room import Node, connected, no_room, place, reachable
 
 
 def node(number: int, name: str) -> dict[str, Any]:
@@ -55,6 +56,20 @@ def test_no_room_says_what_was_asked_for_and_what_there_is(
     text = no_room(bundle, 4, total=total, free=free, timeout_s=60, flag="-np ")
     assert "You asked for 4 workers (-np 4)" in text
     assert said in text
+
+
+def test_a_cluster_that_has_ended_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        address = f"127.0.0.2:{listener.getsockname()[1]}"
+        assert reachable(address, here="127.0.0.3")
+        # Ray listens on the network's address, also where its user says localhost.
+        assert reachable(address.replace("127.0.0.2", "127.0.0.4"), here="127.0.0.2")
+    assert not reachable(address, here="127.0.0.3")
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "ray://n1:10001"])
+def test_what_is_no_host_and_port_is_left_to_ray(address: str) -> None:
+    assert reachable(address, here="127.0.0.1")
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from typing import Any
 
 from farandole.errors import MissingExtraError, StartError
 from farandole.launch.placement import HostShare, Placement
+from farandole.world.environment import is_loopback
+
+_CONNECT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +57,49 @@ def connected() -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address and not reachable(address, here=ray.util.get_node_ip_address()):
+        raise StartError(_not_running(address))
     try:
         # Workers' output comes by the agents; Ray would show it a second time.
         ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
-        address = os.environ.get("RAY_ADDRESS")
-        where = f"at RAY_ADDRESS={address}" if address else "on this host"
-        raise StartError(
-            f"Ray is not running {where}. Start it with `ray start --head`, or set RAY_ADDRESS "
-            "to the HOST:PORT of a cluster that runs."
-        ) from error
+        raise StartError(_not_running(address)) from error
     except (RuntimeError, ValueError) as error:
         raise StartError(f"The Ray cluster cannot be joined: {_first_line(error)}") from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def reachable(address: str, *, here: str) -> bool:
+    """Say whether somebody listens at HOST:PORT; True for addresses of another form.
+
+    Ray itself takes minutes to give up, and says so in lines of its own.
+
+    Args:
+        address: What RAY_ADDRESS says.
+        here: This host's address in the network, where Ray listens also when loopback is meant.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return True
+    for place in (host, here) if is_loopback(host) else (host,):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((place, int(port)), _CONNECT_TIMEOUT_S),
+        ):
+            return True
+    return False
+
+
+def _not_running(address: str) -> str:
+    where = f"at RAY_ADDRESS={address}" if address else "on this host"
+    return (
+        f"Ray is not running {where}. Start it with `ray start --head`, or set RAY_ADDRESS to the "
+        "HOST:PORT of a cluster that runs."
+    )
 
 
 @contextlib.contextmanager
