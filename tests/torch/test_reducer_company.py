@@ -129,8 +129,8 @@ def check_results_are_not_touched_before_the_slowest_has_read_them() -> None:
     make = SharedBuckets.__init__
     slow = hvd.size() - 1
 
-    def make_slow(self: Any, rank: int, *arguments: Any) -> None:
-        make(self, rank, *arguments)
+    def make_slow(self: Any, rank: int, *arguments: Any, **options: Any) -> None:
+        make(self, rank, *arguments, **options)
         if rank == slow:
             self._reduced[rank] = [SlowWord(word) for word in self._reduced[rank]]
 

@@ -172,6 +172,9 @@ class Loop:
 
     def nobody_waits(self) -> None:
         """Say that something was submitted which nobody waits for yet."""
+        if self._thread is not None and self._wanted.is_set():
+            # The thread has not even seen the last one.
+            return
         if self._thread is None or not self._thread.is_alive():
             self._stopping = False
             self._thread = threading.Thread(

@@ -38,8 +38,11 @@ class Signature(NamedTuple):
     @classmethod
     def parse(cls, fields: Sequence[Any]) -> Signature:
         """Rebuild a signature from the list that JSON made of it."""
-        kind, dtype, shape, *rest, members = fields
-        return cls(kind, dtype, tuple(shape), *rest, members=tuple(map(cls.parse, members)))
+        *plain, members = fields
+        signature = cls(*plain)
+        return signature._replace(
+            shape=tuple(signature.shape), members=tuple(map(cls.parse, members))
+        )
 
     def essence(self) -> tuple[Any, ...]:
         """Return the part in which all ranks must agree."""

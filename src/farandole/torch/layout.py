@@ -110,9 +110,9 @@ class Layout:
                     continue
                 if gradient is not view:
                     _write(view, gradient)
-                if index not in sparse:
-                    if view.dtype == gradient.dtype:
+                    if index not in sparse and view.dtype == gradient.dtype:
                         parameters[index].grad = view
+                if index not in sparse:
                     arrived.add(index)
             full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
             self._submit(bucket, full | (flags if bucket == self._last else 0))
@@ -199,7 +199,9 @@ class Layout:
     def _point(self, parameter: torch.nn.Parameter, index: int) -> None:
         """Let a parameter have its result; what travelled in another precision is a copy."""
         view = self._views[index]
-        parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
+        # Setting it costs several times what looking at it does, and mostly it is there.
+        if parameter.grad is not view:
+            parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
 
     def _submit(self, bucket: int, flags: int) -> None:
         members = self.plan.members[bucket]
