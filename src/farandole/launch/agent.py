@@ -272,10 +272,9 @@ class Agent:
 
     def _wait(self, patience_s: float) -> None:
         now = time.monotonic()
-        if not self._connection.lost and now >= self._next_check:
+        if now >= self._next_check:
             self._next_check = now + _CHECK_S
-            self._connection.check_silence()
-            if self._connection.lost:
+            if not self._connection.lost and self._connection.check_silence():
                 self._take_messages()
         if not self._connection.lost:
             wait_to_send = selectors.EVENT_WRITE if self._connection.backed_up else 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import types
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from farandole.errors import FarandoleError
@@ -192,6 +191,7 @@ Message = (
     | Leaving
 )
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
+_HINTS: dict[str, dict[str, Any]] = {name: get_type_hints(kind) for name, kind in _KINDS.items()}
 
 
 def encode(message: Message) -> bytes:
@@ -221,15 +221,10 @@ def decode(data: bytes) -> Message:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise MessageError("an unknown kind")
-    hints = _hints(kind)
+    hints = _HINTS[name]
     if values.keys() != hints.keys():
         raise MessageError(f"{name} with other fields")
     return kind(**{field: _read(values[field], hints[field], name) for field in hints})
-
-
-@cache
-def _hints(kind: type[Message]) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _read(value: Any, hint: Any, name: str) -> Any:
@@ -242,11 +237,12 @@ def _read(value: Any, hint: Any, name: str) -> Any:
     if hint is float and type(value) in (int, float):
         return float(value)
     origin = get_origin(hint)
-    if isinstance(origin, type) and isinstance(value, origin):
+    if origin in (list, dict) and type(value) is origin:
         *_, inner = get_args(hint)
-        if isinstance(value, list):
-            return [_read(each, inner, name) for each in value]
-        return {key: _read(each, inner, name) for key, each in value.items()}
+        if isinstance(value, dict):
+            return {key: _read(each, inner, name) for key, each in value.items()}
+        found: list[Any] = value
+        return [_read(each, inner, name) for each in found]
     # bool is an int to Python, and must not be one here.
     if not isinstance(hint, types.GenericAlias) and type(value) is hint:
         return value

@@ -65,8 +65,7 @@ class RemoteTroupe:
         for agent in self._agents:
             if agent.gone:
                 continue
-            agent.connection.check_silence()
-            if agent.connection.lost:
+            if agent.connection.check_silence():
                 self._take(agent)
                 continue
             wait_to_send = selectors.EVENT_WRITE if agent.connection.backed_up else 0

@@ -35,7 +35,7 @@ _CALLER, _LISTENER = 0, 1
 _SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 # Linux's struct tcp_info up to the milliseconds since data and since an acknowledgement came.
 _LAST_RECEIVED = struct.Struct("=II")
-_TCP_INFO_BYTES = 60
+_TCP_INFO_BYTES, _LAST_AT = 60, 52
 # Bytes taken from the kernel before frames are looked at: a fast peer does not fill the memory.
 _READ_BYTES, _READS = 1 << 18, 16
 # Callers that may be on their way to a proof at once; the oldest stranger makes room.
@@ -125,20 +125,18 @@ class Connection:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within_s * 1000)
         self._silence_s = within_s
 
-    def check_silence(self) -> None:
-        """Find out whether the other end's kernel is silent; call it once a second or so.
+    def check_silence(self) -> bool:
+        """Say whether the other end is lost, also by a silent kernel; ask once a second or so.
 
         The kernel's own time-outs begin anew with what is sent meanwhile, and may take twice as
         long.
         """
-        if self.lost or not self._silence_s or not hasattr(socket, "TCP_INFO"):
-            return
-        info = self._stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        if len(info) < _TCP_INFO_BYTES:
-            return
-        data_ms, ack_ms = _LAST_RECEIVED.unpack_from(info, _TCP_INFO_BYTES - _LAST_RECEIVED.size)
-        if min(data_ms, ack_ms) > self._silence_s * 1000:
-            self._lose(f"it has not answered for {self._silence_s} s")
+        if self._silence_s and not self.lost and hasattr(socket, "TCP_INFO"):
+            info = self._stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            since_ms = _LAST_RECEIVED.unpack_from(info.ljust(_TCP_INFO_BYTES, b"\0"), _LAST_AT)
+            if min(since_ms) > self._silence_s * 1000:
+                self._lose(f"it has not answered for {self._silence_s} s")
+        return bool(self.lost)
 
     def send(self, message: bytes) -> None:
         """Queue a message and push what the kernel takes; one who is lost gets nothing."""
