@@ -139,7 +139,10 @@ def measured(scenarios: Sequence[Scenario]) -> Iterator[Found]:
     Raises:
         UsageError: there are no shaped links here.
     """
-    with Nursery(("farandole.torch", "torch.distributed", hosts_turns.__name__)) as nursery:
+    # torch's store warns of every address that has no name, and these have none.
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+    preload = ("farandole.torch", "torch.distributed", hosts_turns.__name__)
+    with Nursery(preload, variables=quiet) as nursery:
         for per_host in dict.fromkeys(scenario.per_host for scenario in scenarios):
             with opened_world(per_host, nursery) as world:
                 for scenario in scenarios:

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,16 +41,22 @@ class Nursery:
         ...         ...
     """
 
-    def __init__(self, preload: Sequence[str] = ("farandole.torch",)) -> None:
+    def __init__(
+        self,
+        preload: Sequence[str] = ("farandole.torch",),
+        *,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         """Start.
 
         Args:
             preload: modules to import before any rank is forked.
+            variables: of the environment, besides this process's.
         """
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environ = {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
         # More than one thread in the nursery could not be forked.
-        environ |= dict.fromkeys(_THREADS, "1")
+        environ |= dict.fromkeys(_THREADS, "1") | dict(variables or {})
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, str(theirs.fileno())],
