@@ -55,7 +55,10 @@ class NamespaceHosts:
         self._holders: list[subprocess.Popen[bytes]] = []
         try:
             self._head = self._hold()
-            self._ip(self._head, "link", "add", "bridge", "type", "bridge")
+            # An address of its own: a bridge takes one of a port's otherwise, and another one when
+            # that is cut off, and then the hosts that are not cut off do not find the head either.
+            own = ("address", "02:00:00:00:00:fe")
+            self._ip(self._head, "link", "add", "bridge", *own, "type", "bridge")
             self._ip(self._head, "addr", "add", f"{_NETWORK}.{_HEAD}/24", "dev", "bridge")
             self._ip(self._head, "link", "set", "bridge", "up")
             self._ip(self._head, "link", "set", "lo", "up")
