@@ -58,7 +58,8 @@ def connected() -> Iterator[Any]:
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS", "")
-    if address and not reachable(address, here=ray.util.get_node_ip_address()):
+    util: Any = ray.util  # parts of it have no types
+    if address and not reachable(address, here=util.get_node_ip_address()):
         raise StartError(_not_running(address))
     try:
         # Workers' output comes by the agents; Ray would show it a second time.
