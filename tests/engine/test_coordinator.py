@@ -269,6 +269,19 @@ def test_buckets_are_asked_for_once() -> None:
         assert (decision.names, decision.absent) == (["b"], [None])
 
 
+def test_buckets_are_asked_for_again_of_one_who_joins_later() -> None:
+    coordinator = Coordinator(3)
+    bucket = Signature.reducing("bucket", "float32", (8,), Reduction())
+    coordinator.submit(0, "b", bucket, [2, "00"])
+    for rank in (1, 2):
+        # Rank 2 hears the first question too, when it does not concern it yet.
+        coordinator.join(rank, [])
+        assert [decision.wanted for decision in coordinator.decide()] == [("b",)], rank
+    coordinator.submit(1, "b", bucket, [2, "00"])
+    coordinator.submit(2, "b", bucket, [2, "00"])
+    assert [decision.names for decision in coordinator.decide()] == [["b"]]
+
+
 @given(st.data())
 def test_ranks_may_join_at_any_time(data: st.DataObject) -> None:
     """Every rank submits the first few of some names in its own order, and joins."""

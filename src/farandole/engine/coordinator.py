@@ -128,7 +128,10 @@ class Coordinator:
     def join(self, rank: int, owed: Sequence[str]) -> None:
         """Take note of a rank that submits no more until all have joined, but for `owed`."""
         self._owed[rank] = set(owed)
-        for name in self._waiting:
+        for name, said in self._waiting.items():
+            if rank not in said:
+                # What was asked before it had joined, it took for somebody else's affair.
+                self._asked.discard(name)
             self._check(name)
 
     def settle(self, rank: int, name: str) -> None:
