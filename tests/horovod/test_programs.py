@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_process_sets(ranks: Ranks) -> None:
 def test_the_benchmark_by_horovodrun(tmp_path: Path) -> None:
     """The whole way: Horovod's flags, the start line, the alias, a timeline of both ranks."""
     flags = ["-np", "2", "--gloo", "--timeline-filename", str(tmp_path / "t.json")]
-    done = run_cli("horovodrun", *flags, "python", PROGRAMS / "benchmark.py", timeout_s=100)
+    done = run_cli("horovodrun", *flags, sys.executable, PROGRAMS / "benchmark.py", timeout_s=100)
     assert done.returncode == 0, done.stderr
     assert "these mean nothing to Farandole: --gloo\n" in done.stderr
     assert "2 workers on 1 host" in done.stderr
