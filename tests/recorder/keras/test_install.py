@@ -110,7 +110,9 @@ def test_two_workers_in_a_fit_that_the_study_ends(tmp_path: Path, backend: str) 
         epochs = rank.of("epoch")
         assert len(epochs) in (4, 5)
         for number, epoch in enumerate(epochs):
-            assert epoch["end_s"] == pytest.approx(ends_s[3 * number + 2], abs=1e-3)
+            # Noted with the third of its steps, by another call.
+            assert ends_s[3 * number + 1] < epoch["end_s"]
+            assert all(epoch["end_s"] < end_s for end_s in ends_s[3 * number + 3 :])
         assert rank.metrics("loss")[:2] == [0.5, 1.5]
         assert [line["epoch"] for line in rank.of("metric") if line["name"] == "loss"][:2] == [0, 1]
         for name in ("accuracy", "val_accuracy", "val_loss"):
