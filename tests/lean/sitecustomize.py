@@ -10,6 +10,7 @@ Python imports this before anything else; it costs nothing where there is no tor
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -123,7 +124,16 @@ class _Hiding:
         return getattr(self._finder, name)
 
 
+def _let_gloo_end() -> None:
+    """Leave Gloo's threads the time that taking down torch._dynamo takes: they abort without it."""
+    import time
+
+    if "torch.distributed.distributed_c10d" in sys.modules and _finder.light:
+        time.sleep(0.2)
+
+
 _finder = _Finder()
+atexit.register(_let_gloo_end)
 _hidden = set(filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")))
 for _place, _other in enumerate(sys.meta_path):
     # The one that looks for files; others, such as Farandole's, look for themselves in the list.
