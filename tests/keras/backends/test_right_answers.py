@@ -35,11 +35,9 @@ _OF_ARRAYS = (
     "check_half_precision_on_the_way",
 )
 _OF_TENSORFLOW = ("check_xla",)
-# On torch, and everywhere in a model that is saved and resumed.
-_ADAM = ("check_adam",)
 
 
-@each(_PROGRAM, TENSORFLOW, but=_ADAM)
+@each(_PROGRAM, TENSORFLOW)
 def test_on_tensorflow(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
@@ -49,7 +47,7 @@ def test_on_torch(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 
-@each(_PROGRAM, JAX, but=_OF_TENSORFLOW + _OF_ARRAYS + _ADAM)
+@each(_PROGRAM, JAX, but=_OF_TENSORFLOW + _OF_ARRAYS)
 def test_on_jax(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
