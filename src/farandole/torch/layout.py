@@ -16,7 +16,7 @@ from farandole.engine.handle import Handle
 from farandole.engine.plan import Plan
 from farandole.recorder.noise import Norms
 from farandole.torch.tensors import view_of
-from farandole.transport.reduction import Reduction
+from farandole.transport.reduction import Array, Reduction
 
 
 class Layout:
@@ -47,6 +47,9 @@ class Layout:
             index: _view_like(flats[place.bucket], place.offset, parameters[index])
             for index, place in plan.places.items()
         }
+        self._pairs = [(parameters[index], view) for index, view in self._views.items()]
+        self._all_present = [_bits(range(len(each)), note_bytes) for each in plan.members]
+        self._in_place = False
         self._step = 1
         self._handles: list[Handle | None] = [None] * len(plan.members)
         self._arrived: list[set[int]] = [set() for _ in plan.members]
@@ -89,6 +92,23 @@ class Layout:
         """Say whether a parameter's bucket is on its way."""
         place = self.plan.places.get(index)
         return place is not None and self._handles[place.bucket] is not None
+
+    def in_place(self) -> bool:
+        """Say whether every gradient of the plan lies in its bucket, as mostly it does.
+
+        The loop that a step cannot do without: everything else is done where this says no.
+        """
+        for parameter, view in self._pairs:  # noqa: SIM110 (a generator would cost a third more)
+            if parameter.grad is not view:
+                return False
+        return True
+
+    def submit_in_place(self) -> None:
+        """Submit the buckets that are not on their way, all gradients being `in_place`."""
+        self._in_place = True
+        for bucket, handle in enumerate(self._handles):
+            if handle is None:
+                self._submit(bucket, FULL)
 
     def submit_rest(
         self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
@@ -153,7 +173,7 @@ class Layout:
                     marks.check(said)
                 left_out = self.plan.members[bucket]
             elif all(flags & FULL for flags, _ in answers):
-                for index in self.plan.members[bucket]:
+                for index in () if self._in_place else self.plan.members[bucket]:
                     self._point(parameters[index], index)
             else:
                 present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
@@ -192,6 +212,7 @@ class Layout:
 
     def _begin_step(self) -> None:
         self._step += 1
+        self._in_place = False
         self._handles = [None] * len(self._handles)
         for arrived in self._arrived:
             arrived.clear()
@@ -204,18 +225,22 @@ class Layout:
             parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
 
     def _submit(self, bucket: int, flags: int) -> None:
-        members = self.plan.members[bucket]
-        bits = np.zeros(self._note_bytes * 8, np.uint8)
+        note = self._all_present[bucket]
         if not flags & FULL:
-            bits[[i for i, index in enumerate(members) if index in self._arrived[bucket]]] = 1
-        else:
-            bits[: len(members)] = 1
-        note = np.packbits(bits)
+            arrived = self._arrived[bucket]
+            present = [i for i, index in enumerate(self.plan.members[bucket]) if index in arrived]
+            note = _bits(present, self._note_bytes)
         if self._norms.due:
             dtype = self.plan.shapes[bucket][1]
             self._norms.before(bucket, [self.buckets.arrays[bucket]], dtype)
         self.submitted_s[bucket] = time.monotonic()
         self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
+
+
+def _bits(positions: Sequence[int], nbytes: int) -> Array:
+    bits = np.zeros(nbytes * 8, np.uint8)
+    bits[list(positions)] = 1
+    return np.packbits(bits)
 
 
 def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:

@@ -97,6 +97,10 @@ class GradientReducer:
         self._sparse: list[int] = []
         self._dense: set[int] = set()
         self._hooked: dict[int, Any] = {}
+        self._unhooked = set(range(len(parameters)))
+        self._unplaced: list[torch.nn.Parameter] = []
+        """Those without a place in the layout."""
+        self._came_oftener = False
         _reducers.add(self)
         self._hook_all()
 
@@ -105,8 +109,10 @@ class GradientReducer:
 
     def add(self, names: Sequence[str], parameters: Sequence[torch.nn.Parameter]) -> None:
         """Watch more parameters; the other ranks do so before they next make a plan."""
+        self._unhooked.update(range(len(self._parameters), len(self._parameters) + len(parameters)))
         self._names += names
         self._parameters += parameters
+        self._unplaced += parameters
         self._fired += [0] * len(parameters)
         self._expected += [self._passes] * len(parameters)
         self._hook_all()
@@ -163,9 +169,7 @@ class GradientReducer:
             self._reduce_by_name(range(len(self._parameters)))
         else:
             self._hook_all()
-            surprises = self._surprises(layout)
-            flags = REPLAN if surprises else 0
-            layout.submit_rest(self._parameters, flags, set(surprises))
+            surprises = self._submit_rest(layout)
             with self._anew_if_steps_differ():
                 left_out = layout.finish(self._parameters, self.engine)
             # Somebody else's was dense.
@@ -176,13 +180,23 @@ class GradientReducer:
                 settled = set(layout.plan.places) - set(left_out)
                 still = (i for i in range(len(self._parameters)) if i not in settled)
                 self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}))
-        for index, fired in enumerate(self._fired):
-            self._expected[index] = max(self._expected[index], fired)
+        if self._came_oftener:
+            self._came_oftener = False
+            self._expected = list(map(max, self._expected, self._fired))
         self._fired = [0] * len(self._parameters)
         if self._overlap.step(time.monotonic()):
             figures = json.dumps(self._overlap.figures()).encode()
             everyone = self._meet(figures, f"{self._prefix}.overlap")
             self._overlap.decide([json.loads(answer) for answer in everyone if answer])
+
+    def _submit_rest(self, layout: Layout) -> list[int]:
+        """Submit the buckets that are not on their way; return the gradients that do not fit."""
+        if layout.in_place() and all(parameter.grad is None for parameter in self._unplaced):
+            layout.submit_in_place()
+            return []
+        surprises = self._surprises(layout)
+        layout.submit_rest(self._parameters, REPLAN if surprises else 0, set(surprises))
+        return surprises
 
     def sit_out(self) -> bool:
         """Take part in the others' steps with zeros, having joined; return whether one is on.
@@ -246,11 +260,10 @@ class GradientReducer:
             self._layout = None
 
     def _hook_all(self) -> None:
-        for index, parameter in enumerate(self._parameters):
-            if parameter.requires_grad and index not in self._hooked:
-                hook = self._on_gradient(index)
-                register: Any = parameter.register_post_accumulate_grad_hook
-                self._hooked[index] = register(hook)
+        for index in [i for i in self._unhooked if self._parameters[i].requires_grad]:
+            register: Any = self._parameters[index].register_post_accumulate_grad_hook
+            self._hooked[index] = register(self._on_gradient(index))
+            self._unhooked.remove(index)
 
     def _on_gradient(self, index: int) -> Callable[[torch.Tensor], None]:
         # Parameters outlive their optimizer: they must not keep it.
@@ -287,6 +300,7 @@ class GradientReducer:
         A weight that is used inside and outside of a reentrant checkpoint comes several times in
         one backward pass. After the first step that is expected.
         """
+        self._came_oftener = True
         if self._layout is None:
             if index in self._nested or _inside_checkpoint():
                 self._nested.add(index)
@@ -427,9 +441,9 @@ class GradientReducer:
         if gradients:
             self._plans += 1
             name = f"{self._prefix}.{self._plans}"
-            self._layout = Layout(
-                self.engine, name, make_plan(gradients), self._parameters, self._how, self._norms
-            )
+            plan = make_plan(gradients)
+            self._layout = Layout(self.engine, name, plan, self._parameters, self._how, self._norms)
+            self._unplaced = [p for i, p in enumerate(self._parameters) if i not in plan.places]
 
 
 def reducers_of(engine: Engine) -> list[GradientReducer]:
