@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from farandole.engine import context
@@ -18,11 +17,8 @@ Unnamed = tuple[tuple[int, str], int]
 """Process set and kind of an operation without a name, and its number among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    handle: Handle
-    result: Callable[[], Any]
-    unnamed: Unnamed | None
+_Open = tuple[Handle, Callable[[], Any], Unnamed | None]
+"""A submitted operation, what returns its result, and its number if it has no name."""
 
 
 class HandleTable:
@@ -61,13 +57,13 @@ class HandleTable:
     def add(self, handle: Handle, result: Callable[[], Any], unnamed: Unnamed | None) -> int:
         """Keep an operation; return its handle."""
         self._next += 1
-        self._open[self._next] = _Open(handle, result, unnamed)
+        self._open[self._next] = (handle, result, unnamed)
         return self._next
 
     def poll(self, number: int) -> bool:
         """Say whether an operation is done; False at least once."""
         entry = self._open.get(number)
-        return entry is None or self._current_engine().poll(entry.handle)
+        return entry is None or self._current_engine().poll(entry[0])
 
     def synchronize(self, number: int) -> Any:
         """Wait for an operation; return its result or raise its error."""
@@ -75,13 +71,14 @@ class HandleTable:
         entry = self._open.get(number)
         if entry is None:
             return None
+        handle, result, unnamed = entry
         try:
-            engine.wait(entry.handle)
-            return entry.result()
+            engine.wait(handle)
+            return result()
         finally:
-            if entry.handle.done:
+            if handle.done:
                 del self._open[number]
-                self.free(entry.unnamed)
+                self.free(unnamed)
 
     def _current_engine(self) -> Engine:
         """Return what init() set up, forgetting what belongs to an engine before it.

@@ -165,7 +165,8 @@ class Loop:
 
     def result(self, handle: Handle) -> object:
         """Wait for an operation; return its result or raise its error."""
-        self.wait(handle.check)
+        if not handle.check():
+            self.wait(handle.check)
         if handle.error is not None:
             raise self._explained(handle.error)
         return handle.result

@@ -128,11 +128,7 @@ class NamedLane:
         self._pending[name] = pending = _Pending(self, name, operation, place, turn)
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
-        sends = operation.signature.root in (-1, self._transport.rank)
-        if (
-            place.submit(turn, operation.source.data if sends else None)  # type: ignore[attr-defined]
-            or self._absent
-        ):
+        if place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
         return pending
@@ -354,8 +350,9 @@ class NamedLane:
         assert self._board is not None
         operation = pending.operation
         assert isinstance(operation, Allreduce | Broadcast)
-        source = operation.source.data
-        return self._board.place(*ticket, source.nbytes, source.dtype)
+        source, root = operation.source.data, operation.signature.root
+        sends = root in (-1, self._transport.rank)
+        return self._board.place(*ticket, source.nbytes, source.dtype, sends=sends)
 
     def _signatures(self, name: str) -> dict[int, Signature]:
         variants = self._ticketed[name].variants

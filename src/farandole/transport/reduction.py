@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,8 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
         dtype: the element type, a key of STORAGE.
         how: the reduction.
     """
-    _QUIET.copy().run(_fold_blocks, sources, targets, dtype, how)
+    small = len(sources[0]) <= BLOCK_ELEMENTS
+    _QUIET.copy().run(_fold_block if small else _fold_blocks, sources, targets, dtype, how)
 
 
 def _quiet_context() -> Context:
@@ -124,11 +126,7 @@ _QUIET = _quiet_context()
 def _fold_blocks(
     sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Reduction
 ) -> None:
-    count = len(sources[0])
-    if count <= BLOCK_ELEMENTS:
-        _fold_block(sources, targets, dtype, how)
-        return
-    for start in range(0, count, BLOCK_ELEMENTS):
+    for start in range(0, len(sources[0]), BLOCK_ELEMENTS):
         block = slice(start, start + BLOCK_ELEMENTS)
         _fold_block([each[block] for each in sources], [t[block] for t in targets], dtype, how)
 
@@ -167,19 +165,28 @@ def _fold_full(parts: Sequence[Array], out: Array, how: Reduction) -> None:
 def _divide(values: Array, count: int) -> None:
     if count == 1:
         return
-    values = _real(values)
-    if values.dtype.kind in "iu":
+    kind = values.dtype.kind
+    if kind in "iu":
         # Toward zero, as Horovod does. NumPy's own division rounds down, and its abs() of the
         # smallest integer is negative; more ranks than fit the type need the wider one.
         wide = values.astype(np.int64)
         quotient = wide // count
         quotient += (wide < 0) & (quotient * count != wide)
         np.copyto(values, quotient, casting="unsafe")
-    elif count & (count - 1) == 0:
+        return
+    if kind == "c":
+        values = _real(values)
+    if count & (count - 1) == 0:
         # The reciprocal of a power of two is exact, and multiplying is faster.
-        np.multiply(values, values.dtype.type(1.0 / count), out=values)
+        np.multiply(values, _constant(values.dtype, 1.0 / count), out=values)
     else:
-        np.divide(values, values.dtype.type(count), out=values)
+        np.divide(values, _constant(values.dtype, count), out=values)
+
+
+@lru_cache(maxsize=64)
+def _constant(dtype: np.dtype[Any], value: float) -> Array:
+    """Return a number as NumPy takes it fastest: a scalar costs more than 256 products."""
+    return np.array(value, dtype)
 
 
 def _scaled(values: Array, factor: float) -> Array:

@@ -48,13 +48,20 @@ class EagerBoard:
         self._rank = fabric.rank
 
     def place(
-        self, ticket: int, variant: int, offset: int, nbytes: int, dtype: np.dtype[Any]
+        self,
+        ticket: int,
+        variant: int,
+        offset: int,
+        nbytes: int,
+        dtype: np.dtype[Any],
+        *,
+        sends: bool = True,
     ) -> Place:
-        """Return where operations of this ticket and variant meet."""
+        """Return where operations of this ticket and variant meet; `sends` if I bring data."""
         stride = round_up(max(nbytes, 1))
         starts = (offset, offset + stride)
         slots = [[data[at : at + nbytes].view(dtype) for data in self._data] for at in starts]
-        return Place(self._words, self._rank, self._peers, ticket, variant, slots)
+        return Place(self._words, self._rank, self._peers, ticket, variant, slots, sends)
 
     def detour(self, ticket: int, turn: int) -> None:
         """Say that this turn goes through the coordinator, for everybody."""
@@ -87,6 +94,7 @@ class Place:
         "_my_slots",
         "_my_words",
         "_peer_words",
+        "_sends",
         "slots",
         "ticket",
         "variant",
@@ -100,21 +108,27 @@ class Place:
         ticket: int,
         variant: int,
         slots: list[list[Array]],
+        sends: bool,
     ) -> None:
         pairs = [each[2 * ticket : 2 * ticket + 2] for each in words]
         self._all_words = pairs
         self._my_words = pairs[rank]
         self._peer_words = [pairs[peer] for peer in peers]
         self._my_slots = [slots[0][rank], slots[1][rank]]
+        self._sends = sends
         self.slots = slots
         """Every rank's slot in rank order, for even and for odd turns."""
         self.ticket = ticket
         self.variant = variant
 
-    def submit(self, turn: int, data: Array | None) -> bool:
-        """Put my data, if any, into my slot and say so; return whether a peer took a detour."""
+    def submit(self, turn: int, data: Array) -> bool:
+        """Put my data into my slot, if it counts, and say so.
+
+        Returns:
+            Whether a peer took a detour.
+        """
         parity = turn & 1
-        if data is not None:
+        if self._sends:
             self._my_slots[parity][...] = data
         self._my_words[parity] = turn << _VARIANT_BITS | self.variant
         slow = turn << _VARIANT_BITS | SLOW
