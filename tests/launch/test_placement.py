@@ -61,9 +61,15 @@ def test_hosts_that_cannot_be_used(text: str, says: str) -> None:
 
 def test_a_hostfile_of_either_kind(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
-    file.write_text("# ours\nh1 slots=2\n\nh2:3  # fast\nh3 slots = 4 max_slots=8\nh4\n")
+    file.write_text(
+        "# ours\nh1 slots=2\n\nh2:3  # fast\nh3 slots = 4 max_slots=8\nh4\nh5\tslots=5\n"
+        "h6 max_slots=8 slots=6\nh7 max-slots=8\n"
+    )
     found = [(host.name, host.count) for host in read_hostfile(file)]
-    assert found == [("h1", 2), ("h2", 3), ("h3", 4), ("h4", 1)]
+    assert found == [
+        *(("h1", 2), ("h2", 3), ("h3", 4), ("h4", 1), ("h5", 5), ("h6", 6)),
+        ("h7", 1),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from farandole.errors import UsageError
 
 # What a remote shell gets as one argument; a leading dash would be an option to it.
 _HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])")
-_SLOTS = re.compile(r"slots\s*=\s*(\S+)")
+# Not that of max_slots= or max-slots=, which Open MPI knows beside it.
+_SLOTS = re.compile(r"(?<![\w-])slots\s*=\s*(\S+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,16 @@ class Placement:
         raise UsageError(f"Rank {rank} is on none of {len(self.hosts)} hosts.")
 
 
+def numbered(counts: Iterable[tuple[str, int]]) -> Placement:
+    """Number ranks host by host, given how many each host has; those with none are left out."""
+    shares, first = [], 0
+    for name, count in counts:
+        if count:
+            shares.append(HostShare(name=name, ranks=tuple(range(first, first + count))))
+            first += count
+    return Placement(hosts=tuple(shares))
+
+
 def named_hosts(
     hosts: str | None, hostfile: str | None, environ: Mapping[str, str]
 ) -> tuple[Slots, ...] | None:
@@ -127,9 +138,8 @@ def read_hostfile(path: Path) -> tuple[Slots, ...]:
         if not text:
             continue
         place = f"--hostfile {path}, line {number}"
-        name, _, rest = text.partition(" ")
-        slots = _SLOTS.search(rest)
-        # Other words (max_slots=, Open MPI) say nothing that is needed here.
+        name = text.split()[0]
+        slots = _SLOTS.search(text.removeprefix(name))
         found.append(_host(f"{name}:{slots[1]}" if slots else name, place))
     return _checked(found, f"--hostfile {path}")
 
@@ -162,13 +172,11 @@ def pack(slots: Sequence[Slots], num_workers: int, *, flag: str = "-np") -> Plac
             f"You asked for {num_workers} workers ({flag} {num_workers}), but the hosts have "
             f"{total} slots ({listed}). Use {flag} {total}, or name more hosts or slots."
         )
-    shares, first = [], 0
+    counts, left = [], num_workers
     for host in slots:
-        last = min(first + host.count, num_workers)
-        if last > first:
-            shares.append(HostShare(name=host.name, ranks=tuple(range(first, last))))
-        first = last
-    return Placement(hosts=tuple(shares))
+        counts.append((host.name, min(host.count, left)))
+        left -= counts[-1][1]
+    return numbered(counts)
 
 
 def spread(slots: Sequence[Slots], shape: Shape) -> Placement:
@@ -189,15 +197,7 @@ def spread(slots: Sequence[Slots], shape: Shape) -> Placement:
                 f"{shape} needs {shape.workers} slots on each host, but {host.name} has "
                 f"{host.count}. Give it more slots, or use fewer workers per host."
             )
-    return Placement(
-        hosts=tuple(
-            HostShare(
-                name=host.name,
-                ranks=tuple(range(number * shape.workers, (number + 1) * shape.workers)),
-            )
-            for number, host in enumerate(slots[: shape.hosts])
-        )
-    )
+    return numbered((host.name, shape.workers) for host in slots[: shape.hosts])
 
 
 def _host(text: str, place: str) -> Slots:
