@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import MissingExtraError, StartError
-from farandole.launch.placement import HostShare, Placement
+from farandole.launch.placement import Placement, numbered
 from farandole.world.environment import is_loopback
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -197,12 +197,7 @@ def _room(ray: Any, group: Any, *, gpus: bool) -> Room:
     homes = [table[number] for number in sorted(table)]
     here = ray.get_runtime_context().get_node_id()
     nodes = place(homes, ray.nodes(), here=here)
-    shares, first = [], 0
-    for node in nodes:
-        count = homes.count(homes[node.bundle])
-        shares.append(HostShare(name=node.name, ranks=tuple(range(first, first + count))))
-        first += count
-    placement = Placement(hosts=tuple(shares))
+    placement = numbered((node.name, homes.count(homes[node.bundle])) for node in nodes)
     return Room(placement=placement, nodes=tuple(nodes), group=group, gpus=gpus)
 
 
