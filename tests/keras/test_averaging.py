@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import farandole.torch as hvd
+from farandole.errors import NotInitializedError
 from farandole.keras import averaging as module
 from farandole.keras.averaging import Averaging, Batch
 from farandole.recorder import noise
@@ -56,3 +57,25 @@ def test_one_worker_samples_the_batches_of_an_update(
     np.testing.assert_allclose(
         found.after[:, 0], (sampled.mean(axis=1) ** 2).sum(axis=1), rtol=1e-5
     )
+
+
+def test_what_a_step_of_ones_own_raised_is_no_matter_of_a_later_fit() -> None:
+    hvd.init()
+    try:
+        made = Averaging(how=AVERAGE, wire=None, passes=1, average_passes=False, scale_local=True)
+    finally:
+        hvd.shutdown()
+    # Its workers have parted: this is what a callback inside of a compiled step would raise.
+    with pytest.raises(NotInitializedError):
+        made.reduce_inside(NOTHING, [])
+    with pytest.raises(KeyError), made.unwrapping():
+        raise KeyError("of the data")
+
+    def compiled() -> None:
+        try:
+            made.reduce_inside(NOTHING, [])
+        except NotInitializedError as error:
+            raise RuntimeError("as a backend puts it") from error
+
+    with pytest.raises(NotInitializedError), made.unwrapping():
+        compiled()

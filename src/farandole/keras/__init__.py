@@ -16,9 +16,22 @@ _check_keras()
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
 from farandole.engine.arrays import barrier  # noqa: E402
+from farandole.engine.built import (  # noqa: E402
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from farandole.engine.context import (  # noqa: E402
     cross_rank,
     cross_size,
+    is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
@@ -27,6 +40,8 @@ from farandole.engine.context import (  # noqa: E402
     size,
 )
 from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
+from farandole.engine.process_sets import global_process_set  # noqa: E402
+from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
     allgather,
@@ -64,16 +79,30 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "init",
+    "is_homogeneous",
     "is_initialized",
     "load_model",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "rank",
     "reducescatter",
+    "rocm_built",
     "shard",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

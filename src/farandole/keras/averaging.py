@@ -190,6 +190,8 @@ class Averaging:
     @contextmanager
     def unwrapping(self) -> Iterator[None]:
         """Raise what a callback raised as it was, and not as the backend puts it."""
+        # What a step of the program's own has raised since is no matter of this.
+        self.failure = None
         try:
             yield
         except Exception as error:

@@ -35,7 +35,7 @@ def allreduce(
         average: deprecated: True for Average, False for Sum.
         prescale_factor: multiplies every worker's values first.
         postscale_factor: multiplies the result.
-        op: Average (default), Sum, Min, Max or Product.
+        op: Average (default), Sum, Adasum, Min, Max or Product.
         compression: hvd.Compression.none, fp16 or bf16.
     """
     how = reduction_of(average, op, prescale_factor, postscale_factor)
@@ -81,6 +81,7 @@ def broadcast_global_variables(root_rank: int = 0) -> None:
     Keras 3 has no list of global variables: these are all models that were compiled with a
     DistributedOptimizer and are built.
     """
+    from farandole.keras.callbacks.broadcast import build_optimizer, global_variables
     from farandole.keras.trainer import common_models
 
     found = common_models()
@@ -90,25 +91,12 @@ def broadcast_global_variables(root_rank: int = 0) -> None:
             "variables to hvd.broadcast_variables."
         )
     for model in found:
-        broadcast_model(model, root_rank)
-
-
-def broadcast_model(model: Any, root_rank: int, leave_out: Iterable[Any] = ()) -> None:
-    """Give every worker the root's weights and optimizer state of one model."""
-    if not model.built:
-        raise UsageError(
-            f"The model {model.name!r} is not built yet, and has no variables to broadcast. Give "
-            "its first layer an Input, or use BroadcastGlobalVariablesCallback in fit."
-        )
-    optimizer = model.optimizer
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    left = {id(variable) for variable in leave_out}
-    # Not its seed generators, which `variables` has: with the root's, every worker would drop the
-    # same units.
-    variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
-    unique = {id(variable): variable for variable in variables}
-    broadcast_variables([v for key, v in unique.items() if key not in left], root_rank)
+        if not build_optimizer(model):
+            raise UsageError(
+                f"The model {model.name!r} is not built yet, and has no variables to broadcast. "
+                "Give its first layer an Input, or use BroadcastGlobalVariablesCallback in fit."
+            )
+        broadcast_variables(global_variables(model), root_rank)
 
 
 def _on(value: Any, work: Callable[[Array], Array]) -> Any:

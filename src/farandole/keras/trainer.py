@@ -35,6 +35,10 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         raise UsageError("init(comm=..., process_sets=...) is not there: leave both out.")
     context.init()
     install()
+    if backend_name() == "jax":
+        from farandole.keras.affinity import keep_to_own_cores
+
+        keep_to_own_cores(context.current().world)
 
 
 def install() -> None:

@@ -25,10 +25,23 @@ except ImportError as _error:
     ) from _error
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
+from farandole.engine.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from farandole.engine.context import (
     cross_rank,
     cross_size,
     init,
+    is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
@@ -36,6 +49,7 @@ from farandole.engine.context import (
     shutdown,
     size,
 )
+from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.tensorflow.collectives import (
     allgather,
     allreduce,
@@ -91,26 +105,39 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "init",
+    "is_homogeneous",
     "is_initialized",
     "join",
     "local_rank",
     "local_rank_op",
     "local_size",
     "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "process_set_included_op",
     "rank",
     "rank_op",
     "reducescatter",
+    "rocm_built",
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 

@@ -39,14 +39,14 @@ def allreduce(
 ) -> Any:
     """Combine a tensor over all ranks.
 
-    Its gradient is the same all-reduce of the gradients; Min, Max and Product have none.
+    Its gradient is the same all-reduce of the gradients; only Average and Sum have one.
 
     Args:
         tensor: a tensor, a variable or tf.IndexedSlices; of the same shape and type on every rank
             (of the slices, the number may differ).
         average: deprecated: True for Average, False for Sum.
         compression: hvd.Compression.none, fp16 or bf16, or a class with compress and decompress.
-        op: Average (default), Sum, Min, Max or Product.
+        op: Average (default), Sum, Adasum, Min, Max or Product.
         prescale_factor: multiplies every rank's values first.
         postscale_factor: multiplies the result.
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
@@ -322,7 +322,11 @@ def _alltoall(tensor: Any, splits: Any, name: str | None) -> tuple[Any, Any]:
 
         def gradient(upstream: Any, _: Any) -> Any:
             back, _ = _alltoall(tf.convert_to_tensor(upstream), received, _backward(name))
-            return back
+            # Rows that went to nobody.
+            left = tf.shape(given)[:1] - tf.shape(back)[:1]
+            return tf.concat(
+                [back, tf.zeros(tf.concat([left, tf.shape(given)[1:]], 0), back.dtype)], 0
+            )
 
         return (rows, received), gradient
 

@@ -79,7 +79,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             return
         model = self.model
         variables = (
-            global_variables(model, self.local_variables) if _build_optimizer(model) else None
+            global_variables(model, self.local_variables) if build_optimizer(model) else None
         )
         outlines = allgather_object(
             None if variables is None else [_outline(v) for v in variables],
@@ -95,6 +95,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 def global_variables(model: Any, local: Sequence[Any] = ()) -> list[Any]:
     """Return a model's weights and its optimizer's variables, without local ones."""
+    # Not `variables`, which has its seed generators: with the root's, every worker would drop the
+    # same units.
     found = list(model.weights)
     optimizer = model.optimizer
     left = {id(variable) for variable in local}
@@ -126,7 +128,7 @@ def check_outlines(outlines: Sequence[Sequence[Outline]], root: int) -> None:
                 )
 
 
-def _build_optimizer(model: Any) -> bool:
+def build_optimizer(model: Any) -> bool:
     """Make sure that the optimizer has its variables; return False if the model has none yet."""
     if not all(layer.built for layer in model._flatten_layers()):
         return False
