@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from farandole.testing import Nursery
+
+if TYPE_CHECKING:
+    from tests.checking import Outcomes
 
 # What an ended process or thread gets to vanish on a crowded machine.
 _PATIENCE_S = 5.0
@@ -75,8 +78,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the tests out of the user's cache, and what they start lean."""
+    base = tmp_path_factory.getbasetemp()
+    # One for all processes of xdist, whose folders lie beside each other: the report's scripts take
+    # seconds to put together.
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         patch.setenv("PYTHONPATH", _LEAN, prepend=os.pathsep)
         yield
 
@@ -131,6 +139,17 @@ def nursery() -> Iterator[Nursery]:
     """Where the ranks of fake worlds come from: torch is imported once for all of them."""
     with Nursery(preload=("farandole.torch", "pytest")) as nursery:
         yield nursery
+
+
+@pytest.fixture(scope="session")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What the checks gave of which there is a test in this session."""
+    from tests.checking import Check, Outcomes
+
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    found = [call.params.get("check") for call in calls if call is not None]
+    wanted = [check for check in found if isinstance(check, Check)]
+    return Outcomes(wanted, tmp_path_factory.mktemp("checks"))
 
 
 @pytest.fixture(autouse=True)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.checking import LAUNCHES, NARROW_TENSORFLOW, TENSORFLOW, Check, Outcomes, each
 
-from tests.tensorflow.launches import Launch, each
-
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+pytestmark = LAUNCHES
 
 
-@each("callback")
-def test_two_ranks(pair: Launch, check: str) -> None:
-    pair.check(check)
+@each("tensorflow.checks.callback", NARROW_TENSORFLOW, TENSORFLOW)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
 
 
-@each("callback")
-def test_one_core_and_one_thread(narrow: Launch, check: str) -> None:
-    narrow.check(check)
-
-
-def test_a_rank_that_is_killed_is_named(pair: Launch) -> None:
+@each("tensorflow.checks.killed", TENSORFLOW)
+def test_a_rank_that_is_killed_is_named(outcomes: Outcomes, check: Check) -> None:
     """Not the one that waits for it in a tf.function, whose error is TensorFlow's."""
-    assert pair.code == 128 + 9
-    assert "farandole: rank 1" in pair.errors
-    assert "SIGKILL" in pair.errors
+    launched = outcomes.of(check.world)
+    assert launched.code == 128 + 9, launched.output
+    assert "farandole: rank 1" in launched.output
+    assert "SIGKILL" in launched.output

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tensorflow.launches import Launch, each
+from tests.checking import LAUNCHES, TENSORFLOW, Check, Outcomes, World, each
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
-
-
-@each("collectives")
-def test_two_ranks(pair: Launch, check: str) -> None:
-    pair.check(check)
+pytestmark = LAUNCHES
 
 
+@each("tensorflow.checks.collectives", TENSORFLOW)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+# What they combine with is the engine's, which is tested on 2 to 4 ranks.
 @pytest.mark.soak
-@each("collectives")
-def test_three_ranks(three: Launch, check: str) -> None:
-    three.check(check)
+@each("tensorflow.checks.collectives", World(backend="tensorflow", size=3))
+def test_on_three_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)

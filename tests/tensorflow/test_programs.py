@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import run_cli
-from tests.tensorflow.launches import ENVIRON, PROGRAMS, ROOT
+from tests.conftest import keras_on, run_cli
+
+PROGRAMS = Path(__file__).parent / "programs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(240)]
 
@@ -22,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def output(folder: Path) -> str:
     """What all of them said, in one launch."""
-    text = (ROOT / "docs" / "tensorflow.md").read_text()
+    text = (DOCS / "tensorflow.md").read_text()
     example = folder / "train.py"
     example.write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
     programs = {
@@ -36,7 +38,9 @@ def output(folder: Path) -> str:
         arguments += [program, folder / name]
     runner = PROGRAMS / "run_programs.py"
     done = run_cli(
-        *("run", "-np", "2", "--no-tag", runner, *arguments), env=ENVIRON, timeout_s=220.0
+        *("run", "-np", "2", "--no-tag", runner, *arguments),
+        env=keras_on("tensorflow") | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout_s=220.0,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.checking import LAUNCHES, TENSORFLOW, Check, Outcomes, each
 
-from tests.tensorflow.launches import Launch, each
-
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+pytestmark = LAUNCHES
 
 
-@each("sparse")
-def test_two_ranks(pair: Launch, check: str) -> None:
-    pair.check(check)
+@each("tensorflow.checks.sparse", TENSORFLOW)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)

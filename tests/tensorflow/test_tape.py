@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.checking import LAUNCHES, NARROW_TENSORFLOW, TENSORFLOW, Check, Outcomes, each
 
-from tests.tensorflow.launches import Launch, each
-
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(320)]
+pytestmark = LAUNCHES
 
 
-@each("tape")
-def test_two_ranks(pair: Launch, check: str) -> None:
-    pair.check(check)
-
-
-@each("tape")
-def test_one_core_and_one_thread(narrow: Launch, check: str) -> None:
-    narrow.check(check)
+@each("tensorflow.checks.tape", NARROW_TENSORFLOW, TENSORFLOW)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)

@@ -231,6 +231,73 @@ def check_variables_in_another_order_and_in_parts() -> None:
     assert_close(weights(net), weights(reference))
 
 
+def check_every_optimizer() -> None:
+    """Each of Keras's does with the workers' gradients what it does with their mean."""
+    kinds = {
+        name: kind
+        for name, kind in vars(keras.optimizers).items()
+        if isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer)
+    }
+    made = {
+        name: kind
+        for name, kind in kinds.items()
+        if name not in ("Optimizer", "LossScaleOptimizer")
+    }
+    assert len(made) >= 12
+    if "MultiOptimizer" in made:
+        # What makes the choice here is called with a variable.
+        made["MultiOptimizer"] = lambda **_: kinds["MultiOptimizer"](
+            keras.optimizers.OptimizerMap(keras.optimizers.SGD(0.1))
+        )
+    for name, make in made.items():
+        net, reference = model(), model()
+        wrapped, plain = hvd.DistributedOptimizer(make(learning_rate=0.1)), make(learning_rate=0.1)
+        for optimizer, one in ((wrapped, net), (plain, reference)):
+            optimizer.build(one.trainable_variables)
+            for step in range(3):
+                mine = hvd.rank() if optimizer is wrapped else (hvd.size() - 1) / 2
+                gradients = [
+                    keras.ops.cos(keras.ops.reshape(keras.ops.arange(np.prod(v.shape)), v.shape))
+                    + (mine + step)
+                    for v in one.trainable_variables
+                ]
+                optimizer.apply(gradients, one.trainable_variables)
+        assert_same_on_all(weights(net))
+        distance = np.linalg.norm(weights(net) - weights(reference))
+        assert distance < 1e-5 * np.linalg.norm(weights(reference)), f"{name}: {distance} apart"
+
+
+def check_several_steps_in_one_execution() -> None:
+    """Also where a gradient does not depend on its weight, and could come before the update."""
+    got = trained_together(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), steps_per_execution=4
+    )
+    assert_same_on_all(got)
+    assert_close(got, trained_alone(keras.optimizers.SGD(0.1)))
+    net = keras.Sequential(
+        [keras.Input((512,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")]
+    )
+    net.compile(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(1.0)),
+        loss=lambda y_true, y_pred: keras.ops.mean(y_pred),
+        steps_per_execution=4,
+    )
+    random = np.random.default_rng(8)
+    x = random.normal(size=(STEPS * hvd.size() * BATCH, 512)).astype("float32")
+    mine = share(x, hvd.rank())
+    net.fit(mine, np.zeros((len(mine), 1)), batch_size=BATCH, shuffle=False, verbose=0)
+    assert_close(weights(net), -STEPS * x.mean(axis=0), 1e-5)
+
+
+def check_each_worker_has_cores_of_its_own() -> None:
+    import os
+
+    everyone = hvd.allgather_object(sorted(os.sched_getaffinity(0)))
+    cores = sorted({core for own in everyone for core in own})
+    if len(cores) % hvd.size() == 0:
+        assert sorted(core for own in everyone for core in own) == cores, everyone
+
+
 def _own_step(net: keras.Model, optimizer: object, x: np.ndarray, y: np.ndarray) -> None:
     if BACKEND == "torch":
         import torch
@@ -335,11 +402,35 @@ def check_collectives() -> None:
     assert keras.ops.convert_to_numpy(variable).tolist() == [1, 1, 1]
 
 
+def check_adasum() -> None:
+    """What points in one direction is averaged, what is at right angles added."""
+    size, rank = hvd.size(), hvd.rank()
+    same = np.arange(1, 7, dtype="float32").reshape(2, 3)
+    got = hvd.allreduce(keras.ops.convert_to_tensor(same), op=hvd.Adasum)
+    assert keras.ops.is_tensor(got)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(got), same, rtol=1e-6)
+    own = np.eye(size, dtype="float32")[rank] * (rank + 1)
+    np.testing.assert_allclose(hvd.allreduce(own, op=hvd.Adasum), np.arange(1, size + 1), rtol=1e-6)
+    a, b = np.float32([1, 2, 3]), np.float32([3, -1, 2])
+    dot = float(a @ b)
+    between = (1 - dot / (2 * a @ a)) * a + (1 - dot / (2 * b @ b)) * b
+    got = hvd.allreduce(a if rank == 0 else b, op=hvd.Adasum, compression=hvd.Compression.fp16)
+    np.testing.assert_allclose(got, between, rtol=1e-3)
+    with pytest.raises(UsageError, match="floating-point numbers, not int32"):
+        hvd.allreduce(np.int32([1]), op=hvd.Adasum)
+    with pytest.raises(UsageError, match="Adasum cannot combine gradients in buckets"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), op=hvd.Adasum)
+
+
 def check_broadcast_global_variables() -> None:
     net = model(seed=hvd.rank())
     net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), "mse")
     hvd.broadcast_global_variables(0)
     assert_same_on_all(weights(net))
+    later = keras.Sequential([keras.layers.Dense(1)])
+    later.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    with pytest.raises(UsageError, match="is not built yet"):
+        hvd.broadcast_global_variables(0)
 
 
 def check_unequal_steps_are_named_at_once() -> None:

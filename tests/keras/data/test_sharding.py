@@ -6,23 +6,29 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.keras.checking import JAX, LAUNCH_S, TORCH, Check, Outcomes, each
+from tests.checking import JAX, LAUNCHES, TORCH, Check, Outcomes, World, each
 
 _NEEDS = {"check_a_loader": "torch", "check_a_tf_dataset": "tensorflow"}
-# They give the same arrays whatever fit does with them; TensorFlow beside JAX takes seconds to
-# import.
 _DATASETS = ("check_a_tf_dataset",)
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
+pytestmark = LAUNCHES
 
 
-@each("data.fitting", TORCH)
+@each("keras.data.fitting", TORCH)
 def test_on_torch(outcomes: Outcomes, check: Check) -> None:
     expect(outcomes, check)
 
 
-@each("data.fitting", JAX, but=_DATASETS)
+@each("keras.data.fitting", JAX, but=_DATASETS)
 def test_on_jax(outcomes: Outcomes, check: Check) -> None:
+    expect(outcomes, check)
+
+
+# They give the same arrays whatever fit does with them; TensorFlow beside JAX takes seconds to
+# import.
+@pytest.mark.soak
+@each("keras.data.fitting", World(backend="jax", datasets=True), only=_DATASETS)
+def test_on_jax_with_tensorflow(outcomes: Outcomes, check: Check) -> None:
     expect(outcomes, check)
 
 

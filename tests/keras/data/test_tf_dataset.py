@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.checking import LAUNCHES, TENSORFLOW, Check, Outcomes, each
 
-from tests.keras.checking import LAUNCH_S, TENSORFLOW, Check, Outcomes, each
-
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
+pytestmark = LAUNCHES
 
 
-@each("data.tf_dataset", TENSORFLOW)
+@each("keras.data.tf_dataset", TENSORFLOW)
 def test_on_two_ranks(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)

@@ -1,5 +1,5 @@
 """Checks: functions that run on every rank at once and assert what they like there.
 
 TensorFlow takes seconds to start and does not survive a fork, so that all checks run in one launch
-(`programs/run_checks.py`), and the tests look up in its output how each of them went.
+(`tests/checking.py`), and the tests look up how each of them went.
 """

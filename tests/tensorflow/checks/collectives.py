@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import farandole.tensorflow as hvd
-from farandole.errors import UsageError
+from farandole.errors import MismatchError, UsageError
 from tests.tensorflow.checks.both import both, everyone, raises, same
 
 
@@ -155,6 +155,34 @@ def check_grouped_allreduce() -> None:
     same(named, np.mean(everyone(values), 0))
 
 
+def check_adasum() -> None:
+    """What points in one direction is averaged, what is at right angles added."""
+    own = np.eye(hvd.size(), dtype=np.float32)[hvd.rank()] * (hvd.rank() + 1)
+    together = np.arange(1, hvd.size() + 1, dtype=np.float32)
+    for found in both(lambda x: hvd.allreduce(x, op=hvd.Adasum), tf.constant(own)):
+        same(found, together)
+    # In a group each tensor has a direction of its own.
+    for found in both(
+        lambda x, y: hvd.grouped_allreduce([x, y], op=hvd.Adasum),
+        tf.constant(own),
+        tf.ones([3, 2], tf.bfloat16),
+    ):
+        same(found[0], together)
+        assert found[1].dtype == tf.bfloat16
+        same(tf.cast(found[1], tf.float64), np.ones((3, 2)))
+    for work, words in (
+        (lambda: hvd.allreduce(tf.constant([1]), op=hvd.Adasum), "not int32"),
+        (lambda: hvd.reducescatter(tf.ones(2), op=hvd.Adasum), "cannot combine by Adasum"),
+        (lambda: hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Adasum), "in buckets"),
+    ):
+        with raises(UsageError, words):
+            work()
+    with raises(UsageError, "adasum has no gradient"), tf.GradientTape() as tape:
+        x = tf.constant(own)
+        tape.watch(x)
+        tape.gradient(hvd.allreduce(x, op=hvd.Adasum), x)
+
+
 def check_a_large_group() -> None:
     tensors = [tf.fill([index % 5 + 1], float(hvd.rank() + index)) for index in range(40)]
     offset = np.mean(range(hvd.size()))
@@ -251,7 +279,7 @@ def check_alltoall() -> None:
 
 
 def check_gradients_of_alltoall() -> None:
-    """The gradient of a row comes back from the rank that it went to."""
+    """The gradient of a row comes back from the rank that it went to; else it is zero."""
     splits = [to + 1 for to in range(hvd.size())]
 
     def work(x: Any) -> Any:
@@ -261,8 +289,11 @@ def check_gradients_of_alltoall() -> None:
             loss = tf.reduce_sum(rows) * float(hvd.rank() + 1)
         return tape.gradient(loss, x)
 
-    for found in both(work, tf.ones([sum(splits), 2])):
-        same(found, np.repeat(np.arange(hvd.size()) + 1.0, splits)[:, None] * np.ones(2))
+    expected = np.repeat(np.arange(hvd.size()) + 1.0, splits)[:, None] * np.ones(2)
+    for nobodys in (0, 1):
+        whole = np.concatenate([expected, np.zeros((nobodys, 2))])
+        for found in both(work, tf.ones(whole.shape)):
+            same(found, whole)
 
 
 def check_reducescatter() -> None:
@@ -305,9 +336,16 @@ def check_join_is_not_there() -> None:
 
 
 def check_names() -> None:
-    """Ranks that submit in different orders are told apart by names, eagerly."""
-    names = ["a", "b"]
-    for name in names:
-        same(hvd.allreduce(tf.constant(1.0), name=name), np.float32(1))
+    """A name goes before the order of calls, and may be used again."""
+    for turn in range(2):
+        for name in ("a", "b"):
+            mine = float(hvd.rank() + turn)
+            total = hvd.size() * turn + sum(range(hvd.size()))
+            same(hvd.allreduce(tf.constant(mine), op=hvd.Sum, name=name), np.float32(total))
+    with raises(MismatchError, "rank 0: allreduce of float32[1]", "rank 1: allreduce of int32[1]"):
+        hvd.allreduce(tf.ones(1, tf.int32 if hvd.rank() == 1 else tf.float32), name="a")
+
+
+def check_a_name_that_is_not_there() -> None:
     with raises(AttributeError, "farandole.tensorflow has no elastic"):
         _ = hvd.elastic

@@ -8,6 +8,7 @@ a file per rank, and a test reads one outcome of it.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +21,14 @@ import pytest
 from tests.conftest import keras_on, run_cli
 
 # A launch with many checks, on a machine that does other things besides.
-LAUNCH_S = 280.0
-_HERE = Path(__file__).parent
+LAUNCH_S = 400.0
+LAUNCHES = [pytest.mark.ranks, pytest.mark.timeout(LAUNCH_S + 20)]
+"""Marks of a module whose tests read outcomes: the first of them launches."""
+_ROOT = Path(__file__).parents[1]
+# The first collective of all is one of TensorFlow's checks; models that are still there, of
+# Keras's. The rank that is killed is nobody's after that.
+_FIRST = ("tensorflow.checks.callback", "keras.backends.right_answers")
+_LAST = "tensorflow.checks.killed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,8 @@ TORCH = World(backend="torch", datasets=True)
 TENSORFLOW = World(backend="tensorflow")
 JAX = World(backend="jax")
 THREE = World(backend="torch", size=3)
+NARROW_TENSORFLOW = World(backend="tensorflow", narrow=True)
+NARROW_JAX = World(backend="jax", narrow=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,31 +66,46 @@ class Check:
         return f"{self.name}-{self.world}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What became of a launch."""
+
+    code: int
+    output: str
+    said: list[dict[str, str]]
+    """By rank: what each check gave, nothing if it passed."""
+
+
 class Outcomes:
     """What the checks of a session gave; each world is launched when it is first asked for."""
 
     def __init__(self, wanted: Sequence[Check], folder: Path) -> None:
-        # Programs in the order of their names, right_answers first: it looks at all models.
-        self._wanted = sorted(wanted, key=lambda check: check.program)
+        self._wanted = sorted(wanted, key=lambda check: _turn(check.program))
         self._folder = folder
-        self._launched: dict[World, tuple[str, list[dict[str, str]]]] = {}
+        self._launched: dict[World, Launched] = {}
 
     def expect(self, check: Check) -> None:
         """Fail with what a rank said if a check did not pass on all of them."""
-        for package in ("keras", check.world.backend):
+        found = self.of(check.world)
+        name = f"{check.program}:{check.name}"
+        for rank, outcome in enumerate(found.said):
+            assert name in outcome, f"rank {rank} did not get to {name}: {found.output}"
+            assert not outcome[name], f"rank {rank}: {outcome[name]}"
+
+    def of(self, world: World) -> Launched:
+        """Return a world's launch."""
+        for package in ("keras", world.backend):
             # Without importing it: each backend has its own processes.
             if find_spec(package) is None:
                 pytest.skip(f"needs {package}: pip install 'farandole[{package}]'")
-        if check.world not in self._launched:
-            self._launched[check.world] = self._launch(check.world)
-        output, said = self._launched[check.world]
-        name = f"{check.program}:{check.name}"
-        for rank, outcome in enumerate(said):
-            assert name in outcome, f"rank {rank} did not get to {name}: {output}"
-            assert not outcome[name], f"rank {rank}: {outcome[name]}"
+        if world.narrow and shutil.which("taskset") is None:
+            pytest.skip("needs taskset (Debian's util-linux)")
+        if world not in self._launched:
+            self._launched[world] = self._launch(world)
+        return self._launched[world]
 
-    def _launch(self, world: World) -> tuple[str, list[dict[str, str]]]:
-        """Run all checks that are wanted in a world; return output, and every rank's outcomes."""
+    def _launch(self, world: World) -> Launched:
+        """Run all checks that are wanted in a world."""
         checks: dict[str, list[str]] = {}
         for check in self._wanted:
             if check.world == world:
@@ -90,7 +114,8 @@ class Outcomes:
         with TemporaryDirectory() as folder:
             done = run_cli(
                 *("run", "-np", str(world.size), "--"),
-                *(*prefix, sys.executable, _HERE / "run_checks.py", folder),
+                # As a module: beside its file there are folders named keras and tensorflow.
+                *(*prefix, sys.executable, "-m", "tests.run_checks", folder),
                 *(f"{program}:{','.join(names)}" for program, names in checks.items()),
                 env=keras_on(world.backend, *(["tensorflow"] if world.datasets else []))
                 | {
@@ -99,19 +124,21 @@ class Outcomes:
                     "JAX_COMPILATION_CACHE_DIR": str(self._folder / "jax"),
                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-                    "PYTHONPATH": str(_HERE.parents[1]),
+                    "PYTHONPATH": str(_ROOT),
                 }
                 | ({"TF_NUM_INTEROP_THREADS": "1"} if world.narrow else {}),
+                cwd=_ROOT,
                 timeout_s=LAUNCH_S,
             )
             found = [Path(folder, f"{rank}.json") for rank in range(world.size)]
             said = [json.loads(file.read_text()) if file.exists() else {} for file in found]
-        return f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}", said
+        output = f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return Launched(code=done.returncode, output=output, said=said)
 
 
 def names_of(program: str) -> list[str]:
     """Return the checks of a program, without importing it."""
-    lines = Path(_HERE, *program.split(".")).with_suffix(".py").read_text().splitlines()
+    lines = Path(_ROOT, "tests", *program.split(".")).with_suffix(".py").read_text().splitlines()
     return [line[4:].partition("(")[0] for line in lines if line.startswith("def check_")]
 
 
@@ -126,3 +153,9 @@ def each(
         if name not in but
     ]
     return pytest.mark.parametrize("check", checks, ids=str)
+
+
+def _turn(program: str) -> tuple[int, str]:
+    """Return what programs of one launch are sorted by."""
+    place = _FIRST.index(program) if program in _FIRST else len(_FIRST)
+    return (place + (program == _LAST), program)
