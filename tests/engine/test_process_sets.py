@@ -8,14 +8,14 @@ import torch
 import farandole.torch as hvd
 from farandole.engine.process_sets import _place_in
 from farandole.errors import CollectiveError, MismatchError, UsageError
-from farandole.testing import FakeWorld, Member, Nursery
+from farandole.testing import Member, Nursery
 from farandole.world.world import World
-from tests.torch.checks import Check, Checks, Ranks, on, raises
+from tests.torch.checks import Check, Checks, Ranks, on, raises, world_of
 
 checks = Checks()
 
 
-def world_of(rank: int, hostname: str) -> World:
+def place_of(rank: int, hostname: str) -> World:
     return World(
         rank=rank,
         size=5,
@@ -31,7 +31,7 @@ def world_of(rank: int, hostname: str) -> World:
 def test_a_place_in_a_set_over_hosts() -> None:
     ranks, hosts = [0, 2, 3, 4], ["a", "b", "b", "c"]
     places = [
-        _place_in(world_of(rank, host), ranks, hosts)
+        _place_in(place_of(rank, host), ranks, hosts)
         for rank, host in zip(ranks, hosts, strict=True)
     ]
     assert [place.rank for place in places] == [0, 1, 2, 3]
@@ -82,6 +82,8 @@ def check_static_sets() -> None:
         hvd.add_process_set([0])
     with raises(ValueError, "HOROVOD_DYNAMIC_PROCESS_SETS=1"):
         hvd.remove_process_set(even)
+    assert hvd.remove_process_set(hvd.global_process_set) is False
+    assert hvd.remove_process_set(hvd.ProcessSet([0])) is False
     # A second init finds those that are there, by their ranks.
     same = hvd.ProcessSet(halves()[0])
     hvd.init(process_sets=[same])
@@ -310,15 +312,16 @@ def leave_a_set(member: Member) -> str:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("transport", ["shm", "gloo", "hierarchical"])
 def test_who_left_a_set_is_named_as_users_know_it(nursery: Nursery, transport: str) -> None:
-    with FakeWorld(3, transport=transport, nursery=nursery) as world:
+    with world_of(3, transport, nursery) as world:
         said = world.run(leave_a_set)[1].lower()
         assert "rank 2" in said
         assert "rank 0" not in said
 
 
-ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"))
+# On two hosts, of three ranks and two, the set of even ranks is on both, that of odd ones too.
+ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"), (5, "hierarchical"))
 
 
 @pytest.mark.ranks

@@ -78,7 +78,14 @@ class Ranks:
         self._world.close()
 
     def _open(self) -> FakeWorld:
-        return FakeWorld(self.size, transport=self._transport, nursery=self._nursery)
+        return world_of(self.size, self._transport, self._nursery)
+
+
+def world_of(size: int, transport: str, nursery: Nursery) -> FakeWorld:
+    """Make a world with a transport; "hierarchical": two hosts, the first with one rank more."""
+    if transport == "hierarchical":
+        return FakeWorld(size, per_host=size // 2 + 1, nursery=nursery)
+    return FakeWorld(size, transport=transport, nursery=nursery)
 
 
 def on(*worlds: tuple[int, str]) -> Any:

@@ -257,7 +257,7 @@ def check_plans_that_change_while_some_have_joined() -> None:
     uneven(make, lambda rank: 2 if rank == 0 else 6, loss_of, Thawing())
 
 
-ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"))
+ranks = on((2, "shm"), (3, "shm"), (4, "shm"), (3, "gloo"), (3, "hierarchical"))
 
 
 @pytest.mark.ranks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,8 @@ def test_ranks_by_host_in_the_order_of_their_lowest() -> None:
     assert [hosts.of(rank) for rank in range(5)] == [0, 1, 0, 2, 1]
     assert hosts.called()[4] == "rank 4 on host a"
     assert not hosts_of(["a", "b"]).crowded
+    some = replace(hosts_of(["a", "b"]), numbers=(1, 4))
+    assert some.called() == ["rank 1 on host a", "rank 4 on host b"]
 
 
 def test_an_address_that_was_given_is_taken() -> None:

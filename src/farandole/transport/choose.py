@@ -6,12 +6,16 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.transport.hosts import Survey, shared_memory_works, survey
 from farandole.transport.protocol import LOOPBACK, Exchange, Transport
 from farandole.world.routes import interface_of
 from farandole.world.world import World
+
+if TYPE_CHECKING:
+    from farandole.transport.hierarchical.transport import OpenBetween
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,8 @@ def open_transport(
     """
     if world.size > 1 and not world.one_host:
         choose(world)  # what cannot be is refused before anybody is asked
-        return _open_across(world, exchange, survey(world, exchange, address=address))
+        found = survey(world, exchange, address=address, numbers=numbers)
+        return _open_across(world, exchange, found)
     name = choose(world)
     if name == "solo":
         from farandole.transport.solo import SoloTransport
@@ -105,8 +110,12 @@ def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
     flat = "mpi" if world.transport == "mpi" else "gloo"
     if choose(world, found) == "hierarchical":
         from farandole.transport.hierarchical.transport import HierarchicalTransport, open_gloo
-        from farandole.transport.mpi import open_between
 
+        open_between: OpenBetween = open_gloo
+        if flat == "mpi":
+            from farandole.transport.mpi import MpiTransport
+
+            open_between = MpiTransport
         try:
             return _said(
                 HierarchicalTransport(
@@ -114,7 +123,7 @@ def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
                     found.hosts,
                     exchange,
                     address=found.address,
-                    open_between=open_between if flat == "mpi" else open_gloo,
+                    open_between=open_between,
                 ),
                 found,
                 f"shared memory inside of each, {flat} between them",

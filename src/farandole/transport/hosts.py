@@ -6,7 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.errors import StartError
@@ -24,6 +24,8 @@ class Hosts:
     """Those of each host in rising order; hosts in the order of their lowest rank."""
     names: tuple[str, ...]
     """Of the hosts."""
+    numbers: tuple[int, ...] = ()
+    """Those of the ranks in messages, where they are others: a process set has some of all."""
 
     @property
     def size(self) -> int:
@@ -46,7 +48,9 @@ class Hosts:
 
     def called(self) -> list[str]:
         """Return what messages call the ranks, in their order."""
-        return [f"rank {rank} on host {self.names[self.of(rank)]}" for rank in range(self.size)]
+        numbers = self.numbers or range(self.size)
+        hosts = (self.names[self.of(rank)] for rank in range(self.size))
+        return [f"rank {n} on host {host}" for n, host in zip(numbers, hosts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +71,16 @@ class Survey:
         return self.hosts.crowded and self.shares_memory and not self.doubt
 
 
-def survey(world: World, exchange: Exchange, *, address: str = "") -> Survey:
+def survey(
+    world: World, exchange: Exchange, *, address: str = "", numbers: Sequence[int] = ()
+) -> Survey:
     """Ask all ranks for their hosts and addresses; all of them call this together.
 
     Args:
         world: this rank's place.
         exchange: a rendezvous of all ranks.
         address: where the others reach this rank, as far as is known and not set by the user.
+        numbers: those of the ranks in messages, where they are others.
     """
     address = world.address or address or _towards_master(world)
     hello = {
@@ -89,7 +96,7 @@ def survey(world: World, exchange: Exchange, *, address: str = "") -> Survey:
         away = [each for each in known if each["host"] != world.hostname]
         hello["address"] = address or _towards_peer(world, away)
         said = _ask(exchange, hello)
-    hosts = hosts_of([each["host"] for each in said])
+    hosts = replace(hosts_of([each["host"] for each in said]), numbers=tuple(numbers))
     return Survey(
         hosts=hosts,
         address=str(hello["address"]),

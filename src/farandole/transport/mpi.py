@@ -15,8 +15,7 @@ import numpy as np
 
 from farandole.errors import PeerDiedError
 from farandole.transport.gloo import GRACE_S
-from farandole.transport.hosts import Hosts, exchange_among
-from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
+from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Array, Reduction, fold
 from farandole.transport.wire import Wire
 from farandole.world.mpi import CALLS, communicator, load_mpi
@@ -32,7 +31,7 @@ _abandoned: list[Any] = []
 
 
 class MpiTransport:
-    """MPI by way of mpi4py (see transport.protocol)."""
+    """MPI by way of mpi4py (see transport.protocol; an OpenBetween of transport.hierarchical)."""
 
     name = "mpi"
 
@@ -206,24 +205,6 @@ class MpiTransport:
         base = taken.base
         assert isinstance(base, np.ndarray)
         self._spare.append(base)
-
-
-def open_between(
-    rank: int, hosts: Hosts, exchange: Exchange, address: str, wire: Wire
-) -> Transport | None:
-    """Open MPI between the leaders of hosts (an OpenBetween of transport.hierarchical)."""
-    leaders = hosts.leaders
-    if rank not in leaders:
-        # Leaders find each other's ranks in MPI by one round of the rendezvous.
-        exchange(b"")
-        return None
-    return MpiTransport(
-        leaders.index(rank),
-        len(leaders),
-        exchange_among(exchange, leaders),
-        address=address,
-        wire=wire,
-    )
 
 
 def _shares(count: int, size: int) -> list[int]:

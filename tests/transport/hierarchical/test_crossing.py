@@ -24,6 +24,17 @@ def test_memory_is_lent_again() -> None:
     assert len(crossing.borrow(5000, like)) == 5000, "too small a piece is not lent"
 
 
+def test_small_pieces_are_kept_beside_large_ones() -> None:
+    crossing = Crossing(SoloTransport())
+    like = np.zeros(1, np.float32)
+    lent = [crossing.borrow(count, like) for count in (1000, 10)]
+    owners = [each.base for each in lent]
+    for each in lent:
+        crossing.give_back(each)
+    again = [crossing.borrow(count, like).base for count in (1000, 10)]
+    assert all(now is before for now, before in zip(again, owners, strict=True))
+
+
 def test_more_than_two_hosts_have_equal_shares() -> None:
     assert padded(7, 2) == 7
     assert [padded(count, 3) for count in (0, 1, 3, 7)] == [0, 3, 3, 9]

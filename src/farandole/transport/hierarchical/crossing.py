@@ -57,10 +57,11 @@ class Crossing:
     def borrow(self, count: int, like: Array) -> Array:
         """Lend memory for so many elements; fresh memory would be paid for page by page."""
         nbytes = count * like.itemsize
-        while self._free:
-            memory = self._free.pop()
+        for place, memory in enumerate(self._free):
             if memory.nbytes >= nbytes:
-                return memory[:nbytes].view(like.dtype)
+                return self._free.pop(place)[:nbytes].view(like.dtype)
+        # In the place of one that was too small: there are never more than are lent at once.
+        del self._free[:1]
         return np.empty(nbytes, np.uint8).view(like.dtype)
 
     def give_back(self, memory: Array) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
+from typing import Protocol
 
 from farandole.transport.gloo import GRACE_S, GlooTransport
 from farandole.transport.hierarchical import relay, slots
 from farandole.transport.hierarchical.buckets import HostBuckets
 from farandole.transport.hierarchical.crossing import Crossing
-from farandole.transport.hierarchical.relay import LEADER, Relay
+from farandole.transport.hierarchical.relay import Relay
 from farandole.transport.hierarchical.slots import HostSlots
 from farandole.transport.hosts import Hosts, exchange_among
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
@@ -16,31 +18,21 @@ from farandole.transport.reduction import Reduction
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.wire import Wire
 
-OpenBetween = Callable[[int, Hosts, Exchange, str, Wire], Transport | None]
-"""Open the leaders' transport, which has a rank for each host; None on all other ranks.
 
-All ranks call it together, with their rank, the hosts, a rendezvous of all, an address of this
-host, and the wire of all. Operations of it may be started while earlier ones are under way.
-"""
+class OpenBetween(Protocol):
+    """Opens the leaders' transport, which has a rank for each host.
+
+    It takes one round of the rendezvous. Operations may be started while earlier ones are under
+    way; they are in one order on all leaders.
+    """
+
+    def __call__(
+        self, rank: int, size: int, exchange: Exchange, *, address: str, wire: Wire
+    ) -> Transport:
+        """Open it: with a number among the leaders, a rendezvous of them, and the wire of all."""
 
 
-def open_gloo(
-    rank: int, hosts: Hosts, exchange: Exchange, address: str, wire: Wire
-) -> Transport | None:
-    """Open Gloo between the leaders (an OpenBetween)."""
-    leaders = hosts.leaders
-    if rank not in leaders:
-        # Leaders find Gloo's store in one round of the rendezvous.
-        exchange(b"")
-        return None
-    return GlooTransport(
-        leaders.index(rank),
-        len(leaders),
-        exchange_among(exchange, leaders),
-        address=address,
-        wire=wire,
-        at_once=relay.AT_ONCE,
-    )
+open_gloo: OpenBetween = functools.partial(GlooTransport, at_once=relay.AT_ONCE)
 
 
 class HierarchicalTransport:
@@ -84,11 +76,20 @@ class HierarchicalTransport:
         )
         try:
             self._wire = Wire(rank, self.size, exchange, address=address, names=hosts.called())
-            between = open_between(rank, hosts, exchange, address, self._wire)
+            between = None
+            if rank in hosts.leaders:
+                between = open_between(
+                    hosts.of(rank),
+                    len(hosts.leaders),
+                    exchange_among(exchange, hosts.leaders),
+                    address=address,
+                    wire=self._wire,
+                )
+            else:
+                exchange(b"")  # the leaders' round
         except BaseException:
             fabric.close()
             raise
-        assert (between is not None) == (fabric.rank == LEADER)
         self.link: Link = self._wire
         self._crossing = None if between is None else Crossing(between)
         self._relay = Relay(fabric, slots.SLOTS)
