@@ -214,6 +214,16 @@ def test_one_who_has_proved_nothing_may_not_send_a_message() -> None:
     with_door(lambda door: [shout(door, words), turned_away(door, "1 bytes was refused")][1])
 
 
+def test_little_is_read_of_a_stranger() -> None:
+    mine, theirs = tcp_pair()
+    connection = Connection(theirs, SECRET, caller=False)
+    mine.sendall(channel._OPENING + bytes(100_000))
+    eventually(lambda: [connection.advance(), connection._key][1])
+    assert len(connection._incoming) <= HEAD_BYTES
+    connection.close()
+    mine.close()
+
+
 def test_another_protocol_is_named() -> None:
     words = b"GET / HTTP/1.1\r\n\r\n"
     with_door(lambda door: [shout(door, words), turned_away(door, "protocol")][1])

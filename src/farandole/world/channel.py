@@ -38,6 +38,8 @@ _LAST_RECEIVED = struct.Struct("=II")
 _TCP_INFO_BYTES, _LAST_AT = 60, 52
 # Bytes taken from the kernel before frames are looked at: a fast peer does not fill the memory.
 _READ_BYTES, _READS = 1 << 18, 16
+# An opening and a proof, which is a frame without a message: all that a stranger may say.
+_STRANGERS_BYTES = _OPENING_BYTES + _HEAD.size
 # Callers that may be on their way to a proof at once; the oldest stranger makes room.
 _MOST_STRANGERS = 256
 
@@ -188,11 +190,11 @@ class Connection:
 
     def _read(self) -> str:
         """Take in bytes; return why none will follow, or ''."""
-        for _ in range(_READS):
+        for _ in range(_READS if self.proven else 1):
             if self.lost:
                 return ""
             try:
-                data = self._stream.recv(_READ_BYTES)
+                data = self._stream.recv(_READ_BYTES if self.proven else _STRANGERS_BYTES)
             except BlockingIOError:
                 return ""
             except OSError as error:
