@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from farandole.launch import control
+from farandole.launch.agent import own_address
 from farandole.world.channel import Connection, Door
 from tests.conftest import clean_environ, eventually
 
@@ -59,6 +60,24 @@ def test_a_head_with_another_secret_is_not_obeyed() -> None:
         assert agent.returncode == 1
     finally:
         door.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({}, "192.0.2.1"),
+        ({"FARANDOLE_ADDRESS": "127.0.0.1"}, "127.0.0.1"),
+        # Another host's, which srun has passed on.
+        ({"FARANDOLE_ADDRESS": "192.0.2.9"}, "192.0.2.1"),
+        ({"FARANDOLE_ADDRESS": "127.0.0.1", "FARANDOLE_JOB": "outer"}, "192.0.2.1"),
+    ],
+)
+def test_the_user_of_a_host_may_choose_its_address(
+    variables: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert own_address("192.0.2.1") == address
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_a_host_that_cannot_start_its_workers_is_named(door: Door) -> None:
         start_timeout_s=1.0,
         look_every_s=1.0,
         horovod_alias=True,
+        clean_stop=True,
         timeline=False,
         record_dir="",
         record_mark="",

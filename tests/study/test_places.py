@@ -50,6 +50,15 @@ def test_defaults_go_up_to_all_hosts() -> None:
     assert [packed(count, TWO) for count in default_workers(TWO)][-1] == (8, 2)
 
 
+def test_slots_limit_workers_and_not_threads() -> None:
+    named = Room(cores=8, physical=8, hosts=2, slots=2)
+    assert default_workers(named) == (1, 2, 4)
+    assert (named.per_host, named.workers) == (2, 4)
+    assert shared_threads(named, ((1, 1), (4, 2))) == 4
+    # More slots than cores are for accuracy only.
+    assert Room(cores=2, physical=2, slots=4).per_host == 2
+
+
 def test_threads_are_what_the_fullest_host_leaves() -> None:
     assert shared_threads(TWO, ((1, 1), (4, 2))) == 2
     assert shared_threads(TWO, ((1, 1), (8, 2))) == 1

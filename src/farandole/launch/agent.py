@@ -27,7 +27,7 @@ from farandole.launch.crew import Crew
 from farandole.launch.mirror import Mirror, ended
 from farandole.launch.outbox import Outbox
 from farandole.launch.output import Stream
-from farandole.launch.placement import HostShare, Placement
+from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
 from farandole.launch.port import hold_port
 from farandole.launch.records import Records
@@ -97,7 +97,7 @@ def _call_head(greeting: dict[str, object]) -> Connection:
 
 def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> int:
     with contextlib.ExitStack() as stack:
-        address = connection.local_address
+        address = own_address(connection.local_address)
         held: socket.socket | None = None
         if number == 0:
             wish = {"MASTER_PORT": str(greeting.get("master_port") or "")}
@@ -120,6 +120,15 @@ def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> 
             return 1
         connection.send(control.encode(control.Started()))
         return agent.until_told_to_go(signals)
+
+
+def own_address(towards_head: str) -> str:
+    """Return where the other hosts reach this one: as its user says, or as the head does."""
+    from farandole.world.routes import interface_of, wished_address
+
+    wish = wished_address(os.environ)
+    # srun passes the head's on to all hosts; it is meant for the one that has it.
+    return wish if wish and interface_of(wish) else towards_head
 
 
 def _hello(number: int, address: str, held: socket.socket | None) -> control.Hello:
@@ -174,7 +183,7 @@ class Agent:
         self._connection = connection
         self._outbox = Outbox(connection)
         self._share = share
-        self._placement = _placement(share)
+        self._placement = numbered(zip(share.hosts, share.counts, strict=True))
         self._number = number
         self._ranks = self._placement.hosts[number].ranks
         self._board = board
@@ -330,7 +339,7 @@ class Agent:
 
     def _take_signals(self, signals: socket.socket) -> None:
         for signum in signals.recv(64):
-            if signum == signal.SIGUSR1:
+            if signum == signal.SIGUSR1 and self._share.clean_stop:
                 # A scheduler warns all its tasks; the head, elsewhere, may hear nothing of it.
                 self._crew.ask_stop()
                 continue
@@ -348,14 +357,6 @@ class Agent:
             self._wait(0.02)
             self._tell()
         self._crew.end_leftovers(patient=False)
-
-
-def _placement(share: control.Share) -> Placement:
-    hosts, first = [], 0
-    for name, count in zip(share.hosts, share.counts, strict=True):
-        hosts.append(HostShare(name=name, ranks=tuple(range(first, first + count))))
-        first += count
-    return Placement(hosts=tuple(hosts))
 
 
 def _push(connection: Connection) -> None:

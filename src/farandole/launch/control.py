@@ -62,6 +62,8 @@ class Share:
     look_every_s: float
     """How often an agent looks at its workers and tells."""
     horovod_alias: bool
+    clean_stop: bool
+    """Whether a scheduler's warning asks workers to stop by themselves; else it ends them."""
     timeline: bool
     record_dir: str
     """Where workers record on the head's host; '' when they do not."""

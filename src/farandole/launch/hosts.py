@@ -6,6 +6,7 @@ import contextlib
 import json
 import secrets
 import selectors
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +35,8 @@ from farandole.launch.variables import passed_on
 from farandole.world.channel import Door
 from farandole.world.cores import threads_per_worker
 from farandole.world.environment import is_loopback
-from farandole.world.routes import address_towards
+from farandole.world.routes import address_towards, wished_address
+from farandole.world.world import DEFAULT_START_TIMEOUT_S
 
 _SECRET_BYTES = 32
 
@@ -71,28 +73,12 @@ def launch_hosts(
     with contextlib.ExitStack() as stack:
         outputs = opened_outputs(plan, show, stack)
         signals = stack.enter_context(caught_signals())
-        secret = secrets.token_bytes(_SECRET_BYTES)
-        doors = _open_doors(placement, starter, environ, secret, stack)
-        greeting = {
-            "addresses": [[door.address, door.port] for door in doors],
-            "secret": secret.hex(),
-            "master_port": _wished_port(environ),
-        }
-        argv = [sys.executable, "-m", "farandole.launch.agent"]
-        carriers = starter.start(placement.host_names, argv, json.dumps(greeting).encode() + b"\n")
-        for carrier in carriers:
-            stack.callback(carrier.close)
         try:
-            agents = gather(
-                placement, doors, carriers, timeout_s=plan.start_timeout_s, signals=signals
+            agents = _gathered(
+                placement, starter, environ, stack, timeout_s=plan.start_timeout_s, signals=signals
             )
         except GatherInterruptedError as error:
             return Outcome(verdict=Verdict(kind="interrupted", exit_code=128 + error.signum))
-        for agent in agents:
-            stack.callback(agent.connection.close)
-        for door in doors:
-            # Everybody is here: from now on nobody needs to be let in.
-            door.close()
         plan = _fitted(plan, agents, environ)
         folder, mark = stack.enter_context(_marked(plan, environ))
         share = _share(plan, placement, agents[0].hello, variables, folder, mark)
@@ -116,6 +102,51 @@ def launch_hosts(
         return outcome
 
 
+def ask_hosts(
+    placement: Placement, starter: Starter, *, environ: Mapping[str, str]
+) -> list[control.Hello]:
+    """Ask all hosts what they are, in order; nothing is started there but an agent, which goes.
+
+    Raises:
+        UsageError: An agent cannot be started.
+        StartError: A host cannot be used, or they do not fit each other.
+    """
+    with contextlib.ExitStack() as stack:
+        agents = _gathered(placement, starter, environ, stack, timeout_s=DEFAULT_START_TIMEOUT_S)
+        say_farewell(agents)
+        return [agent.hello for agent in agents]
+
+
+def _gathered(
+    placement: Placement,
+    starter: Starter,
+    environ: Mapping[str, str],
+    stack: contextlib.ExitStack,
+    *,
+    timeout_s: float,
+    signals: socket.socket | None = None,
+) -> list[AgentLink]:
+    """Start an agent on every host, and wait until all have reported; the stack ends them."""
+    secret = secrets.token_bytes(_SECRET_BYTES)
+    doors = _open_doors(placement, starter, environ, secret, stack)
+    greeting = {
+        "addresses": [[door.address, door.port] for door in doors],
+        "secret": secret.hex(),
+        "master_port": _wished_port(environ),
+    }
+    argv = [sys.executable, "-m", "farandole.launch.agent"]
+    carriers = starter.start(placement.host_names, argv, json.dumps(greeting).encode() + b"\n")
+    for carrier in carriers:
+        stack.callback(carrier.close)
+    agents = gather(placement, doors, carriers, timeout_s=timeout_s, signals=signals)
+    for agent in agents:
+        stack.callback(agent.connection.close)
+    for door in doors:
+        # Everybody is here: from now on nobody needs to be let in.
+        door.close()
+    return agents
+
+
 def _open_doors(
     placement: Placement,
     starter: Starter,
@@ -124,7 +155,7 @@ def _open_doors(
     stack: contextlib.ExitStack,
 ) -> list[Door]:
     """Listen on the interfaces towards the hosts, and on no other."""
-    if wish := environ.get("FARANDOLE_ADDRESS", "") if "FARANDOLE_JOB" not in environ else "":
+    if wish := wished_address(environ):
         towards = {wish: None}
     else:
         names = [starter.network_name(host) for host in placement.host_names]
@@ -177,6 +208,7 @@ def _marked(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Path | Non
         yield None, ""
         return
     mark = Path(text).absolute() / f".farandole-{secrets.token_hex(8)}"
+    mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     try:
         yield mark.parent, mark.name
@@ -207,6 +239,7 @@ def _share(
         start_timeout_s=plan.start_timeout_s,
         look_every_s=look_every_s(plan.silence_timeout_s),
         horovod_alias=plan.horovod_alias,
+        clean_stop=plan.clean_stop,
         timeline=plan.timeline is not None,
         record_dir=str(folder or ""),
         record_mark=mark,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
-from farandole.launch.placement import HostShare, Placement, Slots
+from farandole.launch.placement import Placement, Slots, numbered
 from farandole.study.spec import Room
 
 if TYPE_CHECKING:
@@ -84,27 +84,34 @@ def hosts_around(environ: Mapping[str, str]) -> Hosts | None:
 
 
 def hosts_by_ssh(slots: Sequence[Slots], rsh: str | None, environ: Mapping[str, str]) -> Hosts:
-    """Return hosts that users name, with so many workers on each.
+    """Return hosts that users name, once all of them have answered.
+
+    Hosts share workers evenly, so that the least of their slots and cores counts for all.
 
     Raises:
         UsageError: There is no such remote shell.
+        StartError: A host cannot be used.
     """
+    from farandole.launch.hosts import ask_hosts
     from farandole.launch.starters.ssh import SshStarter
 
-    least = min(host.count for host in slots)
+    starter = SshStarter(rsh, environ=environ)
+    names = tuple(host.name for host in slots)
+    found = ask_hosts(share_out(names, len(names)), starter, environ=environ)
+    cores = min(hello.cores for hello in found)
     return Hosts(
-        names=tuple(host.name for host in slots),
-        starter=SshStarter(rsh, environ=environ),
-        room=Room(cores=least, physical=least, hosts=len(slots)),
+        names=names,
+        starter=starter,
+        room=Room(
+            cores=cores,
+            physical=cores,
+            hosts=len(names),
+            slots=min(host.count for host in slots),
+        ),
     )
 
 
 def share_out(names: tuple[str, ...], num_workers: int) -> Placement:
     """Share workers as evenly as hosts can, the first ones having one more where it does not go."""
     each, more = divmod(num_workers, len(names))
-    shares, first = [], 0
-    for number, name in enumerate(names):
-        last = first + each + (number < more)
-        shares.append(HostShare(name=name, ranks=tuple(range(first, last))))
-        first = last
-    return Placement(hosts=tuple(shares))
+    return numbered((name, each + (number < more)) for number, name in enumerate(names))

@@ -118,7 +118,8 @@ def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
     void = {(c.workers, c.hosts): c.placement for c in cells if is_void_for_speed(spec, c)}
     if not void:
         return []
-    have = f"{spec.room.per_host} {'GPU' if spec.room.gpus else 'core'}"
+    noun = "GPU" if spec.room.gpus else "core"
+    have = f"{spec.room.per_host} {'slot' if spec.room.per_host == spec.room.slots else noun}"
     have += "s" * (spec.room.per_host != 1)
     have += " each" if spec.room.hosts > 1 else ""
     several = spec.room.hosts > 1

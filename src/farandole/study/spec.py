@@ -32,11 +32,13 @@ class Room:
     gpus: int = 0
     """GPUs of each host."""
     hosts: int = 1
+    slots: int | None = None
+    """Workers that each host may have, where the user says so."""
 
     @property
     def per_host(self) -> int:
-        """How many workers fit on a host: one per GPU, or per core."""
-        return self.gpus or self.cores
+        """How many workers fit on a host: one per GPU, or per core, or what the user allows."""
+        return min(self.gpus or self.cores, self.slots or self.gpus or self.cores)
 
     @property
     def workers(self) -> int:
@@ -251,7 +253,7 @@ class Notes:
 
 def default_workers(room: Room) -> tuple[int, ...]:
     """Return 1, 2, 4, ... up to the GPUs or the physical cores of all hosts, and that number."""
-    most = room.hosts * (room.gpus or max(1, min(room.cores, room.physical)))
+    most = room.hosts * min(room.per_host, room.gpus or max(1, room.physical))
     doubled = {2**power for power in range(int(math.log2(most)) + 1)}
     return tuple(sorted(doubled | {most}))
 

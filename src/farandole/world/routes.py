@@ -7,6 +7,7 @@ packets would leave from.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 
 from farandole.errors import StartError
 
@@ -34,6 +35,12 @@ def address_towards(host: str) -> str:
                 "that the others can."
             ) from error
     return address
+
+
+def wished_address(environ: Mapping[str, str]) -> str:
+    """Return the address of this host that its user has chosen; "" without one."""
+    # Inside of a worker it is what the outer launch has found.
+    return "" if "FARANDOLE_JOB" in environ else environ.get("FARANDOLE_ADDRESS", "")
 
 
 def interface_of(address: str) -> str:

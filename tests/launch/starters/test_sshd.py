@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,10 @@ pytestmark = [
     ),
 ]
 
+FIGURE = (
+    "import os\n"
+    "print(os.environ['FARANDOLE_HOSTNAME'], 'img/sec:', 100 * int(os.environ['WORLD_SIZE']))\n"
+)
 SHOW = "import os\nprint(os.environ['FARANDOLE_HOSTNAME'], os.environ['RANK'])\n"
 
 
@@ -138,3 +144,35 @@ def test_a_host_that_ssh_does_not_reach_is_named(
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (script.parent / "started").exists()
+
+
+def study(server: Server, script: Path, hosts: str) -> subprocess.CompletedProcess[str]:
+    flags = ("--repeats", "1", "--no-epoch", "--no-calibration", "--no-today", "--no-report")
+    return run_cli(
+        *("study", "--rsh", server.rsh(), "-H", hosts, "-np", "1,2x1", *flags),
+        *("--throughput", "img/sec: ([0-9.]+)", "--out", "study", "--", sys.executable, script),
+        cwd=script.parent,
+    )
+
+
+def test_a_study_by_ssh(server: Server, script: Path) -> None:
+    script.write_text(FIGURE)
+    done = study(server, script, "127.0.0.2:1,127.0.0.3:1")
+    assert done.returncode == 0, done.stderr
+    found = set()
+    for place in (script.parent / "study/launches").iterdir():
+        launch = json.loads((place / "launch.json").read_text())
+        lines = (place / "output.txt").read_text().splitlines()
+        names = {line.partition(">:")[2].split()[0] for line in lines}
+        cell = launch["cell"]
+        found.add((cell["workers"], cell["hosts"], launch["figures"]["throughput"], *sorted(names)))
+    assert found == {(1, 1, 100.0, "127.0.0.2"), (2, 2, 200.0, "127.0.0.2", "127.0.0.3")}
+
+
+def test_a_study_names_a_host_before_it_begins(server: Server, script: Path) -> None:
+    script.write_text(FIGURE)
+    done = study(server, script, "127.0.0.2:1,127.0.0.4:1")
+    assert done.returncode == 1
+    assert "Try: ssh 127.0.0.4 true" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (script.parent / "study").exists()
