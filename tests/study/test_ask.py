@@ -73,6 +73,12 @@ def test_a_factor_may_be_read_by_the_script() -> None:
     assert decide("python", "t.py", factors={"batch": ("8",)}, reads=("batch",))[0].batches == (8,)
 
 
+@pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "srun"])
+def test_mpi_is_for_those_whom_mpirun_starts(program: str) -> None:
+    spec, _ = decide(program, "python", "train.py", transport="mpi,gloo")
+    assert spec.transports == ("mpi", "gloo")
+
+
 def test_transport_and_threads_are_factors_too() -> None:
     spec, _ = decide(factors={"transport": ("shm", "gloo"), "threads": ("1", "2")})
     assert spec.transports == ("shm", "gloo")
@@ -110,6 +116,8 @@ def test_when_a_launch_ends() -> None:
         ({"scaling": "sideways"}, "--scaling sideways: choose from strong, weak, both"),
         ({"measure": "all"}, "--measure all: choose from speed, accuracy, both"),
         ({"transport": "pigeon"}, "--transport pigeon: choose a transport from auto, shm"),
+        ({"transport": "auto,mpi"}, "needs workers that mpirun starts, and this command has none"),
+        ({"transport": "mpi", "job_flags": ()}, "needs workers that mpirun starts"),
         ({"workers": "0"}, "-np 0"),
         ({"repeats": "none"}, "--repeats none"),
         ({"steps": "3", "epochs": "1"}, "--steps and --epochs"),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from farandole.errors import UsageError
 from farandole.study import values
-from farandole.study.launchers import find_launcher, job_command
+from farandole.study.launchers import SPREADING, find_launcher, job_command
 from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
 from farandole.study.places import Place, packed, parse_places
 from farandole.study.spec import (
@@ -105,6 +105,11 @@ def make_spec(
         notes.say(found.note)
     given = dict(asked.factors)
     transports = _transports(asked.transport, given.pop("transport", ()))
+    if "mpi" in transports and (found is None or found.launcher.name not in SPREADING):
+        raise UsageError(
+            "--transport mpi needs workers that mpirun starts, and this command has none. Use: "
+            "farandole study --transport mpi -- mpirun -np '{workers}' python train.py"
+        )
     threads_text = asked.threads or ",".join(given.pop("threads", ())) or None
     for name in given:
         _check_name(name, command, reads, found is not None)
