@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole.study.rank_file import read_rank
 from farandole.testing.hosts import NamespaceHosts
 from farandole.testing.shaped import why_not
 from tests.conftest import clean_environ, cli_argv, eventually
@@ -48,6 +49,11 @@ from pathlib import Path
 Path(sys.argv[1], os.environ["RANK"]).touch()
 time.sleep(60)
 """
+RECORD = """
+import os
+import farandole
+farandole.record(loss=float(os.environ["RANK"]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +62,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceHosts]:
         yield hosts
 
 
-def start(hosts: NamespaceHosts, *arguments: str | Path) -> subprocess.Popen[str]:
-    argv = [*cli_argv(), "run", "--rsh", hosts.rsh, "-H", hosts.flag(2), *map(str, arguments)]
+def start(
+    hosts: NamespaceHosts, *arguments: str | Path, rsh: str = "", **variables: str
+) -> subprocess.Popen[str]:
+    argv = [*cli_argv(), "run", "--rsh", rsh or hosts.rsh, "-H", hosts.flag(2)]
     return subprocess.Popen(
-        hosts.command(argv),
-        env=clean_environ(),
+        hosts.command([*argv, *map(str, arguments)]),
+        env=clean_environ(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,3 +105,29 @@ def test_a_cut_link_is_a_lost_host(hosts: NamespaceHosts, script: Path, tmp_path
     assert head.returncode == 1
     name = hosts.names[1]
     assert f"farandole: host {name} (ranks 2, 3) was lost: it has not answered for 5 s" in errors
+
+
+def test_records_come_from_hosts_that_share_no_folder(
+    hosts: NamespaceHosts, script: Path, tmp_path: Path
+) -> None:
+    script.write_text(RECORD)
+    kept, temporary = tmp_path / "kept", tmp_path / "tmp"
+    for folder in (kept, temporary):
+        folder.mkdir()
+    # On the hosts there is another folder under the same name.
+    shell = tmp_path / "shell"
+    shell.write_text(
+        "#!/bin/sh\nexec unshare --mount sh -c "
+        f'\'mount -t tmpfs none "$0" && exec {hosts.rsh} "$@"\' {kept} "$@"\n'
+    )
+    shell.chmod(0o700)
+    flags = ("--record", kept, "--timeline", tmp_path / "timeline.json")
+    with start(hosts, *flags, script, rsh=str(shell), TMPDIR=str(temporary)) as head:
+        _, errors = head.communicate(timeout=60)
+    assert head.returncode == 0, errors
+    assert "timeline of 4 workers" in errors
+    ranks = [read_rank(kept / f"rank-{number}.jsonl") for number in range(4)]
+    losses = [[metric.value for metric in rank.metrics] for rank in ranks if rank is not None]
+    assert losses == [[0.0], [1.0], [2.0], [3.0]]
+    assert len(list(kept.iterdir())) == 4
+    assert list(temporary.iterdir()) == []

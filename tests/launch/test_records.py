@@ -26,12 +26,17 @@ def test_records_of_a_host_with_other_files_are_sent(tmp_path: Path) -> None:
     content = bytes(range(256)) * 1000
     (records.folder / "rank-2.jsonl").write_bytes(content)
     (records.folder / "rank-3.jsonl").write_bytes(b"three")
+    # The head would refuse these, and take the host for a lost one.
+    (records.folder / "my own.txt").touch()
+    (records.folder / ".hidden").touch()
+    (records.folder / "folder").mkdir()
     head = tmp_path / "head"
     head.mkdir()
     for piece in records.pieces():
         keep(head, piece)
     assert (head / "rank-2.jsonl").read_bytes() == content
     assert (head / "rank-3.jsonl").read_bytes() == b"three"
+    assert len(list(head.iterdir())) == 2
     records.close()
     assert not records.folder.exists()
 

@@ -164,8 +164,9 @@ def test_looks(stage: Stage) -> None:
         control.Output(rank=1, stream="stdin", data=b""),
         control.Post(rank=5, round=0, payload=b""),
         control.Piece(name="../../etc/passwd", data=b"x"),
+        control.LastSteps(last_step=1, last_recorded=0),
     ],
-    ids=["rank of another host", "stream", "no rank", "file"],
+    ids=["rank of another host", "stream", "no rank", "file", "last step"],
 )
 def test_a_host_that_says_what_it_may_not_is_lost(
     stage: Stage, message: control.Message, tmp_path: Path
@@ -214,6 +215,21 @@ def test_agents_leave_when_told(stage: Stage) -> None:
         stage.say(number, control.Leaving(reason=""))
     stage.head.end_leftovers(patient=True)
     assert stage.head.exits() == []
+    assert stage.lines == []
+
+
+def test_a_host_that_is_lost_at_the_end_is_told_of(stage: Stage) -> None:
+    for number, ranks in enumerate([(0,), (1, 2)]):
+        for rank in ranks:
+            stage.say(number, ended(rank))
+    assert len(stage.ends(3)) == 3
+    stage.say(0, control.Leaving(reason=""))
+    stage.agents[1].close()
+    stage.head.end_leftovers(patient=True)
+    assert stage.lines == [
+        "farandole: host n2 (ranks 1, 2) was lost: it has ended. Records from there may be "
+        "missing.\n"
+    ]
 
 
 def test_sentences() -> None:

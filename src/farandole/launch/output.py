@@ -162,6 +162,10 @@ class Outputs:
         self.heard.add(rank)
         self._outputs[rank][stream].feed(data)
 
+    def remark(self, text: str) -> None:
+        """Show a sentence of our own."""
+        self._show("stderr", f"farandole: {text}\n")
+
     def last_lines(self, rank: int) -> tuple[str, ...]:
         """Return the end of a worker's error output; of its other output when there is none."""
         outputs = self._outputs[rank]

@@ -39,7 +39,8 @@ class Records:
         if not self._own or self.folder is None:
             return
         for path in sorted(self.folder.iterdir()):
-            if not path.is_file():
+            # What a script has put there under a name of its own stays, as its folders do.
+            if not path.is_file() or not _NAME.fullmatch(path.name):
                 continue
             with path.open("rb") as file:
                 while data := file.read(_PIECE_BYTES):

@@ -124,6 +124,9 @@ class RemoteTroupe:
                     key.data()
                     # Whoever still sends records is not late.
                     deadline = max(deadline, time.monotonic() + _FAREWELL_S)
+        for agent in self._agents:
+            if not agent.gone:
+                self._lose(agent, "its agent did not end in time")
 
     def close(self) -> None:
         """Hang up: an agent that is still there ends its workers and itself."""
@@ -150,7 +153,8 @@ class RemoteTroupe:
             self._say(agent, control.Heard(total_bytes=agent.taken_bytes))
 
     def _take_one(self, agent: AgentLink, message: control.Message) -> None:
-        rank = getattr(message, "rank", None)
+        # Where all are to stop is for rank 0 to say.
+        rank = 0 if isinstance(message, control.LastSteps) else getattr(message, "rank", None)
         if rank is not None and rank not in agent.share.ranks:
             raise control.MessageError(f"it speaks for rank {rank}")
         if isinstance(message, control.Output):
@@ -193,6 +197,10 @@ class RemoteTroupe:
         agent.lost = True
         said = agent.carrier.poll()
         lost = lost_sentence(agent.share.name, agent.share.ranks, why, said or "")
+        if self._finishing:
+            # Its workers have ended before, and the verdict has no place for it.
+            missing = " Records from there may be missing." if self._record_dir else ""
+            self._outputs.remark(f"{lost}{missing}")
         now, time_ns = time.monotonic(), time.time_ns()
         for rank in agent.share.ranks:
             if rank in self._ended:
