@@ -92,6 +92,7 @@ def test_sizes_of_jobs(tmp_path: Path, flags: list[str], lines: list[str]) -> No
         (["-np", "2", "-N", "2"], {}, "Add --launcher slurm"),
         (["-np", "8"], STEP, "You asked for 8 workers (-np 8), but SLURM gave this step 4 tasks"),
         (["-np", "4", "--timeline", "t.json"], STEP, "--timeline is for whoever starts all"),
+        (["-np", "4", "--record", "folder"], STEP, "--record is for whoever starts all"),
         (["-np", "9"], JOB, "You asked for 9 workers (-np 9), but SLURM gave job 7 8 CPUs"),
         (["-np", "4"], {**JOB, "PATH": "/nowhere"}, "there is no srun on PATH"),
         (["-np", "4"], {**JOB, "SLURM_JOB_NODELIST": "n[1-"}, "is not a SLURM node list"),

@@ -193,6 +193,10 @@ def main(args: argparse.Namespace) -> int:
     shape = parse_shape(args.np or "") if job is None else slurm.shape_asked(args)
     if shape is not None and slots is None:
         raise UsageError(f"-np {args.np}: name the hosts too, such as -H n1:2,n2:2.")
+    environ = dict(os.environ)
+    if tasks is not None:
+        # Each task is a worker and looks at it by itself; what others wrote is no earlier record.
+        environ.pop("FARANDOLE_RECORD_DIR", None)
     num_slots = None if slots is None else sum(host.count for host in slots)
     if job is not None:
         num_slots = job.num_slots
@@ -210,7 +214,7 @@ def main(args: argparse.Namespace) -> int:
         timeline=args.timeline,
         num_slots=num_slots,
         horovod_alias=args.horovod_alias,
-        environ=os.environ,
+        environ=environ,
         cores=read_cores(),
         num_gpus=count_gpus(os.environ),
     )

@@ -26,7 +26,7 @@ _PASSED = (
 )
 
 # What needs somebody who hears of all workers.
-_HEAD_ONLY = ("output_dir", "show_ranks", "timeline")
+_HEAD_ONLY = ("output_dir", "show_ranks", "record", "timeline")
 
 
 def add_run_flags(parser: Any) -> None:
@@ -98,7 +98,11 @@ def submit(args: argparse.Namespace, command: Sequence[str]) -> int:
         print(script, end="", flush=True)
         return 0
     cluster = Slurm(os.environ)
-    job_id = cluster.submit(script)
+    try:
+        job_id = cluster.submit(script)
+    except KeyboardInterrupt:
+        _say("interrupted; SLURM may have taken the job all the same: see `squeue --me`.")
+        raise
     output = Path(job.cwd, job.output.replace("%j", job_id))
     try:
         _say(f"submitted job {job_id}; its output goes to {output.name}.")

@@ -27,7 +27,7 @@ def line(state: str, *, reason: str = "None", code: str = "0:0", nodes: str = "n
 
 def test_a_line_of_scontrol() -> None:
     found = parse_scontrol(line("RUNNING"))
-    assert found == Status(state="RUNNING", nodes="n[1-2]", output="/home/ada/farandole-12.out")
+    assert found == Status(state="RUNNING", nodes="n[1-2]")
     assert not found.waiting
     assert not found.ended
 

@@ -28,8 +28,6 @@ class Status:
     reason: str = ""
     """Why it waits, in SLURM's word; '' when it says none."""
     nodes: str = ""
-    output: str = ""
-    """Path of its output file; '' when it is not told."""
     code: int = 0
     signal: int = 0
 
@@ -63,7 +61,6 @@ def parse_scontrol(text: str) -> Status | None:
         state=state,
         reason=_field(text, "Reason"),
         nodes=_field(text, "NodeList"),
-        output=_field(text, "StdOut"),
         code=_whole(code),
         signal=_whole(signum),
     )
