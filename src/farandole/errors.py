@@ -34,6 +34,14 @@ class MismatchError(CollectiveError):
     """The ranks submitted different things under one name; nothing was exchanged."""
 
 
+class UnfitError(UsageError, CollectiveError):
+    """Values that an operation cannot be done on.
+
+    Horovod finds it out before or after it has submitted them: programs catch a ValueError or a
+    RuntimeError.
+    """
+
+
 class StepsDifferError(CollectiveError):
     """The ranks are at different points of training: the message says where each of them is."""
 

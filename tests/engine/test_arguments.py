@@ -73,4 +73,5 @@ def test_roots_rows_and_splits_of_one_worker() -> None:
     assert scattered_rows(5) == [5]
     assert splits_of(5, None) == [5]
     with pytest.raises(UsageError, match="add up to 5"):
-        splits_of(5, [4])
+        splits_of(5, [6])
+    assert splits_of(5, [4]) == [4], "the last row goes to nobody"

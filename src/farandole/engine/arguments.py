@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from farandole.engine import adasum, context
 from farandole.engine.engine import Engine
-from farandole.errors import UsageError
+from farandole.errors import UnfitError, UsageError
 from farandole.transport.reduction import Reduction
 
 # Horovod's numbers; programs store and compare them.
@@ -62,17 +62,17 @@ def gradient_reduction(op: int, predivide: float) -> Reduction:
 
 
 def check_arithmetic(dtype: str, how: Reduction) -> None:
-    """Raise UsageError if values of this type cannot be reduced like this."""
+    """Raise UnfitError if values of this type cannot be reduced like this."""
     if how.op == "adasum" and dtype not in adasum.TYPES:
-        raise UsageError(
+        raise UnfitError(
             f"Adasum combines floating-point numbers, not {dtype}. Use hvd.Sum or hvd.Average."
         )
     if dtype not in _SPECIAL:
         return
     if dtype == "bool" and (how.op == "average" or (how.prescale, how.postscale) != (1.0, 1.0)):
-        raise UsageError("A bool tensor cannot be averaged or scaled. Convert it first.")
+        raise UnfitError("A bool tensor cannot be averaged or scaled. Convert it first.")
     if dtype.startswith("complex") and how.op in ("min", "max"):
-        raise UsageError("Complex numbers have no order: op Min and Max cannot be used on them.")
+        raise UnfitError("Complex numbers have no order: op Min and Max cannot be used on them.")
 
 
 def check_root(root: int, engine: Engine | None = None) -> int:
@@ -95,9 +95,9 @@ def check_root(root: int, engine: Engine | None = None) -> int:
 
 
 def check_rows(shape: Sequence[int], kind: str) -> None:
-    """Raise UsageError unless there is a first dimension to go by."""
+    """Raise UnfitError unless there is a first dimension to go by."""
     if not shape:
-        raise UsageError(f"{kind} needs a tensor with at least one dimension; this has none.")
+        raise UnfitError(f"{kind} needs a tensor with at least one dimension; this has none.")
 
 
 def scattered_rows(rows: int, engine: Engine | None = None) -> list[int]:
@@ -108,7 +108,7 @@ def scattered_rows(rows: int, engine: Engine | None = None) -> list[int]:
 
 
 def splits_of(rows: int, splits: Sequence[int] | None, engine: Engine | None = None) -> list[int]:
-    """Return how many rows of an alltoall go to each rank."""
+    """Return how many rows of an alltoall go to each rank; the last ones may go to nobody."""
     size = (engine or context.current().engine).size
     if splits is None:
         if rows % size:
@@ -117,8 +117,9 @@ def splits_of(rows: int, splits: Sequence[int] | None, engine: Engine | None = N
             )
         return [rows // size] * size
     counts = [int(count) for count in splits]
-    if len(counts) != size or sum(counts) != rows or min(counts) < 0:
+    if len(counts) != size or sum(counts) > rows or min(counts) < 0:
         raise UsageError(
-            f"splits={counts} does not fit: {size} numbers from 0 that add up to {rows} rows."
+            f"splits={counts} does not fit: {size} numbers from 0 that add up to {rows} rows at "
+            "most."
         )
     return counts

@@ -94,6 +94,8 @@ def alltoall(
 ) -> tuple[Array, list[int]]:
     """Send some rows to every rank; return the rows received and how many came from each."""
     check_rows(array.shape, "alltoall")
+    counts = splits_of(len(array), splits)
+    array = array[: sum(counts)]
     source, made, received = buffer_of(array), _Made(array), list[int]()
 
     def allocate(rows: Sequence[int]) -> Buffer:
@@ -101,7 +103,7 @@ def alltoall(
         return made.with_rows(sum(rows))
 
     signature = Signature("alltoall", source.dtype, array.shape)
-    operation = Alltoall(signature, source, splits_of(len(array), splits), allocate)
+    operation = Alltoall(signature, source, counts, allocate)
     run_now("alltoall", name, operation)
     return made.array, received
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from farandole.engine.adasum import AdasumReduce
 from farandole.engine.coordinator import FUSE_EACH_BYTES, FUSE_TOTAL_BYTES, count_of, size_of
 from farandole.engine.signature import Signature
-from farandole.errors import UsageError
+from farandole.errors import UnfitError
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import Reduction
 
@@ -50,7 +50,7 @@ def reducing(
         )
         return Allreduce(signature, source, target, how)
     if device != "cpu":
-        raise UsageError("Adasum combines tensors of the CPU. Move them there first: x.cpu().")
+        raise UnfitError("Adasum combines tensors of the CPU. Move them there first: x.cpu().")
     return AdasumReduce(Signature.reducing("adasum", dtype, tuple(shape), how), source, target, how)
 
 
@@ -141,7 +141,7 @@ class Reducescatter:
     ) -> None:
         """Describe it; `rows` says how many rows each rank gets."""
         if how.op == "adasum":
-            raise UsageError("reducescatter cannot combine by Adasum. Use hvd.Average or hvd.Sum.")
+            raise UnfitError("reducescatter cannot combine by Adasum. Use hvd.Average or hvd.Sum.")
         self.signature, self._source, self._target, self._how = signature, source, target, how
         self._counts = [count * count_of(signature.shape[1:]) for count in rows]
 

@@ -27,7 +27,7 @@ from farandole.engine.operations import (
     reducing,
 )
 from farandole.engine.signature import Signature
-from farandole.errors import UsageError
+from farandole.errors import UnfitError, UsageError
 from farandole.torch.tensors import buffer_of, check, device_of
 from farandole.transport.protocol import Buffer
 from farandole.transport.reduction import Reduction
@@ -100,6 +100,8 @@ def alltoall_operation(
 ) -> tuple[Alltoall, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
     """Describe an all-to-all; the second value returns rows, and how many came from each."""
     _check_rows(tensor, "alltoall")
+    counts = _splits(tensor.shape[0], splits, engine)
+    tensor = tensor[: sum(counts)]
     made: list[torch.Tensor] = []
     received: list[int] = []
 
@@ -110,15 +112,18 @@ def alltoall_operation(
 
     buffer = buffer_of(tensor)
     signature = Signature("alltoall", buffer.dtype, tuple(tensor.shape), device=device_of(buffer))
-    operation = Alltoall(signature, buffer, _splits(tensor.shape[0], splits, engine), allocate)
-    return operation, lambda: (made[0], torch.tensor(received, dtype=torch.int32))
+    where = splits.device if isinstance(splits, torch.Tensor) else "cpu"
+    return Alltoall(signature, buffer, counts, allocate), lambda: (
+        made[0],
+        torch.tensor(received, dtype=torch.int32, device=where),
+    )
 
 
 def group(kind: str, members: Sequence[Operation]) -> Grouped:
     """Describe several operations as one, named as Horovod names it, such as grouped_allreduce."""
     devices = sorted({member.signature.device for member in members})
     if len(devices) > 1:
-        raise UsageError(
+        raise UnfitError(
             f"{kind} got tensors on {' and '.join(devices)}. Make a group of each kind."
         )
     return Grouped.of(kind.replace("_", " "), members)
