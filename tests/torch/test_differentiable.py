@@ -104,6 +104,11 @@ def check_grouped_allreduce() -> None:
         ),
         expected,
     )
+    # One result after the other.
+    tensors = [torch.ones(3, requires_grad=True) for _ in range(3)]
+    for result in hvd.grouped_allreduce(tensors, op=hvd.Sum):
+        result.backward(torch.ones(3))
+    assert [tensor.grad.tolist() for tensor in tensors] == [[hvd.size()] * 3] * 3
     # Only one of the results is used, on one rank.
     x = torch.ones(2, requires_grad=True)
     results = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum)
@@ -151,6 +156,19 @@ def check_reducescatter() -> None:
         lambda x: hvd.grouped_reducescatter([x], op=hvd.Average, prescale_factor=2.0),
     )
     close(found, expected * 2.0)
+    stacked = torch.stack(everyone)
+    for op, combined in (
+        (hvd.Min, stacked.amin(0)),
+        (hvd.Max, stacked.amax(0) * 3.0),
+        (hvd.Product, stacked.prod(0)),
+    ):
+        parts = [[combined[shares[r] : shares[r + 1]]] for r in range(size)]
+        after = 3.0 if op == hvd.Max else 1.0
+        found = here(
+            everyone[hvd.rank()],
+            lambda x, op=op, after=after: [hvd.reducescatter(x, op=op, postscale_factor=after)],
+        )
+        close(found, one_process(everyone, parts))
 
 
 @checks
@@ -162,6 +180,10 @@ def check_alltoall() -> None:
     close(here(everyone[hvd.rank()], lambda x: [hvd.alltoall(x)]), expected)
     splits = torch.tensor([2] * size, dtype=torch.int32)
     close(here(everyone[hvd.rank()], lambda x: [hvd.alltoall(x, splits, "s")[0]]), expected)
+    # What went nowhere has no gradient.
+    received = [[torch.stack([each[r] for each in everyone])] for r in range(size)]
+    expected = one_process(everyone, received)
+    close(here(everyone[hvd.rank()], lambda x: [hvd.alltoall(x, [1] * size)[0]]), expected)
 
 
 @checks

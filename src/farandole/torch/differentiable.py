@@ -6,8 +6,9 @@ here: its users' losses are averages, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -18,8 +19,18 @@ from farandole.engine.operations import Operation
 from farandole.torch import operations as described
 from farandole.torch.operations import Splits
 
+Tensors = Sequence[torch.Tensor]
 Scaled = tuple[int | None, float, float]
 """A reduction: operation, factor before it, factor after it."""
+
+_PLAIN_SUM: Scaled = (Sum, 1.0, 1.0)
+_PLAIN_AVERAGE: Scaled = (Average, 1.0, 1.0)
+_SELECTIVE: dict[int | None, Callable[..., torch.Tensor]] = {
+    Min: torch.amin,
+    Max: torch.amax,
+    Product: torch.prod,
+}
+"""Reductions whose gradients depend on what all ranks brought."""
 
 
 def allreduce(tensor: torch.Tensor, name: str | None, how: Scaled, engine: Engine) -> torch.Tensor:
@@ -29,16 +40,14 @@ def allreduce(tensor: torch.Tensor, name: str | None, how: Scaled, engine: Engin
 
 
 def allreduce_all(
-    tensors: Sequence[torch.Tensor],
+    tensors: Tensors,
     name: str | None,
     how: Scaled,
     engine: Engine,
     kind: str = "grouped_allreduce",
 ) -> list[torch.Tensor]:
     """Combine tensors over the ranks of an engine: all of them, or none."""
-    if not _wanted(tensors):
-        return _allreduce_all(tensors, name, how, engine, kind)
-    return list(_Allreduce.apply(name, how, engine, kind, *tensors))  # type: ignore[no-untyped-call]
+    return _go(_Allreduce(kind, name, engine, how), tensors)
 
 
 def allgather(tensor: torch.Tensor, name: str | None, engine: Engine) -> torch.Tensor:
@@ -48,248 +57,221 @@ def allgather(tensor: torch.Tensor, name: str | None, engine: Engine) -> torch.T
 
 
 def allgather_all(
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    engine: Engine,
-    kind: str = "grouped_allgather",
+    tensors: Tensors, name: str | None, engine: Engine, kind: str = "grouped_allgather"
 ) -> list[torch.Tensor]:
     """Gather tensors over the ranks of an engine: all of them, or none."""
-    if not _wanted(tensors):
-        return _allgather_all(tensors, name, engine, kind)[0]
-    return list(_Allgather.apply(name, engine, kind, *tensors))  # type: ignore[no-untyped-call]
+    return _go(_Allgather(kind, name, engine), tensors)
 
 
 def broadcast(tensor: torch.Tensor, root: int, name: str | None, engine: Engine) -> torch.Tensor:
     """Return the root's tensor."""
-    if not _wanted([tensor]):
-        return _broadcast(tensor, root, name, engine)
-    result: torch.Tensor = _Broadcast.apply(tensor, root, name, engine)  # type: ignore[no-untyped-call]
+    (result,) = _go(_Broadcast("broadcast", name, engine, root), [tensor])
     return result
 
 
 def reducescatter_all(
-    tensors: Sequence[torch.Tensor],
+    tensors: Tensors,
     name: str | None,
     how: Scaled,
     engine: Engine,
     kind: str = "grouped_reducescatter",
 ) -> list[torch.Tensor]:
     """Combine tensors and return this rank's share of their rows: of all of them, or none."""
-    if not _wanted(tensors):
-        return _reducescatter_all(tensors, name, how, engine, kind)
-    return list(_Reducescatter.apply(name, how, engine, kind, *tensors))  # type: ignore[no-untyped-call]
+    return _go(_Reducescatter(kind, name, engine, how), tensors)
 
 
 def alltoall(
     tensor: torch.Tensor, splits: Splits, name: str | None, engine: Engine
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Send rows to every rank; return those received, and how many came from each."""
-    if not _wanted([tensor]):
-        return _alltoall(tensor, splits, name, engine)
-    found: tuple[torch.Tensor, torch.Tensor] = _Alltoall.apply(  # type: ignore[no-untyped-call]
-        tensor, splits, name, engine
-    )
-    return found
+    output, received = _go(_Alltoall("alltoall", name, engine, splits), [tensor])
+    return output, received
 
 
-def _wanted(tensors: Sequence[torch.Tensor]) -> bool:
-    return torch.is_grad_enabled() and any(
+class _Way(Protocol):
+    """What becomes of tensors, and of their gradients."""
+
+    def there(self, tensors: Tensors) -> Tensors:
+        """Run the operation."""
+
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        """Return the gradients of the inputs, given those of the results."""
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether the way back needs them."""
+
+
+def _go(way: _Way, tensors: Tensors) -> list[torch.Tensor]:
+    wanted = torch.is_grad_enabled() and any(
         isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors
     )
+    if not wanted:
+        return list(way.there(tensors))
+    return list(_ThereAndBack.apply(way, *tensors))  # type: ignore[no-untyped-call]
 
 
-def _back(name: str | None) -> str | None:
-    """Return the name of the way back of an operation."""
-    return None if name is None else f"{name}.gradient"
+class _ThereAndBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, way: _Way, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.way = way
+        if way.keeps_inputs:
+            ctx.save_for_backward(*tensors)
+        return tuple(way.there(tensors))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        whole = [gradient.contiguous() for gradient in gradients]
+        # Once freed they may not be asked for; a group's results may go back one by one.
+        inputs = ctx.saved_tensors if ctx.way.keeps_inputs else ()
+        return (None, *ctx.way.back(whole, inputs))
 
 
-class _Allreduce(torch.autograd.Function):
+@dataclass(slots=True)
+class _Named:
+    kind: str
+    """The beginning of the full name, as Horovod has it: a group, or one operation by itself."""
+    name: str | None
+    engine: Engine
+
+    @property
+    def keeps_inputs(self) -> bool:
+        return False
+
+    @property
+    def back_name(self) -> str | None:
+        """The name of the way back."""
+        return None if self.name is None else f"{self.name}.gradient"
+
+    def run(self, members: Sequence[Operation]) -> None:
+        """Run operations as one; one by itself is no group, nor are none."""
+        if not self.kind.startswith("grouped"):
+            run_now(self.kind, self.name, members[0], engine=self.engine)
+        elif members:
+            group = described.group(self.kind, members)
+            run_now(self.kind, self.name, group, engine=self.engine)
+
+
+@dataclass(slots=True)
+class _Reducing(_Named):
+    how: Scaled
+
+    @property
+    def keeps_inputs(self) -> bool:
+        return self.how[0] in _SELECTIVE
+
+    def selective(self, inputs: Tensors, gradients: Tensors) -> list[torch.Tensor]:
+        """Return what torch has for this rank's part of a tensor that holds all ranks' ones."""
+        op, before, after = self.how
+        mine = [tensor.detach()[None].contiguous() for tensor in inputs]
+        found = []
+        for everyone, gradient in zip(
+            allgather_all(mine, self.back_name, self.engine), gradients, strict=True
+        ):
+            with torch.enable_grad():
+                everyone.requires_grad_()
+                combined = _SELECTIVE[op](everyone * before, 0) * after
+                (each,) = torch.autograd.grad(combined, everyone, gradient)
+            found.append(each[self.engine.rank])
+        return found
+
+
+class _Allreduce(_Reducing):
     """Sums and averages go back the way they came."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        name: str | None,
-        how: Scaled,
-        engine: Engine,
-        kind: str,
-        *tensors: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
-        ctx.name, ctx.how, ctx.engine, ctx.kind = name, how, engine, kind
-        if how[0] in (Min, Max, Product):
-            ctx.save_for_backward(*tensors)
-        return tuple(_allreduce_all(tensors, name, how, engine, kind))
+    def there(self, tensors: Tensors) -> Tensors:
+        results = [described.like(tensor) for tensor in tensors]
+        reduction = reduction_of(None, *self.how)
+        pairs = zip(tensors, results, strict=True)
+        self.run([described.allreduce_operation(*pair, reduction) for pair in pairs])
+        return results
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        name, how, engine = _back(ctx.name), ctx.how, ctx.engine
-        wanted = [gradient.contiguous() for gradient in gradients]
-        if how[0] not in (Min, Max, Product):
-            found = allreduce_all(wanted, name, how, engine, ctx.kind)
-        else:
-            totals = allreduce_all(wanted, name, (Sum, 1.0, 1.0), engine, ctx.kind)
-            mine = [tensor.detach()[None].contiguous() for tensor in ctx.saved_tensors]
-            everyone = allgather_all(mine, name, engine)
-            found = [
-                _selective_gradient(how, each, total)[engine.rank]
-                for each, total in zip(everyone, totals, strict=True)
-            ]
-        return (None, None, None, None, *found)
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        how = _PLAIN_SUM if self.keeps_inputs else self.how
+        totals = allreduce_all(gradients, self.back_name, how, self.engine, self.kind)
+        return self.selective(inputs, totals) if self.keeps_inputs else totals
 
 
-def _selective_gradient(
-    how: Scaled, everyone: torch.Tensor, gradient: torch.Tensor
-) -> torch.Tensor:
-    """Return the gradients of all ranks' tensors, as torch has them for one that holds all."""
-    op, before, after = how
-    with torch.enable_grad():
-        inputs = everyone.requires_grad_()
-        scaled = inputs * before
-        combined = {Min: torch.amin, Max: torch.amax}.get(op or 0, torch.prod)(scaled, 0)
-        (found,) = torch.autograd.grad(combined * after, inputs, gradient)
-    return found
-
-
-class _Allgather(torch.autograd.Function):
+@dataclass(slots=True)
+class _Allgather(_Named):
     """To each rank the average of what all found for its rows."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, name: str | None, engine: Engine, kind: str, *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        ctx.name, ctx.engine, ctx.kind = name, engine, kind
-        results, starts = _allgather_all(tensors, name, engine, kind)
-        ctx.mine = [(start, len(tensor)) for start, tensor in zip(starts, tensors, strict=True)]
-        return tuple(results)
+    mine: list[tuple[int, int]] = field(default_factory=list)
+    """Of each result, at which row this rank's own begin, and how many they are."""
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        name, engine = _back(ctx.name), ctx.engine
-        wanted = [gradient.contiguous() for gradient in gradients]
-        kind = ctx.kind.replace("allgather", "allreduce")
-        averages = allreduce_all(wanted, name, (Average, 1.0, 1.0), engine, kind)
-        found = [
-            average.narrow(0, start, count)
-            for average, (start, count) in zip(averages, ctx.mine, strict=True)
+    def there(self, tensors: Tensors) -> Tensors:
+        found = [described.allgather_operation(tensor) for tensor in tensors]
+        self.run([operation for operation, _ in found])
+        rank = self.engine.rank
+        self.mine = [(sum(each.rows[:rank]), each.rows[rank]) for each, _ in found]
+        return [result() for _, result in found]
+
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        kind = self.kind.replace("allgather", "allreduce")
+        averages = allreduce_all(gradients, self.back_name, _PLAIN_AVERAGE, self.engine, kind)
+        return [
+            average.narrow(0, *place) for average, place in zip(averages, self.mine, strict=True)
         ]
-        return (None, None, None, *found)
 
 
-class _Broadcast(torch.autograd.Function):
+@dataclass(slots=True)
+class _Broadcast(_Named):
     """To the root the average of what all found, to the others nothing."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, root: int, name: str | None, engine: Engine
-    ) -> torch.Tensor:
-        ctx.root, ctx.name, ctx.engine = root, name, engine
-        return _broadcast(tensor, root, name, engine)
+    root: int
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        engine = ctx.engine
-        how = (Average, 1.0, 1.0)
-        average = allreduce(gradient.contiguous(), _back(ctx.name), how, engine)
-        at_root = engine.ranks[engine.rank] == ctx.root
-        return (average if at_root else average * 0, None, None, None)
+    def there(self, tensors: Tensors) -> Tensors:
+        (tensor,) = tensors
+        result = described.like(tensor)
+        self.run([described.broadcast_operation(tensor, result, self.root, self.engine)])
+        return [result]
+
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        (gradient,) = gradients
+        average = allreduce(gradient, self.back_name, _PLAIN_AVERAGE, self.engine)
+        at_root = self.engine.ranks[self.engine.rank] == self.root
+        return [average if at_root else average * 0]
 
 
-class _Reducescatter(torch.autograd.Function):
+class _Reducescatter(_Reducing):
     """All ranks' gradients one behind the other; of a sum, times their number."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        name: str | None,
-        how: Scaled,
-        engine: Engine,
-        kind: str,
-        *tensors: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
-        ctx.name, ctx.how, ctx.engine, ctx.kind = name, how, engine, kind
-        return tuple(_reducescatter_all(tensors, name, how, engine, kind))
+    def there(self, tensors: Tensors) -> Tensors:
+        op, before, after = self.how
+        found = [
+            described.reducescatter_operation(tensor, op or Average, before, after, self.engine)
+            for tensor in tensors
+        ]
+        self.run([operation for operation, _ in found])
+        return [result for _, result in found]
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        (op, before, after), engine = ctx.how, ctx.engine
-        factor = before * after * (engine.size if op == Sum else 1)
-        wanted = [(gradient * factor).contiguous() for gradient in gradients]
-        kind = ctx.kind.replace("reducescatter", "allgather")
-        found = allgather_all(wanted, _back(ctx.name), engine, kind)
-        return (None, None, None, None, *found)
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        op, before, after = self.how
+        if not self.keeps_inputs:
+            factor = before * after * (self.engine.size if op == Sum else 1)
+            gradients = [gradient * factor for gradient in gradients]
+        kind = self.kind.replace("reducescatter", "allgather")
+        gathered = allgather_all(gradients, self.back_name, self.engine, kind)
+        return self.selective(inputs, gathered) if self.keeps_inputs else gathered
 
 
-class _Alltoall(torch.autograd.Function):
-    """Every row back to where it came from."""
+@dataclass(slots=True)
+class _Alltoall(_Named):
+    """Every row back to where it came from; of those that went nowhere, zeros."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, splits: Splits, name: str | None, engine: Engine
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        output, received = _alltoall(tensor, splits, name, engine)
-        ctx.received, ctx.name, ctx.engine = received, name, engine
-        ctx.mark_non_differentiable(received)
-        return output, received
+    splits: Splits
+    received: Splits = None
+    rows: int = 0
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
-        back, _ = alltoall(gradient.contiguous(), ctx.received, _back(ctx.name), ctx.engine)
-        return back, None, None, None
+    def there(self, tensors: Tensors) -> Tensors:
+        (tensor,) = tensors
+        operation, result = described.alltoall_operation(tensor, self.splits, self.engine)
+        self.run([operation])
+        output, self.received = result()
+        self.rows = len(tensor)
+        return [output, self.received]
 
-
-def _allreduce_all(
-    tensors: Sequence[torch.Tensor], name: str | None, how: Scaled, engine: Engine, kind: str
-) -> list[torch.Tensor]:
-    results = [described.like(tensor) for tensor in tensors]
-    reduction = reduction_of(None, *how)
-    members = [
-        described.allreduce_operation(tensor, result, reduction)
-        for tensor, result in zip(tensors, results, strict=True)
-    ]
-    _run(kind, name, members, engine)
-    return results
-
-
-def _allgather_all(
-    tensors: Sequence[torch.Tensor], name: str | None, engine: Engine, kind: str
-) -> tuple[list[torch.Tensor], list[int]]:
-    """Return the results, and at which row of each this rank's own begin."""
-    found = [described.allgather_operation(tensor) for tensor in tensors]
-    _run(kind, name, [operation for operation, _ in found], engine)
-    starts = [sum(operation.rows[: engine.rank]) for operation, _ in found]
-    return [result() for _, result in found], starts
-
-
-def _reducescatter_all(
-    tensors: Sequence[torch.Tensor], name: str | None, how: Scaled, engine: Engine, kind: str
-) -> list[torch.Tensor]:
-    op, before, after = how
-    found = [
-        described.reducescatter_operation(tensor, op or Average, before, after, engine)
-        for tensor in tensors
-    ]
-    _run(kind, name, [operation for operation, _ in found], engine)
-    return [result for _, result in found]
-
-
-def _broadcast(tensor: torch.Tensor, root: int, name: str | None, engine: Engine) -> torch.Tensor:
-    result = described.like(tensor)
-    operation = described.broadcast_operation(tensor, result, root, engine)
-    run_now("broadcast", name, operation, engine=engine)
-    return result
-
-
-def _alltoall(
-    tensor: torch.Tensor, splits: Splits, name: str | None, engine: Engine
-) -> tuple[torch.Tensor, torch.Tensor]:
-    operation, result = described.alltoall_operation(tensor, splits, engine)
-    run_now("alltoall", name, operation, engine=engine)
-    return result()
-
-
-def _run(kind: str, name: str | None, members: Sequence[Operation], engine: Engine) -> None:
-    """Run operations as one; one by itself is no group, nor are none."""
-    if not kind.startswith("grouped"):
-        run_now(kind, name, members[0], engine=engine)
-    elif members:
-        run_now(kind, name, described.group(kind, members), engine=engine)
+    def back(self, gradients: Tensors, inputs: Tensors) -> Tensors:
+        found, _ = alltoall(gradients[0], self.received, self.back_name, self.engine)
+        kept = found.new_zeros(self.rows - len(found), *found.shape[1:])
+        return [torch.cat([found, kept]) if len(kept) else found]
