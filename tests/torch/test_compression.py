@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from farandole.torch.compression import Compression
+from farandole.torch.compression import Compression, Compressor
 
 
 def test_none_sends_what_it_is_given() -> None:
@@ -10,6 +10,11 @@ def test_none_sends_what_it_is_given() -> None:
     sent, ctx = Compression.none.compress(tensor)
     assert sent is tensor
     assert Compression.none.decompress(sent, ctx) is tensor
+
+
+def test_all_are_compressors() -> None:
+    for each in (Compression.none, Compression.fp16, Compression.bf16):
+        assert issubclass(each, Compressor)
 
 
 def test_fp16_sends_half_and_returns_the_old_precision() -> None:

@@ -47,6 +47,7 @@ from farandole.engine.handles import poll, synchronize
 from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.tracing import start_timeline, stop_timeline
+from farandole.errors import CollectiveError as HorovodInternalError
 from farandole.torch import mpi_ops
 from farandole.torch.collectives import (
     allgather,
@@ -91,6 +92,7 @@ __all__ = [
     "Average",
     "Compression",
     "DistributedOptimizer",
+    "HorovodInternalError",
     "Max",
     "Min",
     "ProcessSet",

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 
-class NoneCompressor:
-    """Sends a tensor as it is."""
+class Compressor:
+    """What every compression offers; one of the user's own derives from it, or offers the same."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -21,7 +21,11 @@ class NoneCompressor:
         return tensor
 
 
-class FP16Compressor:
+class NoneCompressor(Compressor):
+    """Sends a tensor as it is."""
+
+
+class FP16Compressor(Compressor):
     """Sends floating-point tensors in half precision."""
 
     wire: torch.dtype = torch.float16

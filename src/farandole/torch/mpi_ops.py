@@ -1,140 +1,28 @@
-"""What programs import from `horovod.torch.mpi_ops`: all of the operations, and its basics."""
+"""What programs import from `horovod.torch.mpi_ops`: the names of the front door, and basics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
-from farandole.engine.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from farandole.engine.context import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    current,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-)
-from farandole.engine.handles import poll, synchronize
-from farandole.engine.process_sets import ProcessSet, global_process_set
-from farandole.engine.tracing import start_timeline, stop_timeline
-from farandole.torch.collectives import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    reducescatter,
-    reducescatter_async,
-)
-from farandole.torch.grouped import (
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-)
-from farandole.torch.join import join
-from farandole.torch.sparse import sparse_allreduce_async
+from farandole.engine.context import add_process_set, current, rank, remove_process_set
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "rank",
-    "reducescatter",
-    "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "synchronize",
-]
+
+def __getattr__(name: str) -> Any:
+    """Return what `farandole.torch` has under this name."""
+    import farandole.torch as hvd
+
+    if name == "__all__" or name in hvd.__all__:
+        return getattr(hvd, name)
+    raise AttributeError(f"horovod.torch.mpi_ops has no {name} here.", name=name)
 
 
 class _Basics:
     """The methods of Horovod's basics that scripts reach for, though they begin with a line."""
 
-    init = staticmethod(init)
-    shutdown = staticmethod(shutdown)
-    rank = staticmethod(rank)
-    size = staticmethod(size)
+    def __getattr__(self, name: str) -> Any:
+        """Return those that do not: `rank`, `size`, `init` and so on."""
+        return __getattr__(name)
 
     @staticmethod
     def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
@@ -154,7 +42,9 @@ class _Basics:
 
     @staticmethod
     def _add_process_set_impl(ranks: Sequence[int]) -> int | None:
-        """Make a process set; return its number."""
+        """Make a process set; return its number, None if there is one of these ranks."""
+        if sorted(ranks) in current().sets.ids_and_ranks().values():
+            return None
         return add_process_set(ranks).process_set_id
 
     @staticmethod

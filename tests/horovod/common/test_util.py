@@ -16,6 +16,7 @@ def test_frameworks() -> None:
     util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", "x.py", "mpi_lib_v2")
     with pytest.raises(ImportError, match=r"horovod\.mxnet cannot be used: mxnet is not installed"):
         util.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", "x.py")
+    util.check_installed_version("pytorch", "1.0.0", ImportError("undefined symbol"))
 
 
 def test_what_there_is_before_init() -> None:

@@ -14,6 +14,7 @@ from farandole.engine.built import ccl_built, ddl_built, gloo_built, mpi_built, 
 __all__ = [
     "ccl_built",
     "check_extension",
+    "check_installed_version",
     "ddl_built",
     "env",
     "extension_available",
@@ -107,6 +108,16 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
             f"pip install 'farandole[{framework}]'.",
             name=ext_name,
         )
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Do nothing: Farandole is not compiled for a version of a framework that could be another.
+
+    Args:
+        name: Of the framework.
+        version: That is installed.
+        exception: What its import raised.
+    """
 
 
 def _cache(function: Callable[..., T]) -> Callable[..., T]:

@@ -91,7 +91,10 @@ def run(
         num_proc = np
     ignored = [name for name in _IGNORED if given[name] not in (None, False)]
     if ignored:
-        warnings.warn(f"horovod.run: {', '.join(ignored)} mean nothing to Farandole.", stacklevel=2)
+        verb = "mean" if len(ignored) > 1 else "means"
+        warnings.warn(
+            f"horovod.run: {', '.join(ignored)} {verb} nothing to Farandole.", stacklevel=2
+        )
     from farandole.launch.function import run as run_function
 
     return run_function(
