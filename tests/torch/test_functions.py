@@ -161,6 +161,54 @@ def check_optimizer_state_that_only_the_root_has() -> None:
 
 
 @checks
+def check_a_new_optimizer_begins_with_zeros() -> None:
+    """As Horovod leaves them, which makes a state by a step on zeros."""
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        model = nn.Linear(3, 2)
+        model.index = nn.Parameter(torch.tensor([1, 3]), requires_grad=False)
+        before = model.weight.detach().clone()
+        optimizer = kind(model.parameters(), lr=0.1, weight_decay=0.1)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        gradient = model.weight.grad
+        assert torch.equal(hvd.broadcast(gradient, root_rank=0), torch.zeros(2, 3))
+        assert model.index.grad is None
+        assert torch.equal(model.weight, before)
+        optimizer.zero_grad()
+        assert model.weight.grad is None
+    sparse = nn.Embedding(4, 2, sparse=True)
+    hvd.broadcast_optimizer_state(torch.optim.SparseAdam(sparse.parameters()), root_rank=0)
+    assert sparse.weight.grad is None
+
+
+@checks
+def check_the_state_of_every_optimizer_of_torch() -> None:
+    kinds = [
+        kind
+        for kind in torch.optim.Optimizer.__subclasses__()
+        if kind.__module__.startswith("torch.optim")
+        and kind not in (torch.optim.LBFGS, torch.optim.SparseAdam)
+    ]
+    assert len(kinds) > 10
+    for kind in sorted(kinds, key=lambda kind: kind.__name__):
+        torch.manual_seed(hvd.rank())
+        # One of them takes matrices only.
+        model = nn.Linear(3, 2, bias=False)
+        optimizer = kind(model.parameters(), lr=0.1 * (hvd.rank() + 1))
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+        assert optimizer.param_groups[0]["lr"] == 0.2
+        optimizer.zero_grad()
+        model(torch.ones(2, 3) * hvd.rank()).sum().backward()
+        optimizer.step()
+        weights = hvd.allgather(model.weight.detach()[None])
+        assert all(torch.equal(row, weights[0]) for row in weights), kind
+
+
+@checks
 def check_optimizers_whose_state_cannot_be_broadcast() -> None:
     optimizer = torch.optim.LBFGS(nn.Linear(2, 1).parameters())
     with raises(ValueError, "LBFGS"):

@@ -10,10 +10,17 @@ import torch
 from farandole.engine import context
 from farandole.engine.arguments import check_root
 from farandole.engine.handles import synchronize
-from farandole.engine.objects.exchange import broadcast_object
+from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.torch.collectives import broadcast_kind_async_
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]
 
 # A state_dict does not say which of its tensors are trained; batch norm's are known by name.
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -65,6 +72,8 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give every rank the root's optimizer state: momenta, step counters, rates.
 
+    Where there is no state yet gradients begin as zeros, as Horovod leaves them.
+
     Args:
         optimizer: wrapped or not.
         root_rank: whose state counts.
@@ -80,8 +89,14 @@ def broadcast_optimizer_state(
         name="optimizer.state",
         process_set=process_set,
     )
+    new = not optimizer.state
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
+    # Of sparse ones there are none to begin with: adding to zeros would make them dense.
+    if new and not isinstance(optimizer, torch.optim.SparseAdam):
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
 
 def _kind(name: str, tensor: torch.Tensor, *, told: bool) -> str:
