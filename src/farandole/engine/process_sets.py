@@ -167,10 +167,10 @@ class ProcessSets:
 
     def remove(self, process_set: ProcessSet) -> bool:
         """Take a set out of use; all workers call this together. False if it cannot be done."""
-        self._need_dynamic("remove_process_set")
         number = process_set.process_set_id
         if number is None or number == 0 or number not in self._engines:
             return False
+        self._need_dynamic("remove_process_set")
         everyone = self._engine.exchange(str(number).encode(), _MEETING)
         if len(set(everyone)) > 1:
             raise MismatchError(_differ("remove", [answer.decode() for answer in everyone]))
