@@ -56,11 +56,17 @@ def dynamic(member: Member, path: str, mark_cycles: bool) -> str:
 
 
 def static(member: Member, path: str) -> str:
+    import torch
+
     import farandole.torch as hvd
 
     os.environ["HOROVOD_TIMELINE"] = path
     hvd.init()
     refused = ""
+    hvd.allreduce(torch.ones(3), name="first")
+    # Horovod's users read it while it is being written.
+    assert "allreduce.first" in Path(path).read_text()
+    assert "NEGOTIATE_ALLREDUCE" in Path(path).read_text()
     try:
         hvd.start_timeline(path + ".other")
     except ValueError as error:

@@ -56,18 +56,24 @@ def test_hosts_agree_by_the_time_of_the_day(tmp_path: Path) -> None:
     assert other["ts"] - one["ts"] == pytest.approx(0.0, abs=20e6)
 
 
-def test_it_is_written_once_in_a_while_and_at_the_end(tmp_path: Path) -> None:
+def test_it_is_written_at_once_then_once_in_a_while_and_at_the_end(tmp_path: Path) -> None:
     path, clock = tmp_path / "t.json", Clock(0.0)
     timeline = LiveTimeline(path, SESSION, rank=0, host="h", clock=clock)
+    timeline.mark("cycles", "CYCLE_START", 0.0)
     timeline.slice("a", "first", 0.0, 0.5)
     assert drawn(path) == []
-    timeline.mark("cycles", "CYCLE_START", 0.6)
-    timeline.slice("a", "second", 0.6, 1.5)
-    assert [event["name"] for event in drawn(path)] == ["first", "second"]
+    timeline.keep_up(0.5)
+    assert [event["name"] for event in drawn(path)] == ["first"]
     assert [event["name"] for event in drawn(path, "i")] == ["CYCLE_START"]
-    timeline.slice("a", "third", 1.0, 0.9)
+    timeline.slice("a", "second", 0.6, 0.9)
+    timeline.keep_up(0.9)
+    assert len(drawn(path)) == 1
+    timeline.slice("a", "third", 0.9, 1.5)
+    timeline.keep_up(1.5)
+    assert [event["name"] for event in drawn(path)] == ["first", "second", "third"]
+    timeline.slice("a", "last", 1.5, 1.6)
     timeline.flush()
-    assert len(drawn(path)) == 3
+    assert len(drawn(path)) == 4
 
 
 def test_the_disk_may_fill_up(
@@ -80,4 +86,5 @@ def test_the_disk_may_fill_up(
     folder.rmdir()
     for number in range(3):
         timeline.slice("a", "A", number, number + 5.0)
+        timeline.keep_up(number + 5.0)
     assert capsys.readouterr().err.count("the timeline ends here") == 1

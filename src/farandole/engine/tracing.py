@@ -58,6 +58,7 @@ class Tracer:
             begin_s = self._since_s.pop(name, None)
             if begin_s is not None:
                 self._timeline.slice(name, _upper(kind), begin_s, now_s)
+        self._timeline.keep_up(now_s)
 
     def follow(self, steps: Running, names: Sequence[str], kind: str) -> Running:
         """Let operations run that all ranks have agreed on by now, and hear of their end."""

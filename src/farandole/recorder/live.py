@@ -49,7 +49,8 @@ class LiveTimeline:
         self._lock = threading.Lock()
         self._tids: dict[str, int] = {}
         self._lines: list[str] = []
-        self._due_s = now_s + _EVERY_S
+        # The first operation is seen at once: a program may do no other for long.
+        self._due_s = now_s
         self._describe(0, "process_name", name=f"rank {rank} ({host})")
         self._describe(0, "process_sort_index", sort_index=rank)
 
@@ -57,12 +58,15 @@ class LiveTimeline:
         """Draw something that took time."""
         start, stop = self._micros(begin_s), self._micros(end_s)
         self._event(track, ph="X", name=name, ts=start, dur=round(stop - start, 3))
-        if end_s >= self._due_s:
-            self.flush()
 
     def mark(self, track: str, name: str, time_s: float) -> None:
         """Mark a moment."""
         self._event(track, ph="i", s="p", name=name, ts=self._micros(time_s))
+
+    def keep_up(self, now_s: float) -> None:
+        """Add what has come together to the file, if the last addition was long enough ago."""
+        if now_s >= self._due_s:
+            self.flush()
 
     def flush(self) -> None:
         """Add what has come together to the file; a full disk ends the timeline, not the run."""
