@@ -152,18 +152,21 @@ def check_several_passes_and_sums() -> None:
 
 @checks
 def check_sparse_adam() -> None:
-    model = nn.Embedding(20, 5, sparse=True)
-    hvd.broadcast_parameters(model.state_dict(), 0)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SparseAdam(model.parameters(), lr=0.1), model.named_parameters()
-    )
-    for step in range(4):
-        optimizer.zero_grad()
-        # In the first step nobody has a gradient.
-        if step:
-            model(words(hvd.rank(), step)).square().mean().backward()
-        optimizer.step()
-    same_everywhere(model)
+    for as_dense in (False, True):
+        model = nn.Embedding(20, 5, sparse=True)
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SparseAdam(model.parameters(), lr=0.1),
+            model.named_parameters(),
+            sparse_as_dense=as_dense,
+        )
+        for step in range(4):
+            optimizer.zero_grad()
+            # In the first step nobody has a gradient.
+            if step:
+                model(words(hvd.rank(), step)).square().mean().backward()
+            optimizer.step()
+        same_everywhere(model)
 
 
 @checks

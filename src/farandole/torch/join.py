@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.engine import context
-from farandole.torch.reducer import reducers_of
+from farandole.torch.reducer import GradientReducer, reducers_of
 
 
 def join(device: int = -1) -> int:
@@ -23,14 +23,38 @@ def join(device: int = -1) -> int:
     engine = context.current().engine
     reducers = reducers_of(engine)
     for reducer in reducers:
-        reducer.leave()
+        _leave(reducer)
     handle = engine.join()
 
     def all_joined() -> bool:
-        in_step = [reducer.sit_out() for reducer in reducers]
+        in_step = [_sit_out(reducer) for reducer in reducers]
         return handle.check() and not any(in_step)
 
     engine.loop.wait(all_joined)
     last = engine.wait(handle)
     assert isinstance(last, int)
     return last
+
+
+def _leave(reducer: GradientReducer) -> None:
+    """Prepare to sit out steps."""
+    reducer.overlap.stop()
+    reducer.expect_anew()
+    for parameter in reducer.parameters:
+        # They lie in the buckets, which are the others' now.
+        parameter.grad = None
+
+
+def _sit_out(reducer: GradientReducer) -> bool:
+    """Take part in the others' steps with zeros; return whether one is on.
+
+    To be called again and again. Without buckets there is nothing to do: what goes by name goes
+    without those who have joined.
+    """
+    layout = reducer.layout
+    if layout is None:
+        return False
+    if layout.sit_out(reducer.engine):
+        # The others have given these up, and make new ones when all are back.
+        reducer.give_up()
+    return layout.sitting_out

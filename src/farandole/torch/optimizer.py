@@ -199,7 +199,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         num_groups: deprecated; use `groups`.
         groups: gradients that are reduced together: how many groups of neighbours, or the
             parameters of each.
-        sparse_as_dense: make sparse gradients dense before they are sent.
+        sparse_as_dense: send sparse gradients as dense ones; they are sparse again afterwards.
         process_set: the workers that train together; a worker that is not one of them trains
             alone.
 

@@ -16,7 +16,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,16 +24,13 @@ import torch
 from farandole.engine import marks
 from farandole.engine.buckets import REPLAN, BucketSet
 from farandole.engine.engine import Engine
-from farandole.engine.handle import Handle
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
-from farandole.errors import MismatchError, StepsDifferError
+from farandole.errors import StepsDifferError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
-from farandole.torch import sparse
-from farandole.torch.collectives import compress
+from farandole.torch.by_name import ByName, Told
 from farandole.torch.layout import Layout
-from farandole.torch.operations import allreduce_operation
 from farandole.torch.sending import Sending
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
@@ -79,23 +75,22 @@ class GradientReducer:
             scaled: whether something that is not known here scales the gradients.
             sending: how gradients travel; by default as they are.
         """
-        self.engine, self._how, self._overlap = engine, how, overlap
-        self._names, self._parameters = list(names), list(parameters)
-        self._prefix = engine.unique_name("gradients", "\n".join(names))
-        # By number and not by names: models that differ must meet there to find it out.
-        self._meeting = meeting or engine.unique_name("optimizer", "")
+        self.engine, self._how, self.overlap = engine, how, overlap
+        self._names, self.parameters = list(names), list(parameters)
         self._passes = passes
         self._sending = sending or Sending()
-        self._layout: Layout | None = None
+        self._by_name = ByName(
+            engine, self._names, self.parameters, how, self._sending.compressor, meeting
+        )
+        self.layout: Layout | None = None
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
         self._plans = 0
-        self._nbytes = 0
         self._order = list(order)
         self._fired = [0] * len(parameters)
         self._expected = [passes] * len(parameters)
         self._nested: set[int] = set()
-        self._sparse: list[int] = []
-        self._dense: set[int] = set()
+        self._made_dense: dict[int, int] = {}
+        """Gradients that are sent dense though they are sparse, by their sparse dimensions."""
         self._hooked: dict[int, Any] = {}
         self._unhooked = set(range(len(parameters)))
         self._unplaced: list[torch.nn.Parameter] = []
@@ -109,9 +104,9 @@ class GradientReducer:
 
     def add(self, names: Sequence[str], parameters: Sequence[torch.nn.Parameter]) -> None:
         """Watch more parameters; the other ranks do so before they next make a plan."""
-        self._unhooked.update(range(len(self._parameters), len(self._parameters) + len(parameters)))
+        self._unhooked.update(range(len(self.parameters), len(self.parameters) + len(parameters)))
         self._names += names
-        self._parameters += parameters
+        self.parameters += parameters
         self._unplaced += parameters
         self._fired += [0] * len(parameters)
         self._expected += [self._passes] * len(parameters)
@@ -120,7 +115,7 @@ class GradientReducer:
     def set_passes(self, passes: int) -> None:
         """Change the number of backward passes per step."""
         self._passes = passes
-        self._expected = [passes] * len(self._parameters)
+        self._expected = [passes] * len(self.parameters)
 
     @property
     def under_way(self) -> bool:
@@ -134,8 +129,8 @@ class GradientReducer:
             self._synchronize()
             self._norms.ended(None)
             return
-        layout, entered_s = self._layout, time.monotonic()
-        self._nbytes = 0 if layout is None else layout.nbytes
+        layout, entered_s = self.layout, time.monotonic()
+        self._by_name.nbytes = 0
         hidden_s = None if layout is None else layout.moved_s()
         self._synchronize()
         done_s = time.monotonic()
@@ -150,44 +145,50 @@ class GradientReducer:
         )
         if layout is not None:
             layout.moved_s()
-        recorder.sent("gradients", self._nbytes)
-        if layout is not None and layout is self._layout:
+        nbytes = 0 if layout is None else layout.nbytes
+        recorder.sent("gradients", nbytes + self._by_name.nbytes)
+        if layout is not None and layout is self.layout:
             dtypes = [dtype for _, dtype in layout.plan.shapes]
             self._norms.ended(recorder, layout.buckets.arrays, dtypes)
-            if self._sparse:
+            if self._by_name.sparse:
                 recorder.note(SPARSE)
         else:
             self._norms.ended(recorder)
-            _bytes_per_step[self] = self._layout.nbytes if self._layout is not None else 0
+            _bytes_per_step[self] = self.layout.nbytes if self.layout is not None else 0
             recorder.setup(gradient_bytes_per_step=sum(_bytes_per_step.values()))
 
     def _synchronize(self) -> None:
-        for parameter in self._parameters if self._sending.as_dense else ():
-            self._sending.prepare(parameter)
-        layout = self._layout
+        if self._sending.as_dense:
+            for index in range(len(self.parameters)):
+                self._make_dense(index)
+        layout = self.layout
         if layout is None:
-            self._reduce_by_name(range(len(self._parameters)))
+            self._reduce_by_name(range(len(self.parameters)))
         else:
             self._hook_all()
             surprises = self._submit_rest(layout)
             with self._anew_if_steps_differ():
-                left_out = layout.finish(self._parameters, self.engine)
+                left_out = layout.finish(self.parameters, self.engine)
             # Somebody else's was dense.
-            self._dense.update(i for i in surprises if not self._is_sparse(i))
+            self._by_name.dense.update(i for i in surprises if not self._is_sparse(i))
             if left_out is None:
-                self._reduce_sparse(self._sparse)
+                self._by_name.reduce_sparse(self._by_name.sparse)
             else:
                 settled = set(layout.plan.places) - set(left_out)
-                still = (i for i in range(len(self._parameters)) if i not in settled)
+                still = (i for i in range(len(self.parameters)) if i not in settled)
                 self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}))
+        for index, dimensions in self._made_dense.items():
+            parameter = self.parameters[index]
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.to_sparse(dimensions)
         if self._came_oftener:
             self._came_oftener = False
             self._expected = list(map(max, self._expected, self._fired))
-        self._fired = [0] * len(self._parameters)
-        if self._overlap.step(time.monotonic()):
-            figures = json.dumps(self._overlap.figures()).encode()
-            everyone = self._meet(figures, f"{self._prefix}.overlap")
-            self._overlap.decide([json.loads(answer) for answer in everyone if answer])
+        self.expect_anew()
+        if self.overlap.step(time.monotonic()):
+            figures = json.dumps(self.overlap.figures()).encode()
+            everyone = self._by_name.meet(figures, f"{self._by_name.prefix}.overlap")
+            self.overlap.decide([json.loads(answer) for answer in everyone if answer])
 
     def _submit_rest(self, layout: Layout) -> list[int]:
         """Submit the buckets that are not on their way; return the gradients that do not fit."""
@@ -195,73 +196,59 @@ class GradientReducer:
             layout.submit_in_place()
             return []
         surprises = self._surprises(layout)
-        layout.submit_rest(self._parameters, REPLAN if surprises else 0, set(surprises))
+        layout.submit_rest(self.parameters, REPLAN if surprises else 0, set(surprises))
         return surprises
-
-    def sit_out(self) -> bool:
-        """Take part in the others' steps with zeros, having joined; return whether one is on.
-
-        To be called again and again. Without buckets there is nothing to do: what goes by name
-        goes without those who have joined.
-        """
-        layout = self._layout
-        if layout is None:
-            return False
-        if layout.sit_out(self.engine):
-            # The others have given these up, and make new ones when all are back.
-            layout.buckets.close()
-            self._layout = None
-        return layout.sitting_out
-
-    def leave(self) -> None:
-        """Prepare to sit out steps: this rank has joined."""
-        self._overlap.stop()
-        self._fired = [0] * len(self._parameters)
-        for parameter in self._parameters:
-            # They lie in the buckets, which are the others' now.
-            parameter.grad = None
 
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
-        if self._layout is not None:
+        if self.layout is not None:
             with self._anew_if_steps_differ():
-                self._layout.mark(marks.Mark(kind, number), self.engine)
+                self.layout.mark(marks.Mark(kind, number), self.engine)
             return
-        said = self._meet(json.dumps(marks.as_json(kind, number)).encode(), self._meeting)
+        mark = json.dumps(marks.as_json(kind, number)).encode()
+        said = self._by_name.meet(mark, self._by_name.meeting)
         marks.check([json.loads(answer).get("mark") for answer in said])
 
     @contextmanager
     def _anew_if_steps_differ(self) -> Iterator[None]:
-        """Give up buckets that only some ranks wait for: the next step makes new ones."""
+        """Give up buckets that only some ranks wait for."""
         try:
             yield
         except StepsDifferError:
-            if self._layout is not None:
-                self._layout.buckets.close()
-                self._layout = None
-            self._fired = [0] * len(self._parameters)
+            self.give_up()
+            self.expect_anew()
             raise
+
+    def give_up(self) -> None:
+        """Let go of the buckets; the next step makes new ones."""
+        if self.layout is not None:
+            self.layout.buckets.close()
+            self.layout = None
+
+    def expect_anew(self) -> None:
+        """Begin to count the gradients of a step."""
+        self._fired = [0] * len(self.parameters)
 
     def forget(self) -> None:
         """Drop what has come in since the last synchronize, as after a restored checkpoint.
 
         Unless some of it is on its way: the peers count on this step then.
         """
-        if self._layout is None or self._layout.forget():
+        if self.layout is None or self.layout.forget():
             self._order.clear()
-            self._fired = [0] * len(self._parameters)
+            self.expect_anew()
 
     def close(self) -> None:
         """Stop watching."""
         for hook in self._hooked.values():
             hook.remove()
-        if self._layout is not None:
-            _dropped.append(self._layout.buckets)
-            self._layout = None
+        if self.layout is not None:
+            _dropped.append(self.layout.buckets)
+            self.layout = None
 
     def _hook_all(self) -> None:
-        for index in [i for i in self._unhooked if self._parameters[i].requires_grad]:
-            register: Any = self._parameters[index].register_post_accumulate_grad_hook
+        for index in [i for i in self._unhooked if self.parameters[i].requires_grad]:
+            register: Any = self.parameters[index].register_post_accumulate_grad_hook
             self._hooked[index] = register(self._on_gradient(index))
             self._unhooked.remove(index)
 
@@ -278,10 +265,11 @@ class GradientReducer:
 
     def _came(self, index: int, parameter: torch.Tensor) -> None:
         self._fired[index] = fired = self._fired[index] + 1
-        self._sending.prepare(parameter)
+        if self._sending.as_dense:
+            self._make_dense(index)
         if fired < self._expected[index]:
             return
-        layout = self._layout
+        layout = self.layout
         if fired > self._expected[index]:
             self._came_again(index)
         elif layout is None:
@@ -289,7 +277,7 @@ class GradientReducer:
             if _inside_checkpoint():
                 self._nested.add(index)
         elif layout.take(index, parameter):
-            if self._overlap.on:
+            if self.overlap.on:
                 self.engine.loop.nobody_waits()
             else:
                 self.engine.loop.advance()
@@ -301,11 +289,11 @@ class GradientReducer:
         one backward pass. After the first step that is expected.
         """
         self._came_oftener = True
-        if self._layout is None:
+        if self.layout is None:
             if index in self._nested or _inside_checkpoint():
                 self._nested.add(index)
                 return
-        elif not self._layout.submitted(index):
+        elif not self.layout.submitted(index):
             return
         raise AssertionError(
             f"The gradient of {self._names[index]!r} was computed more than "
@@ -320,145 +308,70 @@ class GradientReducer:
         turn out to be sparse. Once dense somewhere, a gradient is sent as dense.
         """
         surprises = []
-        for index, parameter in enumerate(self._parameters):
+        for index, parameter in enumerate(self.parameters):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if index in layout.plan.places:
-                if gradient.is_sparse and index not in self._dense:
+                if gradient.is_sparse and index not in self._by_name.dense:
                     surprises.append(index)
-            elif index not in self._sparse or not gradient.is_sparse:
+            elif index not in self._by_name.sparse or not gradient.is_sparse:
                 surprises.append(index)
         return surprises
 
+    def _make_dense(self, index: int) -> None:
+        """Let a sparse gradient be sent as a dense one; optimizers get a sparse one back."""
+        gradient = self.parameters[index].grad
+        if gradient is not None and gradient.is_sparse:
+            self._made_dense[index] = gradient.sparse_dim()
+            self.parameters[index].grad = gradient.to_dense()
+
     def _is_sparse(self, index: int) -> bool:
-        gradient = self._parameters[index].grad
+        gradient = self.parameters[index].grad
         return gradient is not None and gradient.is_sparse
 
     def _reduce_by_name(self, indices: Sequence[int]) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
-        everyone, joined = self._tell_all(indices)
-        present = sorted({index for said in everyone for index in said["dense"] + said["sparse"]})
-        dense = {index for said in everyone for index in said["dense"]}
-        handles: list[tuple[int, Callable[[], torch.Tensor], Handle]] = []
-        for index in present:
-            if index in dense:
-                gradient = _contiguous(self._parameters[index])
-                sent, undo = compress(gradient, self._sending.compressor)
-                handles.append((index, partial(undo, sent), self._submit(index, sent)))
-        for index, result, handle in handles:
-            self.engine.wait(handle)
-            parameter, gradient = self._parameters[index], result()
-            if parameter.grad is None or parameter.grad is not gradient:
-                parameter.grad = gradient.view_as(parameter)
-        only_sparse = [index for index in present if index not in dense]
-        self._reduce_sparse(only_sparse)
-        self._dense |= dense.union(*(said["were_dense"] for said in everyone))
-        were_sparse = [index for said in everyone for index in said["were_sparse"]]
-        self._sparse = sorted({*were_sparse, *only_sparse} - self._dense)
-        self._lay_out(everyone, joined=joined)
+        self._lay_out(self._by_name.reduce(indices, self._order))
 
-    def _tell_all(self, indices: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
-        """Exchange who has which gradients; refuse models that differ.
-
-        Returns what those said who have not joined, and whether there are others.
-        """
-        mine = [
-            [name, list(p.shape), TYPE_NAMES.get(p.dtype, str(p.dtype))]
-            for name, p in zip(self._names, self._parameters, strict=True)
-        ]
-        gradients = [(i, self._parameters[i].grad) for i in indices]
-        said = {
-            "parameters": mine,
-            "order": self._order,
-            "trainable": [i for i, p in enumerate(self._parameters) if p.requires_grad],
-            "dense": [i for i, g in gradients if g is not None and not g.is_sparse],
-            "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
-            # Who comes back from join() has missed what the others have learned meanwhile.
-            "were_dense": sorted(self._dense),
-            "were_sparse": self._sparse,
-        }
-        answers = self._meet(json.dumps(said).encode(), self._meeting)
-        by_rank = {
-            rank: json.loads(answer)
-            for rank, answer in zip(self.engine.ranks, answers, strict=True)
-            if answer
-        }
-        everyone = list(by_rank.values())
-        if any("mark" in answer for answer in everyone):
-            marks.check([answer.get("mark") for answer in everyone])
-        first = min(by_rank)
-        for rank, answer in by_rank.items():
-            if answer["parameters"] != everyone[0]["parameters"]:
-                raise MismatchError(
-                    _difference(everyone[0]["parameters"], first, answer["parameters"], rank)
-                )
-        return everyone, len(everyone) < len(answers)
-
-    def _meet(self, said: bytes, name: str) -> list[bytes]:
-        recorder = current()
-        if recorder is not None:
-            recorder.sent("control", len(said))
-        return self.engine.exchange(said, name, kind="meeting")
-
-    def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
-        self._nbytes += gradient.nbytes
-        operation = allreduce_operation(gradient, gradient, self._how)
-        return self.engine.submit(f"{self._prefix}.{self._names[index]}", operation)
-
-    def _reduce_sparse(self, indices: Sequence[int]) -> None:
-        for index in indices:
-            name = f"{self._prefix}.{self._names[index]}"
-            self._nbytes += sparse.nbytes(self._parameters[index].grad)
-            sparse.reduce_gradient(self.engine, name, self._parameters[index], self._how)
-
-    def _lay_out(self, everyone: list[dict[str, Any]], *, joined: bool) -> None:
+    def _lay_out(self, told: Told) -> None:
         """Make the plan for the next steps, the same on every rank.
 
         Without one the next step goes by name, too: as long as some have joined, who could not
         make buckets, and where these cannot hold what is sent.
         """
-        trainable = sorted({index for said in everyone for index in said["trainable"]})
-        order = [*everyone[0]["order"], *trainable]
-        if self._layout is not None:
-            order = [*self._layout.plan.places, *order]
-            self._layout.buckets.close()
-        wanted = [i for i in dict.fromkeys(order) if i in set(trainable) - set(self._sparse)]
+        trainable = sorted(told.indices("trainable"))
+        order = [*told.ranks[0]["order"], *trainable]
+        if self.layout is not None:
+            order = [*self.layout.plan.places, *order]
+            self.layout.buckets.close()
+        fitting = set(trainable) - set(self._by_name.sparse)
+        wanted = [i for i in dict.fromkeys(order) if i in fitting]
         gradients = [
             Gradient(
                 index=index,
-                count=self._parameters[index].numel(),
-                dtype=TYPE_NAMES[self._sending.sent_as(self._parameters[index])],
-                itemsize=self._sending.sent_as(self._parameters[index]).itemsize,
+                count=self.parameters[index].numel(),
+                dtype=TYPE_NAMES[self._sending.sent_as(self.parameters[index])],
+                itemsize=self._sending.sent_as(self.parameters[index]).itemsize,
                 group=self._sending.groups.get(index),
             )
-            for index in (wanted if self._sending.in_buckets and not joined else ())
+            for index in (wanted if self._sending.in_buckets and not told.joined else ())
         ]
         while _dropped:
             _dropped.popleft().close()
         self._order.clear()
-        self._layout = None
+        self.layout = None
         if gradients:
             self._plans += 1
-            name = f"{self._prefix}.{self._plans}"
+            name = f"{self._by_name.prefix}.{self._plans}"
             plan = make_plan(gradients)
-            self._layout = Layout(self.engine, name, plan, self._parameters, self._how, self._norms)
-            self._unplaced = [p for i, p in enumerate(self._parameters) if i not in plan.places]
+            self.layout = Layout(self.engine, name, plan, self.parameters, self._how, self._norms)
+            self._unplaced = [p for i, p in enumerate(self.parameters) if i not in plan.places]
 
 
 def reducers_of(engine: Engine) -> list[GradientReducer]:
     """Return those that reduce gradients among an engine's ranks."""
     return [reducer for reducer in _reducers if reducer.engine is engine]
-
-
-def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return a contiguous gradient to be reduced in place: its own, if that will do."""
-    gradient = parameter.grad
-    if gradient is None:
-        return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
-    if gradient.requires_grad:
-        gradient = gradient.detach()
-    return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
 
 
 def _inside_checkpoint() -> bool:
@@ -469,17 +382,3 @@ def _inside_checkpoint() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _difference(mine: list[Any], first: int, theirs: list[Any], rank: int) -> str:
-    for one, other in zip(mine, theirs, strict=False):
-        if one != other:
-            return (
-                "The ranks train different models: parameter "
-                f"{one[0]!r} is {one[2]}{one[1]} on rank {first}, and rank {rank} has "
-                f"{other[0]!r}, {other[2]}{other[1]}, in its place."
-            )
-    return (
-        f"The ranks train different models: rank {first} has {len(mine)} parameters, rank {rank} "
-        f"has {len(theirs)}."
-    )

@@ -19,7 +19,7 @@ class Sending:
     compressor: Any = None
     """A class with `compress` and `decompress`; None to send gradients as they are."""
     as_dense: bool = False
-    """Whether sparse gradients become dense before they are sent."""
+    """Whether sparse gradients are sent as dense ones."""
     groups: Mapping[int, int] = field(default_factory=dict)
     """By index of the parameter: the group whose gradients are reduced together."""
 
@@ -34,11 +34,6 @@ class Sending:
             return parameter.dtype
         wire: torch.dtype = self.compressor.wire
         return wire
-
-    def prepare(self, parameter: torch.Tensor) -> None:
-        """Make a sparse gradient dense, if that was asked for."""
-        if self.as_dense and parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.to_dense()
 
 
 def compressor_of(compression: Any) -> Any:

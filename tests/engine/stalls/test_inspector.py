@@ -225,6 +225,31 @@ def one_is_missing(member: Member, cached: bool) -> tuple[str, str]:
     return text, said.getvalue()
 
 
+def one_trains_on(member: Member, steps: int) -> str:
+    """Rank 0 takes one step more than rank 1; return its error."""
+    import torch
+
+    os.environ |= {"FARANDOLE_STALL_WARNING": "0.3", "FARANDOLE_STALL_SHUTDOWN": "0.8"}
+    import farandole.torch as hvd
+
+    hvd.init()
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    text = ""
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            for _ in range(steps + (member.rank == 0)):
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+        except StallError as error:
+            text = str(error)
+    stand_aside(member)
+    hvd.shutdown()
+    return text
+
+
 def both_wait(member: Member) -> tuple[str, str]:
     """Each rank submits what the other does not; return its error and what it said before."""
     import torch
@@ -259,6 +284,15 @@ def test_the_stack_of_the_missing_rank(world: FakeWorld, cached: bool) -> None:
         assert "Missing ranks:\n1: [allreduce.x]\n" in text
         assert " in stand_aside\n" in text
         assert " in one_is_missing\n" in text
+
+
+@pytest.mark.ranks
+def test_gradients_are_named_by_their_parameters(world: FakeWorld) -> None:
+    error, _ = world.run(one_trains_on, 2)
+    assert error.startswith("rank 1 has not submitted gradients of 0.weight, 0.bias and 2 more.")
+    # Before the first step it is not known that they have the same ones.
+    error, _ = world.run(one_trains_on, 0)
+    assert error.startswith("rank 1 has not submitted optimizer.step.")
 
 
 @pytest.mark.ranks

@@ -1,0 +1,179 @@
+"""Gradients reduced one by one, by the names of their parameters.
+
+So it goes in the first step, when nobody knows what the others have, and when that has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from farandole.engine import marks
+from farandole.engine.engine import Engine
+from farandole.engine.handle import Handle
+from farandole.errors import MismatchError
+from farandole.recorder.recorder import current
+from farandole.torch import sparse
+from farandole.torch.collectives import compress
+from farandole.torch.operations import allreduce_operation
+from farandole.torch.tensors import TYPE_NAMES
+from farandole.transport.reduction import Reduction
+
+_NAMES_SHOWN = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the ranks have told each other."""
+
+    ranks: list[dict[str, Any]]
+    """What each of them said that has not joined."""
+    joined: bool
+    """Whether there are others."""
+
+    def indices(self, *kinds: str) -> set[int]:
+        """Return the parameters that any rank has named under these words."""
+        return {index for said in self.ranks for kind in kinds for index in said[kind]}
+
+
+class ByName:
+    """Reduces the gradients of one optimizer's parameters, and knows which are sparse."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        names: list[str],
+        parameters: list[torch.nn.Parameter],
+        how: Reduction,
+        compressor: Any,
+        meeting: str | None,
+    ) -> None:
+        """Begin; names and parameters are the lists of the caller, which may grow."""
+        self._engine, self._how, self._compressor = engine, how, compressor
+        self._names, self._parameters = names, parameters
+        # Users see it when a step stalls.
+        self.prefix = engine.unique_name(f"gradients of {_some(names)}", "\n".join(names))
+        # By number and not by names: models that differ must meet there to find it out.
+        self.meeting = meeting or engine.unique_name("optimizer.step", "")
+        self.sparse: list[int] = []
+        """Parameters whose gradients have been sparse on all ranks that had them."""
+        self.dense: set[int] = set()
+        """Those that have been dense on some rank; they are sent as dense from then on."""
+        self.nbytes = 0
+        """What has been sent."""
+
+    def reduce(self, indices: Sequence[int], order: Sequence[int]) -> Told:
+        """Reduce these gradients; those that a rank lacks count as zero.
+
+        Args:
+            indices: of the parameters.
+            order: in which this rank's backward has produced gradients, for the others to know.
+        """
+        told = self._tell_all(indices, order)
+        present, dense = sorted(told.indices("dense", "sparse")), told.indices("dense")
+        handles: list[tuple[int, Callable[[], torch.Tensor], Handle]] = []
+        for index in present:
+            if index in dense:
+                gradient = _contiguous(self._parameters[index])
+                sent, undo = compress(gradient, self._compressor)
+                handles.append((index, partial(undo, sent), self._submit(index, sent)))
+        for index, result, handle in handles:
+            self._engine.wait(handle)
+            parameter, gradient = self._parameters[index], result()
+            if parameter.grad is None or parameter.grad is not gradient:
+                parameter.grad = gradient.view_as(parameter)
+        only_sparse = [index for index in present if index not in dense]
+        self.reduce_sparse(only_sparse)
+        self.dense |= dense | told.indices("were_dense")
+        self.sparse = sorted({*told.indices("were_sparse"), *only_sparse} - self.dense)
+        return told
+
+    def reduce_sparse(self, indices: Sequence[int]) -> None:
+        """Reduce gradients that are sparse on every rank that has them."""
+        for index in indices:
+            parameter, name = self._parameters[index], f"{self.prefix}.{self._names[index]}"
+            self.nbytes += sparse.nbytes(parameter.grad)
+            sparse.reduce_gradient(self._engine, name, parameter, self._how)
+
+    def meet(self, said: bytes, name: str) -> list[bytes]:
+        """Return what each rank says under a name; nothing from those who have joined."""
+        recorder = current()
+        if recorder is not None:
+            recorder.sent("control", len(said))
+        return self._engine.exchange(said, name, kind="meeting")
+
+    def _tell_all(self, indices: Sequence[int], order: Sequence[int]) -> Told:
+        """Exchange who has which gradients; refuse models that differ."""
+        gradients = [(i, self._parameters[i].grad) for i in indices]
+        said = {
+            "parameters": [
+                [name, list(p.shape), TYPE_NAMES.get(p.dtype, str(p.dtype))]
+                for name, p in zip(self._names, self._parameters, strict=True)
+            ],
+            "order": order,
+            "trainable": [i for i, p in enumerate(self._parameters) if p.requires_grad],
+            "dense": [i for i, g in gradients if g is not None and not g.is_sparse],
+            "sparse": [i for i, g in gradients if g is not None and g.is_sparse],
+            # Who comes back from join() has missed what the others have learned meanwhile.
+            "were_dense": sorted(self.dense),
+            "were_sparse": self.sparse,
+        }
+        answers = self.meet(json.dumps(said).encode(), self.meeting)
+        by_rank = {
+            rank: json.loads(answer)
+            for rank, answer in zip(self._engine.ranks, answers, strict=True)
+            if answer
+        }
+        everyone = list(by_rank.values())
+        if any("mark" in answer for answer in everyone):
+            marks.check([answer.get("mark") for answer in everyone])
+        _compare({rank: answer["parameters"] for rank, answer in by_rank.items()})
+        return Told(ranks=everyone, joined=len(everyone) < len(answers))
+
+    def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
+        self.nbytes += gradient.nbytes
+        operation = allreduce_operation(gradient, gradient, self._how)
+        return self._engine.submit(f"{self.prefix}.{self._names[index]}", operation)
+
+
+def _compare(models: Mapping[int, list[Any]]) -> None:
+    """Raise MismatchError unless all ranks have the same parameters."""
+    first = min(models)
+    for rank, theirs in models.items():
+        if theirs != models[first]:
+            raise MismatchError(_difference(models[first], first, theirs, rank))
+
+
+def _difference(mine: list[Any], first: int, theirs: list[Any], rank: int) -> str:
+    for one, other in zip(mine, theirs, strict=False):
+        if one != other:
+            return (
+                "The ranks train different models: parameter "
+                f"{one[0]!r} is {one[2]}{one[1]} on rank {first}, and rank {rank} has "
+                f"{other[0]!r}, {other[2]}{other[1]}, in its place."
+            )
+    return (
+        f"The ranks train different models: rank {first} has {len(mine)} parameters, rank {rank} "
+        f"has {len(theirs)}."
+    )
+
+
+def _contiguous(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a contiguous gradient to be reduced in place: its own, if that will do."""
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros_like(parameter, memory_format=torch.contiguous_format).detach()
+    if gradient.requires_grad:
+        gradient = gradient.detach()
+    return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{', '.join(names[:_NAMES_SHOWN])}{more}"
