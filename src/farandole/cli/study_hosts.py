@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,12 @@ def job_flags(args: argparse.Namespace) -> list[str] | None:
         return None
     flags = [part for text in args.sbatch for part in ("--sbatch", text)]
     return [*flags, *(("--setup", str(Path(args.setup).absolute())) if args.setup else ())]
+
+
+def again(args: argparse.Namespace) -> str:
+    """Return what a resumed study needs beside its folder: the flags that name its hosts."""
+    given = (("-H", args.hosts), ("--hostfile", args.hostfile), ("--rsh", args.rsh))
+    return "".join(f" {flag} {shlex.quote(text)}" for flag, text in given if text is not None)
 
 
 def check_resumed(spec: Spec, hosts: Hosts | None) -> None:
