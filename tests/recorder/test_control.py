@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from farandole.recorder.control import BoardControl, Control, Stopper
+from farandole.recorder.control import BoardControl, Control, Stopper, make_stopper
 from farandole.recorder.stop import StopRule
 from farandole.world.board import Board
+from farandole.world.environment import read_world
 
 ENOUGH_AT_26 = StopRule(precision=0.03, warmup_steps=5, least_steps=20)
 
@@ -136,3 +138,23 @@ def test_on_several_hosts_rank_0s_word_comes_by_the_board() -> None:
         other.close()
     # What was sent last gets the time to arrive.
     assert len(naps) == 2
+
+
+def test_where_ranks_of_several_hosts_agree(tmp_path: Path) -> None:
+    far = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    world, folder = read_world(far), str(tmp_path)
+    # Nobody would carry a word to the other host.
+    assert make_stopper('{"precision": 0.03}', folder, world, rank=0, size=4) is None
+    assert not (tmp_path / "control").exists()
+    counted = make_stopper('{"steps": 2}', folder, world, rank=0, size=4)
+    assert counted is not None
+    assert [counted.step(number, 1.0 * number, 0) for number in (1, 2)] == [False, True]
+    counted.close()
+    with Board.create(4) as board:
+        carried = make_stopper(
+            '{"epochs": 1}', folder, replace(world, board=board.path), rank=0, size=4
+        )
+        assert carried is not None
+        carried.step(1, 0.5, 1)
+        assert board.last_recorded > 1
+        carried.close()

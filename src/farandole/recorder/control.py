@@ -16,6 +16,7 @@ from typing import Protocol
 
 from farandole.recorder.stop import Progress, StopRule
 from farandole.world.board import Board
+from farandole.world.world import World
 
 # A word per cache line.
 _WORDS_PER_LINE = 8
@@ -181,3 +182,32 @@ class Stopper:
     def close(self) -> None:
         """Let go of the file."""
         self._control.close()
+
+
+def make_stopper(text: str, folder: str, world: World, *, rank: int, size: int) -> Stopper | None:
+    """Return what ends a launch by a rule; None where its ranks cannot agree on a step.
+
+    Workers of other hosts do not see this one's memory, and would wait for who has left. Where
+    Farandole has started them, its board takes the word there; a number of steps needs none.
+
+    Args:
+        text: the rule, as FARANDOLE_STOP has it.
+        folder: of the launch.
+        world: this rank's place.
+        rank: of this worker, which `world` need not know.
+        size: how many there are.
+
+    Raises:
+        UsageError: the text is no rule.
+        OSError: the folder cannot be written to.
+    """
+    rule = StopRule.from_json(text)
+    control: Agreement
+    if rule.steps is not None or world.one_host:
+        path = os.path.join(folder, "control")  # noqa: PTH118 (imports on use)
+        control = Control(path, rank=rank, size=size)
+    elif world.board is not None:
+        control = BoardControl(world.board)
+    else:
+        return None
+    return Stopper(rule, control, rank=rank, size=size)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import FarandoleError
 from farandole.recorder import ending
 from farandole.recorder.lines import line, steps_line
+from farandole.recorder.metrics import Metrics
 from farandole.recorder.settings import Settings, read_settings
 from farandole.recorder.start import interpreter_began_s
 from farandole.recorder.step import Later, OpenStep, take_settled
@@ -74,7 +75,7 @@ class Recorder:
         self._lines: list[str] = []
         self._events: list[str] = []
         self._rows: list[list[Any]] = []
-        self._metrics: list[tuple[str, float | Later, int, float | None, float]] = []
+        self._metrics = Metrics(self.begin_s)
         self._sources: list[Source] = []
         self._endings: list[Source] = []
         self._known: dict[str, Any] = {}
@@ -196,7 +197,7 @@ class Recorder:
     ) -> None:
         """Keep a figure that the script reports; one that a device will know is asked for later."""
         now_s = self._clock()
-        self._metrics.append((name, value, self.steps if step is None else step, epoch, now_s))
+        self._metrics.add(name, value, self.steps if step is None else step, epoch, now_s)
         if now_s >= self._due_s:
             self.flush()
 
@@ -255,7 +256,7 @@ class Recorder:
             rows = take_settled(self._rows, len(self._rows) - held, final=final)
             if rows:
                 lines.append(steps_line(rows))
-            lines += self._settled_metrics(final=final)
+            lines += self._metrics.take_settled(final=final)
             self._writer.write(lines)
             if self._events_writer is not None:
                 events, self._events = self._events, []
@@ -315,28 +316,6 @@ class Recorder:
         self.close()
         ending.end()
         raise ending.StopLaunch
-
-    def _settled_metrics(self, *, final: bool) -> list[str]:
-        lines, waiting = [], []
-        for metric in self._metrics:
-            name, value, step, epoch, now_s = metric
-            figure = value() if callable(value) else value
-            if figure is not None:
-                time_s = round(now_s - self.begin_s, 6)
-                lines.append(
-                    line(
-                        "metric",
-                        name=name,
-                        value=float(figure),
-                        step=step,
-                        epoch=epoch,
-                        time_s=time_s,
-                    )
-                )
-            elif not final:
-                waiting.append(metric)
-        self._metrics = waiting
-        return lines
 
 
 _recorder: Recorder | None = None
@@ -411,24 +390,12 @@ def _make(settings: Settings) -> Recorder:
         distributed: Any = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             rank, size = distributed.get_rank(), distributed.get_world_size()
-    stopper = None
-    far = False
+    stopper, far = None, False
     if settings.stop is not None:
-        from farandole.recorder.control import Agreement, BoardControl, Control, Stopper
-        from farandole.recorder.stop import StopRule
+        from farandole.recorder.control import make_stopper
 
-        rule = StopRule.from_json(settings.stop)
-        # Workers of other hosts do not see this one's memory, and would wait for who has left.
-        several = rule.steps is None and not world.one_host
-        far = several and world.board is None
-        if not far:
-            control: Agreement
-            if several and world.board is not None:
-                control = BoardControl(world.board)
-            else:
-                path = os.path.join(settings.folder, "control")  # noqa: PTH118
-                control = Control(path, rank=rank, size=size)
-            stopper = Stopper(rule, control, rank=rank, size=size)
+        stopper = make_stopper(settings.stop, settings.folder, world, rank=rank, size=size)
+        far = stopper is None
     recorder = Recorder(settings, rank=rank, size=size, host=world.hostname, stopper=stopper)
     if far:
         recorder.note(
