@@ -15,9 +15,6 @@ from typing import Any
 Emit = Callable[[dict[str, Any]], None]
 """Takes the fields of one `opened` line."""
 
-STUDY_BEGAN = "FARANDOLE_STUDY_BEGAN"
-"""Variable: when the study began, in seconds since 1970."""
-
 MOST_PATHS = 1000
 """Data may come in files that look like checkpoints; nobody needs all of their names."""
 
@@ -62,18 +59,13 @@ def follow(when_opened: Callable[[Callable[[Any], None]], None]) -> None:
         when_opened: Calls what it is given with the recorder, once it is open: a checkpoint is
             read before the first step, and the recorder opens with it.
     """
-    watch = install(since_unix_s=float(os.environ.get(STUDY_BEGAN) or 0.0))
+    watch = install()
     when_opened(lambda recorder: watch.connect(lambda fields: recorder.tell("opened", **fields)))
 
 
-def install(*, since_unix_s: float = 0.0) -> Watch:
-    """Take note of each checkpoint that this process reads or writes from now on.
-
-    Args:
-        since_unix_s: Files that are older than this are not told when read: the study began
-            later, so that none of its launches can have written them.
-    """
-    watch = Watch(since_unix_s)
+def install() -> Watch:
+    """Take note of each checkpoint that this process reads or writes from now on."""
+    watch = Watch()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -93,10 +85,9 @@ class Watch:
     Only in this process, not in those that it forks.
     """
 
-    def __init__(self, since_unix_s: float) -> None:
+    def __init__(self) -> None:
         self._emit: Emit | None = None
         self._kept: list[dict[str, Any]] = []
-        self._since_unix_s = since_unix_s
         self._told: set[tuple[str, bool]] = set()
         self._pid = os.getpid()
         self._inside = False
@@ -133,10 +124,7 @@ class Watch:
                 return
             fields: dict[str, Any] = {"path": name, "write": write}
             if not write:
-                modified_unix_s = os.stat(name).st_mtime  # noqa: PTH116  a hook is kept cheap
-                if modified_unix_s < self._since_unix_s:
-                    return
-                fields["modified_unix_s"] = modified_unix_s
+                fields["modified_unix_s"] = os.stat(name).st_mtime  # noqa: PTH116  kept cheap
             self._told.add((name, write))
             (self._emit or self._kept.append)(fields)
         except Exception:
