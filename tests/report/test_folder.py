@@ -10,6 +10,7 @@ import pytest
 
 from farandole.errors import StoreError, UsageError
 from farandole.report import terminal_lines, to_json, write
+from farandole.report.anonymous import anonymous
 from farandole.report.folder import write as write_again
 from tests.report.builders import bare, speedup, study
 
@@ -70,7 +71,7 @@ def test_the_room_gives_functions_whatever_was_imported_before() -> None:
     assert all(callable(one) for one in (write, terminal_lines, to_json))
 
 
-def test_anonymous(tmp_path: Path) -> None:
-    page = write(study(), tmp_path, figures=(), tables=(), anonymous=True)
+def test_an_anonymous_study_is_written_without_names(tmp_path: Path) -> None:
+    page = write(anonymous(study()), tmp_path, figures=(), tables=())
     assert "tangram" not in page.read_text()
     assert "tangram" not in (tmp_path / "report.md").read_text()

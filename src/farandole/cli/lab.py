@@ -77,6 +77,12 @@ def add_parser(subparsers: Any) -> None:
     )
     rest = parser.add_argument_group("where, and the rest")
     add_flag(rest, "--out", metavar="DIR", help="the lab's folder (default: a new one here)")
+    add_flag(
+        rest,
+        "--anonymous",
+        action="store_true",
+        help="leave names of hosts, users, paths and commits out of the report",
+    )
     add_flag(rest, "--dry-run", action="store_true", help="print the plan with times, and end")
     add_flag(rest, "--json", action="store_true", help="print the answers as JSON, schema 1")
     parser.set_defaults(func=main)
@@ -192,8 +198,11 @@ def _prepared(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: fl
 def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
     """Answer the lab's questions, write its report, and end with the answers."""
     from farandole.report.lab import terminal_lines, to_json, write_lab
+    from farandole.report.lab.anonymous import anonymous
 
     report = report_of(lab, ran)
+    if args.anonymous:
+        report = anonymous(report)
     page = write_lab(report, out)
     if args.json:
         print(json.dumps(to_json(report), indent=1, allow_nan=False))
@@ -218,7 +227,6 @@ def report_of(lab: Lab, ran: Ran) -> LabReport:
         published=found.published,
         studies=found.studies,
         created=ran.created,
-        machine={},
         command=command(lab.name, found.asked),
         leading=lab.leading,
         beside=lab.beside,
@@ -294,8 +302,7 @@ def data_line(lab: Lab, data: DataFacts) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Write a path as short as it can be used from here."""
-    from farandole.labs.making import shown
+    from farandole.study.folder import shown
 
     return shown(path, Path.cwd())
 

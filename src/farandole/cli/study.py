@@ -82,7 +82,9 @@ def add_parser(subparsers: Any) -> None:
         what, "--threads", metavar="N,...", help="threads per worker (default: the same in all)"
     )
     add_flag(what, "--split", metavar="all", help="all splits of the cores into workers x threads")
-    add_flag(what, "--transport", metavar="NAME,...", help="auto, shm, gloo, nccl (default auto)")
+    add_flag(
+        what, "--transport", metavar="NAME,...", help="auto, shm, gloo, mpi, nccl (default auto)"
+    )
     how = parser.add_argument_group("how to measure")
     add_flag(how, "--measure", metavar="WHAT", help="speed (default), accuracy or both")
     add_flag(how, "--repeats", metavar="N", help="launches per cell for speed (default 3)")
@@ -167,7 +169,7 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt as stop:
         _say(
             "farandole: the study was interrupted, and finished launches are kept. Go on with: "
-            f"farandole study --resume {shlex.quote(_shown(path))}"
+            f"farandole study --resume {shlex.quote(_shown(path))}{study_hosts.again(args)}"
         )
         return 128 + stop.signum if isinstance(stop, Interrupted) else 130
     if not args.no_report:
@@ -284,11 +286,10 @@ def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
 
 def _report(path: Path, *, as_json: bool) -> None:
     """Write the report of what there is, and end with its answer."""
-    from farandole.model.analyse import analyse
+    from farandole.cli.report import load
     from farandole.report import terminal_lines, to_json, write
-    from farandole.study.read import read_study
 
-    found = analyse(read_study(path))
+    found = load([path])
     page = write(found, path)
     if as_json:
         print(json.dumps(to_json(found), indent=1, allow_nan=False))
@@ -342,11 +343,9 @@ def _words(text: str | None) -> list[str]:
 
 
 def _shown(path: Path) -> str:
-    """Write a path as short as it can be used from here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    from farandole.study.folder import shown
+
+    return shown(path, Path.cwd())
 
 
 def _say(line: str) -> None:

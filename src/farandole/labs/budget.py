@@ -9,7 +9,6 @@ from farandole.errors import UsageError
 from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Planned, Rate
 from farandole.study.progress import duration
 
-DEFAULT_S = 900.0
 REPORT_S = 20.0
 """Kept for reading the studies and writing the report."""
 MARGIN = 0.1

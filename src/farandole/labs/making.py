@@ -17,6 +17,7 @@ from farandole.labs.lab import Planned
 from farandole.labs.scripts import examples_path, published_path
 from farandole.study import folder
 from farandole.study.attempt import Interrupted
+from farandole.study.folder import shown
 from farandole.study.read import is_study, read_head, read_launch
 
 Command = Callable[[Sequence[str]], int]
@@ -101,14 +102,6 @@ def command_line(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """Write a command as one would type it."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
     return " ".join([*variables, "farandole", shlex.join(argv)])
-
-
-def shown(path: Path, here: Path) -> str:
-    """Write a path as short as it can be used from here."""
-    try:
-        return str(path.relative_to(here))
-    except ValueError:
-        return str(path)
 
 
 def _why(path: Path) -> str:

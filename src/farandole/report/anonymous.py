@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
@@ -35,24 +36,24 @@ _HOME = re.compile(r"[/\\](?:home|Users)[/\\]([^\s/\\'\":,;]+)")
 def anonymous(found: ScalingInfo | Comparison) -> ScalingInfo | Comparison:
     """Return the same figures without names of hosts, users, paths and commits."""
     if isinstance(found, ScalingInfo):
-        return _info(found, "study")
+        return anonymous_study(found, "study")
     names = [f"study {ascii_uppercase[index % 26]}" for index in range(len(found.infos))]
     labelled = studies(found)
-    infos = tuple(_info(info, name) for info, name in zip(labelled, names, strict=True))
-    secrets = {secret for info in labelled for secret in _secrets(info)}
+    infos = tuple(anonymous_study(info, name) for info, name in zip(labelled, names, strict=True))
+    secrets = {secret for info in labelled for secret in secrets_of(info)}
     renamed = {info.label: name for info, name in zip(labelled, names, strict=True)}
-    scrubbed = _scrubbed(replace(found, infos=()), _Scrub(secrets, renamed))
-    return replace(scrubbed, infos=infos)
+    return replace(scrubbed(replace(found, infos=()), Scrub(secrets, renamed)), infos=infos)
 
 
-def _info(info: ScalingInfo, name: str) -> ScalingInfo:
+def anonymous_study(info: ScalingInfo, name: str) -> ScalingInfo:
+    """Return a study without names, under a name of ours."""
     machine = {key: info.machine[key] for key in _KEPT if key in info.machine}
     spec = {key: value for key, value in info.spec.items() if key not in ("folder", "environ")}
     bare = replace(info, machine=machine, spec=spec, created="")
-    return replace(_scrubbed(bare, _Scrub(_secrets(info), {info.label: name})), label=name)
+    return replace(scrubbed(bare, Scrub(secrets_of(info), {info.label: name})), label=name)
 
 
-def _secrets(info: ScalingInfo) -> set[str]:
+def secrets_of(info: ScalingInfo) -> set[str]:
     """Return names that must not be seen: hosts, and users in paths of homes."""
     host = info.machine.get("host")
     found = {host, host.split(".")[0]} if isinstance(host, str) and host else set()
@@ -63,8 +64,8 @@ def _secrets(info: ScalingInfo) -> set[str]:
     return {name for name in found if len(name) > 2}
 
 
-class _Scrub:
-    """Takes names out of a text."""
+class Scrub:
+    """Takes names out of a text: paths, addresses, given names; and changes some whole texts."""
 
     def __init__(self, secrets: set[str], renamed: Mapping[str, str]) -> None:
         self._renamed = renamed
@@ -92,14 +93,16 @@ def _is_word(label: str) -> bool:
     return not label or (label.isalpha() and label.islower())
 
 
-def _scrubbed(value: T, scrub: _Scrub) -> T:
-    """Return a record with every string in it scrubbed."""
+def scrubbed(value: T, scrub: Scrub) -> T:
+    """Return a record with every string and path in it scrubbed."""
     return _walk(value, scrub)  # type: ignore[no-any-return]
 
 
-def _walk(value: Any, scrub: _Scrub) -> Any:
+def _walk(value: Any, scrub: Scrub) -> Any:
     if isinstance(value, str):
         return scrub(value)
+    if isinstance(value, Path):
+        return Path(scrub(str(value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {
             item.name: _walk(getattr(value, item.name), scrub) for item in dataclasses.fields(value)

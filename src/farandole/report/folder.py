@@ -10,7 +10,6 @@ from pathlib import Path
 from farandole.model.info.comparison import Comparison
 from farandole.model.info.scaling import ScalingInfo
 from farandole.report import markdown, method
-from farandole.report.anonymous import anonymous as without_names
 from farandole.report.contents import Contents, contents
 from farandole.report.figure import Figure
 from farandole.report.output import (
@@ -31,7 +30,6 @@ def write(
     *,
     figures: Sequence[str] = ("png",),
     tables: Sequence[str] = ("csv", "md"),
-    anonymous: bool = False,
     drawn_since: float | None = None,
 ) -> Path:
     """Write report.html, report.md, figures/ and tables/, and return the page's path.
@@ -41,7 +39,6 @@ def write(
         folder: Made if it is not there; what an earlier report left is replaced.
         figures: Endings of pictures: png, svg, pdf.
         tables: Endings of tables: csv, md, tex.
-        anonymous: Leave out names of hosts, users, paths and commits.
         drawn_since: Keep pictures that are there and younger than this Unix time, but for those of
             a projection: drawing takes most of the time, and the study has not changed.
 
@@ -51,8 +48,6 @@ def write(
     """
     check_endings("--figures", figures, PICTURES)
     check_endings("--tables", tables, tuple(TABLES))
-    if anonymous:
-        found = without_names(found)
     shown = contents(found)
     place = Path(folder)
     kept = {} if drawn_since is None else _kept(shown, figures, place, drawn_since)

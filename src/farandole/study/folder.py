@@ -20,6 +20,14 @@ _LAUNCH_NAME = re.compile(r"(\d{4,})-.+")
 _RANK_NAME = re.compile(r"rank-(\d+)\.jsonl")
 
 
+def shown(path: Path, here: Path) -> str:
+    """Write a path as short as it can be used from here."""
+    try:
+        return str(path.relative_to(here))
+    except ValueError:
+        return str(path)
+
+
 def launch_id(number: int, cell: Cell, repeat: int) -> str:
     """Name a launch for people; the number alone makes it unique: `0001-w2-b64-r0`."""
     hosts = "" if cell.hosts == 1 else f"-h{cell.hosts}"

@@ -174,7 +174,6 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
         published={say("tiny_speedup"): there},
         studies={say("speedup"): here},
         created=say("2026-11-16T05:00:00Z"),
-        machine=here.machine,
         command=("farandole", "lab", say("tiny"), say("--quick")),
         notes=(say("The link was not measured."),),
     )

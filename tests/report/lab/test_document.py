@@ -60,10 +60,6 @@ def test_what_else_is_in_it() -> None:
     assert found["machine"]["host"] == "tangram"
 
 
-def test_the_machine_is_the_first_study_s_where_none_is_given() -> None:
-    assert to_json(replace(lab(), machine={}))["machine"]["host"] == "tangram"
-
-
 def test_strict_json_whatever_the_figures_and_words() -> None:
     report = lab(oddly(0))
     first = report.answered[0]

@@ -70,7 +70,6 @@ def test_a_lab_without_anything_is_a_page_all_the_same() -> None:
         plan=replace(report.plan, choices=(), studies=()),
         published={},
         studies={},
-        machine={},
         notes=(),
     )
     read = Reader(page(contents(bare), scripts=SCRIPT))

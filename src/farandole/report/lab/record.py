@@ -30,8 +30,6 @@ class LabReport:
     """By `Planned.name`; one that could not be made is not there."""
     created: str
     """ISO 8601, UTC."""
-    machine: Mapping[str, object]
-    """As `ScalingInfo.machine`; empty: that of the first study."""
     command: tuple[str, ...]
     """`farandole lab ...` as the user gave it."""
     leading: tuple[str, ...] = ()

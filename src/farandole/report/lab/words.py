@@ -44,9 +44,8 @@ def data_rows(data: DataFacts) -> list[tuple[str, str]]:
 
 
 def machine(report: LabReport) -> Mapping[str, object]:
-    """Return what the lab ran on."""
-    first = next(iter(report.studies.values()), None)
-    return report.machine or (first.machine if first is not None else {})
+    """Return what the lab ran on: its studies were made one after the other on one machine."""
+    return next((info.machine for info in report.studies.values()), {})
 
 
 def title_of(report: LabReport, study: str) -> str:
