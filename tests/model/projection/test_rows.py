@@ -120,6 +120,12 @@ def test_hosts_that_were_measured() -> None:
     found = basis_of(study)
     assert found.crosses_hosts
     assert found.host_size == 4
+    # Hosts may grow along a curve: those of one are taken from it.
+    within = basis_of(study, ("hosts", "1"))
+    assert within.workers == (1, 4)
+    assert [point.workers for point in within.curve.points] == [1, 4]
+    with pytest.raises(UsageError, match="hosts=2 was measured with 8 workers only"):
+        basis_of(study, ("hosts", "2"))
 
 
 def devices() -> list[Launch]:

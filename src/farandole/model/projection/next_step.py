@@ -93,9 +93,10 @@ def choose_next(
             )
     if not imported and 2 * counts[-1] > basis.host_size:
         return NextStep(
-            sentence=f"This host has no room for more workers: the step time of {2 * counts[-1]} "
-            "workers on two such hosts, measured in any way, narrows it most. Put it into a table "
-            "beside this study's rows (workers, hosts, batch, step_s).",
+            sentence="This host has no room for more workers: what would narrow it most are "
+            f"{2 * counts[-1]} workers on two such hosts. Study them there (-H names hosts), or "
+            "put a step time that was measured in any way into a table beside this study's rows "
+            "(workers, hosts, batch, step_s).",
             spec=None,
             command=_IMPORT,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
 from farandole.model.curves import group_of
@@ -220,10 +220,12 @@ def _choose_curve(
     batch: int | None,
 ) -> Curve:
     found = {cell.cell: cell for cell in cells}
+    hosts = [pair for pair in only if pair[0] == "hosts"]
+    others = [pair for pair in only if pair[0] != "hosts"]
     alike = [
         curve
-        for curve in info.curves
-        if all(_has(found[point.cell], only) for point in curve.points)
+        for curve in (_on_hosts(curve, found, hosts) for curve in info.curves)
+        if curve.points and all(_has(found[point.cell], others) for point in curve.points)
     ]
     measured = [curve for curve in alike if (curve.scaling, curve.batch) == ("weak", batch)]
     if alike:
@@ -234,6 +236,14 @@ def _choose_curve(
     if timed := [c for c in cells if c.paces and not c.cell.today and _has(c, only)]:
         raise _no_curve(shown, timed, _with_curves(info, found, only))
     raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
+
+
+def _on_hosts(
+    curve: Curve, found: Mapping[Cell, Measured], hosts: Sequence[tuple[str, str]]
+) -> Curve:
+    """Leave the points that are on so many hosts, which may grow along a curve; two or none."""
+    points = tuple(point for point in curve.points if _has(found[point.cell], hosts))
+    return curve if not hosts else replace(curve, points=points if len(points) > 1 else ())
 
 
 def _no_curve(shown: str, timed: Sequence[Measured], others: Sequence[str]) -> UsageError:

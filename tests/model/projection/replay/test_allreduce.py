@@ -108,6 +108,21 @@ def test_everybody_to_everybody_shares_the_hosts_link() -> None:
     assert one_each[0] == pytest.approx(one_each[1])
 
 
+def test_hosts_exchange_what_their_workers_folded() -> None:
+    inside = law("bus", setup_s=0.0, latency_s=1e-6, rate=1e10)
+    cost = across_hosts(8, 4, 8e6, inside, LINK, "hierarchical")
+    # One message in the memory of a host, six between four hosts; three quarters, twice.
+    assert cost.latency_s == pytest.approx(1e-6 + 6 * 50e-6)
+    assert cost.transfer_s == pytest.approx(2 * 3 / 4 * 8e6 / 1.25e9)
+    # On a link that is faster than memory, memory sets the pace: 2 workers, 16 MB over the bus.
+    fast = LinkSpeed(name="fast", bytes_per_s=1e11, latency_s=1e-6)
+    assert across_hosts(8, 4, 8e6, inside, fast, "hierarchical").transfer_s == pytest.approx(
+        inside.cost(2, 8e6).transfer_s
+    )
+    alone, ring = (across_hosts(4, 4, 8e6, inside, LINK, name) for name in ("hierarchical", "flat"))
+    assert alone.transfer_s == pytest.approx(ring.transfer_s)
+
+
 def test_gloos_segments_are_messages_across_hosts_too() -> None:
     ring, gloo = (across_hosts(8, 4, 1e6, law(name), LINK, "flat") for name in ("ring", "gloo"))
     setup_s = 1e-4

@@ -80,7 +80,9 @@ def test_ddps_buckets_are_as_large_as_the_script_has_them() -> None:
 def test_a_study_of_farandoles_shared_memory() -> None:
     found = inputs(1, 2, framework="farandole.torch", transport="auto")
     assert (found.layout, found.channels) == (FARANDOLE_LAYOUT, 1)
-    assert found.network.shape == "pairwise"
+    assert found.network.shape == "hierarchical"
+    over_gloo = inputs(1, 2, framework="farandole.torch", transport="gloo")
+    assert over_gloo.network.shape == "pairwise"
     one = Link(allreduce=tuple(point for point in LINK.allreduce if point[0] == 2))
     # One count alone: the slowest law is taken, and that is said.
     alone = inputs(1, 2, framework="farandole.torch", transport="auto", link=one)

@@ -141,6 +141,20 @@ def test_two_launches_that_timed_their_gradients_are_replayed() -> None:
     assert found.at(2, 1, 32).value == pytest.approx(0.17, rel=0.05)
 
 
+def test_steps_across_hosts_are_not_replayed_in_the_memory_of_one() -> None:
+    launches = [
+        make_launch(
+            Cell(workers=n, hosts=hosts, threads=1, batch=32),
+            [trained(number, n, "farandole.torch") for number in range(n)],
+        )
+        for n, hosts in ((1, 1), (2, 1), (2, 2), (4, 2))
+    ]
+    study = make_study(launches, link=LINK)
+    assert not any(name == "replay" for name, _ in fit_of(study)(None).forms)
+    within = fit_of(study, only=(("hosts", "1"),))(parse_link("10Gbit"))
+    assert any(name == "replay" for name, _ in within.forms)
+
+
 @pytest.mark.parametrize("alone", [(2,), (2, 2)])
 def test_one_count_is_too_few_though_asked_for(alone: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="device=gpu was measured with 2 workers only"):

@@ -98,7 +98,7 @@ class AllReduce:
         )
 
 
-SHAPES = ("flat", "pairwise")
+SHAPES = ("flat", "pairwise", "hierarchical")
 """How gradients go across hosts: see `across_hosts`."""
 
 
@@ -132,8 +132,18 @@ def across_hosts(
         link: of one host, shared by its workers.
         shape: "flat": one ring through all workers, as NCCL reckons it. "pairwise": each worker
             sends each other one its part, twice; the parts for other hosts share the link.
+            "hierarchical": workers of a host fold in its memory, and one of them exchanges the
+            result with the other hosts; windows follow each other, so that the slower of the two
+            sets the pace.
     """
     each = workers / hosts
+    if shape == "hierarchical":
+        within = inside.cost(math.ceil(each), nbytes)
+        crossing_s = 2.0 * (hosts - 1) / hosts * nbytes / link.bytes_per_s
+        return Cost(
+            latency_s=within.latency_s + 2.0 * (hosts - 1) * link.latency_s,
+            transfer_s=max(within.transfer_s, crossing_s),
+        )
     segments = LAWS[inside.law](workers, nbytes)[0] / (2.0 * (workers - 1))
     segments = max(1.0, segments)
     far = 2.0 * (hosts - 1)

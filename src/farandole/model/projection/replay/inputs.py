@@ -135,9 +135,7 @@ def replay_inputs(
         inside = on_link(link)
     return ReplayInputs(
         computing=ComputingLine(measured=tuple(computing)),
-        network=Network(
-            inside=inside, link=link, shape="flat" if ddp or transport == "nccl" else "pairwise"
-        ),
+        network=Network(inside=inside, link=link, shape=_across(transport, ddp=ddp)),
         layout=layout,
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
         jitter=_jitter(cells),
@@ -182,6 +180,14 @@ def _inside(
         # Shared memory: with more workers at most everybody's bytes go through one bus.
         law = "bus"
     return fit_allreduce(calibration.allreduce, law, latency_s=calibration.latency_s, around=sizes)
+
+
+def _across(transport: str, *, ddp: bool) -> str:
+    """Return how gradients go between hosts, one of SHAPES."""
+    if ddp or transport == "nccl":
+        return "flat"
+    # As farandole.transport.choose: Gloo between all workers only where somebody asks for it.
+    return "pairwise" if transport == "gloo" else "hierarchical"
 
 
 def _layout(cells: Sequence[Measured]) -> Layout:

@@ -129,10 +129,11 @@ class Changed:
 def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     """Return what fits step times for a link between hosts.
 
-    Rows alone are fitted by forms. Where the study recorded when gradients were ready, a replay
-    counts beside all forms together, the more the less it erred on counts that were left out; it is
-    alone where there is only one number of workers, or fewer than LEAST_ROWS. Two rows are enough
-    without it only where the user asks for these among others of the study.
+    Rows alone are fitted by forms, and so are rows across hosts, whose network no calibration
+    knows. Where a study of one host recorded when gradients were ready, a replay counts beside all
+    forms together, the more the less it erred on counts that were left out; it is alone where there
+    is only one number of workers, or fewer than LEAST_ROWS. Two rows are enough without it only
+    where the user asks for these among others of the study.
 
     Raises:
         UsageError: by the fit, when there are too few rows, or a what-if needs what was not
@@ -150,6 +151,8 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     gradient_bytes = next((size for size in sizes if size), None)
 
     def by_replay(link: LinkSpeed | None) -> ReplayFit | None:
+        if basis.crosses_hosts:
+            return None  # what was calibrated is the memory of one host
         inputs = replay_inputs(basis.cells, study.link, link=link)
         return None if inputs is None else fit_replay(inputs, basis.rows)
 
