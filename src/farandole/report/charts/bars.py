@@ -44,7 +44,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         return Missing(
             title="Where a step goes",
             hint="Needs recorded steps: farandole study records them for scripts that train with "
-            "farandole.torch, DDP, Accelerate or Lightning.",
+            "farandole.torch, Keras, DDP, Accelerate or Lightning.",
         )
     drawn = foremost(found, _MOST_BARS)
     spec = stacked(
