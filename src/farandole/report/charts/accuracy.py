@@ -104,7 +104,11 @@ def final(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         layers.append(
             sheet.chart(ends)
             .mark_rule(style=["interval", "first"])
-            .encode(x=alt.X("low:Q", scale=alt.Scale(zero=False), title=metric), x2="high:Q", y=y)
+            .encode(
+                x=alt.X("low:Q", scale=alt.Scale(zero=False), title=metric),
+                x2=alt.X2("high:Q"),
+                y=y,
+            )
         )
     layers += [
         sheet.chart(rows)
@@ -114,7 +118,9 @@ def final(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             y=y,
             tooltip=marks.tooltip(name="cell", text="value", seeds="seeds", verdict="verdict"),
         ),
-        sheet.chart(rows).mark_text(style="value", dy=-12).encode(x=x, y=y, text="verdict:N"),
+        sheet.chart(rows)
+        .mark_text(style="value", dy=-12)
+        .encode(x=x, y=y, text=alt.Text("verdict:N")),
     ]
     return Figure(
         name="accuracy-at-end",
@@ -162,7 +168,9 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         y=y,
         tooltip=marks.tooltip(name="cell", text="epochs", time="time", censored="not stable"),
     )
-    words = base.mark_text(style="value", align="left", dx=4).encode(x=x, y=y, text="text:N")
+    words = base.mark_text(style="value", align="left", dx=4).encode(
+        x=x, y=y, text=alt.Text("text:N")
+    )
     return Figure(
         name="epochs-to-stability",
         title=f"Epochs to stable {metric}",

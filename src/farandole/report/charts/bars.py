@@ -234,7 +234,7 @@ def stacked(
         .encode(
             y=y,
             x=x,
-            x2="end:Q",
+            x2=alt.X2("end:Q"),
             color=colour,
             tooltip=marks.tooltip(name="cell", part="part", text="value"),
         )
@@ -247,7 +247,7 @@ def stacked(
         figures = [row for row in wide if row["part"] in parts_in_it]
         if figures:
             layer = sheet.chart(figures).mark_text(style=style)
-            layers.append(layer.encode(y=y, x=middle, text="text:N"))
+            layers.append(layer.encode(y=y, x=middle, text=alt.Text("text:N")))
     return sheet.finished(*layers, height=max(70, 34 * len(drawn)))
 
 

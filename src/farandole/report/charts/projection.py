@@ -169,19 +169,19 @@ def _offers(found: Projection, table: Table) -> Figure | None:
     across = (
         sheet.chart(rows)
         .mark_rule(style="interval")
-        .encode(x=alt.X("x_low:Q", title=x["title"], scale=x["scale"]), x2="x_high:Q", y=y)
+        .encode(x=alt.X("x_low:Q", title=x["title"], scale=x["scale"]), x2=alt.X2("x_high:Q"), y=y)
     )
     along = (
         sheet.chart(rows)
         .mark_rule(style="interval")
-        .encode(x=x, y=alt.Y("low:Q", title=y["title"], scale=y["scale"]), y2="high:Q")
+        .encode(x=x, y=alt.Y("low:Q", title=y["title"], scale=y["scale"]), y2=alt.Y2("high:Q"))
     )
     hover = marks.tooltip(name="offer", time="time", text="cost")
     points = sheet.chart(rows).mark_point(style="first", size=80).encode(x=x, y=y, tooltip=hover)
     names = (
         sheet.chart(rows)
         .mark_text(style="value", align="left", baseline="bottom", dx=7, dy=-5, limit=160)
-        .encode(x=x, y=y, text="name:N")
+        .encode(x=x, y=y, text=alt.Text("name:N"))
     )
     return _figure(
         "offers",
@@ -251,7 +251,7 @@ def _by_workers(
         .encode(
             x=x,
             y=alt.Y("low:Q", scale=y["scale"], axis=y["axis"]),
-            y2="high:Q",
+            y2=alt.Y2("high:Q"),
             color=look["color"],
         )
     )
@@ -285,7 +285,9 @@ def _measured_points(
     if ends:
         rule = sheet.chart(ends).mark_rule(style=["interval", "over"])
         layers.append(
-            rule.encode(x=x, y=alt.Y("low:Q", scale=y["scale"], axis=y["axis"]), y2="high:Q")
+            rule.encode(
+                x=x, y=alt.Y("low:Q", scale=y["scale"], axis=y["axis"]), y2=alt.Y2("high:Q")
+            )
         )
     if rows:
         points = sheet.chart(rows).mark_point(style="over", size=60)
@@ -307,7 +309,7 @@ def _ideal(
     word = sheet.chart([rows[-1] | {"text": "ideal"}]).mark_text(
         style="ideal-label", align="right", dx=-6, dy=-7 if rising else 10
     )
-    return [line, word.encode(x=x, y=y, text="text:N")]
+    return [line, word.encode(x=x, y=y, text=alt.Text("text:N"))]
 
 
 def _links(curve: Sequence[Outlook]) -> list[str]:

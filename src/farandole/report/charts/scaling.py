@@ -192,12 +192,14 @@ def _against_ideal(
     bottom = 0.75 * min(row["low"] or row["y"] for row in rows)
     y = marks.value_axis(title, log_base=base if log else None, bottom=bottom)
     sheet = marks.Sheet(room=room)
-    dashed = sheet.chart(ideal).mark_line(style="ideal").encode(x=x, y=y, detail="name:N")
+    dashed = (
+        sheet.chart(ideal).mark_line(style="ideal").encode(x=x, y=y, detail=alt.Detail("name:N"))
+    )
     top = max(ideal, key=lambda row: (row["x"], row["y"]))
     word = (
         sheet.chart([top | {"text": "ideal"}])
         .mark_text(style="ideal-label", align="right", dx=-6, dy=-7)
-        .encode(x=x, y=y, text="text:N")
+        .encode(x=x, y=y, text=alt.Text("text:N"))
     )
     legend, extra = _naming(sheet, rows, x, y, log=log)
     if today is not None:
@@ -211,7 +213,7 @@ def _today(sheet: marks.Sheet, throughput: float, x: alt.X, y: alt.Y, last: int)
     words = sheet.chart([{"x": last, "y": throughput, "text": "today"}]).mark_text(
         style="ideal-label", align="right", baseline="bottom", dx=-2, dy=-3
     )
-    return [rule, words.encode(x=x, y=y, text="text:N")]
+    return [rule, words.encode(x=x, y=y, text=alt.Text("text:N"))]
 
 
 def _points(
@@ -240,7 +242,7 @@ def _naming(
             words = layer.mark_text(style="value", align="left", baseline="bottom", dx=7, dy=-5)
         else:
             words = layer.mark_text(style="value", align="left", baseline="top", dx=7, dy=5)
-        return False, [words.encode(x=x, y=y, text="short:N")]
+        return False, [words.encode(x=x, y=y, text=alt.Text("short:N"))]
     if marks.far_apart(rows, log=log):
         return False, [marks.end_labels(sheet, rows, x=x, y=y)]
     return True, []

@@ -106,7 +106,9 @@ def split_heatmap(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     for ink in (_INK, _WHITE):
         words = [row for row in rows if row["ink"] == ink]
         if words:
-            layers.append(sheet.chart(words).mark_text(fill=ink).encode(x=x, y=y, text="short:N"))
+            layers.append(
+                sheet.chart(words).mark_text(fill=ink).encode(x=x, y=y, text=alt.Text("short:N"))
+            )
     if best:
         layers.append(sheet.chart(best).mark_rect(style="best", fill=None).encode(x=x, y=y))
     spec = sheet.finished(*layers, height=max(90, 48 * len(workers)))

@@ -84,7 +84,7 @@ class Drawing:
             words = sheet.chart(rows).mark_text(
                 style="value", align="left", baseline="top", dx=7, dy=5
             )
-            layers.append(words.encode(x=x, y=y, text="short:N"))
+            layers.append(words.encode(x=x, y=y, text=alt.Text("short:N")))
         return sheet.finished(*layers)
 
     def bars(self, points: Sequence[Point]) -> Spec:
@@ -132,10 +132,10 @@ class Drawing:
         if ends:
             low = alt.X("low:Q", scale=x["scale"], axis=x["axis"])
             rule = sheet.chart(ends).mark_rule(style=["interval", "over"])
-            layers.append(rule.encode(x=low, x2="high:Q", **places))
+            layers.append(rule.encode(x=low, x2=alt.X2("high:Q"), **places))
         far = alt.X("end:Q", scale=x["scale"], axis=x["axis"])
         words = sheet.chart(rows).mark_text(style="value", align="left", dx=5 if self._full else 10)
-        layers.append(words.encode(x=far, text="short:N", **places))
+        layers.append(words.encode(x=far, text=alt.Text("short:N"), **places))
         height = max(80, 26 * len(rows) + 10 * len(categories))
         return sheet.finished(*layers, height=height)
 
@@ -238,7 +238,7 @@ def _ideal(sheet: marks.Sheet, ends: Sequence[float], x: alt.X, y: alt.Y) -> lis
     )
     return [
         sheet.chart(rows).mark_line(style="ideal").encode(x=x, y=y),
-        word.encode(x=x, y=y, text="text:N"),
+        word.encode(x=x, y=y, text=alt.Text("text:N")),
     ]
 
 
