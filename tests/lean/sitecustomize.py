@@ -124,16 +124,37 @@ class _Hiding:
         return getattr(self._finder, name)
 
 
-def _let_gloo_end() -> None:
-    """Leave Gloo's threads the time that taking down torch._dynamo takes: they abort without it."""
-    import time
+def _let_gloo_rest() -> None:
+    """Wait until Gloo's threads are idle.
 
-    if "torch.distributed.distributed_c10d" in sys.modules and _finder.light:
-        time.sleep(0.2)
+    They let go of a last operation when its result is there already, and need the interpreter for
+    it, because its tensors are Python's. A thread that asks for it while Python ends is ended on
+    the spot, inside of C++ that does not allow for that: the process aborts. All of torch takes
+    long enough to end.
+    """
+    import time
+    from threading import get_native_id
+
+    if "torch.distributed.distributed_c10d" not in sys.modules or not _finder.light:
+        return
+    idle, deadline = 0, time.monotonic() + 2.0
+    while idle < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)  # which leaves the interpreter to them
+        others = set(os.listdir("/proc/self/task")) - {str(get_native_id())}  # noqa: PTH208
+        idle = 0 if any(map(_runs, others)) else idle + 1
+
+
+def _runs(thread: str) -> bool:
+    """Say whether a thread of this process computes, or waits for a core."""
+    try:
+        with open(f"/proc/self/task/{thread}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] == "R"
+    except OSError:
+        return False
 
 
 _finder = _Finder()
-atexit.register(_let_gloo_end)
+atexit.register(_let_gloo_rest)
 _hidden = set(filter(None, os.environ.get("TESTS_WITHOUT", "").split(",")))
 for _place, _other in enumerate(sys.meta_path):
     # The one that looks for files; others, such as Farandole's, look for themselves in the list.
