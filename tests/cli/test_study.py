@@ -54,12 +54,17 @@ def test_a_study_from_the_shell(script: str, tmp_path: Path) -> None:
 @pytest.mark.ranks
 def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> None:
     flags = ["-np", "1,2", *QUICK[:-1], "--throughput", scripts.THROUGHPUT, "--out", "my study"]
+    flags += ["--metric", "f1=f1 is (.*)"]
     done = run_cli("study", *flags, "--", script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("--metric f1 matched no line of the output.") == 1
     assert done.stdout.endswith("report: my study/report.html\n")
     assert (tmp_path / "my study" / "report.html").is_file()
+    # What was projected from it is asked again by each report, and two rows cannot answer.
+    (tmp_path / "my study" / "projection.json").write_text('{"asked": ["-np", "8"]}')
     done = run_cli("study", "--resume", "my study", "--keep-busy", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "projection.json is not shown: " in done.stderr
     assert list(json.loads(done.stdout)["answer"])[:3] == ["workers", "speedup", "interval"]
 
 
@@ -125,6 +130,16 @@ def test_bad_input_is_one_line(
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("farandole: ")
     assert says in error
+
+
+def test_a_foreign_folder_is_refused_before_a_word_of_writing_to_it(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags in ([], ["--dry-run"]):
+        assert main(["study", "-np", "1", *flags, "--out", str(tmp_path), "--", script]) == 2
+        output = capsys.readouterr()
+        assert output.err.startswith(f"farandole: --out {tmp_path} is not empty.")
+        assert output.out == ""
 
 
 def test_a_table_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -83,6 +83,15 @@ class Setting:
     """What the workers call, where a study is of a function."""
     hosts: Hosts | None = None
     """Where the workers run; None: on this host, as children of this process."""
+    said: set[str] = field(default_factory=set)
+    """What `say_once` has said."""
+
+    def say_once(self, *lines: str) -> None:
+        """Tell the user what is true of many launches, at the first of them."""
+        for line in lines:
+            if line not in self.said:
+                self.said.add(line)
+                self.listener.say(line)
 
 
 def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None) -> Launch:
@@ -174,6 +183,8 @@ def _run(
     outcome, reason = _judge(ended, watch, ranks, killed=kernel_kills() > kills)
     if own and outcome == "failed":
         reason = launcher_failure(ended.verdict.code, _last_lines(place, most=_SEARCHED_LINES))
+    if outcome == "ok":  # one that was ended early may not have come to print what is looked for
+        setting.say_once(*reader.notes())
     # Workers that are not our children cannot be told from others here.
     here = setting.hosts is None and not spec.jobs
     taken = disturbance(before, after, num_cores=os.cpu_count() or 1) if here else None

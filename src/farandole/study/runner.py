@@ -28,6 +28,7 @@ from farandole.study.refuse import StudyRefusedError, batch_mismatch, batch_seen
 from farandole.study.search import largest, next_trial
 from farandole.study.spec import Spec, merge, spec_from_json
 from farandole.study.write import (
+    check_new,
     create_study,
     mark_complete,
     new_launch_folder,
@@ -51,7 +52,6 @@ class Run:
         self._path, self._setting, self._label = path, setting, label
         self._spec = setting.spec
         self._begin_s = begin_s
-        self._said: set[str] = set()
         self._framework: str | None = None
         """Of a launch in which several workers trained."""
 
@@ -153,9 +153,7 @@ class Run:
             launch = replace(launch, outcome="failed", reason=mismatch)
         if not spec.sets_batch:
             launch = replace(launch, cell=replace(launch.cell, batch=batch_seen(launch)))
-        for note in {note for rank in launch.ranks for note in rank.notes} - self._said:
-            self._said.add(note)
-            self._setting.listener.say(note)
+        self._setting.say_once(*(note for rank in launch.ranks for note in rank.notes))
         if launch.cell.workers > 1:
             trained = [rank.framework for rank in launch.ranks if len(rank.steps)]
             self._framework = next(iter(trained), self._framework)
@@ -285,9 +283,12 @@ def extended(path: Path, spec: Spec) -> Spec:
     """Return what a folder is to hold: what is asked for, with what it has already.
 
     Raises:
-        UsageError: It holds the study of something else.
+        UsageError: It holds the study of something else, or no study but other files.
     """
-    return merge(spec_from_json(read_head(path).spec), spec) if is_study(path) else spec
+    if is_study(path):
+        return merge(spec_from_json(read_head(path).spec), spec)
+    check_new(path)
+    return spec
 
 
 def nothing_to_do(spec: Spec) -> str:
