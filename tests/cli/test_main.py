@@ -82,7 +82,7 @@ def test_an_unknown_flag_is_one_line(
     command.main = lambda args: 0  # type: ignore[attr-defined]
     assert main(["env", "--nonsense"]) == 2
     error = capsys.readouterr().err
-    assert "unrecognized arguments: --nonsense" in error
+    assert "unrecognized arguments: --nonsense. See farandole env --help." in error
     assert error.count("\n") == 1
 
 

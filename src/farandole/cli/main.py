@@ -108,7 +108,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     command: argparse.ArgumentParser = subparsers.choices[name]
     command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     command.set_defaults(func=module.main)
-    return parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
 
 
 class _Parser(argparse.ArgumentParser):
