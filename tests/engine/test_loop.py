@@ -16,8 +16,10 @@ from tests.conftest import eventually
 class Counting:
     """A lane that ends after some steps."""
 
-    def __init__(self, steps: int, check: Callable[[], None] = lambda: None) -> None:
-        self.left = steps
+    def __init__(
+        self, steps: int, check: Callable[[], None] = lambda: None, *, pressing: bool = True
+    ) -> None:
+        self.left, self.pressing = steps, pressing
         self.handle = Handle()
         self._check = check
 
@@ -58,6 +60,22 @@ def test_the_thread_advances_what_nobody_waits_for_and_ends_with_the_last_lane()
     eventually(lambda: lane.handle.done)
     assert threads() == ["farandole-progress"]
     loop.remove(lane)
+    assert threads() == []
+
+
+def test_the_thread_also_advances_what_is_not_pressing() -> None:
+    loop, lane = Loop(), Counting(3, pressing=False)
+    loop.add(lane)
+    loop.nobody_waits()
+    eventually(lambda: loop.awake)
+    eventually(lambda: lane.handle.done)
+    eventually(lambda: not loop.awake)
+    later = Counting(3, pressing=False)
+    loop.add(later)
+    loop.nobody_waits()
+    eventually(lambda: later.handle.done)
+    for each in (lane, later):
+        loop.remove(each)
     assert threads() == []
 
 

@@ -81,6 +81,43 @@ def test_opposite_orders_of_200_names(world: FakeWorld) -> None:
     assert world.run(submit) == everywhere(world, 600)
 
 
+def test_operations_that_queue_under_one_name(world: FakeWorld) -> None:
+    """Ranks that submit alike need not wait alike."""
+
+    def submit(member: Member) -> list[float]:
+        engine, sums = member.state["engine"], []
+        for turn in range(4):
+            data = [ones(3, (member.rank + 1) * (number + 1)) for number in range(5)]
+            if (member.rank + turn) % 2:
+                for each in data:
+                    engine.run("queue", summing(each), queues=True)
+            else:
+                handles = [engine.submit("queue", summing(each), queues=True) for each in data]
+                for handle in reversed(handles):
+                    engine.wait(handle)
+            sums += [float(each[0]) for each in data]
+        return sums
+
+    unit = sum_of_ranks(world)
+    wanted = [unit * (number + 1) for _ in range(4) for number in range(5)]
+    assert world.run(submit) == everywhere(world, wanted)
+
+
+def test_what_queues_is_begun_while_its_rank_waits_for_something_else(world: FakeWorld) -> None:
+    def submit(member: Member) -> float:
+        engine = member.state["engine"]
+        data = [ones(3) for _ in range(3)]
+        handles = [engine.submit("queue.behind", summing(each), queues=True) for each in data]
+        if member.rank:
+            engine.wait(handles[2])
+        total(member, "queue.other")
+        for handle in handles:
+            engine.wait(handle)
+        return float(data[2][0])
+
+    assert world.run(submit) == everywhere(world, float(world.size))
+
+
 def test_broadcasts_from_every_root(world: FakeWorld) -> None:
     def broadcast(member: Member) -> list[float]:
         got = []

@@ -74,15 +74,26 @@ class Engine:
         """Number of ranks."""
         return self.transport.size
 
-    def submit(self, name: str, operation: Operation) -> Handle:
-        """Submit an operation that its caller does not wait for yet."""
-        handle = self._submit(name, operation)
-        self.loop.nobody_waits()
+    def submit(self, name: str, operation: Operation, *, queues: bool = False) -> Handle:
+        """Submit an operation that its caller does not wait for yet.
+
+        Args:
+            name: what ties the ranks' operations together.
+            operation: what to do.
+            queues: whether it waits for an earlier one of its name; else it is refused.
+        """
+        handle = self._eager(name, operation, queues)
+        if handle is None:
+            handle = self._by_coordinator(name, operation, queues)
+            self.loop.nobody_waits()
+        elif not self.loop.awake:
+            self.loop.nobody_waits()
         return handle
 
-    def run(self, name: str, operation: Operation) -> object:
-        """Submit an operation and wait for it; return its result or raise its error."""
-        return self.loop.result(self._submit(name, operation))
+    def run(self, name: str, operation: Operation, *, queues: bool = False) -> object:
+        """Submit an operation (see `submit`) and wait; return its result or raise its error."""
+        handle = self._eager(name, operation, queues)
+        return self.loop.result(handle or self._by_coordinator(name, operation, queues))
 
     def wait(self, handle: Handle) -> object:
         """Wait for a submitted operation; return its result or raise its error."""
@@ -126,6 +137,7 @@ class Engine:
     def join(self) -> Handle:
         """Submit nothing more until all ranks have joined; the result is the last one of them."""
         refuse_if_ended()
+        self.loop.wait(lambda: not self._named.queued)
         with self.loop.exclusive():
             return self._named.join()
 
@@ -181,10 +193,14 @@ class Engine:
                 )
         return self._on_device
 
-    def _submit(self, name: str, operation: Operation) -> Handle:
+    def _eager(self, name: str, operation: Operation, queues: bool) -> Handle | None:
         refuse_if_ended()
-        handle = self._named.eager(name, operation)
-        if handle is None:
-            with self.loop.exclusive():
-                handle = self._named.submit(name, operation)
-        return handle
+        if queues and self._named.taken(name):
+            return None
+        return self._named.eager(name, operation)
+
+    def _by_coordinator(self, name: str, operation: Operation, queues: bool) -> Handle:
+        with self.loop.exclusive():
+            if queues and self._named.taken(name):
+                return self._named.queue(name, operation)
+            return self._named.submit(name, operation)

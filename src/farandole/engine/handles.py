@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from farandole.engine import context
+from farandole.engine.coordinator import size_of
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.operations import Operation
 from farandole.recorder.recorder import current
-from farandole.transport.reduction import STORAGE
 
-Unnamed = tuple[tuple[int, str], int]
-"""Process set and kind of an operation without a name, and its number among them."""
-
-
-_Open = tuple[Handle, Callable[[], Any], Unnamed | None]
-"""A submitted operation, what returns its result, and its number if it has no name."""
+_UNNAMED = 16
+"""Names that operations without one take in turn; each is agreed on only once."""
+_Open = tuple[Handle, Callable[[], Any]]
+"""A submitted operation, and what returns its result."""
 
 
 class HandleTable:
@@ -27,37 +24,26 @@ class HandleTable:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
         self._next = 0
-        self._taken: dict[tuple[int, str], set[int]] = {}
+        self._submitted: dict[tuple[int, str], int] = {}
         self._engine: Engine | None = None
 
-    def name(
-        self, kind: str, given: str | None, process_set: int = 0
-    ) -> tuple[str, Unnamed | None]:
-        """Return the full name of an operation, and its number if it was given none.
+    def name(self, kind: str, given: str | None, process_set: int = 0) -> str:
+        """Return the full name of an operation.
 
-        Numbers are used again once synchronised, so that a loop of unnamed operations has few
-        names and each is agreed on only once. All ranks of a process set count alike if they
-        submit alike there.
+        Those that were given none are counted in the order of their submission, as Horovod does:
+        all ranks of a process set count alike if they submit alike there.
         """
         self._current_engine()
         if given is not None:
-            return f"{kind}.{given}", None
-        taken = self._taken.setdefault((process_set, kind), set())
-        number = 0
-        while number in taken:
-            number += 1
-        taken.add(number)
-        return f"{kind}.noname.{number}", ((process_set, kind), number)
+            return f"{kind}.{given}"
+        counted = (process_set, kind)
+        self._submitted[counted] = number = self._submitted.get(counted, -1) + 1
+        return f"{kind}.noname.{number % _UNNAMED}"
 
-    def free(self, unnamed: Unnamed | None) -> None:
-        """Let the number of an unnamed operation be used again."""
-        if unnamed is not None:
-            self._taken.get(unnamed[0], set()).discard(unnamed[1])
-
-    def add(self, handle: Handle, result: Callable[[], Any], unnamed: Unnamed | None) -> int:
+    def add(self, handle: Handle, result: Callable[[], Any]) -> int:
         """Keep an operation; return its handle."""
         self._next += 1
-        self._open[self._next] = (handle, result, unnamed)
+        self._open[self._next] = (handle, result)
         return self._next
 
     def poll(self, number: int) -> bool:
@@ -71,14 +57,14 @@ class HandleTable:
         entry = self._open.get(number)
         if entry is None:
             return None
-        handle, result, unnamed = entry
+        handle, result = entry
         try:
-            engine.wait(handle)
+            if not handle.check() or handle.error is not None:
+                engine.wait(handle)
             return result()
         finally:
             if handle.done:
                 del self._open[number]
-                self.free(unnamed)
 
     def _current_engine(self) -> Engine:
         """Return what init() set up, forgetting what belongs to an engine before it.
@@ -90,7 +76,7 @@ class HandleTable:
         if engine is not self._engine:
             self._engine = engine
             self._open.clear()
-            self._taken.clear()
+            self._submitted.clear()
         return engine
 
 
@@ -134,12 +120,10 @@ def run_now(
         engine: of the process set; by default that of all workers.
     """
     engine = engine or context.current().engine
-    full, unnamed = table.name(kind, name, engine.number)
-    _record(operation, payload)
-    try:
-        engine.run(full, operation)
-    finally:
-        table.free(unnamed)
+    full = table.name(kind, name, engine.number)
+    if (recorder := current()) is not None:
+        recorder.sent(payload, size_of(operation.signature))
+    engine.run(full, operation, queues=name is None)
 
 
 def begin(
@@ -156,18 +140,7 @@ def begin(
         result: returns it once the operation is done.
     """
     engine = engine or context.current().engine
-    full, unnamed = table.name(kind, name, engine.number)
-    _record(operation, payload)
-    try:
-        handle = engine.submit(full, operation)
-    except Exception:
-        table.free(unnamed)
-        raise
-    return table.add(handle, result, unnamed)
-
-
-def _record(operation: Operation, payload: str) -> None:
-    recorder = current()
-    if recorder is not None:
-        signature = operation.signature
-        recorder.sent(payload, math.prod(signature.shape) * STORAGE[signature.dtype].itemsize)
+    full = table.name(kind, name, engine.number)
+    if (recorder := current()) is not None:
+        recorder.sent(payload, size_of(operation.signature))
+    return table.add(engine.submit(full, operation, queues=name is None), result)

@@ -30,6 +30,8 @@ class Lane:
         """Whether anything is under way."""
         return bool(self._running)
 
+    pressing = busy
+
     def start(self, steps: Running, *handles: Handle, overlaps: bool = False) -> None:
         """Append an operation.
 

@@ -18,6 +18,8 @@ from farandole.transport.waiting import Backoff, sharpen_sleep
 # How often the thread looks while nobody waits: often enough for peers, seldom enough for the
 # training thread, from which each look takes the interpreter for some 10 us.
 _TICK_S = 0.0005
+# The same while nothing is pressing: only a peer that goes another way needs an answer then.
+_EASY_TICK_S = 0.02
 # While somebody waits, and advances everything, the thread would only take the interpreter away.
 _ATTENDED_S = 0.005
 # Looks at what is waited for, before anything else is: a peer in step is some microseconds away.
@@ -32,6 +34,10 @@ class Advancing(Protocol):
     @property
     def busy(self) -> bool:
         """Whether anything is under way."""
+
+    @property
+    def pressing(self) -> bool:
+        """Whether any of it stands still unless it is advanced."""
 
     def advance(self) -> bool:
         """Go as far as possible without blocking; return whether something moved."""
@@ -94,6 +100,8 @@ class Loop:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self.awake = False
+        """Whether the thread looks after what is under way."""
         self._peers_checked_s = time.monotonic()
         self._attended_s = 0.0
         """When somebody who waits has last advanced everything."""
@@ -172,7 +180,10 @@ class Loop:
         return handle.result
 
     def nobody_waits(self) -> None:
-        """Say that something was submitted which nobody waits for yet."""
+        """Say that something was submitted which nobody waits for yet.
+
+        What is not pressing can do without where the thread is `awake`.
+        """
         if self._thread is not None and self._wanted.is_set():
             # The thread has not even seen the last one.
             return
@@ -189,11 +200,13 @@ class Loop:
         idle = threading.Event()
         while not self._stopping:
             self._wanted.wait()
-            self._wanted.clear()
             # Parked again at once: on a virtual machine every wake-up takes tens of microseconds
             # from the training thread.
-            while any(lane.busy for lane in self._lanes) and not self._stopping:
-                idle.wait(_TICK_S)
+            while self._has_work():
+                if any(lane.pressing for lane in self._lanes):
+                    idle.wait(_TICK_S)
+                else:
+                    self._wanted.wait(_EASY_TICK_S)
                 if time.monotonic() - self._attended_s < _ATTENDED_S:
                     idle.wait(_ATTENDED_S)
                     continue
@@ -203,7 +216,17 @@ class Loop:
                         self.watch.look(blocked=False)
                 except FarandoleError:
                     # Whoever waits next meets it too, and can say so.
+                    self.awake = False
                     break
+
+    def _has_work(self) -> bool:
+        # In this order: who submits something meanwhile either is seen here or sees us asleep.
+        self._wanted.clear()
+        self.awake = False
+        if self._stopping or not any(lane.busy for lane in self._lanes):
+            return False
+        self.awake = True
+        return True
 
     def _advance_all(self) -> bool:
         moved = False

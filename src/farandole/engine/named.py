@@ -8,6 +8,7 @@ before goes by the eager board (transport.shm.eager) and needs no message at all
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,12 @@ from farandole.engine.coordinator import Coordinator, Decision, Ticket
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
 from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
+from farandole.engine.pending import Pending, Queued
 from farandole.engine.signature import Signature, mismatch
 from farandole.engine.stalls.judge import JOIN
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
 from farandole.transport.protocol import Steps, Transport
-from farandole.transport.reduction import fold
+from farandole.transport.reduction import small_fold
 from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place
 
 
@@ -40,31 +42,6 @@ class _Ticketed:
     number: int
     turn: int = 0
     variants: dict[Signature, Place] = field(default_factory=dict)
-
-
-class _Pending(Handle):
-    """A submitted operation that has not ended, and what its submitter holds."""
-
-    __slots__ = ("_lane", "name", "operation", "place", "turn")
-
-    def __init__(
-        self,
-        lane: NamedLane,
-        name: str,
-        operation: Operation,
-        place: Place | None = None,
-        turn: int = 0,
-    ) -> None:
-        """Begin; `place` is its place on the eager board, None when the coordinator has it."""
-        # Handle's own __init__ written out: a call less for every operation.
-        self.done = self._polled = False
-        self.error = self.result = None
-        self._lane, self.name, self.operation = lane, name, operation
-        self.place, self.turn = place, turn
-
-    def check(self) -> bool:
-        """Return whether it is done; on the eager board whoever asks completes it."""
-        return self.done or self._lane.complete(self)
 
 
 class NamedLane:
@@ -92,7 +69,12 @@ class NamedLane:
         if transport.rank == 0:
             room = DATA_BYTES if self._board else 0
             self._coordinator = Coordinator(transport.size, eager_bytes=room, ranks=ranks)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Pending] = {}
+        self._claiming = threading.Lock()
+        self._told = 0
+        """How many of them the coordinator has."""
+        self.queued: dict[str, deque[Queued]] = {}
+        """By name, what waits for an earlier operation of its name."""
         self._ticketed: dict[str, _Ticketed] = {}
         self._detours = 0
         self._joining: Handle | None = None
@@ -108,7 +90,12 @@ class NamedLane:
     @property
     def busy(self) -> bool:
         """Whether any operation has not ended."""
-        return bool(self._pending) or self._running.busy or self._joining is not None
+        return bool(self._pending) or self.pressing
+
+    @property
+    def pressing(self) -> bool:
+        """Whether any of them stands still unless it is advanced: not those of the eager board."""
+        return bool(self._told or self.queued or self._running.busy or self._joining is not None)
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
@@ -125,7 +112,7 @@ class NamedLane:
         if name in self._pending:
             self._refuse_duplicate(name)
         known.turn = turn = known.turn + 1
-        self._pending[name] = pending = _Pending(self, name, operation, place, turn)
+        self._pending[name] = pending = Pending(self, name, operation, place, turn)
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
         if place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
@@ -136,7 +123,7 @@ class NamedLane:
     def submit(self, name: str, operation: Operation) -> Handle:
         """Submit through the coordinator; call with the loop's lock held."""
         self._refuse_duplicate(name)
-        pending = _Pending(self, name, operation)
+        pending = Pending(self, name, operation)
         self._pending[name] = pending
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
@@ -144,6 +131,17 @@ class NamedLane:
         self._take_turn(name)
         self._tell_coordinator(pending)
         return pending
+
+    def taken(self, name: str) -> bool:
+        """Say whether a name has an operation that has not ended."""
+        earlier = self._pending.get(name)
+        return name in self.queued or (earlier is not None and not earlier.check())
+
+    def queue(self, name: str, operation: Operation) -> Handle:
+        """Submit once what has this name now has ended; call with the loop's lock held."""
+        handle = Queued(operation)
+        self.queued.setdefault(name, deque()).append(handle)
+        return handle
 
     def join(self) -> Handle:
         """Take part in what the others submit until all have joined; call with the lock held.
@@ -175,6 +173,8 @@ class NamedLane:
             # Whoever has joined waits for none of them, and must end them all the same.
             for pending in list(self._pending.values()):
                 pending.check()
+        if self.queued:
+            moved |= self._begin_queued()
         while self._settled:
             self._tell_settled(self._settled.popleft())
         for rank, message in self._transport.link.receive():
@@ -214,6 +214,9 @@ class NamedLane:
         self._running.fail(error)
         while self._pending:
             self._pending.popitem()[1].fail(error)
+        while self.queued:
+            for queued in self.queued.popitem()[1]:
+                queued.fail(error)
         if self._joining is not None:
             self._joining.fail(error)
 
@@ -233,8 +236,9 @@ class NamedLane:
         else:
             self._transport.link.send(json.dumps({"settled": name}).encode())
 
-    def _tell_coordinator(self, pending: _Pending) -> None:
+    def _tell_coordinator(self, pending: Pending) -> None:
         signature, extra = pending.operation.signature, pending.operation.extra
+        self._told += 1
         if self._coordinator is not None:
             self._coordinator.submit(0, pending.name, signature, extra)
         else:
@@ -249,12 +253,12 @@ class NamedLane:
         if decision.error:
             for name in decision.names:
                 if name in self._pending:
-                    self._pending.pop(name).fail(MismatchError(decision.error))
+                    self._take(name).fail(MismatchError(decision.error))
                 else:
                     self._take_turn(name)
             return
         pendings = [
-            self._pending.pop(name) if name in self._pending else self._stand_in(name, signature)
+            self._take(name) if name in self._pending else self._stand_in(name, signature)
             for name, signature in zip(decision.names, decision.absent, strict=True)
         ]
         if not pendings:
@@ -276,11 +280,30 @@ class NamedLane:
         overlaps = getattr(pendings[0].operation, "overlaps", False)
         self._running.start(steps, *pendings, overlaps=overlaps)
 
-    def _stand_in(self, name: str, signature: Signature | None) -> _Pending:
+    def _take(self, name: str) -> Pending:
+        """Return what the coordinator has decided on; it is no longer pending."""
+        self._told -= 1
+        return self._pending.pop(name)
+
+    def _begin_queued(self) -> bool:
+        begun = False
+        for name, waiting in list(self.queued.items()):
+            earlier = self._pending.get(name)
+            if earlier is None or earlier.check():
+                first = waiting.popleft()
+                first.begun = self.eager(name, first.operation) or self.submit(
+                    name, first.operation
+                )
+                begun = True
+                if not waiting:
+                    del self.queued[name]
+        return begun
+
+    def _stand_in(self, name: str, signature: Signature | None) -> Pending:
         """Return an operation of the others in which this rank, having joined, takes part."""
         assert signature is not None
         self._take_turn(name)
-        return _Pending(self, name, stand_in(signature))
+        return Pending(self, name, stand_in(signature))
 
     def _take_turn(self, name: str) -> None:
         """Count a turn of the eager board that goes through the coordinator."""
@@ -308,7 +331,7 @@ class NamedLane:
             self._transport,
         )
 
-    def complete(self, pending: _Pending) -> bool:
+    def complete(self, pending: Pending) -> bool:
         """Finish an operation of the eager board if every rank has submitted it."""
         place = pending.place
         if place is None:
@@ -316,43 +339,54 @@ class NamedLane:
             return False
         complete = place.complete(pending.turn)
         if complete:
+            if not self._end(pending):
+                return pending.done
             slots = place.slots[pending.turn & 1]
             operation, tracer = pending.operation, tracing.tracer
             if tracer is not None:
                 tracer.agreed([pending.name], operation.signature.kind)
-            if isinstance(operation, Allreduce):
-                fold(slots, [operation.target.data], operation.target.dtype, operation.how)
-            elif isinstance(operation, Broadcast):
-                np.copyto(operation.target.data, slots[operation.signature.root])
-            self._end(pending)
+            place.combine(slots, operation.target.data)  # type: ignore[attr-defined]
             pending.finish()
             if tracer is not None:
                 tracer.ended([pending.name], operation.signature.kind)
             return True
         if complete is None:
             variants = place.variants(pending.turn)
-            if SLOW not in variants:
-                self._end(pending)
+            if SLOW not in variants and self._end(pending):
                 signatures = self._signatures(pending.name)
                 said = [None if v is None else signatures[v] for v in variants]
                 pending.fail(MismatchError(mismatch(pending.name, said, self._ranks)))
                 return True
         return False
 
-    def _end(self, pending: _Pending) -> None:
-        """Forget an operation of the eager board."""
-        del self._pending[pending.name]
+    def _end(self, pending: Pending) -> bool:
+        """Forget an operation of the eager board; False if another thread has done so."""
+        with self._claiming:
+            if self._pending.get(pending.name) is not pending:
+                return False
+            del self._pending[pending.name]
         if self._joining is not None:
             # It may have been owed; whoever advances the loop tells.
             self._settled.append(pending.name)
+        return True
 
-    def _place(self, pending: _Pending, ticket: Ticket) -> Place:
+    def _place(self, pending: Pending, ticket: Ticket) -> Place:
         assert self._board is not None
         operation = pending.operation
         assert isinstance(operation, Allreduce | Broadcast)
-        source, root = operation.source.data, operation.signature.root
-        sends = root in (-1, self._transport.rank)
-        return self._board.place(*ticket, source.nbytes, source.dtype, sends=sends)
+        source, root = operation.source, operation.signature.root
+        combine = (
+            small_fold(source.dtype, operation.how, self._transport.size)
+            if isinstance(operation, Allreduce)
+            else lambda slots, out: np.copyto(out, slots[root])
+        )
+        return self._board.place(
+            *ticket,
+            source.nbytes,
+            source.data.dtype,
+            combine=combine,
+            sends=root in (-1, self._transport.rank),
+        )
 
     def _signatures(self, name: str) -> dict[int, Signature]:
         variants = self._ticketed[name].variants

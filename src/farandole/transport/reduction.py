@@ -108,6 +108,27 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
     _QUIET.copy().run(_fold_block if small else _fold_blocks, sources, targets, dtype, how)
 
 
+@lru_cache(maxsize=256)
+def small_fold(dtype: str, how: Reduction, count: int) -> Callable[[Sequence[Array], Array], None]:
+    """Return what combines `count` small arrays into one, with all decided that can be.
+
+    For operations that come again and again, of which these decisions were the larger part.
+    """
+    plain = how.prescale == how.postscale == 1.0 and STORAGE[dtype].kind == "f"
+    combine = _UFUNC[how.op]
+    if count != 2 or how.divisor or not plain:
+        return lambda parts, out: fold(parts, [out], dtype, how)
+    if how.op != "average":
+        return lambda parts, out: _QUIET.copy().run(combine, parts[0], parts[1], out)
+    half = _constant(STORAGE[dtype], 0.5)
+
+    def average(parts: Sequence[Array], out: Array) -> None:
+        np.add(parts[0], parts[1], out)
+        np.multiply(out, half, out)
+
+    return lambda parts, out: _QUIET.copy().run(average, parts, out)
+
+
 def _quiet_context() -> Context:
     """Return a context in which NumPy does not warn.
 

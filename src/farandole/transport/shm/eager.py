@@ -11,6 +11,7 @@ a mismatch that every rank sees for itself; variant SLOW sends that turn through
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,24 @@ class EagerBoard:
         nbytes: int,
         dtype: np.dtype[Any],
         *,
+        combine: Callable[[Sequence[Array], Array], None],
         sends: bool = True,
     ) -> Place:
-        """Return where operations of this ticket and variant meet; `sends` if I bring data."""
+        """Return where operations of this ticket and variant meet.
+
+        Args:
+            ticket: the operation's.
+            variant: that of its signature.
+            offset: where its slots begin.
+            nbytes: the size of its data.
+            dtype: the type of its data.
+            combine: makes the result of everybody's data.
+            sends: whether this rank brings data.
+        """
         stride = round_up(max(nbytes, 1))
         starts = (offset, offset + stride)
         slots = [[data[at : at + nbytes].view(dtype) for data in self._data] for at in starts]
-        return Place(self._words, self._rank, self._peers, ticket, variant, slots, sends)
+        return Place(self._words, self._rank, self._peers, ticket, variant, slots, combine, sends)
 
     def detour(self, ticket: int, turn: int) -> None:
         """Say that this turn goes through the coordinator, for everybody."""
@@ -95,6 +107,7 @@ class Place:
         "_my_words",
         "_peer_words",
         "_sends",
+        "combine",
         "slots",
         "ticket",
         "variant",
@@ -108,6 +121,7 @@ class Place:
         ticket: int,
         variant: int,
         slots: list[list[Array]],
+        combine: Callable[[Sequence[Array], Array], None],
         sends: bool,
     ) -> None:
         pairs = [each[2 * ticket : 2 * ticket + 2] for each in words]
@@ -116,6 +130,7 @@ class Place:
         self._peer_words = [pairs[peer] for peer in peers]
         self._my_slots = [slots[0][rank], slots[1][rank]]
         self._sends = sends
+        self.combine = combine
         self.slots = slots
         """Every rank's slot in rank order, for even and for odd turns."""
         self.ticket = ticket
