@@ -11,11 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import farandole.ray
 from farandole.errors import UsageError
-from tests.conftest import clean_environ, eventually, run_cli
+from tests.conftest import clean_environ, cli_argv, eventually, run_cli
 
 _START_TIMEOUT_S = 60.0
 # Ray would start a process for every core when the first program comes.
@@ -31,6 +32,13 @@ context.init()
 engine = context.current().engine
 print("sizes", context.size(), context.local_size(), engine.transport.name,
       [answer.decode() for answer in engine.exchange(b"%d" % engine.rank)])
+"""
+
+WAIT = """
+import os, sys, time
+from pathlib import Path
+Path(sys.argv[1], f"pid{os.environ['RANK']}").write_text(str(os.getpid()))
+time.sleep(60)
 """
 
 DRIVER = """
@@ -146,6 +154,37 @@ def test_a_script_runs_by_the_command_line(cluster: dict[str, str], tmp_path: Pa
     assert sorted(done.stdout.splitlines()) == [
         f"[{rank}]<stdout>:sizes 2 2 shm ['0', '1']" for rank in (0, 1)
     ]
+
+
+@pytest.mark.ranks
+def test_an_actor_that_is_killed_is_a_lost_host(cluster: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WAIT)
+    argv = ("run", "--launcher", "ray", "-np", "2", "--", sys.executable, str(script))
+    with subprocess.Popen(
+        [*cli_argv(), *argv, str(tmp_path)],
+        env=clean_environ(**cluster),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as head:
+        try:
+            notes = [tmp_path / f"pid{rank}" for rank in range(2)]
+            eventually(lambda: all(note.exists() and note.read_text() for note in notes), 60)
+            workers = [psutil.Process(int(note.read_text())) for note in notes]
+            agent = workers[0].parent()
+            assert agent is not None
+            actor = agent.parent()
+            assert actor is not None
+            # As ray.kill() does it, and Ray itself when memory runs out.
+            actor.kill()
+            _, errors = head.communicate(timeout=30)
+        finally:
+            head.kill()
+    assert head.returncode == 1
+    assert re.search(r"farandole: host \S+ \(ranks 0, 1\) was lost", errors), errors
+    eventually(lambda: not any(process.is_running() for process in (*workers, agent)))
 
 
 def test_only_functions_are_run() -> None:
