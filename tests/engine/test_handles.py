@@ -47,6 +47,14 @@ def test_a_loop_of_unnamed_operations_has_few_names(table: HandleTable) -> None:
     assert all(len(set(names[start : start + 8])) == 8 for start in range(92))
 
 
+def test_counting_anew_is_for_one_process_set(table: HandleTable) -> None:
+    for process_set in (0, 0, 1):
+        table.name("allreduce", None, process_set)
+    table.count_anew()
+    assert table.name("allreduce", None) == "allreduce.noname.0"
+    assert table.name("allreduce", None, 1) == "allreduce.noname.1"
+
+
 def test_a_handle_is_good_once(table: HandleTable) -> None:
     table.name("allreduce", None)
     number = table.add(done(None), lambda: "result")

@@ -40,6 +40,11 @@ class HandleTable:
         self._submitted[counted] = number = self._submitted.get(counted, -1) + 1
         return f"{kind}.noname.{number % _UNNAMED}"
 
+    def count_anew(self, process_set: int = 0) -> None:
+        """Forget how many operations had no name: ranks that sat some out come back."""
+        for counted in [each for each in self._submitted if each[0] == process_set]:
+            del self._submitted[counted]
+
     def add(self, handle: Handle, result: Callable[[], Any]) -> int:
         """Keep an operation; return its handle."""
         self._next += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farandole.engine import context
+from farandole.engine.handles import table
 from farandole.torch.reducer import GradientReducer, reducers_of
 
 
@@ -32,6 +33,7 @@ def join(device: int = -1) -> int:
 
     engine.loop.wait(all_joined)
     last = engine.wait(handle)
+    table.count_anew(engine.number)
     assert isinstance(last, int)
     return last
 
