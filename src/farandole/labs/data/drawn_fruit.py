@@ -1,7 +1,8 @@
 """Drawn apples, bananas and oranges, fresh and rotten: what stands in for photos of them.
 
-Spots tell the rotten from the fresh. Fresh fruit may have some and rotten fruit may have few, so
-that no network gets everything right.
+Spots and a brown skin tell the rotten from the fresh. Fresh fruit may have some and rotten fruit
+may have few, so that no network gets everything right; one that has seen nothing before learns the
+colours first.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _SPOTS = 6
 # How much of a fruit is spotted, fresh and rotten: mean and deviation. At the best place between
 # the two, one fruit of fifteen is on the other's side.
 _SPOTTED = ((0.15, 0.12), (0.7, 0.25))
+# How brown the skin of a fruit is that is spotted all over.
+_BROWNED = 0.5
 
 
 def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -> Floats:
@@ -57,7 +60,11 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     skins = _SKINS[kinds][:, :, np.newaxis, np.newaxis, :]
     fruit = skins[:, 0] * (1 - ripe) + skins[:, 1] * ripe
     fruit = fruit + each(random, count, -12, 12, last=3)
-    spots = _spots(random, p, q, rotten, banana)[..., np.newaxis]
+    means, deviations = np.array(_SPOTTED).T
+    spotted = np.clip(random.normal(means[rotten], deviations[rotten]), 0.02, 1)
+    brown = (_BROWNED * spotted.astype(np.float32))[:, np.newaxis, np.newaxis, np.newaxis]
+    fruit = fruit * (1 - brown) + _ROT * brown
+    spots = _spots(random, p, q, spotted, banana)[..., np.newaxis]
     fruit = fruit * (1 - spots) + _ROT * spots
     fruit = fruit * (1 - 0.3 * np.minimum(distance, 1.2) ** 2)[..., np.newaxis]
 
@@ -73,13 +80,11 @@ def _spots(
     random: np.random.Generator,
     p: Floats,
     q: Floats,
-    rotten: NDArray[np.int64],
+    spotted: NDArray[np.float64],
     banana: NDArray[np.bool_],
 ) -> Floats:
     """Return how spotted each place of a fruit is, 0 to 1."""
-    count = len(rotten)
-    means, deviations = np.array(_SPOTTED).T
-    spotted = np.clip(random.normal(means[rotten], deviations[rotten]), 0.02, 1)
+    count = len(spotted)
     clear = np.ones_like(p)
     for _ in range(_SPOTS):
         across, along = each(random, count, -0.65, 0.65), each(random, count, -0.65, 0.65)

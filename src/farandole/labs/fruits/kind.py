@@ -28,9 +28,9 @@ KIND = Kind(
     workers="1, 2 and 4",
     device="T4 GPUs",
     base="fine-tuned",
-    quick=rung(96, 60, 6, 1, _TWO),
+    quick=rung(128, 60, 6, 1, _TWO),
     ladder=(
-        rung(96, 60, 6, 1, _TWO),
+        rung(128, 60, 6, 1, _TWO),
         rung(192, 120, 6, 1, _TWO),
         rung(192, 120, 6, 1, _FOUR),
         rung(256, 120, 6, 1, _FOUR, recipes=2),
