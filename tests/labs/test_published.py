@@ -228,7 +228,7 @@ def test_caltech_overfits_and_eight_v100_are_stable_soonest() -> None:
         ("V100", 8): (25.0, 25 * 44.0),
     }
     verdicts = {verdict.kind: verdict for verdict in info.verdicts}
-    assert verdicts["soonest"].sentence.startswith("8 workers, V100 reaches a stable value")
+    assert "comes soonest with 8 workers, V100" in verdicts["soonest"].sentence
     overfitting = [verdict for verdict in info.verdicts if verdict.kind == "overfitting"]
     assert overfitting[0].evidence["gap"] == pytest.approx(0.8610 - 0.6888)
 

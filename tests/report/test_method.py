@@ -29,7 +29,8 @@ def test_captions() -> None:
 
 
 def test_what_is_known_of_a_machine() -> None:
-    rows = dict(method.machine_rows(study().machine))
+    rows = dict(method.machine_rows({**study().machine, "load_average": 8.66845703125}))
+    assert rows["load average"] == "8.67"
     assert rows["memory"] == "16.0 GB"
     assert rows["versions"] == "python 3.11.2, torch 2.13.0"
     assert "gpus" not in rows

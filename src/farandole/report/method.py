@@ -113,4 +113,4 @@ def _words(value: object) -> str:
         return ", ".join(_words(part) for part in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return brief(value) if isinstance(value, float) else str(value)

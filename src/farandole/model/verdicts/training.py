@@ -178,7 +178,7 @@ def changed(row: MetricRow) -> Verdict | None:
 
 def soonest(rows: Sequence[MetricRow]) -> Verdict | None:
     """Say which cell reaches the target, or else its plateau, first."""
-    for field, what in (("target_s", "the target"), ("stable_s", "a stable value")):
+    for field, what in (("target_s", "The target"), ("stable_s", "A stable value")):
         known = [(getattr(row, field), row) for row in rows if getattr(row, field) is not None]
         if len(known) > 1:
             time_s, best = min(known, key=lambda pair: pair[0])
@@ -187,8 +187,8 @@ def soonest(rows: Sequence[MetricRow]) -> Verdict | None:
                 kind="soonest",
                 severity="good",
                 sentence=(
-                    f"{best.label} reaches {what} of {best.metric} soonest: after "
-                    f"{figure(time_s)} s; {worst.label} needs {figure(longest)} s."
+                    f"{what} of {best.metric} comes soonest with {best.label}: after "
+                    f"{figure(time_s)} s; with {worst.label} after {figure(longest)} s."
                 ),
                 action="Choose by this, not by samples per second, when accuracy is what you need.",
                 evidence={"soonest (s)": time_s, "latest (s)": longest},
