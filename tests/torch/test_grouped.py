@@ -104,6 +104,9 @@ def check_reducescatter() -> None:
     equal(hvd.grouped_reducescatter(mine, op=hvd.Sum), expected)
     handle = hvd.grouped_reducescatter_async(mine, "group", hvd.Sum)
     equal(hvd.synchronize(handle), expected)
+    third = torch.full((size,), 1 / 3)
+    found = hvd.grouped_reducescatter([third], op=hvd.Max, compression=hvd.Compression.fp16)
+    equal(found, [third[:1].half().float()])
 
 
 @checks

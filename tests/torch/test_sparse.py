@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 import farandole.torch as hvd
+from farandole.engine import context
+from farandole.torch import sparse
+from farandole.transport.reduction import Reduction
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import batch, same_everywhere, small_buckets, train_step
 
@@ -19,11 +22,11 @@ checks = Checks()
 class Words(nn.Module):
     """Two embeddings and a dense layer; a step may use only some of them."""
 
-    def __init__(self, sparse: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.words = nn.Embedding(20, 5, sparse=sparse)
-        self.more = nn.Embedding(9, 5, sparse=sparse)
+        self.words = nn.Embedding(20, 5, sparse=True)
+        self.more = nn.Embedding(9, 5, sparse=True)
         self.dense = nn.Linear(5, 2)
         self.tail = nn.Linear(2, 2)
 
@@ -46,11 +49,11 @@ def plain_sgd(model: nn.Module, **options: Any) -> Any:
     return hvd.DistributedOptimizer(optimizer, model.named_parameters(), **options)
 
 
-def run(use: Any, steps: int = 6, prepare: Any = None, sparse: bool = True) -> Words:
+def run(use: Any, steps: int = 6, prepare: Any = None) -> Words:
     """Train with large buckets and with small ones; `use` says what a rank uses in a step."""
     for buckets in (nullcontext, small_buckets):
         with buckets():
-            model = Words(sparse)
+            model = Words()
             optimizer = plain_sgd(model)
             for step in range(steps):
                 if prepare:
@@ -176,6 +179,18 @@ def check_ops_that_sparse_gradients_do_not_know() -> None:
     model(words(hvd.rank(), 0)).backward()
     with raises(ValueError, "words.weight", "sparse", "max"):
         optimizer.step()
+
+
+def test_factors_count() -> None:
+    hvd.init()
+    try:
+        parameter = nn.Parameter(torch.zeros(4, 2))
+        parameter.grad = torch.eye(4)[:, :2].to_sparse(1)
+        how = Reduction(op="sum", prescale=3.0, postscale=0.5)
+        sparse.reduce_gradient(context.current().engine, "x", parameter, how)
+        assert torch.equal(parameter.grad.to_dense(), 1.5 * torch.eye(4)[:, :2])
+    finally:
+        hvd.shutdown()
 
 
 ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from farandole.engine.stalls import pages as module
 from farandole.engine.stalls.judge import Key
 from farandole.engine.stalls.pages import Pages
 from farandole.testing import FakeWorld, Member, Nursery
@@ -62,6 +63,31 @@ def changes(member: Member) -> Any:
     member.exchange(b"")
     pages.close()
     return seen, first
+
+
+def torn(member: Member) -> Any:
+    """Read a neighbour's page while it is being written; return what it seems to wait for."""
+    pages = opened(member)
+    pages.publish([Key(ALL, "a")], blocked=False)
+    member.exchange(b"")
+    seen = [pages.read()]
+    member.exchange(b"")
+    if member.rank > 1:
+        # The text has changed, what says that it is whole has not.
+        text, _ = module._encode([Key(ALL, "b")], "")
+        pages._text[pages._me][: len(text)] = memoryview(text)
+        pages._words[pages._me][module._VERSION] += 1
+    member.exchange(b"")
+    seen.append(pages.read())
+    member.exchange(b"")
+    pages.close()
+    other = HOSTS[member.rank % 2][1]
+    return [sorted(key.name for key in said[other].waiting) for said in seen]
+
+
+def test_who_is_just_writing_counts_as_before(world: FakeWorld) -> None:
+    for seen in world.run(torn):
+        assert seen == [["a"], ["a"]]
 
 
 def test_versions_count_changes_and_looks_count_looks(world: FakeWorld) -> None:
