@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports; pip would compile all, of which most is never imported.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+  -c constraints.txt
 
-.PHONY: demo test lint bench lab-pages clean
+.PHONY: demo test pytest lint style types bench setup lab-pages clean
 
 LABS := cifar10 mnist driving fruits caltech faces
 LAB_FLAGS ?= --quick
@@ -18,15 +20,25 @@ SHRINK := import sys; from PIL import Image; \
 demo: $(READY)
 	$(BIN)/farandole demo
 
-# All tests but those that take minutes (pytest -m soak). Two files at a time: many tests wait for
-# processes to start. tests/conftest.py keeps those together that share their launches.
-test: lint
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadgroup --durations=25
+# Types are checked beside the tests, which leave a core alone now and then.
+test: style
+	@$(MAKE) --no-print-directory --jobs=2 types pytest
 
-lint: $(READY)
+# All tests but those that take minutes (pytest -m soak). Three files at a time on two cores: many
+# tests wait for processes to start. tests/conftest.py keeps those together that share their launches.
+pytest: $(READY)
+	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadgroup --durations=25
+
+lint: style types
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+setup: $(READY)
 
 # Farandole beside Gloo, DDP and Open MPI, interleaved.
 bench: $(READY)
