@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from farandole.recorder.ending import LaunchEndedError, StopLaunch, is_consequence
+from farandole.testing.mpi import mpiexec_argv, why_not
+from tests.conftest import clean_environ
 from tests.recorder.launching import launch
 
 TRAIN = """
@@ -143,6 +147,24 @@ def test_ddp_under_torchrun(tmp_path: Path) -> None:
         assert rank.setup["framework"] == "ddp"
         # Four weights and a bias in float32, in every step.
         assert rank.end["bytes_sent"]["gradients"] == 5 * 5 * 4
+
+
+@pytest.mark.ranks
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_mpirun_takes_it_for_a_success() -> None:
+    code = (
+        "from mpi4py import MPI; from farandole.recorder import ending; ending.end(); "
+        "raise ending.StopLaunch"
+    )
+    done = subprocess.run(
+        [*mpiexec_argv(2), sys.executable, "-c", code],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_consequences_of_the_end() -> None:

@@ -122,4 +122,12 @@ def _leave() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    _finalise_mpi()
     os._exit(0)
+
+
+def _finalise_mpi() -> None:
+    """Take leave of MPI, which mpi4py does later than this process lives; mpirun minds."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
