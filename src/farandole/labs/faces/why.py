@@ -218,12 +218,14 @@ def _here_words(rows: Sequence[Loss]) -> list[str]:
     said = []
     if waits:
         row, weak, strong = max(waits, key=lambda one: one[2] - one[1])
-        rises = "rises" if strong > weak else "does not rise"
+        share = f"{percent(strong)} on {row.count} workers when they share one batch"
+        wait = f"rises from {percent(weak)} of a step to {share}"
+        if strong <= weak:
+            wait = f"did not rise here: {percent(weak)} of a step, and {share}"
         said.append(
             f"Sharing out a batch shortens what a worker computes, but not what it sends: "
             f"{row.model} exchanges {size(row.gradient_bytes)} of gradients in every step, and the "
-            f"wait for them {rises} from {percent(weak)} of a step to {percent(strong)} on "
-            f"{row.count} workers when they share one batch."
+            f"wait for them {wait}."
         )
     parts = [
         f"{row.model} {times(row.strong.value)} and {times(row.weak.value)}"
