@@ -98,7 +98,7 @@ def rounds(member: Member, count: int, one: Callable[[Member], None]) -> Any:
         ("shm", 10),
         ("gloo", 5),
         pytest.param("shm", 100, marks=pytest.mark.soak),
-        pytest.param("gloo", 30, marks=pytest.mark.soak),
+        pytest.param("gloo", 100, marks=pytest.mark.soak),
     ],
 )
 def test_rounds_of_init_and_shutdown_leak_nothing(
