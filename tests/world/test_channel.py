@@ -313,6 +313,7 @@ def test_no_forged_message_is_taken() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_ten_thousand_forged_messages_are_refused() -> None:
     assert hostile_rounds(10_000, seed=2) == 10_000
 
