@@ -24,10 +24,10 @@ demo: $(READY)
 test: style
 	@$(MAKE) --no-print-directory --jobs=2 types pytest
 
-# All tests but those that take minutes (pytest -m soak). Three files at a time on two cores: many
+# All tests but those that take minutes (pytest -m soak). Two files at a time: many
 # tests wait for processes to start. tests/conftest.py keeps those together that share their launches.
 pytest: $(READY)
-	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadgroup --durations=25
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadgroup --durations=25
 
 lint: style types
 

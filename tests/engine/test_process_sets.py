@@ -10,6 +10,7 @@ from farandole.engine.process_sets import _place_in
 from farandole.errors import CollectiveError, MismatchError, UsageError
 from farandole.testing import Member, Nursery
 from farandole.world.world import World
+from tests.conftest import eventually
 from tests.torch.checks import Check, Checks, Ranks, on, raises, world_of
 
 checks = Checks()
@@ -292,7 +293,8 @@ def check_rounds_with_sets_leak_nothing() -> None:
     before = belongings()
     for _ in range(3):
         once()
-    assert belongings() == before
+    # Gloo's threads and sockets go a moment after their group.
+    eventually(lambda: all(now <= then for now, then in zip(belongings(), before, strict=True)))
     again(None)
 
 
