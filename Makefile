@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Python compiles what it imports; pip would compile all, of which most is never imported.
+# Python compiles what it imports, and keeps it; pip would compile all, of which most is never
+# imported. Where this variable is set, as in many containers, Python would keep nothing: each of the
+# thousands of processes that tests start would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 
