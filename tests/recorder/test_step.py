@@ -7,7 +7,7 @@ from farandole.recorder.step import OpenStep, take_settled
 
 
 def ended(step: OpenStep, end_s: float = 0.0) -> dict[str, Any]:
-    return dict(zip(COLUMNS, step.end(end_s), strict=True))
+    return dict(zip(COLUMNS, step.figures(step.end(end_s)), strict=True))
 
 
 def test_what_nobody_tells_is_not_measured() -> None:
@@ -28,8 +28,8 @@ def test_everything_adds_up() -> None:
     step.data_waited(0.25, 16)
     step.optimizer(0.125)
     step.optimizer(0.125)
-    step.gradients(ready_s=2.0, done_s=3.0, began_s=1.0, exposed_s=0.5)
-    step.gradients(ready_s=2.5, done_s=2.75, began_s=2.5, exposed_s=0.25)
+    step.moved.append((2.0, 3.0, 1.0, 0.5))
+    step.moved.append((2.5, 2.75, 2.5, 0.25))
     row = ended(step, 4.0)
     assert row == {
         "end_s": 4.0,
@@ -49,14 +49,14 @@ def test_everything_adds_up() -> None:
 
 def several(step: OpenStep, ends_s: list[float], samples: list[float | None]) -> list[Any]:
     rows = step.end_several(ends_s, samples)
-    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return [dict(zip(COLUMNS, step.figures(row), strict=True)) for row in rows]
 
 
 def test_steps_that_ran_in_one_piece_have_their_own_gradients() -> None:
     step = OpenStep(alone=False)
     step.optimizer(0.5)
-    step.gradients(ready_s=1.0, done_s=2.0, began_s=0.5, exposed_s=1.25)
-    step.gradients(ready_s=3.0, done_s=3.5, began_s=3.0, exposed_s=0.5)
+    step.moved.append((1.0, 2.0, 0.5, 1.25))
+    step.moved.append((3.0, 3.5, 3.0, 0.5))
     first, second = several(step, [2.5, 4.0], [8, None])
     assert (first["end_s"], first["ready_s"], first["done_s"]) == (2.5, 1.0, 2.0)
     assert (first["communication_s"], first["exposed_s"]) == (1.5, 1.25)
@@ -72,7 +72,7 @@ def test_steps_that_ran_in_one_piece_have_their_own_gradients() -> None:
 def test_gradients_that_cannot_be_told_apart_are_shared_out() -> None:
     step = OpenStep(alone=False)
     for began_s in (0.0, 1.0, 2.0):
-        step.gradients(ready_s=9.0, done_s=began_s + 0.5, began_s=began_s, exposed_s=0.25)
+        step.moved.append((9.0, began_s + 0.5, began_s, 0.25))
     rows = several(step, [2.0, 4.0], [None, None])
     for row in rows:
         assert (row["communication_s"], row["exposed_s"]) == (0.75, 0.375)
@@ -81,13 +81,13 @@ def test_gradients_that_cannot_be_told_apart_are_shared_out() -> None:
 
 def test_the_script_knows_the_samples_of_several_steps_better() -> None:
     step = OpenStep(alone=True)
-    step.say_samples(10)
+    step.said_samples = 10
     assert [row["samples"] for row in several(step, [1.0, 2.0], [8, 8])] == [5.0, 5.0]
 
 
 def test_samples_without_a_wait() -> None:
     step = OpenStep(alone=True)
-    step.seen_samples(7)
+    step.samples = 7
     row = ended(step)
     assert (row["samples"], row["data_s"]) == (7.0, None)
 
@@ -95,7 +95,7 @@ def test_samples_without_a_wait() -> None:
 def test_the_script_knows_its_samples_better() -> None:
     step = OpenStep(alone=True)
     step.data_waited(0.5, 32)
-    step.say_samples(7)
+    step.said_samples = 7
     assert ended(step)["samples"] == 7
     step.data_waited(0.5, 32)
     assert ended(step)["samples"] == 32

@@ -21,9 +21,8 @@ def trained(seed: int, *, steps: int = 2) -> tuple[torch.nn.Module, torch.optim.
 def fingerprint(*optimizers: torch.optim.Optimizer) -> str | None:
     weights = Weights()
     for optimizer in optimizers:
-        assert not weights.know(optimizer)
-        assert weights.know(optimizer)
-        weights.updated(optimizer)
+        assert not weights.updated(optimizer)
+        assert weights.updated(optimizer)
     return weights.fingerprint()
 
 
@@ -42,7 +41,6 @@ def test_half_precision_and_scalars_have_one() -> None:
 def test_weights_that_are_written_to_later_are_not_compared() -> None:
     model, optimizer = trained(1)
     weights = Weights()
-    weights.know(optimizer)
     weights.updated(optimizer)
     model.load_state_dict(trained(2)[0].state_dict())
     assert weights.fingerprint() is None
@@ -53,7 +51,6 @@ def test_an_optimizer_that_goes_is_remembered_and_not_kept() -> None:
     weights = Weights()
     model, optimizer = trained(1)
     expected = fingerprint(optimizer)
-    weights.know(optimizer)
     weights.updated(optimizer)
     weights.dropped(optimizer)
     del model, optimizer

@@ -264,7 +264,7 @@ def _start(settings: Settings) -> list[Group]:
 
 def _recorder(settings: Settings) -> list[Group]:
     warmup, steps = settings.steps["mlp"]
-    options = {"model": "mlp", "warmup": warmup, "steps": settings.timed(6 * steps)}
+    options = {"model": "mlp", "warmup": warmup, "steps": settings.timed(8 * steps)}
     built = []
     for count in sorted({1, settings.num_ranks}):
         contestant = recording(options, count)

@@ -14,24 +14,18 @@ from typing import Any
 
 from farandole.recorder.recorder import Recorder
 
-# Behind the first steps, which are slower, and early enough for launches of twenty steps.
-_FIRST, _STRIDE, _EARLY = 6, 6, 10
-# Then now and then: a run may slow down or speed up.
-_LATER_STRIDE, _MOST = 64, 32
+# Behind the first steps, which are slower, and early enough for launches of twenty steps; then now
+# and then: a run may slow down or speed up.
+SAMPLED = frozenset([*range(6, 61, 6), *range(64, 1409, 64)])
+"""The steps to look at, counting from 0."""
+LOOKS = SAMPLED | {step - 1 for step in SAMPLED}
+"""The steps at whose ends there is something to do."""
 MOST_PIECES = 64
 """Parameters to look at: the largest, which hold nearly all of a model, for a hook costs more than
 ten microseconds."""
 
 Piece = tuple[int, float]
 """Bytes, and when all of them were ready."""
-
-
-def is_sampled(step: int) -> bool:
-    """Say whether a step, counting from 0, is one to look at."""
-    early = _FIRST + _STRIDE * (_EARLY - 1)
-    if step <= early:
-        return step >= _FIRST and (step - _FIRST) % _STRIDE == 0
-    return step % _LATER_STRIDE == 0 and step // _LATER_STRIDE <= _MOST - _EARLY
 
 
 def scaled_pieces(pieces: Sequence[Piece], total_bytes: int) -> list[Piece]:
@@ -61,7 +55,7 @@ class GradientTimes:
                 hook.remove()
             self._hooks.clear()
             self._tell(recorder)
-        if is_sampled(recorder.steps + 1):
+        if recorder.steps + 1 in SAMPLED:
             self._watch(parameters)
 
     def _tell(self, recorder: Recorder) -> None:

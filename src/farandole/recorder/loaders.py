@@ -36,6 +36,7 @@ class _Pass:
         self.dataset_size = _length(iterator._dataset)
         self.num_batches = _length(iterator)
         self.fetched = 0
+        self.batch_size = getattr(iterator._index_sampler, "batch_size", None)
 
 
 class Loaders:
@@ -59,13 +60,12 @@ class Loaders:
         if one is None:
             one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator)
             self._abandon(one, recorder)
-        if one not in self._pending:
+        if not one.waits:
             self._pending.append(one)
-        batch_size = getattr(iterator._index_sampler, "batch_size", None)
-        samples = None if self._batches_to_hash else full_batch(batch, batch_size)
+        samples = None if self._batches_to_hash else full_batch(batch, one.batch_size)
         if samples is None:
             arrays = arrays_of(batch)
-            samples = count_samples(batch, arrays, batch_size)
+            samples = count_samples(batch, arrays, one.batch_size)
             if self._batches_to_hash and samples:
                 one.hashes.append(hash_samples(arrays, samples))
         one.waits.append((begin_s, end_s, samples))

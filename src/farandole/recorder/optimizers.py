@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from farandole.recorder.cuda import StreamClock, peak_bytes
-from farandole.recorder.gradient_times import GradientTimes, is_sampled
+from farandole.recorder.gradient_times import LOOKS, GradientTimes
 from farandole.recorder.loaders import Loaders
 from farandole.recorder.noise import scaled_by
-from farandole.recorder.rates import Rates, torch_rate
+from farandole.recorder.rates import Rates
 from farandole.recorder.recorder import Recorder, current
 from farandole.recorder.rounds import Rounds
 from farandole.recorder.weights import CHANGED, Weights, parameters_of
@@ -57,8 +57,10 @@ class Optimizers:
         """Take note of the beginning of an update (torch's pre-hook)."""
         if current() is None:
             return None
-        if any(update.optimizer is optimizer for update in self._under_way):
-            self._under_way.clear()  # the last one failed, and the script went on
+        for update in self._under_way:
+            if update.optimizer is optimizer:
+                self._under_way.clear()  # the last one failed, and the script went on
+                break
         update = _Update(optimizer, time.monotonic())
         self._under_way.append(update)
         if self._stream is not None:
@@ -78,9 +80,8 @@ class Optimizers:
         if self._under_way:
             return  # an optimizer that works for another one
         self.updates += 1
-        if not self._weights.know(optimizer):
+        if not self._weights.updated(optimizer):
             self._introduce(optimizer, recorder)
-        self._weights.updated(optimizer)
         if self._stream is None or update.mark is None:
             recorder.optimizer(update.begin_s + update.closure_s, time.monotonic())
         elif not update.closure_s:
@@ -100,19 +101,19 @@ class Optimizers:
 
     def _end_step(self, recorder: Recorder, optimizer: Any) -> None:
         self._loaders.settle(recorder)
-        self._rates.held(recorder, recorder.steps, torch_rate(optimizer))
-        self._sample(recorder)
+        self._rates.held_by(recorder, optimizer)
+        if recorder.steps in LOOKS:
+            self._sample(recorder)
         if self._stream is None:
             recorder.step()
         else:
             recorder.step(self._stream.reached(self._stream.mark()))
 
     def _sample(self, recorder: Recorder) -> None:
-        """Look when gradients are ready, in a few steps."""
-        if is_sampled(recorder.steps) or is_sampled(recorder.steps + 1):
-            optimizers = self._weights.optimizers()
-            parameters = {id(p): p for one in optimizers for p in parameters_of(one)}
-            self._gradient_times.step_ends(recorder, list(parameters.values()))
+        """Look when gradients are ready."""
+        optimizers = self._weights.optimizers()
+        parameters = {id(p): p for one in optimizers for p in parameters_of(one)}
+        self._gradient_times.step_ends(recorder, list(parameters.values()))
 
     def _introduce(self, optimizer: Any, recorder: Recorder) -> None:
         """Tell of an optimizer that makes its first update."""

@@ -15,6 +15,18 @@ class Rates:
 
     def __init__(self) -> None:
         self._told: float | None = None
+        self._same: float | None = None
+        """The very object that held in the step before."""
+
+    def held_by(self, recorder: Recorder, optimizer: Any) -> None:
+        """Tell which learning rate one of torch's optimizers has in the step that ends."""
+        groups = optimizer.param_groups
+        rate = groups[0].get("lr")
+        # The usual case, at the least cost; a tensor may be another number than it was.
+        if rate is self._same and rate.__class__ is float and len(groups) == 1:
+            return
+        self._same = rate
+        self.held(recorder, recorder.steps, torch_rate(optimizer))
 
     def held(self, recorder: Recorder, step: int, rate: float | None) -> None:
         """Tell which learning rate held in a step, if it is another than was told last.

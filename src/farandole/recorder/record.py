@@ -26,7 +26,8 @@ def record(**values: Any) -> None:
     recorder = current()
     if recorder is None:
         return
-    samples, step, epoch = (values.pop(name, None) for name in ("samples", "step", "epoch"))
+    pop = values.pop
+    samples, step, epoch = pop("samples", None), pop("step", None), pop("epoch", None)
     if samples is not None and (count := _number(recorder, "samples", samples)) is not None:
         recorder.samples(count)
     if epoch is not None:

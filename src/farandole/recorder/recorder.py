@@ -81,6 +81,7 @@ class Recorder:
         self._known: dict[str, Any] = {}
         self._notes: set[str] = set()
         self._bytes = dict.fromkeys(BYTE_KINDS, 0)
+        self._sent: list[tuple[str, int]] = []
         self._step = OpenStep(alone=size == 1)
         self._said_late: bool | None = None
         self._lines.append(
@@ -106,7 +107,7 @@ class Recorder:
 
     def trained_on(self, samples: int) -> None:
         """Tell of a batch of which nobody knows how long training waited for it."""
-        self._step.seen_samples(samples)
+        self._step.samples = (self._step.samples or 0.0) + samples
 
     def samples(self, count: float) -> None:
         """Say how many samples a step has; counts more than what a loader was seen to give.
@@ -116,15 +117,15 @@ class Recorder:
         if self._said_late is None:
             self._said_late = self.steps > 0
         if not self._said_late:
-            self._step.say_samples(count)
+            self._step.said_samples = (self._step.said_samples or 0.0) + count
         elif self._rows:
             self._rows[-1][-1] = float(count)
 
     def sent(self, kind: str, nbytes: int) -> None:
         """Count payload that went to other workers; `kind` is one of BYTE_KINDS."""
         if self.size > 1:
-            with self._lock:
-                self._bytes[kind] += nbytes
+            # In any thread; they are added up when a block is written.
+            self._sent.append((kind, nbytes))
 
     def gradients(self, *, ready_s: float, done_s: float, began_s: float, exposed_s: float) -> None:
         """Tell of gradients on their way: of a step, of a bucket or of a group.
@@ -135,7 +136,7 @@ class Recorder:
             began_s: when the first of them went.
             exposed_s: how long training waited for them.
         """
-        self._step.gradients(ready_s, done_s, began_s, exposed_s)
+        self._step.moved.append((ready_s, done_s, began_s, exposed_s))
         if self.timeline:
             self.event("communication", "gradients", began_s, done_s)
 
@@ -251,11 +252,14 @@ class Recorder:
         with self._lock:
             self._due_s = self._clock() + _BLOCK_S
             lines, self._lines = self._lines, []
+            while self._sent:
+                kind, nbytes = self._sent.pop()
+                self._bytes[kind] += nbytes
             # A script that names its samples after the step may still do so for the last one.
             held = 1 if self._said_late and not final else 0
             rows = take_settled(self._rows, len(self._rows) - held, final=final)
             if rows:
-                lines.append(steps_line(rows))
+                lines.append(steps_line([self._step.figures(row) for row in rows]))
             lines += self._metrics.take_settled(final=final)
             self._writer.write(lines)
             if self._events_writer is not None:
@@ -273,7 +277,6 @@ class Recorder:
         unit = 1 if sys.platform == "darwin" else 1024
         fields: dict[str, Any] = {
             "end_s": self._clock(),
-            "bytes_sent": dict(self._bytes),
             "peak_memory_bytes": getrusage(RUSAGE_SELF).ru_maxrss * unit,
             "peak_gpu_bytes": None,
             "weights": None,
@@ -288,7 +291,7 @@ class Recorder:
                 # The rest of the recording is worth more than what one part had to add.
                 self.note(f"The end was not recorded in full: {type(error).__name__}: {error}")
         self.flush(final=True)
-        self._writer.write([line("end", **fields)])
+        self._writer.write([line("end", bytes_sent=self._bytes, **fields)])
         self.abandon()
         if self._stopper is not None:
             self._stopper.close()

@@ -29,7 +29,7 @@ def arrays_of(batch: Any) -> list[Any]:
 
 def full_batch(batch: Any, batch_size: int | None) -> int | None:
     """Return the size of a batch that is plainly full; None if it takes a closer look."""
-    first = batch[0] if isinstance(batch, list | tuple) and batch else batch
+    first = batch[0] if batch.__class__ in (list, tuple) and batch else batch
     shape = getattr(first, "shape", None)
     return batch_size if batch_size is not None and shape and shape[0] == batch_size else None
 

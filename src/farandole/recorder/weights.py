@@ -6,9 +6,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-# Whoever writes to the parameters later (a checkpoint restored, on one rank only) writes to all:
-# it is enough to look at a few.
-_PROBES = 4
 CHANGED = (
     "The weights were not compared between the ranks: something wrote to them after the last step."
 )
@@ -31,25 +28,26 @@ class Weights:
         self._count = 0
         self.changed = False
 
-    def know(self, optimizer: Any) -> bool:
-        """Say whether this optimizer was seen before; it is from now on."""
-        if id(optimizer) in self._seen:
-            return True
+    def updated(self, optimizer: Any) -> bool:
+        """Take note of an update; return whether this optimizer was seen before."""
+        seen = self._seen.get(id(optimizer))
+        known = seen is not None
+        if seen is None:
+            seen = self._meet(optimizer)
+        seen.versions = _versions(seen)
+        return known
+
+    def _meet(self, optimizer: Any) -> _Seen:
         import weakref
 
+        # Whoever writes to the parameters later (a checkpoint restored, on one rank only) writes to
+        # all: it is enough to look at two.
         found = parameters_of(optimizer)
-        stride = max(1, len(found) // _PROBES)
-        self._seen[id(optimizer)] = _Seen(
-            self._count, [weakref.ref(parameter) for parameter in found[::stride]]
-        )
+        probes = [weakref.ref(parameter) for parameter in (*found[:1], *found[1:][-1:])]
+        seen = self._seen[id(optimizer)] = _Seen(self._count, probes)
         self._alive[id(optimizer)] = weakref.ref(optimizer)
         self._count += 1
-        return False
-
-    def updated(self, optimizer: Any) -> None:
-        """Take note of an update."""
-        seen = self._seen[id(optimizer)]
-        seen.versions = _versions(seen)
+        return seen
 
     def dropped(self, optimizer: Any) -> None:
         """Take the fingerprint of an optimizer that is about to go."""
