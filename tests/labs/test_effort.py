@@ -30,6 +30,16 @@ def test_equal_choices_are_left_out() -> None:
     assert effort.differing([same, other]) == (other,)
 
 
+def test_runs_are_told_by_study_where_they_differ() -> None:
+    assert effort.of_runs({"speedup": 1, "order": 1}).here == "1"
+    assert effort.of_runs({"speedup": 3, "order": 3}).here == "3"
+    told = effort.of_runs({"speedup": 5, "baseline": 4, "order": 4})
+    assert (told.here, told.why) == (
+        "4 (baseline and order), 5 (speedup)",
+        "intervals need several",
+    )
+
+
 def test_only_counts_beyond_the_cores_are_named() -> None:
     assert effort.beyond((1, 2), 2) == ""
     assert effort.beyond((1, 2, 4, 8), 2).startswith("4 and 8 share 2 cores")

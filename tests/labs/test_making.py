@@ -38,6 +38,15 @@ def test_a_study_that_was_begun_is_gone_on_with(tmp_path: Path) -> None:
     assert argv == ["study", "--resume", tmp_path.name, "--time-limit", "1m", "--no-report"]
 
 
+def test_a_study_is_extended_by_its_whole_command(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("{}")
+    argv = study_argv(ONE, tmp_path, limit_s=60, here=tmp_path.parent, extend=True)
+    assert argv[: argv.index("--")] == [
+        *("study", *ONE.flags, "--time-limit", "1m", "--label", ONE.title),
+        *("--out", tmp_path.name, "--no-report"),
+    ]
+
+
 def test_a_command_to_type() -> None:
     line = command_line(["study", "--label", "a b"], {"KERAS_BACKEND": "torch", "X": "a b"})
     assert line == "KERAS_BACKEND=torch X='a b' farandole study --label 'a b'"

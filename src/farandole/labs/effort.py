@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from farandole.labs.lab import Asked, Choice
 from farandole.report.text import listed
 
@@ -54,13 +56,17 @@ def of_samples(what: str, lab: str, wanted: int, available: int) -> Choice:
     return Choice(what=what, lab=lab, here=here, why=why)
 
 
-def of_runs(seeds: int) -> Choice:
-    """Say how often a setting is trained."""
+def of_runs(runs: Mapping[str, int]) -> Choice:
+    """Say how often each setting is run, by the name of its study."""
+    studies: dict[int, list[str]] = {}
+    for name, number in runs.items():
+        studies.setdefault(number, []).append(name)
+    by_number = [f"{number} ({listed(names)})" for number, names in sorted(studies.items())]
     return Choice(
-        what="runs of each setting",
+        what="runs of each setting, by study",
         lab="1",
-        here=f"{seeds}, each with a seed of its own" if seeds > 1 else "1",
-        why="intervals need several" if seeds > 1 else "",
+        here=", ".join(by_number) if len(studies) > 1 else "".join(map(str, studies)),
+        why="intervals need several" if max(studies, default=1) > 1 else "",
     )
 
 

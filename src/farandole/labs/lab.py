@@ -68,6 +68,8 @@ class Planned:
     estimate_s: float
     environ: tuple[tuple[str, str], ...] = ()
     """Variables that the script needs: ("KERAS_BACKEND", "torch")."""
+    worth_repeating: bool = True
+    """Whether time that is left may go into further runs: they narrow its intervals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

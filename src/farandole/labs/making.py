@@ -28,7 +28,9 @@ Say = Callable[[str], None]
 _SIGNALLED = 128
 
 
-def study_argv(one: Planned, path: Path, *, limit_s: float | None, here: Path) -> list[str]:
+def study_argv(
+    one: Planned, path: Path, *, limit_s: float | None, here: Path, extend: bool = False
+) -> list[str]:
     """Return the command line of a study; one that has been begun is gone on with.
 
     Args:
@@ -36,9 +38,10 @@ def study_argv(one: Planned, path: Path, *, limit_s: float | None, here: Path) -
         path: Its folder.
         limit_s: How long it may take; None: as long as it does.
         here: Where the command is given; paths below it are written short.
+        extend: Whether more is asked for than the folder's study was begun with.
     """
     limit = () if limit_s is None else ("--time-limit", written(limit_s))
-    if is_study(path):
+    if is_study(path) and not extend:
         return ["study", "--resume", shown(path, here), *limit, "--no-report"]
     return [
         *("study", *one.flags, *limit, "--label", one.title, "--out", shown(path, here)),
@@ -49,17 +52,25 @@ def study_argv(one: Planned, path: Path, *, limit_s: float | None, here: Path) -
 
 
 def make_study(
-    one: Planned, path: Path, *, run: Command, say: Say, limit_s: float | None = None
+    one: Planned,
+    path: Path,
+    *,
+    run: Command,
+    say: Say,
+    limit_s: float | None = None,
+    extend: bool = False,
 ) -> str:
     """Make a study, or the rest of it; return why it has no figures, "" when it has some.
 
     Raises:
         Interrupted: Somebody ended it; what is finished of it is kept.
     """
-    argv = study_argv(one, path, limit_s=limit_s, here=Path.cwd())
+    # A study is extended from where it was begun: elsewhere its command would be another.
+    here = Path(read_head(path).spec["folder"]) if extend else Path.cwd()
+    argv = study_argv(one, path, limit_s=limit_s, here=here, extend=extend)
     say(f"$ {command_line(argv, dict(one.environ))}")
     try:
-        with _environ(dict(one.environ)), _same_folder():
+        with _environ(dict(one.environ)), _in_folder(here):
             # Its errors are raised, not printed: the report of the lab tells of them, too.
             code = run(["--debug", *argv])
     except FarandoleError as error:
@@ -130,10 +141,11 @@ def _environ(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _same_folder() -> Iterator[None]:
-    """Come back to this folder: `study --resume` goes to where the study was begun."""
-    here = Path.cwd()
+def _in_folder(folder: Path) -> Iterator[None]:
+    """Go there, and come back: `study --resume` goes on to where the study was begun."""
+    before = Path.cwd()
+    os.chdir(folder)
     try:
         yield
     finally:
-        os.chdir(here)
+        os.chdir(before)

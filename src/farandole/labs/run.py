@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from farandole.errors import LabFailedError
-from farandole.labs import budget
+from farandole.labs import budget, rounds
+from farandole.labs.effort import differing, of_runs
 from farandole.labs.kept import Kept, continued, read_kept, write_kept
 from farandole.labs.lab import Asked, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.making import Command, Say, import_published, is_complete, make_study
@@ -50,14 +51,17 @@ def planned(lab: Lab, asked: Asked, data: DataFacts, out: Path) -> Plan:
         UsageError: The folder is another lab's, or the budget is too short.
     """
     kept = _kept(lab, asked, out)
+    pilots: tuple[Planned, ...] = ()
     if kept.plan is not None:
-        return kept.plan
-    if asked.size != "budget":
-        return lab.plan(asked, data, {}, 0)
-    pilots = lab.pilot(asked)
-    budget.check_pilot(lab, asked, pilots)
-    spent_s = kept.spent_s if kept.rates else sum(pilot.estimate_s for pilot in pilots)
-    plan = budget.fit(lab, asked, data, kept.rates, spent_s=spent_s)
+        plan = kept.plan
+    elif asked.size != "budget":
+        plan = lab.plan(asked, data, {}, 0)
+    else:
+        pilots = lab.pilot(asked)
+        budget.check_pilot(lab, asked, pilots)
+        spent_s = kept.spent_s if kept.rates else sum(pilot.estimate_s for pilot in pilots)
+        plan = budget.fit(lab, asked, data, kept.rates, spent_s=spent_s)
+    plan = _saying(plan, {one.name: rounds.runs_planned(one) for one in plan.studies})
     return plan if kept.rates else replace(plan, studies=(*pilots, *plan.studies))
 
 
@@ -113,6 +117,7 @@ class LabRun:
             try:
                 plan = self._plan()
                 self._studies(plan)
+                self._further(plan)
                 for name in self._lab.published:
                     place = self._out / PUBLISHED / name
                     import_published(name, place, run=self._run, say=self._say)
@@ -189,6 +194,43 @@ class LabRun:
             self._keep(ended=ended)
             rest.pop(0)
 
+    def _further(self, plan: Plan) -> None:
+        """Spend what is left of a budget on further runs, in rounds."""
+        if self._asked.size != "budget":
+            return
+        places = {one.name: self._out / STUDIES / one.name for one in plan.studies}
+        standings = {
+            one.name: found
+            for one in plan.studies
+            if one.worth_repeating and not self._kept.ended[one.name]
+            if (found := rounds.standing(one, places[one.name])) is not None
+        }
+        while chosen := rounds.next_round(standings.values(), left_s=self._left_s()):
+            study, path, left_s = chosen.study, places[chosen.study.name], self._left_s()
+            self._say(
+                f"\n{self._lab.name}, run {chosen.runs + 1} of each setting, to narrow the "
+                f"intervals: {study.title} (about {duration(chosen.next_s)}; {duration(left_s)} of "
+                "the budget left)"
+            )
+            why = make_study(
+                rounds.with_runs(study, chosen.runs + 1),
+                path,
+                run=self._run,
+                say=self._say,
+                limit_s=left_s - budget.REPORT_S,
+                extend=chosen.complete,
+            )
+            self._keep()
+            after = rounds.standing(study, path)
+            # What came to no run of every setting would come to none again.
+            if why or after is None or after.runs <= chosen.runs:
+                del standings[study.name]
+            else:
+                standings[study.name] = after
+        if self._left_s() > budget.REPORT_S:
+            why = rounds.why_no_more(standings.values())
+            self._say(f"\n{duration(self._left_s())} of the budget left: {why}.")
+
     def _made(self, one: Planned, path: Path, *, limit_s: float | None) -> str:
         """Make a study and return why it has no figures; nothing to do for a complete one."""
         if is_complete(path) and not self._kept.ended.get(one.name):
@@ -222,7 +264,7 @@ class LabRun:
         found = Found(
             asked=self._asked,
             data=self._data,
-            plan=plan,
+            plan=_saying(plan, {name: rounds.runs_made(x.launches) for name, x in records.items()}),
             studies={name: analyse(study) for name, study in records.items()},
             records=records,
             published={name: analyse(study) for name, study in published.items()},
@@ -254,6 +296,11 @@ class LabRun:
             spent_s=spent_s,
         )
         write_kept(self._out, self._kept)
+
+
+def _saying(plan: Plan, runs: Mapping[str, int]) -> Plan:
+    """Return a plan whose choices also say how often each setting is run, by study."""
+    return replace(plan, choices=(*plan.choices, *differing([of_runs(runs)])))
 
 
 def _kept(lab: Lab, asked: Asked, out: Path) -> Kept:

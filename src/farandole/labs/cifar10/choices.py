@@ -60,12 +60,6 @@ def _time(asked: Asked, here: Effort) -> list[Choice]:
             here=f"{here.too_large:,} in {size(memory_bytes(asked, here))} per worker (--memory)",
             why="so little that memory runs out in seconds and the machine is not endangered",
         ),
-        Choice(
-            what="launches per time",
-            lab="1",
-            here=f"{here.repeats}",
-            why="intervals need several",
-        ),
     ]
 
 
@@ -106,7 +100,6 @@ def _accuracy(asked: Asked, data: DataFacts, here: Effort) -> list[Choice]:
             else "",
         ),
         Choice(what="recipes", lab="linear, longer, warmup", here=", ".join(named)),
-        alike.of_runs(here.seeds),
         Choice(
             what="one process with several replicas",
             lab="nn.DataParallel",

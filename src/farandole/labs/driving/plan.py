@@ -173,6 +173,5 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 else "",
             ),
             alike.of_decay(),
-            alike.of_runs(here.seeds),
         ]
     )

@@ -77,12 +77,7 @@ def _speed(asked: Asked, data: DataFacts, here: Effort) -> list[Choice]:
             lab="1 x 28, 2 x 14 and 4 x 7",
             here=_splits(asked),
         ),
-        Choice(
-            what="launches per figure",
-            lab="1",
-            here=_launches(here),
-            why="intervals need several" if here.repeats > 1 else "",
-        ),
+        Choice(what="steps of a launch for speed", lab="not said", here=f"{here.steps}"),
     ]
 
 
@@ -108,13 +103,7 @@ def _accuracy(asked: Asked, data: DataFacts, here: Effort, small: Workload) -> l
             lab="not said",
             here=f"{small.batch} and {here.epochs}",
         ),
-        alike.of_runs(here.seeds),
     ]
-
-
-def _launches(here: Effort) -> str:
-    fewer = f" ({here.sweep_repeats} by batch)" if here.sweep_repeats < here.repeats else ""
-    return f"{here.repeats}{fewer}, of {here.steps} steps each"
 
 
 def _splits(asked: Asked) -> str:

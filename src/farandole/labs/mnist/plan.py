@@ -193,7 +193,7 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 what="hosts",
                 lab="1 and 2 (sbatch -N 2)",
                 here="1",
-                why="several hosts are not run yet; what they change is worked out under two_nodes",
+                why="a lab runs on one host; what two change is worked out under two_nodes",
             ),
             Choice(
                 what="data set", lab="not named; 60,000 samples point to MNIST", here=data.source
@@ -222,7 +222,6 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
                 here=alike.words(_sweep(data, here)),
             ),
             alike.of_decay(),
-            alike.of_runs(here.seeds),
         ]
     )
 

@@ -45,6 +45,5 @@ def choices(
                 why="what the lab's does is shown under the question original",
             ),
             alike.of_decay(),
-            alike.of_runs(here.seeds),
         ]
     )

@@ -95,14 +95,14 @@ def _original(kind: Kind, training: Training, here: Effort) -> list[Planned]:
     unwanted = asked.recipes and ORIGINAL.name not in asked.recipes
     if unwanted or not named_recipes(asked, here):
         return []
-    return [
-        replace(_at_original_rate(kind, training), seeds=min(training.seeds, 2)).study(
-            name="original",
-            title=f"Accuracy with the original's learning rate, {kind.original_rate:g} x workers",
-            recipes=(ORIGINAL.name,),
-            workers=alike.counts(asked, here.original),
-        )
-    ]
+    study = replace(_at_original_rate(kind, training), seeds=min(training.seeds, 2)).study(
+        name="original",
+        title=f"Accuracy with the original's learning rate, {kind.original_rate:g} x workers",
+        recipes=(ORIGINAL.name,),
+        workers=alike.counts(asked, here.original),
+    )
+    # What such a rate destroys needs no narrow interval to be seen.
+    return [replace(study, worth_repeating=False)]
 
 
 def _at_original_rate(kind: Kind, training: Training) -> Training:
@@ -135,12 +135,11 @@ def _unwrapped(training: Training, here: Effort) -> list[Planned]:
     several = [count for count in alike.counts(training.asked, here.workers) if count > 1]
     if not several:
         return []
-    return [
-        replace(training, epochs=1, seeds=1).study(
-            name="unwrapped",
-            title="The same script without a DistributedOptimizer",
-            recipes=("fixed",),
-            workers=(several[0],),
-            arguments=("--unwrapped",),
-        )
-    ]
+    study = replace(training, epochs=1, seeds=1).study(
+        name="unwrapped",
+        title="The same script without a DistributedOptimizer",
+        recipes=("fixed",),
+        workers=(several[0],),
+        arguments=("--unwrapped",),
+    )
+    return [replace(study, worth_repeating=False)]

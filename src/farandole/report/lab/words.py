@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 
 from farandole.labs.lab import DataFacts
 from farandole.report import reproduce
@@ -60,8 +61,15 @@ def commands(report: LabReport) -> list[str]:
 
 
 def study_commands(report: LabReport) -> dict[str, list[str]]:
-    """Return, by study, the command that makes it alone; no report of its own is needed."""
-    return {name: reproduce.commands(info)[:1] for name, info in report.studies.items()}
+    """Return, by study, the command that makes it alone; no report of its own is needed.
+
+    Without a limit of time: what a study was given is what the lab had left.
+    """
+    unlimited = {
+        name: replace(info, spec={**info.spec, "time_limit_s": None})
+        for name, info in report.studies.items()
+    }
+    return {name: reproduce.commands(info)[:1] for name, info in unlimited.items()}
 
 
 def missing(report: LabReport, undrawn: tuple[str, ...]) -> list[str]:
