@@ -142,6 +142,15 @@ def test_a_foreign_folder_is_refused_before_a_word_of_writing_to_it(
         assert output.out == ""
 
 
+def test_a_script_that_is_not_there_is_refused_before_a_word_of_writing(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "-np", "1", "--out", "out", "--", "nosuch.py"]) == 2
+    error = capsys.readouterr().err
+    assert error == f"farandole: nosuch.py: there is no such script in {tmp_path}.\n"
+    assert [path.name for path in tmp_path.iterdir()] == [Path(script).name]
+
+
 def test_a_table_becomes_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "figures.csv"
     table.write_text("workers,batch,epoch_s\n1,32,62.7\n2,32,44.2\n")

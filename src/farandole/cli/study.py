@@ -110,7 +110,12 @@ def add_parser(subparsers: Any) -> None:
     add_flag(how, "--no-epoch", action="store_true", help="no launch of one whole epoch per count")
     add_flag(how, "--no-today", action="store_true", help="no cell of one process with all cores")
     add_flag(how, "--no-batch-check", action="store_true", help="do not compare batches seen")
-    add_flag(how, "--no-calibration", action="store_true", help="do not measure the workers' link")
+    add_flag(
+        how,
+        "--no-calibration",
+        action="store_true",
+        help="measure neither the workers' link nor what they cost each other without it",
+    )
     add_flag(
         how, "--keep-busy", action="store_true", help="no second try when others disturbed one"
     )
@@ -141,11 +146,13 @@ def main(args: argparse.Namespace) -> int:
     from farandole.launch.horovod_alias import wants_horovod
     from farandole.study.attempt import Interrupted, Setting
     from farandole.study.function import kept_function
-    from farandole.study.runner import Run, finished
+    from farandole.study.runner import Run, check, finished
 
     begin_s = time.monotonic()
     hosts = study_hosts.find(args)
     path, spec, notes = _resumed(args, hosts) if args.resume is not None else _asked(args, hosts)
+    if not args.dry_run:
+        check(spec, os.environ)
     for line in notes:
         _say(line)
     if spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command):

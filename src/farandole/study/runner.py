@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from farandole.study.lock import locked
 from farandole.study.places import Place, per_host
 from farandole.study.plan import Planned, estimate, fits, make_plan, pending, seconds_of
 from farandole.study.rank_file import read_rank
-from farandole.study.read import is_study, read_head, read_launch
+from farandole.study.read import is_study, read_apart, read_head, read_launch
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import StudyRefusedError, batch_mismatch, batch_seen, refuse
 from farandole.study.search import largest, next_trial
@@ -32,6 +32,7 @@ from farandole.study.write import (
     create_study,
     mark_complete,
     new_launch_folder,
+    write_apart,
     write_head,
     write_link,
 )
@@ -63,7 +64,7 @@ class Run:
             StudyRefusedError: It would measure something else than it says.
             Interrupted: Somebody ended it.
         """
-        self._check()
+        check(self._spec, self._setting.environ)
         with locked(self._path):
             study = self._open()
             if self._spec.launcher is not None:
@@ -80,13 +81,6 @@ class Run:
             self._calibrate()
             mark_complete(study, complete)
             return complete
-
-    def _check(self) -> None:
-        """Refuse what cannot be begun, before a folder is made for it."""
-        if not make_plan(self._spec, preview(self._spec)):
-            raise UsageError(nothing_to_do(self._spec))
-        if "{" not in self._spec.command[0]:
-            resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
 
     def _open(self) -> Study:
         """Begin a study, or go on with the one that is there."""
@@ -163,19 +157,25 @@ class Run:
         return replace(launch, ranks=())
 
     def _calibrate(self) -> None:
-        """Measure what connects the workers, once, if some trained together."""
+        """Measure what connects the workers and what they cost each other, if some trained."""
         spec, left_s = self._spec, self._left_s()
         # Within a host: what connects hosts is not one figure with it.
         counts = [n for n in spec.workers if 1 < n <= spec.room.per_host]
-        if not (spec.calibrates and counts) or (self._path / folder.LINK_FILE).exists():
+        if not (spec.calibrates and counts):
             return
         framework = self._framework or trained_with(self._path)
         if framework is None:
             return
-        if left_s is not None and left_s < _CALIBRATION_S * len(counts):
-            return
+        if not (self._path / folder.LINK_FILE).exists():
+            if left_s is not None and left_s < _CALIBRATION_S * len(counts):
+                return
+            self._measure_link(counts, framework)
+        self._measure_apart()
+
+    def _measure_link(self, counts: Sequence[int], framework: str) -> None:
         from farandole.study.calibrate import calibrate
 
+        spec = self._spec
         self._setting.listener.say("Measuring the link between the workers, for a few seconds.")
         transport = spec.transports[0]
         if transport == "auto" and not framework.startswith("farandole"):
@@ -188,6 +188,24 @@ class Run:
             hosts=self._setting.hosts,
         )
         write_link(self._path, found)
+
+    def _measure_apart(self) -> None:
+        from farandole.study.apart import measure_apart, to_measure
+
+        known = read_apart(self._path)
+        for like in to_measure(self._spec, finished(self._path), known):
+            left_s = self._left_s()
+            if left_s is not None and left_s < (like.wall_s or 0.0) + _CALIBRATION_S:
+                return
+            self._setting.listener.say(
+                f"Measuring what {count(like.cell.workers)} cost each other, for a few seconds."
+            )
+            try:
+                found = measure_apart(self._setting, like, self._path, left_s=left_s)
+            except TimeIsOver:
+                return
+            known = (*known, found)
+            write_apart(self._path, known)
 
     def _find_max(self) -> int | None:
         """Find the largest batch that fits, by short launches that are kept beside the study."""
@@ -289,6 +307,18 @@ def extended(path: Path, spec: Spec) -> Spec:
         return merge(spec_from_json(read_head(path).spec), spec)
     check_new(path)
     return spec
+
+
+def check(spec: Spec, environ: Mapping[str, str]) -> None:
+    """Refuse what cannot be begun, before anything is written or said of it.
+
+    Raises:
+        UsageError: There is nothing to launch, or no such command.
+    """
+    if not make_plan(spec, preview(spec)):
+        raise UsageError(nothing_to_do(spec))
+    if "{" not in spec.command[0]:
+        resolve_command(spec.command, path=environ.get("PATH"))
 
 
 def nothing_to_do(spec: Spec) -> str:
