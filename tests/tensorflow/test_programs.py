@@ -1,8 +1,9 @@
-"""Whole programs: two that were written for Horovod, and the one that the documentation shows."""
+"""Whole programs: three that were written for Horovod, and the one that the documentation shows."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def output(folder: Path) -> str:
-    """What all of them said, in one launch."""
+def launched(folder: Path) -> subprocess.CompletedProcess[str]:
+    """All of them, in one launch."""
     text = (DOCS / "tensorflow.md").read_text()
     example = folder / "train.py"
     example.write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
@@ -31,19 +32,26 @@ def output(folder: Path) -> str:
         "loop": PROGRAMS / "custom_loop.py",
         "fit": PROGRAMS / "fit.py",
         "example": example,
+        # The last one: what is left stays left.
+        "stopped": PROGRAMS / "stopped.py",
     }
     arguments: list[Path] = []
     for name, program in programs.items():
         (folder / name).mkdir()
         arguments += [program, folder / name]
     runner = PROGRAMS / "run_programs.py"
-    done = run_cli(
+    return run_cli(
         *("run", "-np", "2", "--no-tag", runner, *arguments),
         env=keras_on("tensorflow") | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         timeout_s=220.0,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def output(launched: subprocess.CompletedProcess[str]) -> str:
+    """What they said."""
+    assert launched.returncode == 0, launched.stderr
+    return launched.stdout
 
 
 def test_a_loop_for_horovod_runs_as_it_is(folder: Path, output: str) -> None:
@@ -80,3 +88,14 @@ def test_the_example_of_the_documentation(folder: Path, output: str) -> None:
     assert len(losses) == 3, "only rank 0 prints, once per epoch"
     assert losses[-1] < losses[0]
     assert [path.name for path in (folder / "example").iterdir()] == ["model.keras"]
+
+
+def test_a_program_saves_when_it_is_asked_to_stop(
+    folder: Path, launched: subprocess.CompletedProcess[str], output: str
+) -> None:
+    ranks = sorted(re.findall(r"rank (\d) left after (\d+) with (\S+)", output))
+    assert [rank for rank, _, _ in ranks] == ["0", "1"]
+    assert ranks[0][1:] == ranks[1][1:], "both left after the same update"
+    assert int(ranks[0][1]) > 20
+    assert "farandole: stopped cleanly on SIGUSR1" in launched.stderr
+    assert (folder / "stopped" / "ckpt-1.index").exists()

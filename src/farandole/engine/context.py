@@ -42,17 +42,24 @@ class Context:
     """Says when all stop, where a launcher of ours may ask for it."""
 
     def note_step(self, step: int) -> None:
-        """Let the launcher know how far training is, should this worker fail."""
+        """Count a step, and let the launcher know how far training is, should this worker fail.
+
+        Called where gradients are combined, so that no rank is more than one ahead of another.
+        """
         if isinstance(self.rendezvous, BoardRendezvous):
             self.rendezvous.board.note_step(self.world.rank, step)
+        if self.clean_stop is not None:
+            self.clean_stop.count()
 
     def stop_if_asked(self) -> None:
-        """Leave the script if this is the step at which all ranks stop.
+        """Leave the script if the last step that was counted is the one at which all ranks stop.
+
+        Called where it can be left: in a step, or behind one that was compiled.
 
         Raises:
             StopTraining: It is.
         """
-        if self.clean_stop is not None and self.clean_stop.reached():
+        if self.clean_stop is not None and self.clean_stop.reached:
             raise StopTraining
 
 
@@ -119,7 +126,7 @@ def init(
 def _clean_stop(world: World, rendezvous: Rendezvous) -> CleanStop | None:
     if not isinstance(rendezvous, BoardRendezvous) or world.source != "farandole":
         return None
-    return CleanStop(rendezvous.board, rank=world.rank, one_host=world.one_host)
+    return CleanStop(rendezvous.board, rank=world.rank, size=world.size, one_host=world.one_host)
 
 
 def shutdown() -> None:

@@ -60,6 +60,17 @@ class Backend(Protocol):
     ) -> None:
         """Combine gradients, and call `update` with them when it is time for it."""
 
+    def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
+        """Leave the script if all do so at this step; from a compiled one, when it has run.
+
+        Args:
+            averaging: has counted the step.
+            gradients: tell whether it is being compiled.
+
+        Raises:
+            StopTraining: All leave.
+        """
+
 
 class Marking(Protocol):
     """Whatever moves gradients also carries marks (engine.marks)."""
@@ -102,7 +113,8 @@ class Averaging:
         self.context = context.current()
         self._average_passes, self._scale_local = average_passes, scale_local
         self._local: list[Any] = []
-        self._paused = False
+        self.paused = False
+        """Whether the optimizer's own code is at work on gradients that are combined."""
         self._sums: list[Array | None] = []
         self._summed = 0
         # With several workers their gradients tell more than those of batches.
@@ -121,7 +133,7 @@ class Averaging:
     @property
     def idle(self) -> bool:
         """Whether gradients are applied as they are: one worker, or combined already."""
-        return self._paused or (self.size == 1 and self.passes == 1)
+        return self.paused or (self.size == 1 and self.passes == 1)
 
     @property
     def backend(self) -> Backend:
@@ -133,11 +145,11 @@ class Averaging:
     @contextmanager
     def pausing(self) -> Iterator[None]:
         """Let the optimizer's own code call `apply` without combining once more."""
-        self._paused = True
+        self.paused = True
         try:
             yield
         finally:
-            self._paused = False
+            self.paused = False
 
     def register_local(self, variable: Any) -> None:
         """Leave a variable's gradient to each worker (Horovod's register_local_var)."""

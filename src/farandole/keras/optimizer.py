@@ -159,8 +159,12 @@ def _combined(optimizer: Any, averaging: Averaging) -> Any:
     @functools.wraps(plain)
     def apply(grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
         gradients = list(grads)
+        if averaging.paused:
+            plain(optimizer, gradients, trainable_variables)
+            return
         if averaging.idle or not gradients:
             plain(optimizer, gradients, trainable_variables)
+            averaging.backend.end_step(averaging, gradients)
             return
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
@@ -175,6 +179,7 @@ def _combined(optimizer: Any, averaging: Averaging) -> Any:
                 step.batch,
                 lambda combined: plain(optimizer, step.results(combined), variables),
             )
+        averaging.backend.end_step(averaging, gradients)
 
     return apply
 
@@ -187,6 +192,8 @@ def _combined_stateless(optimizer: Any, averaging: Averaging) -> Any:
         optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> Any:
         gradients = list(grads)
+        if averaging.paused:
+            return plain(optimizer, optimizer_variables, gradients, trainable_variables)
         if not averaging.idle:
             step = Step(optimizer, averaging, gradients, optimizer._trainable_variables)
             combined = averaging.backend.combine(averaging, step.batch)
@@ -194,7 +201,9 @@ def _combined_stateless(optimizer: Any, averaging: Averaging) -> Any:
                 return trainable_variables, optimizer_variables
             gradients = step.results(combined)
         with averaging.pausing():
-            return plain(optimizer, optimizer_variables, gradients, trainable_variables)
+            updated = plain(optimizer, optimizer_variables, gradients, trainable_variables)
+        averaging.backend.end_step(averaging, gradients)
+        return updated
 
     return stateless_apply
 

@@ -50,6 +50,10 @@ def install() -> None:
     replacements = {"compile": _compile, "fit": _fit, "evaluate": _quiet, "predict": _quiet}
     if backend_name() == "jax":
         replacements["make_train_function"] = _make_train_function
+    elif backend_name() == "tensorflow":
+        from farandole.tensorflow import clean_stop
+
+        clean_stop.install()
     for name, replacement in replacements.items():
         owner = _owner(name)
         setattr(owner, name, replacement(vars(owner)[name]))
@@ -233,14 +237,17 @@ def _make_train_function(plain: Callable[..., Any]) -> Callable[..., Any]:
 
         from farandole.keras.optimizer import averaging_of, is_wrapped
 
-        own_step = type(self).train_step is not JAXTrainer.train_step
-        if own_step or not is_wrapped(self.optimizer) or averaging_of(self.optimizer).idle:
+        if not is_wrapped(self.optimizer):
             return plain(self, force)
         if self.train_function is None or force:
-            from farandole.keras.backends.jax import split_step
+            from farandole.keras.backends.jax import leaving, split_step
 
-            step = split_step(self, averaging_of(self.optimizer))
-            self.train_function = self._make_function(step)
+            averaging = averaging_of(self.optimizer)
+            if averaging.idle or type(self).train_step is not JAXTrainer.train_step:
+                plain(self, force)
+            else:
+                self.train_function = self._make_function(split_step(self, averaging))
+            self.train_function = leaving(self, averaging, self.train_function)
         return None
 
     return make_train_function

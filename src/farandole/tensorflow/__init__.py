@@ -40,7 +40,6 @@ from farandole.engine.built import (
 from farandole.engine.context import (
     cross_rank,
     cross_size,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -80,6 +79,7 @@ from farandole.tensorflow.sizes import (
     rank_op,
     size_op,
 )
+from farandole.tensorflow.start import init
 from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 __all__ = [

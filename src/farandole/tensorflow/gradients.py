@@ -108,6 +108,8 @@ class _Reducer:
             reduced = _movers.reduce(self._key, given, specs, self._make)
             self._check(reduced)
             results = [reduced[index] for index in self._dense]
+        else:
+            _movers.count_sparse()
         rest = iter(values[len(self._dense) :])
         for index, rows, places in zip(self._slices, rest, rest, strict=True):
             results += sparse.gather(rows, places, f"gradient.{index}", self._how)
@@ -153,6 +155,7 @@ class _Movers:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._found: dict[Any, _Mover] = {}
+        self._sparse_steps = 0
 
     def reduce(
         self,
@@ -178,6 +181,11 @@ class _Movers:
         results = mover.gradients.reduce(given)
         self._found[key] = mover
         return results
+
+    def count_sparse(self) -> None:
+        """Count a step whose gradients are all sparse, which do not go through buckets."""
+        self._sparse_steps += 1
+        context.current().note_step(self._sparse_steps)
 
 
 _movers = _Movers()

@@ -12,6 +12,7 @@ import tensorflow as tf
 from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
 from farandole.errors import UsageError
+from farandole.tensorflow import clean_stop
 from farandole.tensorflow.callback import as_written
 from farandole.tensorflow.compression import compressor_of
 from farandole.tensorflow.gradients import Way, combine
@@ -145,6 +146,7 @@ class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
             self._scaled(gradient) if own else next(combined)
             for gradient, own in zip(flat, is_local, strict=True)
         ]
+        clean_stop.end_step()
         return tf.nest.pack_sequence_as(sources, results)
 
     def __enter__(self) -> _DistributedTape:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
+from farandole.engine.clean_stop import StopTraining
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging, Batch
 from farandole.transport.reduction import Array
@@ -23,7 +24,7 @@ class JaxBackend:
 
     def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
         """Return gradients combined over all workers, also while a step is being compiled."""
-        if any(isinstance(gradient, jax.core.Tracer) for gradient in batch.gradients):
+        if _traced(batch.gradients):
             return _compiled(averaging, batch)
         reduced = averaging.reduce(batch, [_array_of(gradient) for gradient in batch.gradients])
         if reduced is None:
@@ -38,6 +39,11 @@ class JaxBackend:
         combined = self.combine(averaging, batch)
         if combined is not None:
             update(combined)
+
+    def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
+        """Leave the script if all do so at this step; `leaving` does for compiled ones."""
+        if not _traced(gradients):
+            averaging.context.stop_if_asked()
 
 
 def split_step(model: Any, averaging: Averaging) -> Callable[[Any, Any], Any]:
@@ -95,6 +101,39 @@ def split_step(model: Any, averaging: Averaging) -> Callable[[Any, Any], Any]:
     return step
 
 
+def leaving(
+    model: Any, averaging: Averaging, function: Callable[[Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """Return Keras's train_function for JAX with a clean stop behind each execution."""
+    if averaging.context.clean_stop is None:
+        return function
+
+    def train_function(state: Any, data: Any) -> Any:
+        logs, state = function(state, data)
+        if averaging.size > 1:
+            # Calls return before they are done. A callback inside of the step has to count it, on
+            # all workers, before anybody can tell whether it was the last.
+            jax.block_until_ready(logs)
+        try:
+            averaging.context.stop_if_asked()
+        except StopTraining:
+            _give_back(model, state)
+            raise
+        return logs, state
+
+    return train_function
+
+
+def _give_back(model: Any, state: Any) -> None:
+    """Put a fit's state into the model's variables, which it had taken it from."""
+    names = ("trainable", "non_trainable", "optimizer", "metrics")
+    model._jax_state = {
+        f"{name}_variables": values for name, values in zip(names, state, strict=True)
+    }
+    model._jax_state_synced = False
+    model.jax_state_sync()
+
+
 def _compiled(averaging: Averaging, batch: Batch) -> list[Any]:
     if averaging.passes > 1:
         raise UsageError(
@@ -119,6 +158,11 @@ def _compiled(averaging: Averaging, batch: Batch) -> list[Any]:
     for place, result in zip(mine, results, strict=True):
         combined[place] = result
     return combined
+
+
+def _traced(gradients: Sequence[Any]) -> bool:
+    """Say whether gradients are only names of what will be computed: a step is being compiled."""
+    return any(isinstance(gradient, jax.core.Tracer) for gradient in gradients)
 
 
 def _struct(shape: Sequence[int], dtype: str) -> Any:

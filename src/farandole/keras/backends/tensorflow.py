@@ -6,7 +6,7 @@ with few of them that is a deadlock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging, Batch
+from farandole.tensorflow import clean_stop
 from farandole.tensorflow.callback import call
 from farandole.transport.reduction import Array
 
@@ -40,6 +41,10 @@ class TensorFlowBackend:
             return tf.constant(True)
 
         tf.cond(complete, go, lambda: tf.constant(False))
+
+    def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
+        """Leave the script if all do so at this step; out of a tf.function when it has run."""
+        clean_stop.end_step()
 
 
 def _call(averaging: Averaging, batch: Batch) -> tuple[tf.Tensor, list[Any]]:

@@ -6,7 +6,7 @@ go as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,10 @@ class TorchBackend:
             with torch.no_grad():
                 update(combined)
 
+    def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
+        """Leave the script if all do so at this step."""
+        averaging.context.stop_if_asked()
+
 
 def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
     averaging.begin()
@@ -69,7 +73,6 @@ def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
             parameters[place].grad = batch.gradients[place]
     reducer.synchronize()
     averaging.note_update()
-    averaging.context.stop_if_asked()
     return [parameter.grad for parameter in parameters]
 
 
