@@ -114,6 +114,7 @@ def test_what_cannot_be_is_one_line(
         (["-np", "2x4"], {}, "-np 2x4 needs 2 hosts, but this study has one host"),
         (["-np", "1"], STEP, "srun has started this study 4 times"),
         (["--sbatch", "time=5"], {}, "is for --per-cell-jobs"),
+        (["--resume", "old", "--setup", "file"], {}, "use --out old with the whole command"),
         (["--per-cell-jobs", "-np", "1"], {"PATH": "/nowhere"}, "there is no sinfo on PATH"),
         (["--per-cell-jobs", "-H", "a:1"], {}, "lets SLURM choose the nodes"),
     ],

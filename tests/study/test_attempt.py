@@ -27,6 +27,11 @@ _CHILD = (
             "the command ended with exit code 1: [rank1]: torch.OutOfMemoryError: too large",
         ),
         (7, ("all is lost",), "the command ended with exit code 7"),
+        (
+            2,
+            ("farandole: SLURM refused the job: Invalid account (Batch job submission failed).",),
+            "SLURM refused the job: Invalid account (Batch job submission failed)",
+        ),
         (None, (), "it failed"),
     ],
 )

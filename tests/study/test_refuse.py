@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from farandole.errors import UsageError
 from farandole.study.records import Cell, Launch, Metric, Rank, Steps, Utilisation
 from farandole.study.refuse import (
     StudyRefusedError,
@@ -97,3 +98,13 @@ def test_only_the_first_launch_stops_a_study() -> None:
     refuse(SPEC, wrong, [launch(rank(seen=64))], Path("p"))
     with pytest.raises(StudyRefusedError, match=r"output is in p/output\.txt"):
         refuse(SPEC, launch(), [], Path("p"))
+
+
+def test_jobs_that_slurm_does_not_take_end_a_study_before_it_begins() -> None:
+    jobs = replace(SPEC, jobs=True)
+    refused = replace(launch(), outcome="failed", reason="SLURM refused the job: Invalid account")
+    with pytest.raises(UsageError, match=r"Invalid account\. Change --sbatch"):
+        refuse(jobs, refused, [], Path("launches/a"))
+    # One cell may ask for more than there is; the others are worth their time.
+    refuse(jobs, refused, [launch()], Path("launches/b"))
+    refuse(SPEC, refused, [], Path("launches/a"))

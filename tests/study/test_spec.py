@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from farandole.errors import UsageError
+from farandole.study.launchers import job_command
 from farandole.study.spec import Room, Spec, check_resumable, merge, spec_from_json
 
 SPEC = Spec(
@@ -78,6 +79,17 @@ def test_splits_do_not_mix_with_other_cells() -> None:
 def test_another_command_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"another command or folder: python t\.py"):
         merge(SPEC, replace(SPEC, **change))  # type: ignore[arg-type]
+
+
+def test_jobs_may_be_submitted_in_another_way() -> None:
+    def submitted(*flags: str) -> Spec:
+        command = job_command(SPEC.command, flags, horovod_alias="on")
+        return replace(SPEC, command=command, jobs=True)
+
+    longer = submitted("--sbatch", "time=20")
+    assert merge(submitted("--sbatch", "time=5"), longer).command == longer.command
+    with pytest.raises(UsageError, match="another command"):
+        merge(SPEC, longer)
 
 
 def test_places_survive_their_file_and_are_joined() -> None:

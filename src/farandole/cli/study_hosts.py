@@ -40,20 +40,29 @@ def find(args: argparse.Namespace) -> Hosts | None:
     from farandole.study.hosts import hosts_around, hosts_by_ssh
     from farandole.study.launchers import SPREADING, find_launcher
 
+    if args.sbatch or args.setup:
+        _check_jobs(args, "--sbatch" if args.sbatch else "--setup")
     slots = named_hosts(args.hosts, args.hostfile, os.environ)
     if args.per_cell_jobs:
         if slots is not None:
             raise UsageError("--per-cell-jobs lets SLURM choose the nodes. Leave -H away.")
         return None
-    if args.resume is None and (args.sbatch or args.setup):
-        flag = "--sbatch" if args.sbatch else "--setup"
-        raise UsageError(f"{flag} is for --per-cell-jobs. Add it, or leave {flag} away.")
     if slots is not None:
         return hosts_by_ssh(slots, args.rsh or os.environ.get("FARANDOLE_RSH"), os.environ)
     own = find_launcher(args.command_line[args.command_line[:1] == ["--"] :])
     if own is not None and own.launcher.name not in SPREADING:
         return None  # torchrun and its like start their workers on this host
     return hosts_around(os.environ)
+
+
+def _check_jobs(args: argparse.Namespace, flag: str) -> None:
+    if args.resume is not None:
+        raise UsageError(
+            f"--resume {args.resume} submits jobs as they were begun: leave {flag} away. To change "
+            f"it, use --out {args.resume} with the whole command."
+        )
+    if not args.per_cell_jobs:
+        raise UsageError(f"{flag} is for --per-cell-jobs. Add it, or leave {flag} away.")
 
 
 def room(args: argparse.Namespace, hosts: Hosts | None) -> Room:

@@ -16,6 +16,7 @@ from farandole.launch.launcher import Outcome as LaunchOutcome
 from farandole.launch.launcher import launch as start
 from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
+from farandole.launch.slurm.status import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.study import folder
 from farandole.study.ask import patterns_of
@@ -234,8 +235,12 @@ def worker_failure(verdict: Verdict, last_lines: Sequence[str], *, step: int = 0
 def launcher_failure(code: int | None, last_lines: Sequence[str]) -> str:
     """Say how a command with a launcher of its own failed, by the first error in its last lines.
 
-    The launcher's own, that a child of it has failed, comes behind what the child said.
+    The launcher's own, that a child of it has failed, comes behind what the child said. A job that
+    SLURM did not take has no more than SLURM's reason.
     """
+    for line in last_lines:
+        if REFUSED in line:
+            return line[line.index(REFUSED) :].strip().removesuffix(".")
     errors = [line.strip() for line in last_lines if _ERROR_LINE.search(line)]
     ended = f"the command ended with exit code {code}" if code is not None else "it failed"
     return f"{ended}: {errors[0]}" if errors else ended

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, UsageError
+from farandole.launch.slurm.status import REFUSED
 from farandole.study.folder import OUTPUT_FILE
 from farandole.study.progress import cell_words
 from farandole.study.records import Launch
@@ -60,13 +61,16 @@ def never_trained(spec: Spec, launch: Launch) -> str | None:
 
 
 def refuse(spec: Spec, launch: Launch, done: Sequence[Launch], place: Path) -> None:
-    """Stop a study whose first launch shows that it would measure something else.
+    """Stop a study whose first launch shows that it would measure something else, or nothing.
 
     Raises:
         StudyRefusedError: It would.
+        UsageError: SLURM does not take its jobs.
     """
     if done:
         return
+    if spec.jobs and launch.reason.startswith(REFUSED):
+        raise UsageError(f"{launch.reason}. Change --sbatch.")
     mismatch = batch_mismatch(spec, launch)
     if mismatch is not None:
         raise StudyRefusedError(f"{cell_words(launch.cell)}: {mismatch}")

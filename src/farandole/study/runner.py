@@ -100,6 +100,8 @@ class Run:
         study = read_head(self._path)
         study = replace(
             study,
+            # Jobs may be submitted in another way than before.
+            command=tuple(self._spec.to_json()["command"]),
             spec={**study.spec, **self._spec.to_json()},
             label=self._label or study.label,
             complete=False,

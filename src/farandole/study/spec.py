@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from farandole.errors import UsageError
+from farandole.study.launchers import job_parts
 from farandole.study.masking import MASK, is_secret, mask
 from farandole.study.places import Place, per_host
 
@@ -166,14 +167,19 @@ def check_resumable(spec: Spec) -> None:
         )
 
 
+def _studied(spec: Spec) -> tuple[str, ...]:
+    """Return the user's own command; how jobs are submitted may change from day to day."""
+    return mask(job_parts(spec.command)[1] if spec.jobs else spec.command)
+
+
 def merge(old: Spec, new: Spec) -> Spec:
     """Extend a study: every value that either asks for, the new one's ways of measuring.
 
     Raises:
         UsageError: They study different commands.
     """
-    ours = (mask(new.command), new.cwd, new.folder)
-    if (mask(old.command), old.cwd, old.folder) != ours:
+    ours = (_studied(new), new.jobs, new.cwd, new.folder)
+    if (_studied(old), old.jobs, old.cwd, old.folder) != ours:
         raise UsageError(
             "The folder holds a study of another command or folder: "
             f"{' '.join(old.command)} in {old.folder}. Give another --out."

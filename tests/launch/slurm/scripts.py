@@ -42,6 +42,19 @@ import os
 print(f"{os.environ['FARANDOLE_HOSTNAME']} img/sec: {100 * int(os.environ['FARANDOLE_SIZE'])}.0")
 '''
 
+HELD = '''
+"""Print a figure; two workers are held up until there is a file named go."""
+import os
+import time
+from pathlib import Path
+
+workers = int(os.environ["FARANDOLE_SIZE"])
+if workers == 2 and not Path("go").exists():
+    print("held", flush=True)
+    time.sleep(600)
+print(f"img/sec: {100 * workers}.0")
+'''
+
 TRAIN = '''
 """Train until a clean stop; every rank writes how far it came, and its weights."""
 import sys

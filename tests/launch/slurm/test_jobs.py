@@ -195,10 +195,53 @@ def test_a_study_makes_steps_of_its_allocation(cluster: SlurmCluster, tmp_path: 
     assert placed == [[1, 1], [1, 2]]
 
 
-def test_a_study_can_make_each_launch_a_job(cluster: SlurmCluster, tmp_path: Path) -> None:
-    flags = ("--per-cell-jobs", "-np", "1x1,2x1", *STUDY, "--sbatch", "time=5", "--out", "study")
-    command = ("--", python(), script(tmp_path, scripts.FIGURES))
-    done = run(cluster, tmp_path, *cli_argv(), "study", *flags, *command, timeout_s=200)
+PER_CELL = ("--per-cell-jobs", "-np", "1x1,2x1", *STUDY, "--out", "study")
+
+
+def test_a_study_of_jobs_is_interrupted_and_resumed(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Each launch is a job. Ctrl-C cancels the one that runs; what has ended is kept."""
+    command = ("--", python(), script(tmp_path, scripts.HELD))
+    process = subprocess.Popen(
+        [*cli_argv(), "study", *PER_CELL, "--sbatch", "time=5", *command],
+        env=clean_environ(**cluster.environ, XDG_STATE_HOME=str(tmp_path / "state")),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    outputs = "study/launches/*-w2-h2-*/output.txt"
+    try:
+        eventually(
+            lambda: "".join(o.read_text() for o in tmp_path.glob(outputs)).count("held") == 2,
+            timeout_s=SLOW_S,
+        )
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=SLOW_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert "farandole study --resume study" in said
+    assert "Traceback" not in said
+    eventually(lambda: not cluster.call("squeue", "--noheader").strip(), timeout_s=SLOW_S)
+    assert study_rows(tmp_path / "study") == {(1, 1, 100.0)}
+    (tmp_path / "go").touch()
+    done = run(cluster, tmp_path, *cli_argv(), "study", "--resume", "study")
     assert done.returncode == 0, done.stderr
     assert study_rows(tmp_path / "study") == {(1, 1, 100.0), (2, 2, 200.0)}
-    assert len(list(tmp_path.glob("farandole-*.out"))) == 2
+    assert len(list(tmp_path.glob("farandole-*.out"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("partition=none", "no partition none"), ("time=soon", "nvalid --time specification")],
+)
+def test_a_study_of_jobs_that_slurm_refuses(
+    cluster: SlurmCluster, tmp_path: Path, option: str, words: str
+) -> None:
+    flags = (*PER_CELL, "--sbatch", option, "--", "true")
+    done = run(cluster, tmp_path, *cli_argv(), "study", *flags)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("study/launches/*/launch.json"))

@@ -6,7 +6,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from farandole.errors import StartError, UsageError
-from farandole.launch.slurm.status import Status, parse_sacct, parse_scontrol, refusal
+from farandole.launch.slurm.status import (
+    REFUSED,
+    Status,
+    parse_sacct,
+    parse_scontrol,
+    refusal,
+)
 
 _LIMIT_S = 60.0
 # Which cluster, not which job.
@@ -34,7 +40,7 @@ class Slurm:
         }
         done = self._call("sbatch", ["--parsable"], stdin=script, environ=environ)
         if done.returncode:
-            raise UsageError(f"SLURM refused the job: {refusal(done.stderr, 'sbatch')}.")
+            raise UsageError(f"{REFUSED}: {refusal(done.stderr, 'sbatch')}.")
         return done.stdout.strip().split("\n")[-1].partition(";")[0]
 
     def look(self, job_id: str) -> Status:
