@@ -12,7 +12,9 @@ import pytest
 
 from farandole.errors import PeerDiedError
 from farandole.testing import FakeWorld, Member
+from farandole.testing.hosts import NamespaceHosts
 from farandole.testing.mpi import MpiWorld, mpiexec_argv, why_not
+from farandole.testing.shaped import why_not as no_namespaces
 from farandole.transport import mpi
 from farandole.transport.protocol import Buffer, Transport
 from farandole.transport.reduction import Reduction
@@ -145,6 +147,43 @@ def test_hosts_with_several_ranks_have_mpi_between_them(script: Path) -> None:
     assert done.stdout.splitlines() == ["hierarchical ['0', '1', '2', '3']"] * 4
     assert "4 workers on 2 hosts: shared memory inside of each, mpi between them" in done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.ranks
+def test_mpirun_over_two_hosts(script: Path, tmp_path: Path) -> None:
+    """Network namespaces with names of their own; only what mpirun says tells them apart."""
+    if reason := no_namespaces():
+        pytest.skip(f"{reason} (CI runs it as root)")
+    with NamespaceHosts(2, tmp_path) as hosts:
+        agent = remote_shell_with_names(hosts, tmp_path)
+        argv = [*mpiexec_argv(4), "--prtemca", "plm_ssh_agent", str(agent), "--host", hosts.flag(2)]
+        done = subprocess.run(
+            hosts.command([*argv, "-x", "FARANDOLE_TRANSPORT", sys.executable, str(script)]),
+            env=clean_environ(FARANDOLE_TRANSPORT="mpi"),
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["hierarchical ['0', '1', '2', '3']"] * 4
+        said = "4 workers on 2 hosts: shared memory inside of each, mpi between them"
+        assert f"{said}; the network is reached by eth0 ({hosts.names[0]})." in done.stderr
+        assert [hosts.processes(number) for number in range(2)] == [[], []]
+
+
+def remote_shell_with_names(hosts: NamespaceHosts, folder: Path) -> Path:
+    """Write a remote shell for mpirun: namespaces of these hosts share this machine's name."""
+    named = folder / "named"
+    named.write_text('#!/bin/sh\nhostname "node${1##*.}"\nexec sh -c "$REMOTE"\n')
+    agent = folder / "agent"
+    agent.write_text(
+        '#!/bin/sh\nhost=$1\nshift\nexport REMOTE="$*"\n'
+        f'exec {hosts.rsh} "$host" "exec unshare --uts {named} $host"\n'
+    )
+    for file in (named, agent):
+        file.chmod(0o700)
+    return agent
 
 
 @pytest.mark.ranks
