@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from farandole.bench import hosts
+from farandole.bench import hosts, hosts_turns
 from farandole.bench.hosts import (
+    JUDGED,
     NBYTES,
     PEERS,
     SUBJECTS,
@@ -17,8 +20,8 @@ from farandole.bench.hosts import (
     lines_of,
     summary,
 )
-from farandole.testing import Nursery
-from farandole.testing.shaped import why_not
+from farandole.testing import Member, Nursery
+from farandole.testing.shaped import ShapedWorld, why_not
 
 LINK_S = 8 * NBYTES / 1e9
 
@@ -56,6 +59,14 @@ def test_both_figures_must_be_reached(
     assert ("NOT reached" in summary([one])[0]) is not reached
 
 
+def test_buckets_are_shown_and_not_judged() -> None:
+    one = found(LINK_S / 0.9, 1.6 * LINK_S / 0.9, per_host=4)
+    slow = {name: [2 * t for t in one.times_s[name]] for name in SUBJECTS if name != JUDGED}
+    one = replace(one, times_s={**one.times_s, **slow})
+    assert one.reached
+    assert "45 % of the link, 0.80x torch gloo" in lines_of(one)[2]
+
+
 def test_a_disturbed_run_is_void() -> None:
     one = found(LINK_S, 2 * LINK_S, others=0.2)
     assert "others took 20% of the machine" in one.void
@@ -89,6 +100,26 @@ def test_all_contestants_give_right_sums_on_real_links(
     scenario = Scenario(per_host=2, rate_bits_per_s=1e9, rounds=1)
     with hosts.opened_world(2, nursery) as world:
         one = hosts.measure(world, scenario)
+        share = {name: left_by_host(world, name) for name in (*SUBJECTS, *PEERS)}
+    # 2 (n - 1) / n of it for n hosts, and 2 (R - 1) / R by a ring of R ranks; headers and notes
+    # come to a few per cent.
+    assert all(1.0 <= share[name] < 1.1 for name in SUBJECTS), share
+    assert all(share[name] >= 1.5 for name in PEERS), share
     assert set(one.times_s) == {*SUBJECTS, *PEERS}
     # Nobody is faster than what must leave each host: all of it, once.
     assert all(times[0] > 8 * 3_000_000 / 1.1e9 for times in one.times_s.values())
+
+
+def left_by_host(world: ShapedWorld, contestant: str) -> float:
+    """Return the bytes that leave the second host in an all-reduce, as a share of the tensor's."""
+    before = world.run(bytes_out)[-1]
+    world.run(hosts_turns.take, contestant)
+    return float(world.run(bytes_out)[-1] - before) / hosts.NBYTES
+
+
+def bytes_out(member: Member) -> int:
+    """Return what has left this rank's host so far."""
+    (line,) = (
+        text for text in Path("/proc/self/net/dev").read_text().splitlines() if "eth0:" in text
+    )
+    return int(line.partition(":")[2].split()[8])
