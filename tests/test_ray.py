@@ -190,3 +190,13 @@ def test_an_actor_that_is_killed_is_a_lost_host(cluster: dict[str, str], tmp_pat
 def test_only_functions_are_run() -> None:
     with pytest.raises(UsageError, match="needs a function to call, not int"):
         farandole.ray.run(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.ranks
+def test_a_ray_that_does_not_run_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'farandole[ray]'")
+    argv = ("run", "--launcher", "ray", "-np", "2", "--", sys.executable, "-c", "")
+    done = run_cli(*argv, env={"RAY_ADDRESS": "127.0.0.2:1", **_QUIET}, cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Ray is not running at RAY_ADDRESS=127.0.0.2:1. Start it with `ray start --head`" in line
