@@ -107,13 +107,14 @@ def leaving(
     """Return Keras's train_function for JAX with a clean stop behind each execution."""
     if averaging.context.clean_stop is None:
         return function
+    wait: Any = jax.block_until_ready  # it has no types
 
     def train_function(state: Any, data: Any) -> Any:
         logs, state = function(state, data)
         if averaging.size > 1:
             # Calls return before they are done. A callback inside of the step has to count it, on
             # all workers, before anybody can tell whether it was the last.
-            jax.block_until_ready(logs)
+            wait(logs)
         try:
             averaging.context.stop_if_asked()
         except StopTraining:
