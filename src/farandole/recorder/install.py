@@ -5,8 +5,11 @@ Nothing is opened before the process trains: launchers and helpers see the same 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
+
+from farandole.recorder.settings import APART
 
 _followed = False
 
@@ -20,6 +23,9 @@ def install() -> None:
     after_import(("torch",), lambda: _follow_training(loaders))
     after_import(("torch.utils.data.dataloader",), lambda: _follow_loaders(loaders))
     after_import(("keras",), lambda: _follow_keras(loaders))
+    if os.environ.get(APART):
+        after_import(("torch.utils.data.dataloader",), _drain_torch)
+        after_import(("keras",), _drain_keras)
 
 
 def _follow_training(loaders: Any) -> None:
@@ -57,6 +63,18 @@ def _follow_loaders(loaders: Any) -> None:
     from farandole.recorder import loaders as hooks
 
     hooks.install(sys.modules["torch.utils.data.dataloader"], loaders)
+
+
+def _drain_torch() -> None:
+    from farandole.recorder import drain
+
+    drain.follow_torch(sys.modules["torch.utils.data.dataloader"])
+
+
+def _drain_keras() -> None:
+    from farandole.recorder import drain
+
+    drain.follow_keras()
 
 
 def _watch(recorder: Any) -> None:

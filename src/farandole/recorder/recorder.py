@@ -26,6 +26,7 @@ from farandole.recorder.step import Later, OpenStep, take_settled
 from farandole.recorder.writer import Writer
 
 if TYPE_CHECKING:
+    from farandole.recorder.apart import Apart
     from farandole.recorder.control import Stopper
 
 SCHEMA = 1
@@ -47,7 +48,7 @@ class Recorder:
         rank: int,
         size: int,
         host: str,
-        stopper: Stopper | None = None,
+        stopper: Stopper | Apart | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create the rank's file.
@@ -393,8 +394,13 @@ def _make(settings: Settings) -> Recorder:
         distributed: Any = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             rank, size = distributed.get_rank(), distributed.get_world_size()
-    stopper, far = None, False
-    if settings.stop is not None:
+    stopper: Stopper | Apart | None = None
+    far = False
+    if settings.apart is not None:
+        from farandole.recorder.apart import make_apart
+
+        stopper = make_apart(settings.apart)
+    elif settings.stop is not None:
         from farandole.recorder.control import make_stopper
 
         stopper = make_stopper(settings.stop, settings.folder, world, rank=rank, size=size)

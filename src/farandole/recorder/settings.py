@@ -9,6 +9,7 @@ RECORD_DIR = "FARANDOLE_RECORD_DIR"
 STOP = "FARANDOLE_STOP"
 TIMELINE = "FARANDOLE_TIMELINE"
 PARAMS = "FARANDOLE_PARAMS"
+APART = "FARANDOLE_APART"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class Settings:
     stop: str | None = None
     """The rule's JSON; it is read when something is recorded."""
     timeline: bool = False
+    apart: str | None = None
+    """JSON, for a copy of a script in a calibration."""
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
@@ -27,5 +30,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings | None:
     if not folder:
         return None
     return Settings(
-        folder=folder, stop=environ.get(STOP) or None, timeline=environ.get(TIMELINE) == "1"
+        folder=folder,
+        stop=environ.get(STOP) or None,
+        timeline=environ.get(TIMELINE) == "1",
+        apart=environ.get(APART) or None,
     )
