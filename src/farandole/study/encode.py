@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
-from farandole.study.records import SCHEMA, Cell, Launch, Link, Metric, Outcome, Purpose, Study
+from farandole.study.records import (
+    SCHEMA,
+    Apart,
+    Cell,
+    Launch,
+    Link,
+    Metric,
+    Outcome,
+    Purpose,
+    Study,
+)
 
 KIND = "farandole-study"
 
@@ -50,9 +60,7 @@ def launch_to_json(launch: Launch) -> dict[str, Any]:
     for field in fields(Launch):
         if field.name not in ("cell", "metrics", "figures", "ranks"):
             content[field.name] = plain(getattr(launch, field.name))
-    content["cell"] = {
-        field.name: plain(getattr(launch.cell, field.name)) for field in fields(Cell)
-    }
+    content["cell"] = cell_to_json(launch.cell)
     content["figures"] = {name: number(value) for name, value in launch.figures.items()}
     content["metrics"] = [metric_to_json(metric) for metric in launch.metrics]
     return content
@@ -76,8 +84,13 @@ def launch_from_json(content: Mapping[str, Any]) -> Launch:
     return Launch(**given)
 
 
+def cell_to_json(cell: Cell) -> dict[str, Any]:
+    """Return a cell as in launch.json."""
+    return {field.name: plain(getattr(cell, field.name)) for field in fields(Cell)}
+
+
 def cell_from_json(content: Mapping[str, Any]) -> Cell:
-    """Return the cell that `launch_to_json` wrote."""
+    """Return the cell that `cell_to_json` wrote."""
     given = _known(Cell, content)
     given["workers"] = int(content["workers"])
     given["params"] = tuple((_text(name), _text(value)) for name, value in content["params"])
@@ -114,6 +127,26 @@ def link_from_json(content: Mapping[str, Any]) -> Link:
         for workers, size, seconds in content.get("allreduce", ())
     )
     return Link(**given)
+
+
+def apart_to_json(apart: Sequence[Apart]) -> dict[str, Any]:
+    """Return what apart.json holds."""
+    figures = [field.name for field in fields(Apart) if field.name != "cell"]
+    return {
+        "schema": SCHEMA,
+        "apart": [
+            {"cell": cell_to_json(one.cell)} | {name: plain(getattr(one, name)) for name in figures}
+            for one in apart
+        ],
+    }
+
+
+def apart_from_json(content: Mapping[str, Any]) -> tuple[Apart, ...]:
+    """Return what `apart_to_json` wrote."""
+    return tuple(
+        Apart(**_known(Apart, one) | {"cell": cell_from_json(one["cell"])})
+        for one in content["apart"]
+    )
 
 
 def number(value: float) -> float | str:

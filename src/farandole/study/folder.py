@@ -10,6 +10,8 @@ from farandole.study.records import Cell
 
 STUDY_FILE = "study.json"
 LINK_FILE = "link.json"
+APART = "apart"
+APART_FILE = "apart.json"
 LAUNCHES = "launches"
 LAUNCH_FILE = "launch.json"
 OUTPUT_FILE = "output.txt"
@@ -43,6 +45,16 @@ def launch_folder(study: Path, name: str) -> Path:
 def rank_file(folder: Path, rank: int) -> Path:
     """Return where a worker of the launch in this folder records."""
     return folder / f"rank-{rank}.jsonl"
+
+
+def apart_folder(study: Path, workers: int) -> Path:
+    """Return where so many copies of the script ran at once, each for itself."""
+    return study / APART / f"w{workers}"
+
+
+def copy_folder(apart: Path, copy: int) -> Path:
+    """Return where one of these copies records."""
+    return apart / f"copy-{copy}"
 
 
 def next_number(study: Path) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from farandole.errors import UsageError
 from farandole.study import encode, folder
 from farandole.study.rank_file import newer_schema, read_rank
-from farandole.study.records import SCHEMA, Launch, Link, Study
+from farandole.study.records import SCHEMA, Apart, Launch, Link, Study
 
 
 def read_study(path: str | PathLike[str]) -> Study:
@@ -30,7 +30,9 @@ def read_study(path: str | PathLike[str]) -> Study:
     launches = tuple(read_launch(launch) for launch in folders)
     # Without a label the folder's name tells studies apart.
     label = head.label or place.resolve().name
-    return replace(head, label=label, launches=launches, link=_read_link(place))
+    return replace(
+        head, label=label, launches=launches, link=_read_link(place), apart=read_apart(place)
+    )
 
 
 def read_head(path: Path) -> Study:
@@ -121,6 +123,23 @@ def _read_link(path: Path) -> Link:
     try:
         return encode.link_from_json(content)
     except (TypeError, ValueError) as error:
+        raise _damaged(file, error) from error
+
+
+def read_apart(path: Path) -> tuple[Apart, ...]:
+    """Read what workers did each for itself; nothing where that was not measured.
+
+    Raises:
+        UsageError: It is damaged, or a newer Farandole wrote it.
+    """
+    file = path / folder.APART_FILE
+    if not file.exists():
+        return ()
+    content = _read_json(file)
+    _check_schema(file, content)
+    try:
+        return encode.apart_from_json(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(file, error) from error
 
 

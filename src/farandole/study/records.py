@@ -265,6 +265,30 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """Workers of one host that trained each for itself: what they cost each other, without a word.
+
+    Alone: one of them, while the others waited. Together: all at once, the mean over them.
+    """
+
+    cell: Cell
+    """The cell whose workers they would have been."""
+    computing_alone_s: float | None = None
+    """Of a step: all but waiting for data and the update."""
+    computing_together_s: float | None = None
+    update_alone_s: float | None = None
+    """The optimizer's."""
+    update_together_s: float | None = None
+    loaded_alone_per_s: float | None = None
+    """Samples per second and worker that came when nothing was done with them."""
+    loaded_together_per_s: float | None = None
+    foreign_share: float | None = None
+    """What other programs and other virtual machines took of all cores meanwhile."""
+    why_not: str = ""
+    """Why figures are missing, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """Everything that a study folder holds."""
 
@@ -278,6 +302,8 @@ class Study:
     created: str
     launches: tuple[Launch, ...]
     link: Link = field(default_factory=Link)
+    apart: tuple[Apart, ...] = ()
+    """One for each number of workers on a host."""
     complete: bool = True
     """Whether every planned launch has been made."""
 

@@ -12,7 +12,7 @@ from farandole.errors import UsageError
 from farandole.study import encode, folder
 from farandole.study.atomic import cannot_write, write_json
 from farandole.study.read import is_study
-from farandole.study.records import Cell, Launch, Link, Study
+from farandole.study.records import Apart, Cell, Launch, Link, Study
 
 
 def create_study(
@@ -126,6 +126,15 @@ def write_link(study: Path, link: Link) -> None:
         StoreError: It cannot be written; what was there before still is.
     """
     write_json(study / folder.LINK_FILE, encode.link_to_json(link))
+
+
+def write_apart(study: Path, apart: Sequence[Apart]) -> None:
+    """Write what workers did each for itself.
+
+    Raises:
+        StoreError: It cannot be written; what was there before still is.
+    """
+    write_json(study / folder.APART_FILE, encode.apart_to_json(apart))
 
 
 def now() -> str:
