@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from farandole.model.info.answer import Answer
+from farandole.model.info.apart import ApartRow
 from farandole.model.info.batches import BatchPoint, BatchSweep
 from farandole.model.info.communication import Communication, LinkPoint
 from farandole.model.info.comparison import Comparison, ComparisonRow
@@ -181,6 +182,7 @@ def communication(workers: int, words: Words | None = None) -> Communication:
         measured_s=measured_s,
         exposed_s=0.8 * measured_s,
         derived_s=1.2 * measured_s,
+        contention_s=0.3 * measured_s,
         derived_epoch_s=100 * measured_s,
         bus_bytes_per_s=PEAK / 2,
         derived_bus_bytes_per_s=PEAK / 2.4,
@@ -188,6 +190,26 @@ def communication(workers: int, words: Words | None = None) -> Communication:
         utilisation=0.5,
         bytes_by_kind=kinds,
         total_bytes_by_kind={kind: 100 * count for kind, count in kinds.items()},
+    )
+
+
+def apart(workers: int, words: Words | None = None) -> ApartRow:
+    """Return what workers cost each other: a tenth of a step for each, loading as much."""
+    one = cell(workers, words=words)
+    slower = 1 + 0.1 * (workers - 1)
+    return ApartRow(
+        cell=one,
+        label=label(one),
+        computing_alone_s=0.040,
+        computing_together_s=0.040 * slower,
+        update_alone_s=0.010,
+        update_together_s=0.010 * slower,
+        contention_s=0.050 * (slower - 1),
+        slowdown=slower,
+        loaded_alone_per_s=4000.0,
+        loaded_together_per_s=4000.0 / slower,
+        trained_per_s=SINGLE * speedup(workers) / workers,
+        why_not="",
     )
 
 
@@ -460,6 +482,7 @@ def study(
             for workers in several
             for power in range(1, 9)
         ),
+        apart=tuple(apart(workers, words) for workers in several),
         utilisation=tuple(utilisation(workers, words) for workers in counts),
         utilisation_series=tuple(
             series for workers in counts for series in utilisation_series(workers, words)
@@ -542,6 +565,7 @@ def bare(*, void: str | None = None) -> ScalingInfo:
         splits=(),
         communication=(),
         link=(),
+        apart=(),
         utilisation=(),
         utilisation_series=(),
         batch_sweeps=(),

@@ -15,6 +15,13 @@ def test_the_answer_comes_first_in_bold() -> None:
     assert "## Method" in lines
 
 
+def test_what_workers_cost_each_other_follows_the_method() -> None:
+    text = document(contents(study()), picture=None)
+    method = text[text.index("## Method") : text.index("## Machine")]
+    assert "| loaded, alone |" in method
+    assert "| loaded, alone |" not in document(contents(bare()), picture=None)
+
+
 def test_no_pictures_are_shown_that_were_not_drawn() -> None:
     assert "![" not in document(contents(study()), picture=None)
 

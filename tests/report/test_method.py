@@ -17,6 +17,16 @@ def test_the_paragraph_counts_what_there_is() -> None:
     assert "Example CPU @ 3 GHz; 4 cores; 16.0 GB of memory; python 3.11.2, torch 2.13.0" in text
 
 
+def test_the_paragraph_tells_what_workers_cost_each_other() -> None:
+    text = method.paragraph(study())
+    assert (
+        "2 copies of the script at once, which sent each other nothing, took 1.10x as long for a "
+        "step as one alone. With nothing else to do, a worker's loader gave 4,000 samples/s alone "
+        "and 3,636 with 2 at once."
+    ) in text
+    assert "copies of the script" not in method.paragraph(replace(study(), apart=()))
+
+
 def test_imported_figures_are_called_so() -> None:
     info = study()
     rows = tuple(replace(row, purpose="imported") for row in info.launches)

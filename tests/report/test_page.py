@@ -58,6 +58,13 @@ def test_the_page_opens_with_the_answer() -> None:
     ]
 
 
+def test_what_workers_cost_each_other_follows_the_method() -> None:
+    text = page(contents(study()), scripts=SCRIPT)
+    method = text[text.index("id=method") : text.index("id=machine")]
+    assert "loaded, alone" in method
+    assert "loaded, alone" not in page(contents(bare()), scripts=SCRIPT)
+
+
 def test_a_void_study_has_the_reason_as_its_headline() -> None:
     text = page(contents(study(void=VOID)), scripts=SCRIPT)
     read = Reader(text)

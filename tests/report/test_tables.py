@@ -37,6 +37,19 @@ def test_without_launches_left_out_or_a_price_there_is_no_table() -> None:
     assert tables.costs([study()]) is not None
 
 
+def test_what_workers_cost_each_other() -> None:
+    info = study()
+    table = tables.apart([info])
+    assert table is not None
+    assert [row[0] for row in table.rows] == [row.label for row in info.apart]
+    slower = keys(table).index("slowdown")
+    assert table.rows[0][slower] == 1.1
+    assert tables.apart([bare()]) is None
+    # Why there is no figure is told elsewhere.
+    missing = replace(info.apart[0], slowdown=None, loaded_alone_per_s=None, why_not="no")
+    assert tables.apart([replace(info, apart=(missing,))]) is None
+
+
 def test_a_noise_scale_may_have_a_lower_bound_alone() -> None:
     info = study()
     cell = info.cells[1]

@@ -13,6 +13,7 @@ from farandole.model.accuracy import (
     with_times,
 )
 from farandole.model.answer import give_answer
+from farandole.model.apart import apart_rows
 from farandole.model.batches import sweep_batches
 from farandole.model.communication import calibration, communicate
 from farandole.model.cores import split_cores
@@ -63,13 +64,15 @@ def analyse(
     communication = {
         c.cell: found
         for c in cells
-        if (found := communicate(c, cells, splits.get(c.cell), study.link, spec)) is not None
+        if (found := communicate(c, cells, splits.get(c.cell), study.link, spec, study.apart))
+        is not None
     }
     for cell in void_cells & communication.keys():
         # Workers that did not train together have nothing to derive from.
         communication[cell] = replace(
             communication[cell],
             derived_s=None,
+            contention_s=None,
             derived_epoch_s=None,
             derived_bus_bytes_per_s=None,
         )
@@ -144,6 +147,7 @@ def analyse(
         command=study.command,
         spec=spec,
         created=study.created,
+        apart=apart_rows(study.apart, cells),
         noise=tuple(
             said for c in cells if c.cell not in void_cells and (said := cell_noise(c)) is not None
         ),
@@ -213,6 +217,12 @@ def _notes(cells: Sequence[Measured], study: Study) -> tuple[str, ...]:
         if len({rank.host for one in found.launches for rank in one.ranks}) > 1:
             notes[
                 "Across hosts, waiting for the slowest worker and the transfer are not told apart."
+            ] = None
+    for one in apart_rows(study.apart, cells):
+        if one.why_not:
+            notes[
+                f"What {count(one.cell.workers, 'worker')} cost each other was not measured: "
+                f"{one.why_not}."
             ] = None
     if not study.complete:
         notes["Not every planned launch has been made: farandole study --resume DIR."] = None

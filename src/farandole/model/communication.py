@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from farandole.model.apart import contention_s
 from farandole.model.curves import group_of
 from farandole.model.info.communication import Communication, LinkPoint
 from farandole.model.info.step import StepSplit
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace, dataset_size, positive, stated
-from farandole.study.records import Launch, Link
+from farandole.study.records import Apart, Launch, Link
 
 BYTES_PER_PARAMETER = 4
 """float32, which the labs and almost every data-parallel job send."""
@@ -41,6 +42,7 @@ def communicate(
     split: StepSplit | None,
     link: Link,
     spec: Mapping[str, object],
+    apart: Sequence[Apart] = (),
 ) -> Communication | None:
     """Return what is known of a cell's communication; None for one worker."""
     workers = found.cell.workers
@@ -70,6 +72,7 @@ def communicate(
         measured_s=measured,
         exposed_s=split.exposed_s if split else None,
         derived_s=derived_step,
+        contention_s=contention_s(apart, found.cell),
         derived_epoch_s=derived_epoch,
         bus_bytes_per_s=bus,
         derived_bus_bytes_per_s=derived_bus,

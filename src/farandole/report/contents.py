@@ -43,6 +43,8 @@ class Contents:
     side_by_side: tuple[Table, ...]
     """Of several studies."""
     costs: Table | None
+    apart: Table | None
+    """What workers of a host cost each other."""
     files: tuple[Table, ...]
     """Long ones that only stand in files."""
 
@@ -71,6 +73,7 @@ class Contents:
             *([self.left_out] if self.left_out else []),
             *self.side_by_side,
             *([self.costs] if self.costs else []),
+            *([self.apart] if self.apart else []),
             *self.files,
         ]
         for table in everything:
@@ -126,6 +129,7 @@ def contents(found: ScalingInfo | Comparison) -> Contents:
         left_out=tables.left_out(infos),
         side_by_side=tuple(table for table in sides if table is not None),
         costs=tables.costs(infos),
+        apart=tables.apart(infos),
         files=(
             tables.launches(infos),
             accuracy.metric_table(infos),

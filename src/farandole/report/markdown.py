@@ -41,6 +41,8 @@ def document(contents: Contents, *, picture: str | None) -> str:
         blocks += ["## Cost", to_markdown(contents.costs, limit=_MOST_ROWS)]
     blocks += _missing(contents)
     blocks += ["## Method", *_each(contents, [[_method(info)] for info in contents.infos])]
+    if contents.apart is not None:
+        blocks.append(to_markdown(contents.apart, limit=_MOST_ROWS))
     blocks += [
         "## Machine",
         *_each(contents, [machine_block(info.machine) for info in contents.infos]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from farandole.model.info.scaling import ScalingInfo
-from farandole.report.text import brief, listed, percent, plural, size
+from farandole.report.text import brief, listed, number, percent, plural, size, times
 from farandole.version import __version__
 
 
@@ -20,7 +20,9 @@ def caption(infos: Sequence[ScalingInfo]) -> str:
 
 def paragraph(info: ScalingInfo) -> str:
     """Return the methods paragraph that belongs beside a figure of this study."""
-    return " ".join([*_measuring(info), *_judging(info), _machine_sentence(info.machine)]).strip()
+    return " ".join(
+        [*_measuring(info), *_apart(info), *_judging(info), _machine_sentence(info.machine)]
+    ).strip()
 
 
 def machine_rows(machine: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -61,6 +63,24 @@ def _measuring(info: ScalingInfo) -> list[str]:
             f"After {plural(warmup, 'step')} of warm-up, {plural(steps, 'step')} were timed. A "
             "step takes as long as its slowest worker, and a launch enters with its median step."
         )
+    return sentences
+
+
+def _apart(info: ScalingInfo) -> list[str]:
+    """Say what workers of a host cost each other, as copies of the script showed."""
+    sentences = []
+    for one in info.apart:
+        workers = one.cell.workers
+        if one.slowdown is not None:
+            sentences.append(
+                f"{workers} copies of the script at once, which sent each other nothing, took "
+                f"{times(one.slowdown)} as long for a step as one alone."
+            )
+        if one.loaded_alone_per_s is not None and one.loaded_together_per_s is not None:
+            sentences.append(
+                f"With nothing else to do, a worker's loader gave {number(one.loaded_alone_per_s)} "
+                f"samples/s alone and {number(one.loaded_together_per_s)} with {workers} at once."
+            )
     return sentences
 
 

@@ -169,7 +169,8 @@ def _missing(contents: Contents) -> str:
 
 def _method(contents: Contents) -> str:
     parts = [f"<p>{html(method.paragraph(info))}</p>" for info in contents.infos]
-    return "<h2 id=method>Method</h2>\n" + "\n".join(_headed(contents, parts))
+    apart = blocks.tabulated(contents.apart) if contents.apart is not None else ""
+    return "<h2 id=method>Method</h2>\n" + "\n".join(_headed(contents, parts)) + apart
 
 
 def _machines(contents: Contents) -> str:

@@ -143,6 +143,48 @@ def noise(infos: Sequence[ScalingInfo]) -> Table:
     )
 
 
+def apart(infos: Sequence[ScalingInfo]) -> Table | None:
+    """Return what workers of a host cost each other; None where it was not measured."""
+    found = [
+        named
+        for named in labelled(infos, lambda info: info.apart)
+        if named.item.slowdown is not None or named.item.loaded_alone_per_s is not None
+    ]
+    if not found:
+        return None
+    columns = (
+        _CELL,
+        Column(key="computing_alone_s", title="computing, alone", show=seconds),
+        Column(key="computing_together_s", title="computing, all at once", show=seconds),
+        Column(key="update_alone_s", title="update, alone", show=seconds),
+        Column(key="update_together_s", title="update, all at once", show=seconds),
+        Column(key="slowdown", title="as long", show=times),
+        Column(key="loaded_alone_per_s", title="loaded, alone", show=number),
+        Column(key="loaded_together_per_s", title="loaded, all at once", show=number),
+        Column(key="trained_per_s", title="trained on", show=number),
+    )
+    return Table(
+        name="apart",
+        title="What workers of a host cost each other: copies of the script that send nothing",
+        columns=columns,
+        rows=tuple(
+            (
+                named.name,
+                named.item.computing_alone_s,
+                named.item.computing_together_s,
+                named.item.update_alone_s,
+                named.item.update_together_s,
+                named.item.slowdown,
+                named.item.loaded_alone_per_s,
+                named.item.loaded_together_per_s,
+                named.item.trained_per_s,
+            )
+            for named in found
+        ),
+        notes=("Loaded and trained on: samples per second of one worker.",),
+    )
+
+
 def comparison_rows(comparison: Comparison) -> Table:
     """Return all studies side by side."""
     columns = (

@@ -66,3 +66,9 @@ def test_floors_are_wider_farther_away_and_to_the_slow_side() -> None:
         fast, slow = intervals.floor_sides(ratio)
         assert fast < slow
         assert fast + slow == pytest.approx(2 * intervals.half_width(ratio))
+
+
+def test_neither_a_figure_nor_its_interval_goes_below_a_bound() -> None:
+    found = intervals.at_least(figure(2.0, width=2.0), 3.0)
+    assert (found.low, found.value, found.high) == (3.0, 3.0, 4.0)
+    assert intervals.at_least(figure(2.0), 0.0) == figure(2.0)

@@ -11,6 +11,7 @@ from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
 from farandole.model.projection.asked import parse_price
+from farandole.model.projection.contention import InputRate, of_factors
 from farandole.model.projection.joined import Joint
 from farandole.model.projection.outlook import Goal
 from farandole.model.projection.records import EpochRow, Projected
@@ -90,6 +91,33 @@ def test_parts_add_up_and_name_the_limit() -> None:
     assert fast.at(Setting(workers=16, per_host=16)).limited_by == "epochs"
     plain = joint(TEN, speeds=Speeds(lambda link: Ring(communication_s=0.001)))
     assert plain.at(Setting(workers=16, per_host=16)).limited_by == "compute"
+
+
+def test_no_step_is_shorter_than_loading_its_samples() -> None:
+    # 100 samples/s of one worker, and half of that with 2 on a host: 10 samples take 0.2 s.
+    rate = InputRate(alone_per_s=100.0, contention=of_factors({2: 2.0}))
+    made = joint(input=rate)
+    alone = made.at(Setting(workers=16, per_host=1))
+    assert alone.step_s == joint().at(Setting(workers=16, per_host=1)).step_s
+    assert alone.limited_by == "communication"
+    shared = made.at(Setting(workers=16, per_host=2))
+    assert shared.step_s is not None
+    assert shared.step_s.value == pytest.approx(0.2)
+    assert shared.step_s.low == pytest.approx(0.2)
+    assert shared.step_s.high == pytest.approx(step_s(16) * 1.1)
+    crowded = made.at(Setting(workers=16, per_host=4))
+    assert crowded.step_s is not None
+    assert crowded.step_s.value == pytest.approx(10 / 25)
+    assert crowded.limited_by == "input"
+    assert crowded.parts["input"] == pytest.approx(1 - step_s(16) / 0.4)
+    assert sum(crowded.parts.values()) == pytest.approx(1.0)
+    # Several passes load as many samples each.
+    several = joint(input=rate, accumulate=3).at(Setting(workers=16, per_host=4))
+    assert several.step_s is not None
+    assert several.step_s.value == pytest.approx(3 * 0.4)
+    # Epochs on top take as much longer as the first ones.
+    target = joint(TARGET, input=rate).at(Setting(workers=16, per_host=4))
+    assert sum(target.parts.values()) == pytest.approx(1.0)
 
 
 def test_cost_is_time_times_whole_hosts() -> None:

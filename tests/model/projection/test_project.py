@@ -13,7 +13,7 @@ from farandole.model.projection.links import parse_link
 from farandole.model.projection.offers import parse_offer
 from farandole.model.projection.outlook import Outlook, Projection
 from farandole.model.projection.project import project
-from farandole.study.records import Cell, Link, Study
+from farandole.study.records import Apart, Cell, Link, Study
 from tests.model.build import (
     make_launch,
     make_study,
@@ -345,6 +345,28 @@ def test_without_a_calibration_no_link_stands_for_the_inside_of_a_host() -> None
     # A change of buckets takes a replay, and the link with it.
     half = ask(bare, 4, per_host=4, fp16=True)
     assert any("they are taken as connected by 10Gbit, too" in said for said in half.assumptions)
+
+
+def test_loaders_that_share_a_host_are_a_ceiling() -> None:
+    study = recorded(1, 2)
+    cell = next(launch.cell for launch in study.launches if launch.cell.workers == 2)
+    # 32 samples take 0.13 s with two loaders, which is less than a step, and twice that with four.
+    apart = Apart(cell=cell, loaded_alone_per_s=480.0, loaded_together_per_s=240.0)
+    fed = replace(study, apart=(apart,))
+    free, bound = one(ask(study, 4, per_host=4), 4), one(ask(fed, 4, per_host=4), 4)
+    assert free.limited_by != "input"
+    assert bound.limited_by == "input"
+    assert bound.step_s is not None
+    assert bound.step_s.value == pytest.approx(32 / 120)
+    words = "One worker's loader gives at most 480 samples/s"
+    assert any(said.startswith(words) for said in ask(fed, 4, per_host=4).assumptions)
+    # Two on each host are as fast as measured.
+    spread = ask(fed, 4, per_host=2, links=(parse_link("100Gbit"),))
+    assert "input" not in one(spread, 4, "100Gbit").parts
+    assert not any(said.startswith(words) for said in spread.assumptions)
+    # Figures that others disturbed do not count.
+    busy = replace(study, apart=(replace(apart, foreign_share=0.5),))
+    assert one(ask(busy, 4, per_host=4), 4) == free
 
 
 def test_half_precision_moves_half_of_the_bytes() -> None:

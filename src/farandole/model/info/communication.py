@@ -22,6 +22,8 @@ class Communication:
     """Per step: what training waited for, mean over ranks."""
     derived_s: float | None
     """Per step: T(N) - T(1) at the same batch per worker; T(N) - T(1)/N at the same global one."""
+    contention_s: float | None = None
+    """Per step: what of T(N) - T(1) N workers cost each other without sending anything."""
     derived_epoch_s: float | None
     """Per epoch: T(N) - T(1)/N, the labs' figure."""
     bus_bytes_per_s: float | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from farandole.model.info.answer import Answer
+from farandole.model.info.apart import ApartRow
 from farandole.model.info.batches import BatchSweep
 from farandole.model.info.communication import Communication, LinkPoint
 from farandole.model.info.cores import SplitTable
@@ -60,6 +61,8 @@ class ScalingInfo:
     """What was asked for: see docs/study-folder.md."""
     created: str = ""
     """ISO 8601, UTC."""
+    apart: tuple[ApartRow, ...] = ()
+    """What workers of a host cost each other, one for each number of them that was measured."""
     noise: tuple[NoiseRow, ...] = ()
     """Of cells with 2 workers or more, or with several batches in an update."""
     projection: Projection | None = None

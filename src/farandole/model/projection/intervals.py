@@ -68,6 +68,16 @@ def shifted(figure: Projected, by: float) -> Projected:
     return replace(figure, value=figure.value + by, low=figure.low + by, high=figure.high + by)
 
 
+def at_least(figure: Projected, least: float) -> Projected:
+    """Let neither a figure nor its interval be below a bound."""
+    return replace(
+        figure,
+        value=max(figure.value, least),
+        low=max(figure.low, least),
+        high=max(figure.high, least),
+    )
+
+
 def inverted(figure: Projected, numerator: float = 1.0) -> Projected:
     """Return numerator / figure: a rate for a time, and a time for a rate."""
     return replace(

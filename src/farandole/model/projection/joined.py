@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from farandole.errors import UsageError
 from farandole.model.info.curve import CurvePoint
 from farandole.model.projection import intervals
+from farandole.model.projection.contention import InputRate
 from farandole.model.projection.outlook import Goal, Limit, Outlook
 from farandole.model.projection.records import EpochFit, EpochRow, Projected
 from farandole.model.projection.rows import Basis, Beside
@@ -38,6 +39,8 @@ class Joint:
     """Global batches whose epochs can be told; None: any."""
     batch: int | None = None
     accumulate: int = 1
+    input: InputRate | None = None
+    """How fast batches come at most; None where nobody measured it."""
 
     def at(self, setting: Setting) -> Outlook:
         """Project one setting.
@@ -47,7 +50,9 @@ class Joint:
         """
         batch = self._batch(setting.workers)
         step = self.speeds.step_s(setting, batch)
-        return self._outlook(setting, batch, self.accumulate, step, is_measured=False)
+        fed = intervals.at_least(step, self._loading_s(setting, batch * self.accumulate))
+        starved_s = fed.value - step.value
+        return self._outlook(setting, batch, self.accumulate, fed, starved_s, is_measured=False)
 
     def measured(self, point: CurvePoint, setting: Setting) -> Outlook | None:
         """Return a measured count in the same form; None when its launches gave no time."""
@@ -60,7 +65,7 @@ class Joint:
         if not times:
             return None
         step = intervals.measured(geometric_mean(times, confidence=PROJECTION_CONFIDENCE))
-        return self._outlook(setting, batch, 1, step, is_measured=True)
+        return self._outlook(setting, batch, 1, step, 0.0, is_measured=True)
 
     def base_throughput(self) -> float:
         """Return the throughput of the fewest measured workers."""
@@ -82,8 +87,21 @@ class Joint:
             )
         return basis.batch_of(workers * self.accumulate)
 
+    def _loading_s(self, setting: Setting, samples: int) -> float:
+        """Return what loading a worker's batches of a step takes, on a host like the measured."""
+        if self.input is None:
+            return 0.0
+        return samples / self.input.at(math.ceil(setting.workers / setting.hosts))
+
     def _outlook(
-        self, setting: Setting, batch: int, accumulate: int, step: Projected, *, is_measured: bool
+        self,
+        setting: Setting,
+        batch: int,
+        accumulate: int,
+        step: Projected,
+        starved_s: float,
+        *,
+        is_measured: bool,
     ) -> Outlook:
         basis = self.basis
         global_batch = batch * setting.workers * accumulate
@@ -99,9 +117,11 @@ class Joint:
         if time is not None and setting.cost_per_s is not None:
             cost = intervals.scaled(time, setting.cost_per_s)
         alone = self.speeds.alone_s(setting, batch) * accumulate / self.accumulate
-        parts = self._parts(
-            setting.workers, step.value, min(step.value, alone), epochs, time, steps
-        )
+        fed_s = step.value - starved_s
+        split = {"compute": min(fed_s, alone), "communication": max(0.0, fed_s - alone)}
+        if starved_s > 0:
+            split["input"] = starved_s
+        parts = self._parts(setting.workers, split, epochs, time, steps)
         return Outlook(
             workers=setting.workers,
             hosts=setting.hosts,
@@ -149,21 +169,21 @@ class Joint:
     def _parts(
         self,
         workers: int,
-        step_s: float,
-        alone_s: float,
+        step: Mapping[str, float],
         epochs: Projected | None,
         time: Projected | None,
         steps: float | None,
     ) -> Mapping[str, float]:
         """Split the time: computing for the epochs of the smallest batch, and what comes on top."""
         if time is None or epochs is None or steps is None:
-            return {"compute": alone_s / step_s, "communication": 1 - alone_s / step_s}
+            whole = math.fsum(step.values())
+            return {name: seconds / whole for name, seconds in step.items()}
         fewest = min(epochs.value, self._fewest_epochs())
         whole, beside = time.value, self._beside(workers)
-        return {
-            "compute": fewest * steps * alone_s / whole,
-            "communication": epochs.value * steps * (step_s - alone_s) / whole,
-            "epochs": (epochs.value - fewest) * steps * alone_s / whole,
+        each = {name: epochs.value * steps * seconds / whole for name, seconds in step.items()}
+        return each | {
+            "compute": fewest * steps * step["compute"] / whole,
+            "epochs": (epochs.value - fewest) * steps * step["compute"] / whole,
             "fixed_cost": (beside.once_s + epochs.value * beside.per_epoch_s) / whole,
         }
 

@@ -13,7 +13,7 @@ from typing import Literal
 from farandole.model.info.curve import Scaling
 from farandole.model.projection.records import Projected
 
-Limit = Literal["compute", "communication", "epochs", "fixed_cost"]
+Limit = Literal["compute", "communication", "input", "epochs", "fixed_cost"]
 
 GoalKind = Literal["target", "stable", "epochs", "job", "epoch"]
 
@@ -59,8 +59,9 @@ class Outlook:
     """At the epochs of the measured runs."""
     limited_by: Limit
     parts: Mapping[str, float]
-    """Shares of the time: compute, communication, epochs (more than the smallest count needs),
-    fixed_cost. They add up to 1."""
+    """Shares of the time: compute, communication, input (what loaders hold steps up for, beyond
+    what measured steps waited), epochs (more than the smallest count needs), fixed_cost. They add
+    up to 1."""
 
     @property
     def indicative(self) -> bool:

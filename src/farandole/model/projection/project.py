@@ -11,6 +11,7 @@ from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count, measure
 from farandole.model.projection import told, words
 from farandole.model.projection.asked import Asked, check, flags_of
+from farandole.model.projection.contention import input_rate
 from farandole.model.projection.fleet import fleet_sentence, share_out
 from farandole.model.projection.goals import choose_goal, epoch_rows, stable_words
 from farandole.model.projection.joined import Joint
@@ -56,6 +57,7 @@ def project(study: Study, info: ScalingInfo, asked: Asked) -> Projection:
         told_batches=sources.told_batches,
         batch=asked.batch,
         accumulate=asked.accumulate,
+        input=input_rate(basis.apart, basis.rows),
     )
     _check_answerable(asked, joint)
     question = _Question(joint=joint, asked=asked, per_host=asked.per_host or basis.host_size)
@@ -347,8 +349,19 @@ class _Answer:
         said.append(stable_words(self._basis.cells, self._joint.goal))
         if self._joint.epochs is not None:
             said += [*self._joint.epochs.assumptions, *self._sources.assumptions]
-        said += [self._sources.why_not(), self._beside_words()]
+        said += [self._sources.why_not(), self._beside_words(), self._input_words()]
         return tuple(dict.fromkeys(filter(None, said)))
+
+    def _input_words(self) -> str:
+        """Say what loading is taken for, where it holds a projected step up."""
+        rate = self._joint.input
+        if rate is None or not any("input" in one.parts for one in self._made.values()):
+            return ""
+        return (
+            f"One worker's loader gives at most {words.number(rate.alone_per_s)} samples/s, as it "
+            "did with nothing else to do, and more workers of a host slow loaders down as the "
+            "measured ones did; data lie as near to other hosts as to this one."
+        )
 
     def _beside_words(self) -> str:
         """Say what a job is taken to cost beside training."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
+from farandole.model.apart import quiet
 from farandole.model.curves import group_of
 from farandole.model.info.curve import Curve, Scaling
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import Measured, common_unit, count, usable_cores
 from farandole.model.pace import Pace, dataset_size, positive
 from farandole.model.projection.records import LEAST_ROWS, StepRow
-from farandole.study.records import Cell, Study
+from farandole.study.records import Apart, Cell, Study
 
 _FACTORS = ("device", "transport", "threads", "batch", "hosts")
 
@@ -53,6 +54,8 @@ class Basis:
     beside: Mapping[int, Beside]
     """What jobs take beside training, by workers; empty where nobody knows."""
     assumptions: tuple[str, ...]
+    apart: tuple[Apart, ...] = ()
+    """What workers of these cells took each for itself, where nobody else disturbed them."""
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -158,6 +161,7 @@ def collect(
         host_size=_host_size(counted, study.machine),
         beside=_beside(counted, info),
         assumptions=tuple(assumptions),
+        apart=tuple(one for one in quiet(study.apart) if group_of(one.cell) == group),
     )
 
 

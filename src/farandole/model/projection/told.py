@@ -14,6 +14,7 @@ from farandole.model.projection.rows import Basis
 _LIMITS = {
     "compute": "computing",
     "communication": "communication",
+    "input": "how fast batches are loaded",
     "epochs": "the epochs that a larger batch needs on top",
     "fixed_cost": "what a job takes beside its epochs",
 }

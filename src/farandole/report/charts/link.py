@@ -77,7 +77,9 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         name="bandwidth",
         title="Bandwidth",
         caption="Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: "
-        "from T(N) - T(1), as without a recorder." + left_out(len(drawn), len(drawable), "cells"),
+        "from T(N) - T(1), as without a recorder. Contention, in the table: what N copies of the "
+        "script that send nothing take longer at once than one alone."
+        + left_out(len(drawn), len(drawable), "cells"),
         spec=sheet.finished(points, height=max(70, 34 * len(drawn))),
         table=_bandwidth_table(found),
         alt="Bus bandwidth by cell: measured, derived and the link's peak.",
@@ -182,6 +184,7 @@ def _bandwidth_table(found: Sequence[Named[Communication]]) -> Table:
         Column(key="measured_s", title="communication", show=seconds),
         Column(key="exposed_s", title="training waited", show=seconds),
         Column(key="derived_s", title="T(N) - T(1)", show=seconds),
+        Column(key="contention_s", title="of it contention", show=seconds),
         Column(key="derived_epoch_s", title="per epoch, derived", show=seconds),
         Column(key="bus_bytes_per_s", title="bus bandwidth", show=_rate),
         Column(key="derived_bus_bytes_per_s", title="derived", show=_rate),
@@ -200,6 +203,7 @@ def _bandwidth_table(found: Sequence[Named[Communication]]) -> Table:
                 named.item.measured_s,
                 named.item.exposed_s,
                 named.item.derived_s,
+                named.item.contention_s,
                 named.item.derived_epoch_s,
                 named.item.bus_bytes_per_s,
                 named.item.derived_bus_bytes_per_s,

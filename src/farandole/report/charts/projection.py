@@ -21,6 +21,7 @@ _PROJECTED = "projected"
 _LIMITS = {
     "compute": "computing",
     "communication": "communication",
+    "input": "loading",
     "epochs": "more epochs",
     "fixed_cost": "beside the epochs",
 }
@@ -140,14 +141,14 @@ def _limits(info: ScalingInfo, found: Projection, table: Table) -> Figure | None
         show=percent,
         title="share of the time",
         scale=(0.01, "%"),
-        weights=[_LIMITS[key] for key in ("compute", "communication", "epochs", "fixed_cost")],
+        weights=list(_LIMITS.values()),
     )
     return _figure(
         "projected-limits",
         "What limits",
         "Where the time goes: computing for the epochs of the smallest measured batch, "
-        "communication that training waits for, epochs that a larger batch needs on top, and what "
-        "a job takes beside its epochs.",
+        "communication that training waits for, loading that cannot keep up, epochs that a larger "
+        "batch needs on top, and what a job takes beside its epochs.",
         spec,
         table,
         alt="Stacked bars: shares of the time by what limits, one bar per number of workers.",

@@ -8,7 +8,7 @@ import pytest
 from farandole.model.measured import measure
 from farandole.model.projection.records import Bucket
 from farandole.model.projection.replay.computing import Computing, ComputingLine, computing_of
-from farandole.study.records import Cell, GradientTimes, Rank
+from farandole.study.records import Apart, Cell, GradientTimes, Rank
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 
 
@@ -129,3 +129,43 @@ def test_workers_of_one_host_slow_each_other_down() -> None:
     assert line((10, 1, 0.4)).slowed_down(8) == 1.0
     # Workers do not speed each other up.
     assert line((10, 1, 0.4), (10, 2, 0.3)).slowed_down(2) == 1.0
+
+
+APART = (
+    Apart(
+        cell=Cell(workers=2),
+        computing_alone_s=1.0,
+        computing_together_s=1.1,
+        update_alone_s=1.0,
+        update_together_s=1.5,
+        loaded_alone_per_s=300.0,
+        loaded_together_per_s=150.0,
+    ),
+)
+
+
+def test_copies_that_sent_nothing_say_more_than_cells_that_did() -> None:
+    cells = line((10, 1, 0.4), (10, 2, 0.6))
+    apart = replace(cells, apart=APART)
+    assert cells.at(10, 2).end_s == pytest.approx(0.6)
+    assert apart.at(10, 2).end_s == pytest.approx(0.4 * 1.1)
+    assert apart.at(10, 2).buckets[0].ready_s == pytest.approx(0.2 * 1.1)
+    # The update and loading have factors of their own; cells say nothing of these.
+    assert apart.at(10, 2).update_s == pytest.approx(0.1 * 1.5)
+    assert cells.at(10, 2).update_s == pytest.approx(0.1)
+    waiting = replace(apart, measured=tuple(replace(m, data_s=0.01) for m in cells.measured))
+    assert waiting.at(10, 2).data_s == pytest.approx(0.02)
+    assert waiting.at(10, 3).data_s == pytest.approx(0.03)
+
+
+def test_cells_say_what_copies_do_not() -> None:
+    found = replace(line((10, 1, 0.4), (10, 2, 0.6), (10, 4, 0.8)), apart=APART)
+    assert found.slowed_down(2) == pytest.approx(1.1)
+    assert found.slowed_down(4) == pytest.approx(2.0)
+
+
+def test_one_worker_alone_is_known_where_only_several_were_measured() -> None:
+    found = replace(line((10, 2, 0.44)), apart=APART)
+    assert found.at(10, 2).end_s == pytest.approx(0.44)
+    assert found.at(10, 1).end_s == pytest.approx(0.4)
+    assert found.at(10, 1).update_s == pytest.approx(0.1 / 1.5)

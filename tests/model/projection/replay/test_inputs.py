@@ -11,7 +11,7 @@ from farandole.model.projection.records import StepRow
 from farandole.model.projection.replay.fit import fit_replay
 from farandole.model.projection.replay.inputs import ReplayInputs, replay_inputs
 from farandole.model.projection.replay.whatif import DDP_LAYOUT, FARANDOLE_LAYOUT, Layout
-from farandole.study.records import Cell, Link
+from farandole.study.records import Apart, Cell, Link
 from tests.model.build import make_launch, make_study
 from tests.model.projection.replay.recorded import LINK, MB, TRUE, trained
 
@@ -115,3 +115,13 @@ def test_nothing_to_replay() -> None:
     assert replay_inputs(cells(1, 2, recorded=False), LINK) is None
     assert replay_inputs(cells(1), Link()) is None
     assert replay_inputs([], LINK) is None
+
+
+def test_what_workers_cost_each_other_is_taken_from_copies_of_the_script() -> None:
+    slow = Apart(cell=Cell(workers=2), computing_alone_s=0.1, computing_together_s=0.15)
+    given = cells(1, 2)
+    plain, found = (replay_inputs(given, LINK, apart=apart) for apart in ((), (slow,)))
+    assert plain is not None
+    assert found is not None
+    assert plain.computing.slowed_down(2) == pytest.approx(1.0, abs=0.02)
+    assert found.computing.slowed_down(2) == pytest.approx(1.5)

@@ -14,8 +14,14 @@ import numpy as np
 
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace
+from farandole.model.projection.contention import (
+    Contention,
+    loading_alone_s,
+    loading_together_s,
+    of_apart,
+)
 from farandole.model.projection.records import Bucket
-from farandole.study.records import Floats, GradientTimes, Rank
+from farandole.study.records import Apart, Floats, GradientTimes, Rank
 
 # Workers whose training thread itself moves buckets, in the middle of backward.
 _MOVES_ITSELF = "farandole"
@@ -46,40 +52,63 @@ class Computing:
 class ComputingLine:
     """Computing at any batch and any number of workers on a host: straight lines through both.
 
-    One batch alone is taken as proportional to its samples, but for the update. More workers on a
-    host than were measured slow each other down as much per worker as the measured ones did.
+    One batch alone is taken as proportional to its samples, but for the update. How workers of a
+    host slow each other down is what copies of the script did that sent each other nothing, or
+    else what cells of several workers say.
     """
 
     measured: tuple[Computing, ...]
+    apart: tuple[Apart, ...] = ()
 
     def at(self, batch: int, per_host: int) -> Computing:
         """Return the computing of a step."""
-        base = min(one.per_host for one in self.measured)
-        alone = [one for one in self.measured if one.per_host == base]
+        alone = [one for one in self.measured if one.per_host == self._base]
         found = _at_batch(alone, batch)
         factor = self.slowed_down(per_host)
+        updating = of_apart(
+            self.apart, lambda one: one.update_alone_s, lambda one: one.update_together_s
+        )
+        loading = of_apart(self.apart, loading_alone_s, loading_together_s)
         return replace(
             found,
             per_host=per_host,
             buckets=tuple(replace(b, ready_s=b.ready_s * factor) for b in found.buckets),
             end_s=found.end_s * factor,
+            update_s=found.update_s * self._over_base(updating, per_host),
+            data_s=found.data_s * self._over_base(loading, per_host),
         )
 
     def slowed_down(self, per_host: int) -> float:
-        """Return how much longer computing takes with so many workers on a host, at least 1."""
-        base = min(one.per_host for one in self.measured)
-        by_batch = {one.batch: one.end_s for one in self.measured if one.per_host == base}
+        """Return how much longer computing takes with so many workers on a host.
+
+        It is over that with as many as the fewest measured.
+        """
+        return self._over_base(self._contention(), per_host)
+
+    @property
+    def _base(self) -> int:
+        return min(one.per_host for one in self.measured)
+
+    def _over_base(self, contention: Contention | None, per_host: int) -> float:
+        if contention is None:
+            return 1.0
+        return contention.at(per_host) / contention.at(self._base)
+
+    def _contention(self) -> Contention:
+        known = of_apart(
+            self.apart, lambda one: one.computing_alone_s, lambda one: one.computing_together_s
+        )
+        by_batch = {one.batch: one.end_s for one in self.measured if one.per_host == self._base}
         ratios: dict[int, list[float]] = {}
         for one in self.measured:
-            if one.per_host > base and one.batch in by_batch:
+            if one.per_host > self._base and one.batch in by_batch:
                 ratios.setdefault(one.per_host, []).append(one.end_s / by_batch[one.batch])
-        counts = [base, *sorted(ratios)]
-        factors = [1.0, *(max(1.0, float(np.mean(ratios[count]))) for count in counts[1:])]
-        if per_host <= counts[-1]:
-            return float(np.interp(per_host, counts, factors))
-        over = np.array(counts[1:]) - base
-        slope = float(over @ (np.array(factors[1:]) - 1) / (over @ over)) if len(over) else 0.0
-        return factors[-1] + slope * (per_host - counts[-1])
+        found = {count: max(1.0, float(np.mean(several))) for count, several in ratios.items()}
+        if known is None:
+            return Contention(measured=((self._base, 1.0), *sorted(found.items())))
+        of_base = known.at(self._base)
+        from_cells = {count: factor * of_base for count, factor in found.items()}
+        return Contention(measured=tuple(sorted((from_cells | dict(known.measured)).items())))
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from farandole.model.projection.replay.whatif import (
     halved,
     put_together,
 )
-from farandole.study.records import Floats, Link, Rank
+from farandole.study.records import Apart, Floats, Link, Rank
 
 # torch's process group works on two collectives at a time; NCCL and Farandole on one.
 _GLOO_CHANNELS = 2
@@ -111,7 +111,11 @@ class ReplayInputs:
 
 
 def replay_inputs(
-    cells: Sequence[Measured], calibration: Link, *, link: LinkSpeed | None = None
+    cells: Sequence[Measured],
+    calibration: Link,
+    *,
+    link: LinkSpeed | None = None,
+    apart: Sequence[Apart] = (),
 ) -> ReplayInputs | None:
     """Gather what a replay needs; None when gradients were not timed or nothing tells of a network.
 
@@ -119,6 +123,7 @@ def replay_inputs(
         cells: of one group: the same script, device and transport.
         calibration: of what connects the workers of a host.
         link: between hosts, where there is one or is to be one.
+        apart: what workers of a host took each for itself.
     """
     computing = [one for found in cells if (one := computing_of(found)) is not None]
     if not computing:
@@ -134,7 +139,7 @@ def replay_inputs(
             return None
         inside = on_link(link)
     return ReplayInputs(
-        computing=ComputingLine(measured=tuple(computing)),
+        computing=ComputingLine(measured=tuple(computing), apart=tuple(apart)),
         network=Network(inside=inside, link=link, shape=_across(transport, ddp=ddp)),
         layout=layout,
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,

@@ -153,7 +153,7 @@ def make_fit(study: Study, basis: Basis, asked: Asked) -> Fit:
     def by_replay(link: LinkSpeed | None) -> ReplayFit | None:
         if basis.crosses_hosts:
             return None  # what was calibrated is the memory of one host
-        inputs = replay_inputs(basis.cells, study.link, link=link)
+        inputs = replay_inputs(basis.cells, study.link, link=link, apart=basis.apart)
         return None if inputs is None else fit_replay(inputs, basis.rows)
 
     def fit(link: LinkSpeed | None) -> StepFit:
