@@ -9,7 +9,7 @@ comes after DDP's own, which waits for them; a script has not clipped anything b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OWN_HOOK = f"{NOT_MEASURED}: a communication hook of the script's own combines the gradients."
 SEVERAL = f"{NOT_MEASURED}: gradients are averaged several times in a step."
+# DDP's own: its first bucket is small, unless a script sets a size for all.
+_BUCKET_BYTES, _FIRST_BYTES = 25 << 20, 1 << 20
 
 
 class DdpNoise:
@@ -41,12 +43,14 @@ class DdpNoise:
         self._some_may_lack = bool(ddp.find_unused_parameters)
         rank, size = ddp.process_group.rank(), ddp.process_group.size()
         self._mine = share_of(self._parameters, rank, size)
+        stats = ddp.logger._get_ddp_logging_data().ints_map
+        self._buckets, self._bytes = buckets_of(self._parameters, stats.get("bucket_cap_bytes", -1))
         # A group of some workers has another mean than that of the others.
         self._stopped = size == 1 or size != recorder.size
         self._telling, self._schedule = Telling(), Schedule()
         self._hooks: list[Any] = []
         self._before: dict[int, Any] = {}
-        self._found: tuple[Any, Any] | None = None
+        self._found: tuple[list[Any], list[Any]] | None = None
         self._passes = 0
         self._queued = False
         self._told = -1
@@ -87,9 +91,8 @@ class DdpNoise:
             self._recorder.note(SEVERAL)
             self._stopped = True
         elif found is not None:
-            nbytes = sum(parameter.nbytes for parameter in self._parameters)
-            head = {"update": self._told + 1, "step": self._told, "bytes": [nbytes]}
-            self._telling.tell(self._recorder, head, [found[0]], [found[1]])
+            head = {"update": self._told + 1, "step": self._told, "bytes": self._bytes}
+            self._telling.tell(self._recorder, head, *found)
             self._schedule.spent(self._spent_s)
         self._spent_s = 0.0
 
@@ -111,9 +114,14 @@ class DdpNoise:
             if not self._some_may_lack and len(self._before) < len(self._parameters):
                 return  # the backward of a checkpoint inside of it
             self._passes += 1
-            after = [self._squared(parameter.grad) for parameter in self._mine]
-            before = list(self._before.values())
-            self._found = sum(before[1:], before[0]), sum(after, 0.0)
+            after = {id(parameter): self._squared(parameter.grad) for parameter in self._mine}
+            self._found = self._by_bucket(self._before), self._by_bucket(after)
+
+    def _by_bucket(self, squares: Mapping[int, Any]) -> list[Any]:
+        totals: list[Any] = [0.0] * len(self._bytes)
+        for parameter, square in squares.items():
+            totals[self._buckets[parameter]] += square
+        return totals
 
     def _squared(self, gradient: Any) -> Any:
         if gradient is None:
@@ -140,6 +148,29 @@ class DdpNoise:
             self._stopped, self._found = True, None
             self._recorder.note(f"{NOT_MEASURED}: {type(error).__name__}: {error}")
         self._spent_s += time.monotonic() - began_s
+
+
+def buckets_of(parameters: Sequence[Any], most_bytes: int) -> tuple[dict[int, int], list[int]]:
+    """Return the bucket of each parameter, by its id, and the bytes of each bucket.
+
+    Filled from the last parameter on, as DDP does before it knows better. Later DDP goes by when
+    gradients come; here the same ones stay together, so that their figures can be averaged.
+
+    Args:
+        parameters: in the module's order.
+        most_bytes: how many DDP puts into a bucket; its default where that is not above 0.
+    """
+    usual = most_bytes <= 0 or most_bytes == _BUCKET_BYTES
+    most_bytes = _BUCKET_BYTES if usual else most_bytes
+    places: dict[int, int] = {}
+    sizes: list[int] = []
+    for parameter in reversed(parameters):
+        full = _FIRST_BYTES if usual and len(sizes) == 1 else most_bytes
+        if not sizes or sizes[-1] >= full:
+            sizes.append(0)
+        places[id(parameter)] = len(sizes) - 1
+        sizes[-1] += parameter.nbytes
+    return places, sizes
 
 
 def share_of(parameters: Sequence[Any], rank: int, size: int) -> list[Any]:
