@@ -42,12 +42,16 @@ class Context:
     """Says when all stop, where a launcher of ours may ask for it."""
 
     def note_step(self, step: int) -> None:
-        """Count a step, and let the launcher know how far training is, should this worker fail.
-
-        Called where gradients are combined, so that no rank is more than one ahead of another.
-        """
+        """Let the launcher know how far training is, should this worker fail."""
         if isinstance(self.rendezvous, BoardRendezvous):
             self.rendezvous.board.note_step(self.world.rank, step)
+
+    def count_step(self) -> None:
+        """Count a step towards the one at which all ranks stop.
+
+        Called when gradients have been combined, and not before: a step that failed, and after
+        which the script went on, may have begun on some ranks only.
+        """
         if self.clean_stop is not None:
             self.clean_stop.count()
 

@@ -187,7 +187,10 @@ class Averaging:
         if total is None:
             return None
         self.note_update()
-        return total if self.size == 1 else self._gradients(batch).reduce(total)
+        if self.size > 1:
+            total = self._gradients(batch).reduce(total)
+        self.context.count_step()
+        return total
 
     def reduce_inside(
         self, batch: Batch, arrays: Sequence[Array | None]

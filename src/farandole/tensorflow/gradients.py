@@ -108,11 +108,11 @@ class _Reducer:
             reduced = _movers.reduce(self._key, given, specs, self._make)
             self._check(reduced)
             results = [reduced[index] for index in self._dense]
-        else:
-            _movers.count_sparse()
         rest = iter(values[len(self._dense) :])
         for index, rows, places in zip(self._slices, rest, rest, strict=True):
             results += sparse.gather(rows, places, f"gradient.{index}", self._how)
+        if not (self._dense or self._absent):
+            context.current().count_step()
         return results
 
     def _make(self, engine: Engine) -> Gradients:
@@ -155,7 +155,6 @@ class _Movers:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._found: dict[Any, _Mover] = {}
-        self._sparse_steps = 0
 
     def reduce(
         self,
@@ -179,13 +178,9 @@ class _Movers:
         # One that fails is made anew, on every rank, because it fails on every rank.
         mover.gradients.prepare(specs)
         results = mover.gradients.reduce(given)
+        now.count_step()
         self._found[key] = mover
         return results
-
-    def count_sparse(self) -> None:
-        """Count a step whose gradients are all sparse, which do not go through buckets."""
-        self._sparse_steps += 1
-        context.current().note_step(self._sparse_steps)
 
 
 _movers = _Movers()

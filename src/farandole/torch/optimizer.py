@@ -140,6 +140,7 @@ class _Distributed(torch.optim.Optimizer):
         hvd = self._hvd
         hvd.steps += 1
         hvd.context.note_step(hvd.steps)
+        hvd.context.count_step()
         hvd.context.stop_if_asked()
         # What torch's schedulers look at to tell whether step() came before theirs.
         self._opt_called = True

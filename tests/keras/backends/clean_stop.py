@@ -15,7 +15,13 @@ import numpy as np
 import pytest
 
 import farandole.keras as hvd
-from tests.keras.backends.right_answers import BATCH, _own_step, model, weights
+from tests.keras.backends.right_answers import (
+    BATCH,
+    _own_step,
+    check_unequal_steps_are_named_at_once,
+    model,
+    weights,
+)
 from tests.keras.seeding import seed_weights
 
 LONG = 1_000_000
@@ -67,6 +73,9 @@ def fit(net: keras.Model) -> None:
 
 
 def check_a_fit() -> None:
+    """The first one: steps that failed on some ranks before do not count on any."""
+    if hvd.size() > 1:
+        check_unequal_steps_are_named_at_once()
     net = compiled(model())
     fit(net)
     before = int(net.optimizer.iterations)

@@ -73,6 +73,7 @@ def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
             parameters[place].grad = batch.gradients[place]
     reducer.synchronize()
     averaging.note_update()
+    averaging.context.count_step()
     return [parameter.grad for parameter in parameters]
 
 
