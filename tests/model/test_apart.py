@@ -42,7 +42,7 @@ def test_what_others_disturbed_does_not_count() -> None:
     assert contention_s([busy], TWO) is None
     cells, _ = measure(make_study([timed_launch(TWO, 0.16)]))
     (row,) = apart_rows([busy], cells)
-    assert row.slowdown is None
+    assert row.slowdown is row.loaded_alone_per_s is None
     assert row.why_not == "other programs took 40% of the cores"
 
 
@@ -66,6 +66,11 @@ def test_why_there_is_none_is_said() -> None:
         "Farandole."
     ) in info.notes
     assert info.apart[0].slowdown is None
+    # A launch that was ended while it loaded has figures all the same.
+    ended = replace(APART, loaded_together_per_s=None, why_not="it did not end within 60 s")
+    (row,) = analyse(make_study([timed_launch(TWO, 0.16)], apart=(ended,))).apart
+    assert row.slowdown == pytest.approx(1.3)
+    assert row.why_not == "it did not end within 60 s"
 
 
 def test_a_cell_that_is_gone_is_passed_over() -> None:

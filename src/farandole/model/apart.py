@@ -43,11 +43,11 @@ def apart_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[Apart
 
 
 def _row(one: Apart, found: Measured) -> ApartRow:
-    alone, together = alone_s(one), together_s(one)
-    both = alone is not None and together is not None and alone > 0
     why_not = one.why_not
     if one not in quiet([one]):
         why_not = f"other programs took {one.foreign_share:.0%} of the cores"
+        one = Apart(cell=one.cell)
+    alone, together = alone_s(one), together_s(one)
     return ApartRow(
         cell=one.cell,
         label=found.label,
@@ -56,7 +56,7 @@ def _row(one: Apart, found: Measured) -> ApartRow:
         update_alone_s=one.update_alone_s,
         update_together_s=one.update_together_s,
         contention_s=contention_s([one], one.cell),
-        slowdown=together / alone if both and not why_not else None,  # type: ignore[operator]
+        slowdown=together / alone if alone and together else None,
         loaded_alone_per_s=one.loaded_alone_per_s,
         loaded_together_per_s=one.loaded_together_per_s,
         trained_per_s=found.batch / found.step_s.value if found.batch and found.step_s else None,
