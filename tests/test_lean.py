@@ -1,4 +1,4 @@
-"""What tests start does without torch._dynamo, and has it where it is wanted."""
+"""What tests start does without parts of torch, and has them where they are wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ optimizer = torch.optim.SGD([weight], lr=0.5)
 weight.sum().backward()
 optimizer.step()
 assert weight.tolist() == [0.5] * 3
-assert not {"sympy", "torch._dynamo.eval_frame"} & sys.modules.keys()
+assert torch.randperm(1, generator=torch.Generator().manual_seed(1)).tolist() == [0]
+assert not {"sympy", "torch._dynamo.eval_frame", "torch._decomp"} & sys.modules.keys()
+
+import torchgen.model
+assert torchgen.model.FunctionSchema.parse("a(Tensor x) -> Tensor").arguments.flat_all
+assert torch.export.Dim("batch").__name__ == "batch"
+assert torch.export is sys.modules["torch.export"]
+assert "torch._decomp" in sys.modules
+assert torch.nn.functional.gelu(torch.ones(3, device="meta")).is_meta
 
 import torch._dynamo.config
 import torch._dynamo.eval_frame as frame
@@ -37,7 +45,7 @@ except ModuleNotFoundError:
 """
 
 
-def test_torch_without_dynamo_until_something_is_compiled() -> None:
+def test_torch_without_its_compiler_until_something_is_compiled() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env=clean_environ(TESTS_WITHOUT="jax"),

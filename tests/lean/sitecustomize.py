@@ -1,9 +1,10 @@
 """On the PYTHONPATH of what tests start: spares imports that take seconds and that no test needs.
 
 Every optimizer of torch's, DistributedDataParallel and Keras import torch._dynamo, which takes as
-long as torch itself, only to tell it to stay away. A module that takes their word stands in its
-place until something, such as torch.compile, wants more of it: then it is imported as ever. Keras
-imports whatever it finds installed; TESTS_WITHOUT names what shall seem not to be.
+long as torch itself, only to tell it to stay away. A third of what torch itself takes to import is
+what its operations give for tensors without data, and exporting models. Light modules stand in the
+place of these until something, such as torch.compile, wants more of them: then they are imported
+as ever. Keras imports whatever it finds installed; TESTS_WITHOUT names what shall seem not to be.
 
 Python imports this before anything else; it costs nothing where there is no torch.
 """
@@ -21,23 +22,34 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-_NAME = "torch._dynamo"
 _Module = type(sys)
+_META = "torch._meta_registrations"
+
+
+class _Light(_Module):
+    """Stands for a module that nobody wants anything of yet, and is replaced when somebody does."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever goes through all modules looks at such names; the path is for who imports a part.
+        imported = sys.modules.get(self.__name__) is self
+        if name.startswith("__") and not (name == "__path__" and imported):
+            raise AttributeError(name)
+        return getattr(_real(self.__name__), name)
 
 
 class _Part:
-    """A module within it, of which one function is answered here."""
+    """A module within torch._dynamo, of which one function is answered here."""
 
     def __init__(self, name: str, **known: Any) -> None:
         self._name = name
         vars(self).update(known)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(getattr(_real(), self._name), name)
+        return getattr(getattr(_real("torch._dynamo"), self._name), name)
 
 
-class _Light(_Module):
-    """Takes the word of those who want nothing of it, and is replaced for all others."""
+class _Dynamo(_Light):
+    """Takes the word of those who want nothing of it."""
 
     utils = _Part("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
     trace_rules = _Part("trace_rules", clear_lru_cache=lambda: None)
@@ -50,47 +62,58 @@ class _Light(_Module):
     def graph_break() -> None:
         pass
 
-    def __getattr__(self, name: str) -> Any:
-        # Whoever goes through all modules looks at such names; the path is for who imports a part.
-        imported = sys.modules.get(_NAME) is self
-        if name.startswith("__") and not (name == "__path__" and imported):
-            raise AttributeError(name)
-        return getattr(_real(), name)
 
-
-def _real() -> Any:
+def _real(name: str) -> Any:
+    """Import a module in place of the light one."""
     from importlib import import_module
 
-    if isinstance(sys.modules.get(_NAME), _Light):
-        del sys.modules[_NAME]
-        _finder.light = False
-    return import_module(_NAME)
+    if name in ("torch._dynamo", "torch.export"):
+        _real(_META)
+    _finder.light.pop(name, None)
+    if isinstance(sys.modules.get(name), _Light):
+        del sys.modules[name]
+    return import_module(name)
 
 
 class _Finder:
-    """Finds the light module first; loads it, too."""
+    """Finds light modules first; loads them, too."""
 
-    light = True
+    def __init__(self) -> None:
+        self.light: dict[str, type[_Light]] = {
+            "torch._dynamo": _Dynamo,
+            "torch.export": _Light,
+            # Nobody asks for these by name: what tensors without data can do.
+            _META: _Light,
+            "torchgen.model": _Light,
+        }
+        self._parts = tuple(f"{name}." for name in self.light)
+        # Who computes with such tensors.
+        self._users = {"keras", "torch.distributed.fsdp", "torch.distributed.tensor"}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: Any = None
     ) -> ModuleSpec | None:
-        if not name.startswith(_NAME):
+        if name in self._users and self.light.pop(_META, None) and _META in sys.modules:
+            _real(_META)
+        if name not in self.light and not (name in sys.modules and name.startswith(self._parts)):
             return None
         from importlib.machinery import ModuleSpec
 
-        if name == _NAME and self.light:
+        if name in self.light:
             return ModuleSpec(name, self)  # type: ignore[arg-type]
-        if name.startswith(f"{_NAME}.") and name in sys.modules:
-            # Asking the light one for its path has just imported all of it.
-            return ModuleSpec(name, _Loaded(sys.modules[name]))  # type: ignore[arg-type]
-        return None
+        # Asking the light one for its path has just imported all of it.
+        return ModuleSpec(name, _Loaded(sys.modules[name]))  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        return _Light(spec.name)
+        return self.light[spec.name](spec.name)
 
     def exec_module(self, module: Any) -> None:
-        pass
+        if module.__name__ == _META:
+            # The one thing among all that comes with it which tensors with data need, too.
+            from torch import _C
+            from torch._opaque_base import OpaqueBaseMeta
+
+            _C._set_generator_metaclass(OpaqueBaseMeta)
 
 
 class _Loaded:
@@ -135,7 +158,8 @@ def _let_gloo_rest() -> None:
     import time
     from threading import get_native_id
 
-    if "torch.distributed.distributed_c10d" not in sys.modules or not _finder.light:
+    names = ("torch.distributed.distributed_c10d", "torch._dynamo")
+    if names[0] not in sys.modules or names[1] not in _finder.light:
         return
     idle, deadline = 0, time.monotonic() + 2.0
     while idle < 3 and time.monotonic() < deadline:
