@@ -169,13 +169,31 @@ def tracks(file: Path) -> dict[int, set[str]]:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_timeline_is_written_however_a_run_ends(code: int, tmp_path: Path) -> None:
+def test_a_timeline_and_records_that_are_never_mixed(tmp_path: Path) -> None:
+    script, file, folder = tmp_path / "train.py", tmp_path / "run.json", tmp_path / "new" / "record"
+    script.write_text(TRAIN)
+    done = run_cli("run", "-np", "2", "--timeline", file, "--record", folder, script, "0")
+    assert done.returncode == 0, done.stderr
+    check_timeline(file, done.stderr)
+    kept = {f"rank-{rank}{part}.jsonl" for rank in (0, 1) for part in ("", ".events")}
+    assert {path.name for path in folder.iterdir()} == kept
+    again = run_cli("run", "-np", "2", "--record", folder, script, "0")
+    assert again.returncode == 2
+    assert "the record of an earlier run is there" in again.stderr
+
+
+@pytest.mark.ranks
+def test_a_timeline_of_a_run_that_fails(tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "run.json"
     script.write_text(TRAIN)
-    done = run_cli("run", "-np", "2", "--timeline", file, script, str(code))
-    assert done.returncode == code, done.stderr
-    assert f"timeline of 2 workers in {file}" in done.stderr
+    done = run_cli("run", "-np", "2", "--timeline", file, script, "3")
+    assert done.returncode == 3, done.stderr
+    check_timeline(file, done.stderr)
+
+
+def check_timeline(file: Path, said: str) -> None:
+    """Check that both ranks trained in a timeline."""
+    assert f"timeline of 2 workers in {file}" in said
     assert all({"step", "compute", "optimizer"} <= found for found in tracks(file).values())
     assert set(tracks(file)) == {0, 1}
 
@@ -198,18 +216,6 @@ def test_a_timeline_is_written_after_ctrl_c(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "timeline of 1 workers" in errors
     assert "optimizer" in tracks(file)[0]
-
-
-@pytest.mark.ranks
-def test_records_are_kept_and_never_mixed(tmp_path: Path) -> None:
-    script, folder = tmp_path / "train.py", tmp_path / "new" / "record"
-    script.write_text(TRAIN)
-    done = run_cli("run", "-np", "2", "--record", folder, script, "0")
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in folder.iterdir()} == {"rank-0.jsonl", "rank-1.jsonl"}
-    again = run_cli("run", "-np", "2", "--record", folder, script, "0")
-    assert again.returncode == 2
-    assert "the record of an earlier run is there" in again.stderr
 
 
 def test_a_timeline_needs_a_place(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def run(
         timeout_s=100.0,
     )
     assert done.returncode == 0, done.stderr
+    kept = {f"rank-{rank}.jsonl" for rank in range(num_workers)}
+    assert {path.name for path in (folder / "record").iterdir()} == kept
     return ranks(folder / "record"), done.stdout
 
 

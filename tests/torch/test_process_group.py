@@ -11,7 +11,15 @@ import farandole
 pytestmark = pytest.mark.ranks
 
 
-def _train(backend: str) -> dict[str, Any]:
+def _meeting(folder: str, name: str) -> dict[str, Any]:
+    """Where a group meets that another one follows, whose port might still be this one's."""
+    import os
+
+    rank, size = (int(os.environ[variable]) for variable in ("RANK", "WORLD_SIZE"))
+    return {"init_method": f"file://{folder}/{name}", "rank": rank, "world_size": size}
+
+
+def _train(backend: str, folder: str) -> dict[str, Any]:
     """Train by DDP in its three ways; return what each rank ends with."""
     import torch
     import torch.distributed as dist
@@ -31,7 +39,7 @@ def _train(backend: str) -> dict[str, Any]:
             y = self.second(torch.tanh(self.first(x)))
             return y + self.sometimes(x) if both else y
 
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, **_meeting(folder, backend))
     rank = dist.get_rank()
     weights: dict[str, Any] = {"backend": dist.get_backend()}
     for way in ("plain", "find_unused_parameters", "static_graph"):
@@ -54,9 +62,14 @@ def _train(backend: str) -> dict[str, Any]:
     return weights
 
 
+def _train_by_both(folder: str) -> dict[str, dict[str, Any]]:
+    return {name: _train(name, folder) for name in ("gloo", "farandole")}
+
+
 @pytest.fixture(scope="module")
-def trained() -> dict[str, list[dict[str, Any]]]:
-    return {name: farandole.run(_train, (name,), np=2) for name in ("gloo", "farandole")}
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    ranks = farandole.run(_train_by_both, (str(tmp_path_factory.mktemp("groups")),), np=2)
+    return {name: [ended[name] for ended in ranks] for name in ("gloo", "farandole")}
 
 
 @pytest.mark.parametrize("way", ["plain", "find_unused_parameters", "static_graph"])
@@ -73,16 +86,21 @@ def test_join_takes_uneven_inputs(trained: dict[str, list[dict[str, Any]]]) -> N
     assert trained["farandole"][0]["backend"] == "farandole"
 
 
-def _use_everything() -> dict[str, Any]:
+def _use_everything(folder: str) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
     import farandole.torch as hvd
+    from farandole.errors import UsageError
 
     hvd.init()
+    found: dict[str, Any] = {"mixed": "no error"}
+    try:
+        dist.init_process_group("cpu:farandole,cuda:gloo", **_meeting(folder, "mixed"))
+    except UsageError as error:
+        found["mixed"] = str(error)
     dist.init_process_group("farandole")
     rank, size = dist.get_rank(), dist.get_world_size()
-    found: dict[str, Any] = {}
     for op in ("SUM", "MIN", "MAX", "PRODUCT", "BAND"):
         x = torch.tensor([rank + 1, 6])
         dist.all_reduce(x, getattr(dist.ReduceOp, op))
@@ -131,8 +149,8 @@ def _use_everything() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def used() -> list[dict[str, Any]]:
-    return farandole.run(_use_everything, np=3)
+def used(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return farandole.run(_use_everything, (str(tmp_path_factory.mktemp("mixed")),), np=3)
 
 
 @pytest.mark.parametrize(
@@ -163,19 +181,6 @@ def test_a_group_of_some_ranks(used: list[dict[str, Any]]) -> None:
     assert used[0]["pair"] == used[1]["pair"] == [2.0, 2.0]
 
 
-def _mixed() -> str:
-    import torch.distributed as dist
-
-    import farandole.torch  # noqa: F401
-    from farandole.errors import UsageError
-
-    try:
-        dist.init_process_group("cpu:farandole,cuda:gloo")
-    except UsageError as error:
-        return str(error)
-    return "no error"
-
-
-def test_a_mixed_device_string_is_refused() -> None:
-    for said in farandole.run(_mixed, np=2):
-        assert "'farandole' cannot be combined with gloo in one group" in said
+def test_a_mixed_device_string_is_refused(used: list[dict[str, Any]]) -> None:
+    for found in used:
+        assert "'farandole' cannot be combined with gloo in one group" in found["mixed"]
