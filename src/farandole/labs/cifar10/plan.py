@@ -41,7 +41,8 @@ _FEW_TEST_SAMPLES = 10
 """Of launches for times, whose accuracy says nothing."""
 _LACK_S = 2.0
 """What a launch takes beyond its start until its memory is used up."""
-_CALIBRATION_S = 8.0
+_CALIBRATION_S = 18.0
+"""Of the link, and of workers that send nothing, for each number of workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
