@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,34 +68,62 @@ def test_nothing_and_what_has_no_size_give_no_figure() -> None:
     assert rate(lambda: iter(["a", "b"]), 1.0) is None
 
 
-def test_the_loader_that_gave_a_batch_last_is_gone_over_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Iterating:
-        def __init__(self, loader: Any) -> None:
-            self._left = list(loader.batches)
+class Iterating:
+    """What a DataLoader's iterator is."""
 
-        def __next__(self) -> Any:
-            return self._left.pop()
+    def __init__(self, loader: Any) -> None:
+        self._left = list(loader.batches)
 
-    class Loader:
-        def __init__(self, batch: int) -> None:
-            self.batches = [np.zeros((batch, 2))] * 3
-            self.passes = 0
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
-        def __iter__(self) -> Iterator[Any]:
-            self.passes += 1
-            return iter(self.batches)
+    def __next__(self) -> Any:
+        if not self._left:
+            raise StopIteration
+        return self._left.pop()
 
+
+class Loader:
+    """A DataLoader; `within`: one that another one gives its batches to."""
+
+    def __init__(self, batch: int, within: type[Loader] | None = None) -> None:
+        self.batches = [np.zeros((batch, 2))] * 3
+        self.passes = 0
+        self._within = within
+
+    def __iter__(self) -> Iterator[Any]:
+        self.passes += 1
+        return iter(Iterating(self)) if self._within is None else iter(self._within(1))
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    init, fetch = Iterating.__init__, Iterating.__next__
     monkeypatch.setattr(drain, "_again", None)
-    assert samples_per_s(0.01) is None
     drain.follow_torch(SimpleNamespace(_BaseDataLoaderIter=Iterating))
+    yield
+    Iterating.__init__, Iterating.__next__ = init, fetch  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("followed")
+def test_the_loader_that_gave_a_batch_last_is_gone_over_again() -> None:
+    assert samples_per_s(0.01) is None
     training, validation = Loader(4), Loader(5)
     iterators = Iterating(training), Iterating(validation)
-    next(iterators[1])  # type: ignore[call-overload]
-    next(iterators[0])  # type: ignore[call-overload]
+    next(iterators[1])
+    next(iterators[0])
     found = samples_per_s(0.01)
     assert found is not None
     assert found > 0
     assert training.passes > 0
     assert validation.passes == 0
+
+
+@pytest.mark.usefixtures("followed")
+def test_a_loader_within_does_not_take_the_place_of_the_source() -> None:
+    source = Loader(4, within=Loader)
+    next(Iterating(source))
+    for _ in range(2):
+        before = source.passes
+        assert samples_per_s(0.01) is not None
+        assert source.passes > before

@@ -22,10 +22,15 @@ _again: Again | None = None
 
 def samples_per_s(seconds: float) -> float | None:
     """Load batches for about so long, as training was fed last; None where that cannot be done."""
+    global _again
     if _again is None:
         return None
+    # What is gone over may have a loader within, which would be taken for the source next time.
+    source = _again
     with paused():
-        return rate(_again, seconds)
+        found = rate(source, seconds)
+    _again = source
+    return found
 
 
 def rate(
