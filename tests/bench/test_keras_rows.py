@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from farandole.bench.contestant import WORKERS, Contestant
 from farandole.bench.launch import LaunchRecord, launch
 from farandole.bench.plan import groups
 from farandole.bench.rows import Group, Settings
+from tests.conftest import keras_on
 
 _KERAS = Settings(framework="keras", models=("mlp", "cnn"))
 
@@ -103,8 +105,15 @@ def _launch(
     # JAX needs most of a second for a step of the small network.
     short = {**found.options, "warmup": 1, "steps": 2, "block": min(2, found.options["block"])}
     short |= options
+    # A launch inherits no path of Python's; this one spares it what no test needs.
+    lean = {"PYTHONPATH": os.environ["PYTHONPATH"], **keras_on(found.options["backend"])}
     return launch(
-        replace(found, options=short, synchronized=synchronized or found.synchronized),
+        replace(
+            found,
+            options=short,
+            environment={**found.environment, **lean},
+            synchronized=synchronized or found.synchronized,
+        ),
         round_number=1,
         time_limit_s=100,
     )
