@@ -242,12 +242,19 @@ def test_output_dir_keeps_a_file_per_rank(script: Path, tmp_path: Path) -> None:
 
 
 def test_one_rank_is_shown_and_files_keep_all(script: Path, tmp_path: Path) -> None:
+    # Rank 1 fails when rank 0 has spoken, which its end would keep from it otherwise.
     script.write_text(
-        "import os, sys; print('out', os.environ['RANK']); sys.exit(os.environ['RANK'] == '1')"
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "said, first = Path(sys.argv[1]), os.environ['RANK'] == '0'\n"
+        "while not (first or said.exists()): time.sleep(0.01)\n"
+        "print('out', os.environ['RANK'], flush=True)\n"
+        "said.touch()\n"
+        "sys.exit(not first)\n"
     )
     # Horovod's name of the one flag, torchrun's of the other.
     flags = ("--output-filename", tmp_path / "logs", "--local-ranks-filter", "0")
-    done = run_cli("run", "-np", "2", *flags, script)
+    done = run_cli("run", "-np", "2", *flags, script, tmp_path / "said")
     assert done.stdout == "[0]<stdout>:out 0\n"
     assert (tmp_path / "logs/rank.1/stdout").read_text() == "out 1\n"
     # Why the launch failed is said all the same.
