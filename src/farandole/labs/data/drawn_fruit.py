@@ -1,8 +1,8 @@
 """Drawn apples, bananas and oranges, fresh and rotten: what stands in for photos of them.
 
-Spots and a brown skin tell the rotten from the fresh. Fresh fruit may have some and rotten fruit
-may have few, so that no network gets everything right; one that has seen nothing before learns the
-colours first.
+Spots and a brown skin tell the rotten from the fresh. Some fresh fruit look rotten and some rotten
+fruit look fresh, so that no network gets everything right; one that has seen nothing before learns
+the colours first.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SKINS = np.array(
 )
 _ROT = np.array((75, 50, 30), np.float32)
 _SPOTS = 6
-# How much of a fruit is spotted, fresh and rotten: mean and deviation. At the best place between
-# the two, one fruit of fifteen is on the other's side.
-_SPOTTED = ((0.15, 0.12), (0.7, 0.25))
+# How much of a fruit is spotted that looks fresh and that looks rotten: mean and deviation. One
+# fruit of sixteen looks as it is not.
+_SPOTTED, _ODD = ((0.1, 0.08), (0.75, 0.15)), 1 / 16
 # How brown the skin of a fruit is that is spotted all over.
 _BROWNED = 0.5
 
@@ -61,7 +61,8 @@ def _render(random: np.random.Generator, labels: NDArray[np.int64], side: int) -
     fruit = skins[:, 0] * (1 - ripe) + skins[:, 1] * ripe
     fruit = fruit + each(random, count, -12, 12, last=3)
     means, deviations = np.array(_SPOTTED).T
-    spotted = np.clip(random.normal(means[rotten], deviations[rotten]), 0.02, 1)
+    looks = np.where(random.random(count) < _ODD, 1 - rotten, rotten)
+    spotted = np.clip(random.normal(means[looks], deviations[looks]), 0.02, 1)
     brown = (_BROWNED * spotted.astype(np.float32))[:, np.newaxis, np.newaxis, np.newaxis]
     fruit = fruit * (1 - brown) + _ROT * brown
     spots = _spots(random, p, q, spotted, banana)[..., np.newaxis]

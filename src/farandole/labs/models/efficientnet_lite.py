@@ -67,10 +67,15 @@ class Convolution(keras.layers.Layer):  # type: ignore[misc]
         shape = self.layer.shape
         kernel = keras.initializers.RandomNormal(stddev=np.prod(shape[1:]) ** -0.5)(shape)
         if self.layer.depthwise:
-            # Mostly as they are: a few layers that mix neighbours at random leave noise.
-            middle = np.zeros(shape, np.float32)
-            middle[:, :, self.layer.kernel // 2, self.layer.kernel // 2] = 1.0
-            kernel = _MIXED * kernel + middle
+            # Mostly as they are: a few layers that mix neighbours at random leave noise. Where an
+            # image is halved, the mean: five times one pixel of four would leave very few.
+            side = self.layer.kernel
+            plain = np.zeros(shape, np.float32)
+            if self.layer.stride > 1:
+                plain[:] = side**-2
+            else:
+                plain[:, :, side // 2, side // 2] = 1.0
+            kernel = _MIXED * kernel + plain
         self.kernel.assign(kernel)
         self.bias.assign(ops.zeros(shape[:1]))
         outputs = ops.stop_gradient(self.convolve(images, active=False))
