@@ -47,7 +47,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="a lab; without one: all labs")
     size = parser.add_argument_group("how much (one of these)")
-    add_flag(size, "--quick", action="store_true", help="about a minute, one launch of each kind")
+    add_flag(
+        size,
+        "--quick",
+        action="store_true",
+        help="about a minute (faces: four), one launch of each kind",
+    )
     add_flag(
         size,
         "--budget",
