@@ -51,3 +51,13 @@ def test_longer_jobs_with_more_loss_do_not_pay() -> None:
     made["workers"] = replace(made["workers"], launches=launches)
     said = answer_verdict(found_of(LAB, made)).sentences[0]
     assert said.startswith("Adding workers does not pay: 2 workers add ")
+
+
+def test_without_times_that_count_nothing_is_said_to_pay() -> None:
+    equal = {"val_loss": lambda workers, recipe, seed: 0.02}
+    made = training_study((1, 2), ("linear",), equal, batch=32, samples=4000)
+    busy = tuple(replace(launch, busy=True, foreign_share=0.9) for launch in made.launches)
+    found = found_of(LAB, {"workers": replace(made, launches=busy)})
+    said = answer_verdict(found).sentences[0]
+    assert said.startswith("Whether adding workers pays cannot be told")
+    assert "2 workers end with a loss of 0.02, where 1 worker ends with 0.02" in said

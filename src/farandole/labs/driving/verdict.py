@@ -108,6 +108,11 @@ def _pays(found: Found, settings: tuple[Setting, ...]) -> list[str]:
         )
     if not good:
         return ["There is no verdict: no launch ran to its end."]
+    if len(timed) < 2:
+        return [
+            "Whether adding workers pays cannot be told, for want of times that count: "
+            f"{count(many.workers, 'worker')} {parts[0]}."
+        ]
     verdict = "pays" if all(good) else "does not pay" if not any(good) else "has its price"
     return [f"Adding workers {verdict}: {count(many.workers, 'worker')} {', and '.join(parts)}."]
 
