@@ -16,6 +16,7 @@ from farandole.transport.reduction import (
     Reduction,
     by_hosts,
     fold,
+    small_fold,
 )
 from tests.transport.reference import (
     Array,
@@ -180,3 +181,14 @@ def test_an_average_of_halves_does_not_overflow_between_two_levels() -> None:
     inside, between = by_hosts(Reduction(op="average"), "float16", 4)
     partial = folded([halves("float16", 40000.0)] * 2, "float16", inside)
     assert folded([partial, partial], "float16", between).view(np.float16).tolist() == [40000.0]
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_small_fold_is_the_same(op: str, count: int) -> None:
+    how = Reduction(op=op)
+    parts = [np.arange(5, dtype=np.float32) - rank for rank in range(count)]
+    result = np.empty(5, np.float32)
+    # Warnings are errors here: one on each rank and operation would be in the way of users.
+    small_fold("float32", how, count)(parts, result)
+    assert result.tolist() == folded(parts, "float32", how).tolist()

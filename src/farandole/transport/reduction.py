@@ -119,7 +119,8 @@ def small_fold(dtype: str, how: Reduction, count: int) -> Callable[[Sequence[Arr
     if count != 2 or how.divisor or not plain:
         return lambda parts, out: fold(parts, [out], dtype, how)
     if how.op != "average":
-        return lambda parts, out: _QUIET.copy().run(combine, parts[0], parts[1], out)
+        # By its name: NumPy warns of a third argument of minimum and maximum.
+        return lambda parts, out: _QUIET.copy().run(combine, parts[0], parts[1], out=out)
     half = _constant(STORAGE[dtype], 0.5)
 
     def average(parts: Sequence[Array], out: Array) -> None:
