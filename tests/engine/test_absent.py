@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine.absent import neutral, stand_in
+from farandole.engine.absent import stand_in
 from farandole.engine.operations import Allgather, Allreduce, Grouped
 from farandole.engine.signature import Signature
 from farandole.transport.reduction import STORAGE, Reduction, fold
@@ -30,13 +30,31 @@ def test_it_changes_no_result(dtype: str, op: str) -> None:
     assert result.tolist() == mine.tolist()
 
 
-def test_a_product_is_not_changed_by_a_factor() -> None:
-    how = Reduction(op="product", prescale=4.0)
-    absent = stand_in(Signature.reducing("allreduce", "float32", (1,), how))
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("factor", [0.1, 1 / 49, 0.3, 1.5, 1.0])
+def test_a_factor_changes_no_product(dtype: str, factor: float) -> None:
+    how = Reduction(op="product", prescale=factor)
+    absent = stand_in(Signature.reducing("allreduce", dtype, (3,), how))
     assert isinstance(absent, Allreduce)
-    result = np.empty(1, np.float32)
-    fold([absent.source.data, np.full(1, 3.0, np.float32)], [result], "float32", how)
-    assert result.tolist() == [12.0]
+    mine = np.array([0, 10, 100]).astype(STORAGE[dtype])
+    alone, result = np.empty_like(mine), np.empty_like(mine)
+    fold([mine], [alone], dtype, how)
+    fold([absent.source.data, mine], [result], dtype, how)
+    np.testing.assert_allclose(result, alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8", "int64"])
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("factor", [0.5, 2.0, -1.0, 0.0])
+def test_a_factor_changes_no_least_or_most(dtype: str, op: str, factor: float) -> None:
+    how = Reduction(op=op, prescale=factor)
+    absent = stand_in(Signature.reducing("allreduce", dtype, (3,), how))
+    assert isinstance(absent, Allreduce)
+    mine = np.array([-60, 0, 60]).astype(STORAGE[dtype])
+    alone, result = np.empty_like(mine), np.empty_like(mine)
+    fold([mine], [alone], dtype, how)
+    fold([absent.source.data, mine], [result], dtype, how)
+    assert result.tolist() == alone.tolist()
 
 
 def test_no_rows_are_brought_to_a_meeting() -> None:
@@ -52,8 +70,3 @@ def test_a_group_has_its_members() -> None:
     absent = stand_in(Signature("grouped allreduce", "uint8", (32,), members=members))
     assert isinstance(absent, Grouped)
     assert absent.extra == [None, None]
-
-
-def test_neutral_integers_are_at_the_ends_of_their_range() -> None:
-    assert (neutral("min", "int8"), neutral("max", "int8")) == (127, -128)
-    assert (neutral("min", "uint8"), neutral("max", "uint8")) == (255, 0)

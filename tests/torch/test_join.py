@@ -88,6 +88,26 @@ def check_averages_are_over_all() -> None:
 
 
 @checks
+def check_products_of_scaled_integers() -> None:
+    if hvd.rank() == 0:
+        hvd.join()
+    else:
+        ten = torch.full((3,), 10, dtype=torch.int32)
+        for _ in range(2):
+            product = hvd.allreduce(ten, op=hvd.Product, prescale_factor=0.3, name="scaled")
+            assert product.tolist() == [3 ** (hvd.size() - 1)] * 3
+            with raises(CollectiveError, "scaled by 2 first, but rank 0 called join()", "int32"):
+                hvd.allreduce(ten, op=hvd.Product, prescale_factor=2.0, name="doubled")
+            with raises(CollectiveError, "rank 0 called join()"):
+                hvd.grouped_allreduce([ten, ten], op=hvd.Product, prescale_factor=2.0)
+        hvd.join()
+    # With all ranks there is nothing to replace.
+    two = torch.full((1,), 2, dtype=torch.int32)
+    doubled = hvd.allreduce(two, op=hvd.Product, prescale_factor=2.0, name="doubled")
+    assert doubled.item() == 4 ** hvd.size()
+
+
+@checks
 def check_ranks_join_one_by_one() -> None:
     """Rank r has r batches more than rank 0."""
     for number in range(hvd.rank()):

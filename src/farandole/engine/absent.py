@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from farandole.engine.adasum import AdasumReduce
+from farandole.engine.neutral import neutral
 from farandole.engine.operations import Allgather, Allreduce, Grouped, Operation
 from farandole.engine.signature import Signature
 from farandole.transport.half import narrow
@@ -26,27 +27,13 @@ def stand_in(signature: Signature) -> Operation:
     if signature.kind in ("meeting", "sparse gradient"):
         return _no_rows(signature)
     how = Reduction(op=signature.op, prescale=signature.prescale, postscale=signature.postscale)
-    value = neutral(signature.op, signature.dtype)
-    if signature.op == "product" and signature.prescale:
-        value /= signature.prescale
+    value = neutral(signature.op, signature.dtype, signature.prescale)
+    # The coordinator refuses what has none.
+    assert value is not None
     buffer = _filled(signature, value)
     if signature.kind == "adasum":
         return AdasumReduce(signature, buffer, buffer, how)
     return Allreduce(signature, buffer, buffer, how)
-
-
-def neutral(op: str, dtype: str) -> float:
-    """Return the value that changes no result of a reduction."""
-    if op == "product":
-        return 1
-    if op not in ("min", "max") or dtype.startswith("complex"):
-        return 0
-    if dtype == "bool":
-        return op == "min"
-    if np.issubdtype(STORAGE[dtype], np.integer) and dtype not in HALF_TYPES:
-        limits = np.iinfo(STORAGE[dtype])
-        return int(limits.max if op == "min" else limits.min)
-    return float("inf") if op == "min" else float("-inf")
 
 
 def _filled(signature: Signature, value: float) -> Buffer:

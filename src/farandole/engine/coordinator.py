@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from farandole.engine.neutral import neutral
 from farandole.engine.signature import Signature, mismatch, named
 from farandole.transport.reduction import STORAGE
 from farandole.transport.shm import eager
@@ -201,10 +202,20 @@ class Coordinator:
     def _refusal(self, name: str, signatures: Sequence[Signature | None]) -> str:
         """Return why an operation cannot go on without the ranks that have joined, or ''."""
         absent = [rank for rank, each in enumerate(signatures) if each is None]
-        kind = next(each.kind for each in signatures if each is not None)
-        if not absent or kind.startswith(_WITHOUT_JOINED):
+        if not absent:
             return ""
+        present = next(each for each in signatures if each is not None)
+        kind = present.kind
         who = named([self._ranks[rank] if self._ranks else rank for rank in absent])
+        if kind.startswith(_WITHOUT_JOINED):
+            for each in present.members or (present,):
+                if neutral(each.op, each.dtype, each.prescale) is None:
+                    return (
+                        f"{kind} {name!r} multiplies {each.dtype} that are scaled by "
+                        f"{each.prescale:g} first, but {who} called join(), and no {each.dtype} "
+                        "scaled so is 1. Scale the tensor yourself, before the call."
+                    )
+            return ""
         return (
             f"{kind} {name!r} needs all ranks, but {who} called join(). While ranks have joined "
             "only allreduce goes on; call join() here, too, or let all ranks take part."
