@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from farandole.recorder import live
 from farandole.recorder.live import LiveTimeline
 from farandole.recorder.trace_file import Session
+from tests.conftest import eventually
 
 SESSION = Session(job="j", number=1)
 
@@ -74,6 +78,21 @@ def test_it_is_written_at_once_then_once_in_a_while_and_at_the_end(tmp_path: Pat
     timeline.slice("a", "last", 1.5, 1.6)
     timeline.flush()
     assert len(drawn(path)) == 4
+
+
+def test_the_last_operation_is_seen_though_no_other_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_EVERY_S", 0.05)
+    path = tmp_path / "t.json"
+    timeline = LiveTimeline(path, SESSION, rank=0, host="h")
+    for name in ("first", "second", "third"):
+        now_s = time.monotonic()
+        timeline.slice("a", name, now_s, now_s)
+        timeline.keep_up(now_s)
+    eventually(lambda: [event["name"] for event in drawn(path)] == ["first", "second", "third"])
+    timeline.flush()
+    assert "farandole-timeline" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_the_disk_may_fill_up(

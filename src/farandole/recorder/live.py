@@ -7,6 +7,7 @@ operation, as Horovod's timeline does, and is there at every moment.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 import time
@@ -51,6 +52,8 @@ class LiveTimeline:
         self._lines: list[str] = []
         # The first operation is seen at once: a program may do no other for long.
         self._due_s = now_s
+        self._later: threading.Timer | None = None
+        """Flushes when that is due, should nobody come by."""
         self._describe(0, "process_name", name=f"rank {rank} ({host})")
         self._describe(0, "process_sort_index", sort_index=rank)
 
@@ -64,25 +67,40 @@ class LiveTimeline:
         self._event(track, ph="i", s="p", name=name, ts=self._micros(time_s))
 
     def keep_up(self, now_s: float) -> None:
-        """Add what has come together to the file, if the last addition was long enough ago."""
+        """Add what has come together to the file once the last addition is long enough ago."""
         if now_s >= self._due_s:
             self.flush()
+            return
+        with self._lock:
+            if self._later is None and self._due_s < math.inf:
+                self._later = threading.Timer(self._due_s - now_s, self.flush)
+                self._later.name, self._later.daemon = "farandole-timeline", True
+                self._later.start()
 
     def flush(self) -> None:
         """Add what has come together to the file; a full disk ends the timeline, not the run."""
         with self._lock:
-            lines, self._lines = self._lines, []
-            began_s = self._clock()
-            if not lines:
-                return
-            try:
-                self._file.add(lines)
-            except OSError as error:
-                sys.stderr.write(f"farandole: the timeline ends here: {error}\n")
-                self._due_s = float("inf")
-                return
-            now_s = self._clock()
-            self._due_s = now_s + max(_EVERY_S, _REST * (now_s - began_s))
+            later, self._later = self._later, None
+            self._add()
+        if later is not None and later is not threading.current_thread():
+            later.cancel()
+            later.join()
+
+    def _add(self) -> None:
+        # Another thread may draw meanwhile.
+        lines = self._lines[:]
+        del self._lines[: len(lines)]
+        began_s = self._clock()
+        if not lines:
+            return
+        try:
+            self._file.add(lines)
+        except OSError as error:
+            sys.stderr.write(f"farandole: the timeline ends here: {error}\n")
+            self._due_s = math.inf
+            return
+        now_s = self._clock()
+        self._due_s = now_s + max(_EVERY_S, _REST * (now_s - began_s))
 
     def _micros(self, time_s: float) -> float:
         return round((time_s - self._zero_s) * MICROSECONDS, 3)
