@@ -173,6 +173,32 @@ def check_sparse_adam() -> None:
 
 
 @checks
+def check_sparse_adam_on_a_rank_that_never_has_the_gradient() -> None:
+    def loss_of(since: int, step: int) -> Any:
+        def loss(model: nn.Module, rank: int) -> torch.Tensor:
+            used = [0, 1] if rank == 0 and step >= since else [0]
+            found = [model.get_submodule(str(i))(words(rank, step)).square() for i in used]
+            return torch.stack([each.mean() for each in found]).sum()
+
+        return loss
+
+    for buckets in (nullcontext, small_buckets):
+        # In the first step they meet anyway; later they go by buckets.
+        for since in (0, 2):
+            with buckets():
+                model = nn.ModuleList(nn.Embedding(20, 5, sparse=True) for _ in range(2))
+                hvd.broadcast_parameters(model.state_dict(), 0)
+                optimizer = hvd.DistributedOptimizer(
+                    torch.optim.SparseAdam(model.parameters(), lr=0.1),
+                    model.named_parameters(),
+                    sparse_as_dense=True,
+                )
+                for step in range(5):
+                    train_step(model, optimizer, loss_of(since, step))
+                assert model.get_parameter("1.weight").grad.is_sparse
+
+
+@checks
 def check_ops_that_sparse_gradients_do_not_know() -> None:
     model = Words()
     optimizer = plain_sgd(model, op=hvd.Max)

@@ -64,6 +64,8 @@ class ByName:
         """Parameters whose gradients have been sparse on all ranks that had them."""
         self.dense: set[int] = set()
         """Those that have been dense on some rank; they are sent as dense from then on."""
+        self.made_dense: dict[int, int] = {}
+        """Gradients that are sent as dense though they are sparse, by their sparse dimensions."""
         self.nbytes = 0
         """What has been sent."""
 
@@ -75,6 +77,8 @@ class ByName:
             order: in which this rank's backward has produced gradients, for the others to know.
         """
         told = self._tell_all(indices, order)
+        for said in told.ranks:
+            self.made_dense |= dict(said["made_dense"])
         present, dense = sorted(told.indices("dense", "sparse")), told.indices("dense")
         handles: list[tuple[int, Callable[[], torch.Tensor], Handle]] = []
         for index in present:
@@ -122,6 +126,7 @@ class ByName:
             # Who comes back from join() has missed what the others have learned meanwhile.
             "were_dense": sorted(self.dense),
             "were_sparse": self.sparse,
+            "made_dense": list(self.made_dense.items()),
         }
         answers = self.meet(json.dumps(said).encode(), self.meeting)
         by_rank = {

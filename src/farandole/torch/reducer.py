@@ -89,8 +89,8 @@ class GradientReducer:
         self._fired = [0] * len(parameters)
         self._expected = [passes] * len(parameters)
         self._nested: set[int] = set()
-        self._made_dense: dict[int, int] = {}
-        """Gradients that are sent dense though they are sparse, by their sparse dimensions."""
+        self._untold: set[int] = set()
+        """Sparse gradients that are sent as dense, which the others do not know yet."""
         self._hooked: dict[int, Any] = {}
         self._unhooked = set(range(len(parameters)))
         self._unplaced: list[torch.nn.Parameter] = []
@@ -177,7 +177,7 @@ class GradientReducer:
                 settled = set(layout.plan.places) - set(left_out)
                 still = (i for i in range(len(self.parameters)) if i not in settled)
                 self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}))
-        for index, dimensions in self._made_dense.items():
+        for index, dimensions in self._by_name.made_dense.items():
             parameter = self.parameters[index]
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.to_sparse(dimensions)
@@ -192,11 +192,13 @@ class GradientReducer:
 
     def _submit_rest(self, layout: Layout) -> list[int]:
         """Submit the buckets that are not on their way; return the gradients that do not fit."""
-        if layout.in_place() and all(parameter.grad is None for parameter in self._unplaced):
+        told = not self._untold
+        if told and layout.in_place() and all(p.grad is None for p in self._unplaced):
             layout.submit_in_place()
             return []
         surprises = self._surprises(layout)
-        layout.submit_rest(self.parameters, REPLAN if surprises else 0, set(surprises))
+        flags = 0 if told and not surprises else REPLAN
+        layout.submit_rest(self.parameters, flags, set(surprises))
         return surprises
 
     def mark(self, kind: int, number: int) -> None:
@@ -320,10 +322,15 @@ class GradientReducer:
         return surprises
 
     def _make_dense(self, index: int) -> None:
-        """Let a sparse gradient be sent as a dense one; optimizers get a sparse one back."""
+        """Let a sparse gradient be sent as a dense one; optimizers get a sparse one back.
+
+        On all ranks, also on those that never have it: they are told when it first comes.
+        """
         gradient = self.parameters[index].grad
         if gradient is not None and gradient.is_sparse:
-            self._made_dense[index] = gradient.sparse_dim()
+            if index not in self._by_name.made_dense:
+                self._by_name.made_dense[index] = gradient.sparse_dim()
+                self._untold.add(index)
             self.parameters[index].grad = gradient.to_dense()
 
     def _is_sparse(self, index: int) -> bool:
@@ -332,7 +339,9 @@ class GradientReducer:
 
     def _reduce_by_name(self, indices: Sequence[int]) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
-        self._lay_out(self._by_name.reduce(indices, self._order))
+        told = self._by_name.reduce(indices, self._order)
+        self._untold.clear()
+        self._lay_out(told)
 
     def _lay_out(self, told: Told) -> None:
         """Make the plan for the next steps, the same on every rank.
