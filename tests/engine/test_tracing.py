@@ -29,6 +29,10 @@ def some_operations(member: Member) -> None:
 
     for _ in range(3):
         hvd.allreduce(torch.ones(3), name="small")
+        # More than go one by one.
+        handles = [hvd.allreduce_async_(torch.ones(3), name=f"many.{i}") for i in range(30)]
+        for handle in handles:
+            hvd.synchronize(handle)
     hvd.broadcast(torch.ones(100_000), 0, name="large")
     model = torch.nn.Linear(3, 2)
     optimizer = hvd.DistributedOptimizer(
@@ -97,6 +101,9 @@ def test_a_timeline_of_both_ranks(world: FakeWorld, tmp_path: Path) -> None:
     for rank in (0, 1):
         names = [event["name"] for event in found[rank, "allreduce.small"]]
         assert names == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE"] * 3
+        for number in range(30):
+            names = [event["name"] for event in found[rank, f"allreduce.many.{number}"]]
+            assert names == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE"] * 3
         names = [event["name"] for event in found[rank, "broadcast.large"]]
         assert names == ["NEGOTIATE_BROADCAST", "BROADCAST"]
         assert any("bucket" in track for who, track in found if who == rank)

@@ -159,7 +159,8 @@ def check_operations_under_way_are_not_absent() -> None:
     """A rank joins while its own operations are on their way, known names and new ones."""
     for _ in range(3):
         x = torch.full((4,), float(hvd.rank() + 1))
-        names = [f"under{i}" for i in range(4)]
+        # More than go one by one.
+        names = [f"under{i}" for i in range(30)]
         if hvd.rank() == 0:
             handles = [hvd.allreduce_async(x, op=hvd.Sum, name=name) for name in names]
             hvd.join()

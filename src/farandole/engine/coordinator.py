@@ -15,7 +15,6 @@ from farandole.engine.neutral import neutral
 from farandole.engine.signature import Signature, mismatch, named
 from farandole.transport.reduction import STORAGE
 from farandole.transport.shm import eager
-from farandole.transport.shm.segment import round_up
 
 FUSE_EACH_BYTES = 64 * 1024
 FUSE_TOTAL_BYTES = 1024 * 1024
@@ -74,6 +73,7 @@ class _TicketBook:
 
     room_bytes: int
     used_bytes: int = 0
+    """For even turns; it takes as much for odd ones."""
     tickets: dict[str, int] = field(default_factory=dict)
     variants: dict[str, dict[Signature, Ticket]] = field(default_factory=dict)
 
@@ -82,19 +82,19 @@ class _TicketBook:
         known = self.variants.setdefault(name, {})
         if signature in known:
             return known[signature]
-        nbytes = round_up(max(size_of(signature), 1))
+        nbytes = eager.slot_bytes(size_of(signature))
         if (
             signature.kind not in _EAGER_KINDS
             or signature.device != "cpu"
             or nbytes > eager.LARGEST_BYTES
-            or self.used_bytes + 2 * nbytes > self.room_bytes
+            or 2 * (self.used_bytes + nbytes) > self.room_bytes
             or len(known) >= eager.MOST_VARIANTS
             or (name not in self.tickets and len(self.tickets) >= eager.TICKETS)
         ):
             return None
         number = self.tickets.setdefault(name, len(self.tickets))
         known[signature] = Ticket(number, len(known) + 1, self.used_bytes)
-        self.used_bytes += 2 * nbytes
+        self.used_bytes += nbytes
         return known[signature]
 
 

@@ -82,17 +82,24 @@ class Engine:
             operation: what to do.
             queues: whether it waits for an earlier one of its name; else it is refused.
         """
-        handle = self._eager(name, operation, queues)
+        refuse_if_ended()
+        handle, named = None, self._named
+        if not queues or not named.taken(name):
+            handle = named.eager(name, operation, awaited=False)
         if handle is None:
             handle = self._by_coordinator(name, operation, queues)
             self.loop.nobody_waits()
-        elif not self.loop.awake:
+        elif not self.loop.awake or len(named.unsent) == 1:
+            # The first that is not sent: from here on the thread looks oftener.
             self.loop.nobody_waits()
         return handle
 
     def run(self, name: str, operation: Operation, *, queues: bool = False) -> object:
         """Submit an operation (see `submit`) and wait; return its result or raise its error."""
-        handle = self._eager(name, operation, queues)
+        refuse_if_ended()
+        handle = None
+        if not queues or not self._named.taken(name):
+            handle = self._named.eager(name, operation)
         return self.loop.result(handle or self._by_coordinator(name, operation, queues))
 
     def wait(self, handle: Handle) -> object:
@@ -192,12 +199,6 @@ class Engine:
                     address=self.address,
                 )
         return self._on_device
-
-    def _eager(self, name: str, operation: Operation, queues: bool) -> Handle | None:
-        refuse_if_ended()
-        if queues and self._named.taken(name):
-            return None
-        return self._named.eager(name, operation)
 
     def _by_coordinator(self, name: str, operation: Operation, queues: bool) -> Handle:
         with self.loop.exclusive():

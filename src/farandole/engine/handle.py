@@ -8,13 +8,15 @@ from typing import Any
 class Handle:
     """The future of one operation."""
 
-    __slots__ = ("_polled", "done", "error", "result")
+    __slots__ = ("_polled", "done", "error", "result", "value")
 
     def __init__(self) -> None:
         """Begin unfinished."""
         self.done = False
         self.error: Exception | None = None
         self.result: Any = None
+        self.value: Any = None
+        """What a front door gives its user for it."""
         self._polled = False
 
     def finish(self, result: Any = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from farandole.engine import context
@@ -14,15 +13,13 @@ from farandole.recorder.recorder import current
 
 _UNNAMED = 16
 """Names that operations without one take in turn; each is agreed on only once."""
-_Open = tuple[Handle, Callable[[], Any]]
-"""A submitted operation, and what returns its result."""
 
 
 class HandleTable:
     """The operations that were submitted and not yet synchronised."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, Handle] = {}
         self._next = 0
         self._submitted: dict[tuple[int, str], int] = {}
         self._engine: Engine | None = None
@@ -45,31 +42,32 @@ class HandleTable:
         for counted in [each for each in self._submitted if each[0] == process_set]:
             del self._submitted[counted]
 
-    def add(self, handle: Handle, result: Callable[[], Any]) -> int:
-        """Keep an operation; return its handle."""
-        self._next += 1
-        self._open[self._next] = (handle, result)
-        return self._next
+    def add(self, handle: Handle, result: Any) -> int:
+        """Keep an operation, with its result or a function that returns that; return its handle."""
+        handle.value = result
+        self._next = number = self._next + 1
+        self._open[number] = handle
+        return number
 
     def poll(self, number: int) -> bool:
         """Say whether an operation is done; False at least once."""
-        entry = self._open.get(number)
-        return entry is None or self._current_engine().poll(entry[0])
+        handle = self._open.get(number)
+        return handle is None or self._current_engine().poll(handle)
 
     def synchronize(self, number: int) -> Any:
         """Wait for an operation; return its result or raise its error."""
         engine = self._current_engine()
-        entry = self._open.get(number)
-        if entry is None:
+        handle = self._open.get(number)
+        if handle is None:
             return None
-        handle, result = entry
         try:
-            if not handle.check() or handle.error is not None:
+            if not (handle.done or handle.check()) or handle.error is not None:
                 engine.wait(handle)
-            return result()
         finally:
             if handle.done:
                 del self._open[number]
+        value = handle.value
+        return value() if callable(value) else value
 
     def _current_engine(self) -> Engine:
         """Return what init() set up, forgetting what belongs to an engine before it.
@@ -135,14 +133,14 @@ def begin(
     kind: str,
     name: str | None,
     operation: Operation,
-    result: Callable[[], Any],
+    result: Any,
     payload: str = "other",
     engine: Engine | None = None,
 ) -> int:
     """Submit an operation (see run_now); return the handle that `synchronize` turns into a result.
 
     Args:
-        result: returns it once the operation is done.
+        result: what the operation writes to, or a function that returns it once that is done.
     """
     engine = engine or context.current().engine
     full = table.name(kind, name, engine.number)

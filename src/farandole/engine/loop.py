@@ -193,6 +193,8 @@ class Loop:
                 target=self._run, name="farandole-progress", daemon=True
             )
             self._thread.start()
+        # Who comes next need not call it again; the thread says when it does not look any more.
+        self.awake = True
         self._wanted.set()
 
     def _run(self) -> None:
@@ -203,10 +205,10 @@ class Loop:
             # Parked again at once: on a virtual machine every wake-up takes tens of microseconds
             # from the training thread.
             while self._has_work():
-                if any(lane.pressing for lane in self._lanes):
-                    idle.wait(_TICK_S)
-                else:
+                if not self._pressing():
                     self._wanted.wait(_EASY_TICK_S)
+                if self._pressing():
+                    idle.wait(_TICK_S)
                 if time.monotonic() - self._attended_s < _ATTENDED_S:
                     idle.wait(_ATTENDED_S)
                     continue
@@ -227,6 +229,9 @@ class Loop:
             return False
         self.awake = True
         return True
+
+    def _pressing(self) -> bool:
+        return any(lane.pressing for lane in self._lanes)
 
     def _advance_all(self) -> bool:
         moved = False

@@ -7,41 +7,30 @@ before goes by the eager board (transport.shm.eager) and needs no message at all
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from farandole.engine import tracing
 from farandole.engine.absent import stand_in
-from farandole.engine.coordinator import Coordinator, Decision, Ticket
+from farandole.engine.agreement import Agreement
+from farandole.engine.bursts import MOST, Burst, Bursts
+from farandole.engine.coordinator import Decision
 from farandole.engine.handle import Handle
 from farandole.engine.lane import Lane
-from farandole.engine.operations import Allreduce, Broadcast, Operation, fused_allreduce
+from farandole.engine.operations import Allreduce, Operation, fused_allreduce
 from farandole.engine.pending import Pending, Queued
 from farandole.engine.signature import Signature, mismatch
 from farandole.engine.stalls.judge import JOIN
+from farandole.engine.tickets import Ticketed, place_of
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
 from farandole.transport.protocol import Steps, Transport
-from farandole.transport.reduction import small_fold
+from farandole.transport.reduction import Array
 from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place
 
 
 class DuplicateNameError(FarandoleError, ValueError):
     """A name was submitted again while its previous operation is still under way."""
-
-
-@dataclass(slots=True)
-class _Ticketed:
-    """A name that has a place on the eager board."""
-
-    number: int
-    turn: int = 0
-    variants: dict[Signature, Place] = field(default_factory=dict)
 
 
 class NamedLane:
@@ -65,17 +54,18 @@ class NamedLane:
         self._device_transport = device_transport
         self._ranks = ranks
         self._board: EagerBoard | None = getattr(transport, "eager", None)
-        self._coordinator: Coordinator | None = None
-        if transport.rank == 0:
-            room = DATA_BYTES if self._board else 0
-            self._coordinator = Coordinator(transport.size, eager_bytes=room, ranks=ranks)
+        room = DATA_BYTES if self._board else 0
+        self._agreement = Agreement(transport, eager_bytes=room, ranks=ranks)
         self._pending: dict[str, Pending] = {}
         self._claiming = threading.Lock()
         self._told = 0
         """How many of them the coordinator has."""
         self.queued: dict[str, deque[Queued]] = {}
         """By name, what waits for an earlier operation of its name."""
-        self._ticketed: dict[str, _Ticketed] = {}
+        self._ticketed: dict[str, Ticketed] = {}
+        self._bursts = Bursts(self._board)
+        self.unsent = self._bursts.unsent
+        """What has gathered to be sent together."""
         self._detours = 0
         self._joining: Handle | None = None
         self._joins = 0
@@ -94,20 +84,34 @@ class NamedLane:
 
     @property
     def pressing(self) -> bool:
-        """Whether any of them stands still unless it is advanced: not those of the eager board."""
-        return bool(self._told or self.queued or self._running.busy or self._joining is not None)
+        """Whether any of them stands still unless it is advanced.
+
+        Not those of the eager board, once they are sent.
+        """
+        return bool(
+            self._told
+            or self.queued
+            or self._running.busy
+            or self._joining is not None
+            or self.unsent
+        )
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
         self._transport.check_peers()
 
-    def eager(self, name: str, operation: Operation) -> Handle | None:
+    def eager(self, name: str, operation: Operation, *, awaited: bool = True) -> Handle | None:
         """Submit by the eager board, if this operation has a place there.
 
         Needs no lock: no other thread touches an operation before it is pending.
+
+        Args:
+            name: what ties the ranks' operations together.
+            operation: what to do.
+            awaited: whether the caller waits for it; else it may go with others, a little later.
         """
         known = self._ticketed.get(name)
-        if known is None or (place := known.variants.get(operation.signature)) is None:
+        if known is None or (place := known.place(operation.signature)) is None:
             return None
         if name in self._pending:
             self._refuse_duplicate(name)
@@ -115,7 +119,11 @@ class NamedLane:
         self._pending[name] = pending = Pending(self, name, operation, place, turn)
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
-        if place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
+        if not awaited and self._bursts.gathers(place):
+            self.unsent.append(pending)
+            if len(self.unsent) >= MOST:
+                self._send()
+        elif place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
         return pending
@@ -151,19 +159,19 @@ class NamedLane:
         if self._joining is not None:
             raise DuplicateNameError("join() was called while it is under way on this rank.")
         self._joining = Handle()
+        self._send()
         # What lies on the eager board is on its way, and must not count as absent.
         owed = [name for name, pending in self._pending.items() if pending.place is not None]
-        if self._coordinator is not None:
-            self._coordinator.join(0, owed)
-        else:
-            self._transport.link.send(json.dumps({"join": owed}).encode())
+        self._agreement.join(owed)
         if self._board is not None:
             self._board.join(self._joins + 1)
         return self._joining
 
     def advance(self) -> bool:
         """Handle messages, follow detours, decide (rank 0), run."""
-        moved = False
+        moved = bool(self.unsent)
+        if moved:
+            self._send()
         if self._board is not None and (detours := self._board.detours()) != self._detours:
             self._detours = detours
             self._absent = self._board.joined(self._joins + 1)
@@ -176,24 +184,16 @@ class NamedLane:
         if self.queued:
             moved |= self._begin_queued()
         while self._settled:
-            self._tell_settled(self._settled.popleft())
-        for rank, message in self._transport.link.receive():
-            moved = True
-            if self._coordinator is not None:
-                self._hear(self._coordinator, rank, json.loads(message))
-            else:
-                self._carry_out(Decision.decode(message))
-        if self._coordinator is not None:
-            for decision in self._coordinator.decide():
-                moved = True
-                if self._transport.size > 1:
-                    self._transport.link.send(decision.encode())
-                self._carry_out(decision)
-        return self._running.advance() or moved
+            self._agreement.settle(self._settled.popleft())
+        heard, decisions = self._agreement.hear()
+        for decision in decisions:
+            self._carry_out(decision)
+        return self._running.advance() or heard or moved
 
     def waiting(self) -> dict[str, list[int] | None]:
         """Return what some rank has not submitted, with those ranks where they are known here."""
-        missing = {} if self._coordinator is None else self._coordinator.missing()
+        self._send()
+        missing = self._agreement.missing()
         found: dict[str, list[int] | None] = {}
         for pending in list(self._pending.values()):
             place = pending.place
@@ -211,6 +211,8 @@ class NamedLane:
         error = CollectiveError(
             f"Rank {self._transport.rank} called shutdown() while this operation was under way."
         )
+        # The others may need them, and not this rank any more.
+        self._send()
         self._running.fail(error)
         while self._pending:
             self._pending.popitem()[1].fail(error)
@@ -220,29 +222,10 @@ class NamedLane:
         if self._joining is not None:
             self._joining.fail(error)
 
-    @staticmethod
-    def _hear(coordinator: Coordinator, rank: int, said: Any) -> None:
-        if isinstance(said, list):
-            name, signature, extra = said
-            coordinator.submit(rank, name, Signature.parse(signature), extra)
-        elif "join" in said:
-            coordinator.join(rank, said["join"])
-        else:
-            coordinator.settle(rank, said["settled"])
-
-    def _tell_settled(self, name: str) -> None:
-        if self._coordinator is not None:
-            self._coordinator.settle(0, name)
-        else:
-            self._transport.link.send(json.dumps({"settled": name}).encode())
-
     def _tell_coordinator(self, pending: Pending) -> None:
-        signature, extra = pending.operation.signature, pending.operation.extra
         self._told += 1
-        if self._coordinator is not None:
-            self._coordinator.submit(0, pending.name, signature, extra)
-        else:
-            self._transport.link.send(json.dumps([pending.name, signature, extra]).encode())
+        operation = pending.operation
+        self._agreement.submit(pending.name, operation.signature, operation.extra)
 
     def _carry_out(self, decision: Decision) -> None:
         if decision.last_joined >= 0:
@@ -265,8 +248,13 @@ class NamedLane:
             return
         for pending, ticket in zip(pendings, decision.tickets, strict=True):
             if ticket is not None:
-                known = self._ticketed.setdefault(pending.name, _Ticketed(ticket.ticket))
-                known.variants[pending.operation.signature] = self._place(pending, ticket)
+                known = self._ticketed.setdefault(pending.name, Ticketed(ticket.ticket))
+                assert self._board is not None
+                known.variants[pending.operation.signature] = place_of(
+                    *(self._board, ticket, pending.operation),
+                    rank=self._transport.rank,
+                    size=self._transport.size,
+                )
         try:
             steps = self._steps([pending.operation for pending in pendings], decision)
         except Exception as error:
@@ -337,72 +325,96 @@ class NamedLane:
         if place is None:
             # It goes through the coordinator, where the progress loop ends it.
             return False
+        self._bursts.interrupt()
+        if self.unsent:
+            self._send()
         complete = place.complete(pending.turn)
         if complete:
-            if not self._end(pending):
-                return pending.done
-            slots = place.slots[pending.turn & 1]
-            operation, tracer = pending.operation, tracing.tracer
-            if tracer is not None:
-                tracer.agreed([pending.name], operation.signature.kind)
-            place.combine(slots, operation.target.data)  # type: ignore[attr-defined]
-            pending.finish()
-            if tracer is not None:
-                tracer.ended([pending.name], operation.signature.kind)
-            return True
+            if pending.burst is None or not self._end_burst(pending.burst):
+                self._end(pending, place)
+            return pending.done
         if complete is None:
             variants = place.variants(pending.turn)
-            if SLOW not in variants and self._end(pending):
-                signatures = self._signatures(pending.name)
+            if SLOW not in variants and self._claim(pending):
+                signatures = self._ticketed[pending.name].signatures()
                 said = [None if v is None else signatures[v] for v in variants]
                 pending.fail(MismatchError(mismatch(pending.name, said, self._ranks)))
                 return True
         return False
 
-    def _end(self, pending: Pending) -> bool:
-        """Forget an operation of the eager board; False if another thread has done so."""
+    def _send(self) -> None:
+        """Send what has gathered."""
+        if self.unsent and (self._bursts.send() or self._absent):
+            # As above.
+            self._detours = -1
+
+    def _end(self, pending: Pending, place: Place) -> None:
+        """Finish an operation that every rank has submitted, unless another thread has."""
+        # Held to the end: nobody may submit this name again before its slots are read.
+        with self._claiming:
+            if self._pending.get(pending.name) is not pending:
+                return
+            operation, tracer = pending.operation, tracing.tracer
+            if tracer is not None:
+                tracer.agreed([pending.name], operation.signature.kind)
+            target: Array = operation.target.data  # type: ignore[attr-defined]
+            place.combine(place.slots[pending.turn & 1], target)
+            pending.done = True
+            self._forget(pending)
+        if tracer is not None:
+            tracer.ended([pending.name], operation.signature.kind)
+
+    def _end_burst(self, burst: Burst) -> bool:
+        """Finish operations that were sent together if every rank has submitted all of them."""
+        with self._claiming:
+            members = burst.members
+            if not burst.complete():
+                return False
+            if any(self._pending.get(each.name) is not each for each in members):
+                # Somebody has ended one of them alone.
+                burst.dissolve()
+                return False
+            tracer = tracing.tracer
+            if tracer is not None:
+                for each in members:
+                    tracer.agreed([each.name], each.operation.signature.kind)
+            burst.combine()
+            for each in members:
+                each.done = True
+                self._forget(each)
+            burst.dissolve()
+        if tracer is not None:
+            for each in members:
+                tracer.ended([each.name], each.operation.signature.kind)
+        return True
+
+    def _claim(self, pending: Pending) -> bool:
+        """Take an operation of the eager board to end it; False if another thread has."""
         with self._claiming:
             if self._pending.get(pending.name) is not pending:
                 return False
-            del self._pending[pending.name]
+            self._forget(pending)
+        return True
+
+    def _forget(self, pending: Pending) -> None:
+        del self._pending[pending.name]
         if self._joining is not None:
             # It may have been owed; whoever advances the loop tells.
             self._settled.append(pending.name)
-        return True
-
-    def _place(self, pending: Pending, ticket: Ticket) -> Place:
-        assert self._board is not None
-        operation = pending.operation
-        assert isinstance(operation, Allreduce | Broadcast)
-        source, root = operation.source, operation.signature.root
-        combine = (
-            small_fold(source.dtype, operation.how, self._transport.size)
-            if isinstance(operation, Allreduce)
-            else lambda slots, out: np.copyto(out, slots[root])
-        )
-        return self._board.place(
-            *ticket,
-            source.nbytes,
-            source.data.dtype,
-            combine=combine,
-            sends=root in (-1, self._transport.rank),
-        )
-
-    def _signatures(self, name: str) -> dict[int, Signature]:
-        variants = self._ticketed[name].variants
-        return {place.variant: signature for signature, place in variants.items()}
 
     def _follow_detours(self) -> None:
         """Send to the coordinator what a peer has sent there instead of to the eager board."""
-        for pending in list(self._pending.values()):
-            place = pending.place
-            if place is None or self._board is None:
-                continue
-            variants = place.variants(pending.turn)
-            if SLOW in variants or any(variants[peer] is None for peer in self._absent):
-                pending.place = None
-                self._board.detour(place.ticket, pending.turn)
-                self._tell_coordinator(pending)
+        assert self._board is not None
+        with self._bursts.sending:
+            for pending in list(self._pending.values()):
+                place = pending.place
+                if place is None:
+                    continue
+                variants = place.variants(pending.turn)
+                if SLOW in variants or any(variants[peer] is None for peer in self._absent):
+                    pending.place = None
+                    self._board.detour(place.ticket, pending.turn)
+                    self._tell_coordinator(pending)
 
     def _refuse_duplicate(self, name: str) -> None:
         earlier = self._pending.get(name)

@@ -9,13 +9,17 @@ from farandole.engine.operations import Operation
 from farandole.transport.shm.eager import Place
 
 if TYPE_CHECKING:
+    from farandole.engine.bursts import Burst
     from farandole.engine.named import NamedLane
 
 
 class Pending(Handle):
     """A submitted operation that has not ended, and what its submitter holds."""
 
-    __slots__ = ("_lane", "name", "operation", "place", "turn")
+    __slots__ = ("_lane", "burst", "name", "operation", "place", "turn")
+
+    burst: Burst | None
+    """What it was sent with, if that was more than itself."""
 
     def __init__(
         self,
@@ -28,7 +32,7 @@ class Pending(Handle):
         """Begin; `place` is its place on the eager board, None when the coordinator has it."""
         # Handle's own __init__ written out: a call less for every operation.
         self.done = self._polled = False
-        self.error = self.result = None
+        self.error = self.result = self.value = self.burst = None
         self._lane, self.name, self.operation = lane, name, operation
         self.place, self.turn = place, turn
 

@@ -74,7 +74,7 @@ def allreduce_async(
     """Begin an allreduce into a new tensor; `synchronize` the handle to get it."""
     result = like(tensor)
     operation = _allreduce(tensor, result, average, op, prescale_factor, postscale_factor)
-    return begin("allreduce", name, operation, lambda: result, engine=engine_of(process_set))
+    return begin("allreduce", name, operation, result, engine=engine_of(process_set))
 
 
 def allreduce_(
@@ -103,7 +103,7 @@ def allreduce_async_(
 ) -> int:
     """Begin an allreduce in place; leave the tensor alone until it is synchronised."""
     operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
-    return begin("allreduce", name, operation, lambda: tensor, engine=engine_of(process_set))
+    return begin("allreduce", name, operation, tensor, engine=engine_of(process_set))
 
 
 def broadcast(
@@ -132,7 +132,7 @@ def broadcast_async(
     """Begin a broadcast into a new tensor."""
     result, engine = like(tensor), engine_of(process_set)
     operation = broadcast_operation(tensor, result, root_rank, engine)
-    return begin("broadcast", name, operation, lambda: result, engine=engine)
+    return begin("broadcast", name, operation, result, engine=engine)
 
 
 def broadcast_(
@@ -168,7 +168,7 @@ def broadcast_kind_async_(
     """Begin a broadcast in place of something that is recorded as bytes of this kind."""
     engine = engine_of(process_set)
     operation = broadcast_operation(tensor, tensor, root_rank, engine)
-    return begin("broadcast", name, operation, lambda: tensor, kind, engine)
+    return begin("broadcast", name, operation, tensor, kind, engine)
 
 
 def allgather(
@@ -223,7 +223,7 @@ def reducescatter_async(
     operation, result = reducescatter_operation(
         tensor, op, prescale_factor, postscale_factor, engine
     )
-    return begin("reducescatter", name, operation, lambda: result, engine=engine)
+    return begin("reducescatter", name, operation, result, engine=engine)
 
 
 def alltoall(

@@ -157,7 +157,7 @@ def grouped_reducescatter_async(
         return _nothing()
     operation = group("grouped_reducescatter", [each for each, _ in found])
     results = [result for _, result in found]
-    return begin("grouped_reducescatter", name, operation, lambda: results, engine=engine)
+    return begin("grouped_reducescatter", name, operation, results, engine=engine)
 
 
 def _begin_allreduce(
@@ -175,7 +175,7 @@ def _begin_allreduce(
     if not members:
         return _nothing()
     operation = group("grouped_allreduce", members)
-    return begin("grouped_allreduce", name, operation, lambda: results, engine=engine)
+    return begin("grouped_allreduce", name, operation, results, engine=engine)
 
 
 def _nothing() -> int:
