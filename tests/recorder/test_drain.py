@@ -100,6 +100,7 @@ class Loader:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     init, fetch = Iterating.__init__, Iterating.__next__
     monkeypatch.setattr(drain, "_again", None)
+    monkeypatch.setattr(drain, "_keras_feeds", False)
     drain.follow_torch(SimpleNamespace(_BaseDataLoaderIter=Iterating))
     yield
     Iterating.__init__, Iterating.__next__ = init, fetch  # type: ignore[method-assign]
@@ -127,3 +128,14 @@ def test_a_loader_within_does_not_take_the_place_of_the_source() -> None:
         before = source.passes
         assert samples_per_s(0.01) is not None
         assert source.passes > before
+
+
+@pytest.mark.usefixtures("followed")
+def test_keras_goes_over_its_data_by_loaders_that_are_good_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain, "_keras_feeds", True)
+    loader = Loader(4)
+    next(Iterating(loader))
+    assert samples_per_s(0.01) is None
+    assert loader.passes == 0

@@ -18,6 +18,8 @@ Again = Callable[[], Iterator[Any]]
 """Begins one more pass over the batches."""
 
 _again: Again | None = None
+_keras_feeds = False
+"""Whether Keras goes over the data: on torch by loaders of its own, each of them good for once."""
 
 
 def samples_per_s(seconds: float) -> float | None:
@@ -83,7 +85,8 @@ def follow_torch(dataloader: Any) -> None:
     @functools.wraps(fetch)
     def __next__(self: Any) -> Any:  # noqa: N807 (it takes that method's place)
         batch = fetch(self)
-        _fed_by(self._farandole_again)
+        if not _keras_feeds:
+            _fed_by(self._farandole_again)
         return batch
 
     base.__init__, base.__next__ = __init__, __next__
@@ -97,6 +100,8 @@ def follow_keras() -> None:
 
     @functools.wraps(enumerate_iterator)
     def _enumerate_iterator(self: Any) -> Iterator[Any]:
+        global _keras_feeds
+        _keras_feeds = True
         for found in enumerate_iterator(self):
             _fed_by(lambda: iter(self._get_iterator()))
             yield found
