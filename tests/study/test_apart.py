@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from farandole.study.apart import measure_apart, read_apart_launch, to_measure
 from farandole.study.attempt import Setting
 from farandole.study.function import COMMAND, Function
 from farandole.study.progress import Silent
-from farandole.study.read import read_apart
-from farandole.study.records import Apart, Cell
+from farandole.study.read import read_apart, read_study
+from farandole.study.records import Apart, Cell, Link
+from farandole.study.runner import Run
 from farandole.study.spec import Room, Spec
-from farandole.study.write import write_apart
+from farandole.study.write import write_apart, write_link
 from tests.conftest import clean_environ, keras_on
 from tests.study import scripts
-from tests.study.folders import BEGIN, make_launch
+from tests.study.folders import BEGIN, add_launch, make_launch, make_study
 
 ROOM = Room(cores=4, physical=4)
 CELL = Cell(workers=2, threads=1, batch=16)
@@ -36,7 +38,11 @@ def test_one_launch_for_each_number_of_workers_on_a_host() -> None:
     cells = [replace(CELL, workers=workers) for workers in (1, 2, 2, 4, 8)]
     done = [make_launch(cell, id=str(number)) for number, cell in enumerate(cells)]
     assert [launch.id for launch in to_measure(spec, done, ())] == ["1", "3"]
-    assert [launch.id for launch in to_measure(spec, done, [Apart(cell=CELL)])] == ["3"]
+    two = Apart(cell=CELL, computing_together_s=0.1)
+    assert [launch.id for launch in to_measure(spec, done, [two])] == ["3"]
+    # What failed is tried again.
+    failed = Apart(cell=CELL, why_not="no memory")
+    assert [launch.id for launch in to_measure(spec, done, [failed])] == ["1", "3"]
     for others in (
         [make_launch(CELL, purpose="accuracy")],
         [make_launch(CELL, outcome="failed")],
@@ -138,15 +144,40 @@ pathlib.Path(sys.argv[3], "mine").touch(exist_ok=False)
 )
 
 
+def go_on(study: Path, spec: Spec) -> bool:
+    setting = Setting(spec=spec, environ=clean_environ(), listener=Silent())
+    return Run(study, setting, label="", begin_s=time.monotonic()).go()
+
+
 @pytest.mark.ranks
-def test_copies_of_a_script_compute_and_load(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, APART)
-    values = ("{batch}", "{workers}x{global_batch}", "{cell_dir}")
-    found = measured(tmp_path, spec_of(sys.executable, script, *values))
+def test_a_study_ends_with_copies_that_compute_and_load(tmp_path: Path) -> None:
+    """Go on with a study that has all but this."""
+    study, script = tmp_path / "study", scripts.write(tmp_path, APART)
+    spec = spec_of(
+        *(sys.executable, script, "{batch}", "{workers}x{global_batch}", "{cell_dir}"),
+        repeats=1,
+        epoch_launches=False,
+        today=False,
+        folder=str(tmp_path),
+    )
+    make_study(study, command=list(spec.command), spec=spec.to_json())
+    trained = [BEGIN, {"kind": "setup", "framework": "ddp"}, steps(1.0, 1.0)]
+    for workers in spec.workers:
+        launch = make_launch(replace(CELL, workers=workers), outcome="stopped", wall_s=60.0)
+        add_launch(study, launch, *[trained] * workers)
+    write_link(study, Link())
+    assert go_on(study, replace(spec, calibrates=False))
+    assert read_apart(study) == ()
+    assert go_on(study, spec)
+    (found,) = read_study(study).apart
     assert complete(found), found
     assert found.cell == CELL
-    place = folder.apart_folder(tmp_path, 2)
+    place = folder.apart_folder(study, 2)
     assert sorted(path.parent.name for path in place.glob("work/*/mine")) == ["0", "1"]
+    # Once is enough: a launch would begin by emptying its folder.
+    (place / "kept").touch()
+    assert go_on(study, spec)
+    assert (place / "kept").exists()
 
 
 @pytest.mark.ranks

@@ -32,8 +32,11 @@ _TOO_SHORT = "the script ended before a few steps had been made"
 
 
 def to_measure(spec: Spec, done: Iterable[Launch], known: Iterable[Apart]) -> list[Launch]:
-    """Return a launch for each number of workers on a host that was not measured apart yet."""
-    measured = {one.cell.workers for one in known}
+    """Return a launch for each number of workers on a host that has no figures yet.
+
+    Somebody may have mended since what was in the way.
+    """
+    measured = {one.cell.workers for one in known if one.computing_together_s is not None}
     found: dict[int, Launch] = {}
     for launch in done:
         cell = launch.cell
@@ -62,6 +65,9 @@ def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float 
         return Apart(cell=cell, why_not=f"{spec.launcher} starts the workers, not Farandole")
     if spec.jobs:
         return Apart(cell=cell, why_not="each launch is a job of its own")
+    setting.listener.say(
+        f"Measuring what {cell.workers} workers cost each other, for a few seconds."
+    )
     place = folder.apart_folder(study, cell.workers)
     shutil.rmtree(place, ignore_errors=True)
     (place / folder.WORK).mkdir(parents=True)

@@ -199,14 +199,12 @@ class Run:
             left_s = self._left_s()
             if left_s is not None and left_s < (like.wall_s or 0.0) + _CALIBRATION_S:
                 return
-            self._setting.listener.say(
-                f"Measuring what {count(like.cell.workers)} cost each other, for a few seconds."
-            )
             try:
                 found = measure_apart(self._setting, like, self._path, left_s=left_s)
             except TimeIsOver:
                 return
-            known = (*known, found)
+            others = [one for one in known if one.cell.workers != found.cell.workers]
+            known = (*others, found)
             write_apart(self._path, known)
 
     def _find_max(self) -> int | None:
