@@ -61,13 +61,19 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give xdist a group for each file, and one for all launches of TensorFlow, JAX and Keras.
 
-    Checks share those launches, and two of them at once on two cores take several times as long as
-    one after the other. They come first, then files that launch something, then those that do not.
+    Checks of several files share those launches, and two of them at once on two cores take several
+    times as long as one after the other. They come first, then files that launch something, then
+    those that do not.
     """
     here = Path(__file__).parent
     files = {item: item.path.relative_to(here).as_posix() for item in items}
     launches = {item: item.get_closest_marker("ranks") is not None for item in items}
-    heavy = {item for item in items if launches[item] and files[item].startswith(_FRAMEWORKS)}
+    heavy = {
+        item
+        for item in items
+        if launches[item]
+        and (files[item].startswith(_FRAMEWORKS) or "outcomes" in getattr(item, "fixturenames", ()))
+    }
     launching = {files[item] for item in items if launches[item]}
     for item in items:
         group = "frameworks" if item in heavy else files[item]
@@ -86,6 +92,8 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache))
         patch.setenv("PYTHONPATH", _LEAN, prepend=os.pathsep)
+        # Where it is set, every process compiles all that it imports.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 
@@ -137,7 +145,8 @@ def cli_argv() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     """Where the ranks of fake worlds come from: torch is imported once for all of them."""
-    with Nursery(preload=("farandole.torch", "pytest")) as nursery:
+    # The last one stays away from what tests start (see lean), but comes with whatever is compiled.
+    with Nursery(preload=("farandole.torch", "pytest", "torch._decomp")) as nursery:
         yield nursery
 
 
