@@ -15,7 +15,8 @@ import pytest
 
 from farandole.launch.horovod_alias import install, wants_horovod, withdraw
 from farandole.launch.variables import SITE
-from tests.conftest import clean_environ, keras_on, run_cli
+from tests.checking import LAUNCH_S, TENSORFLOW, TORCH, Check, Outcomes, each
+from tests.conftest import clean_environ, run_cli
 
 SCRIPT = """
 import horovod
@@ -51,32 +52,6 @@ optimizer.step()
 print("rank", hvd.rank(), "of", hvd.size(), horovod.__version__)
 """
 
-FRONT_DOORS = """
-import horovod.keras as hvd
-import horovod.keras.callbacks
-import farandole.keras
-assert hvd is farandole.keras and hvd.__name__ == "farandole.keras"
-assert horovod.keras.callbacks is farandole.keras.callbacks
-from horovod.keras.callbacks import MetricAverageCallback
-import horovod.tensorflow
-import farandole.tensorflow
-assert horovod.tensorflow is farandole.tensorflow
-from horovod.tensorflow import DistributedGradientTape, SyncBatchNormalization
-for code in ("import horovod.tensorflow.elastic", "from horovod.tensorflow import elastic"):
-    try:
-        exec(code)
-    except ImportError as error:
-        print("farandole.tensorflow" in str(error) and "elastic" in str(error))
-try:
-    import horovod.tensorflow.keras
-except ValueError as error:
-    print("Keras runs on torch here" in str(error))
-else:
-    import horovod.tensorflow.keras.callbacks
-    print(horovod.tensorflow.keras.__name__, horovod.tensorflow.keras.callbacks.__name__)
-    assert horovod.tensorflow.keras.DistributedOptimizer is hvd.DistributedOptimizer
-"""
-
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -108,20 +83,10 @@ def test_what_the_launcher_cannot_see_rank_0_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    ("backend", "last"),
-    [
-        ("tensorflow", "farandole.tensorflow.keras farandole.tensorflow.keras.callbacks"),
-        ("torch", "True"),
-    ],
-)
-def test_keras_and_tensorflow(tmp_path: Path, backend: str, last: str) -> None:
-    script = tmp_path / "doors.py"
-    script.write_text(FRONT_DOORS)
-    env = keras_on(backend, "tensorflow") | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = run_cli("run", "-np", "1", "--no-tag", script, env=env, timeout_s=110.0)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["True", "True", last]
+@pytest.mark.timeout(LAUNCH_S + 20)
+@each("launch.front_doors", TENSORFLOW, TORCH)
+def test_keras_and_tensorflow(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
 
 
 @pytest.mark.ranks
