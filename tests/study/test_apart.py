@@ -161,7 +161,7 @@ def test_a_study_ends_with_copies_that_compute_and_load(tmp_path: Path) -> None:
         folder=str(tmp_path),
     )
     make_study(study, command=list(spec.command), spec=spec.to_json())
-    trained = [BEGIN, {"kind": "setup", "framework": "ddp"}, steps(1.0, 1.0)]
+    trained: list[dict[str, Any]] = [BEGIN, {"kind": "setup", "framework": "ddp"}, steps(1.0, 1.0)]
     for workers in spec.workers:
         launch = make_launch(replace(CELL, workers=workers), outcome="stopped", wall_s=60.0)
         add_launch(study, launch, *[trained] * workers)
@@ -210,7 +210,7 @@ def test_copies_of_a_function(tmp_path: Path) -> None:
 
     from farandole.study.function import call_with_params
 
-    call = (call_with_params, (train, ("batch",)), {})
+    call: tuple[Any, ...] = (call_with_params, (train, ("batch",)), {})
     data = cloudpickle.dumps((list(sys.path), cloudpickle.dumps(call)))
     found = measured(tmp_path, spec_of(*COMMAND), function=Function(data=data))
     assert complete(found), found
