@@ -161,7 +161,8 @@ def slot_bytes(nbytes: int) -> int:
 
 def _rows(data: Array, kind: Kind, start: int, count: int) -> Array:
     stretch = data[start : start + count * kind.stride].view(kind.dtype)
-    return stretch.reshape(count, -1)[:, : kind.elements]
+    rows: Array = stretch.reshape(count, -1)[:, : kind.elements]
+    return rows
 
 
 class Place:
