@@ -115,6 +115,8 @@ class Averaging:
         self._local: list[Any] = []
         self.paused = False
         """Whether the optimizer's own code is at work on gradients that are combined."""
+        self.left_behind = False
+        """Whether a step is under way that is left behind its end, and not from within."""
         self._sums: list[Array | None] = []
         self._summed = 0
         # With several workers their gradients tell more than those of batches.

@@ -42,7 +42,7 @@ class JaxBackend:
 
     def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
         """Leave the script if all do so at this step; `leaving` does for compiled ones."""
-        if not _traced(gradients):
+        if not averaging.left_behind and not _traced(gradients):
             averaging.context.stop_if_asked()
 
 
@@ -110,7 +110,11 @@ def leaving(
     wait: Any = jax.block_until_ready  # it has no types
 
     def train_function(state: Any, data: Any) -> Any:
-        logs, state = function(state, data)
+        averaging.left_behind = True
+        try:
+            logs, state = function(state, data)
+        finally:
+            averaging.left_behind = False
         if averaging.size > 1:
             # Calls return before they are done. A callback inside of the step has to count it, on
             # all workers, before anybody can tell whether it was the last.
