@@ -246,6 +246,7 @@ def check_bytes_are_recorded_as_buffers() -> None:
 
 
 def sent(recorder: Recorder) -> dict[str, int]:
+    recorder.flush()  # adds up what was sent
     return json.loads(json.dumps({kind: n for kind, n in recorder._bytes.items() if n}))
 
 
