@@ -160,7 +160,7 @@ def test_another_count_without_a_figure_is_not_passed_over() -> None:
 
 def test_one_launch_each_is_said_also_where_more_do_not_pay() -> None:
     found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.3)])
-    assert "reach 0.67x of 1 worker, no interval after a single launch;" in found.headline
+    assert "reach 0.67x of 1 worker, no interval after a single launch, accuracy" in found.headline
 
 
 def test_jobs_of_equal_length_with_a_rate_of_their_own_are_no_fixed_cost() -> None:
@@ -193,14 +193,17 @@ def test_a_table_is_told_what_rows_it_lacks() -> None:
     rows = [table_launch(cell, throughput=rate) for cell, rate in ((ONE, 100.0), (TWO, 190.0))]
     assert answer_of(rows).next == "Add the rows of repeated runs to the table for intervals."
     assert answer_of(rows[:1]).next == "Add rows with other numbers of workers to the table."
-    assert answer_of(rows * 2).next.startswith("Add a column with a metric")
+    twice = answer_of(rows * 2)
+    assert twice.next.startswith("Add a column with a metric")
+    assert ", accuracy not measured; " in twice.headline  # nothing can be launched for it
 
 
 def test_more_workers_that_do_not_pay() -> None:
     found = answer_of(repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.25, 0.251, 0.249]))
     assert found.workers == 1
     assert found.headline.startswith(
-        "More workers do not pay: 2 workers reach 0.80x (0.78 to 0.82)"
+        "More workers do not pay: 2 workers reach 0.80x (0.78 to 0.82) of 1 worker, "
+        "accuracy not measured (--measure both); "
     )
     assert found.interval is None
     assert found.limited_by == "unknown"

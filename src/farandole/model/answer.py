@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farandole.model.accuracy_time import accuracy_time
 from farandole.model.curves import group_of
 from farandole.model.info.answer import Answer, Bound
 from farandole.model.info.cores import SplitTable
@@ -33,7 +34,7 @@ _ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
     "worse": "worse accuracy",
     "better": "better accuracy",
     "inconclusive": "accuracy inconclusive",
-    "not_measured": "accuracy not measured (--measure both)",
+    "not_measured": "accuracy not measured",
 }
 
 
@@ -76,9 +77,11 @@ def give_answer(
     if speedup is not None and speedup.low is not None and speedup.high is not None:
         bounds = (speedup.low, speedup.high)
     words = _ACCURACY_WORDS[accuracy]
-    minutes = _accuracy_minutes(cells, main, seeds) if accuracy == "not_measured" else None
-    if minutes is not None:
-        words = f"{words[:-1]}, about {max(1, round(minutes))} min)"
+    if accuracy == "not_measured" and not all(cell.imported for cell in cells):
+        takes = accuracy_time(cells, main, jobs, seeds)
+        words += f" (--measure both{f', {takes}' if takes else ''})"
+    elif point is base:
+        words = ""  # it is the baseline's own accuracy
     silent = _silent(cells, main) if single else None
     alike = [curve for curve in curves if curve.group == main.group]
     which = f"{main.label} ({main.scaling})" if len(alike) > 1 else main.group
@@ -151,18 +154,6 @@ def _fastest_other(curve: Curve) -> CurvePoint:
     )
 
 
-def _accuracy_minutes(cells: Sequence[Measured], curve: Curve, seeds: int) -> float | None:
-    """Return what accuracy runs of a curve would take, if the script's length is known."""
-    total = 0.0
-    for point in curve.points:
-        found = next(cell for cell in cells if cell.cell == point.cell)
-        lengths = [one.wall_s for one in found.launches if one.outcome == "ok" and one.wall_s]
-        if not lengths or found.imported:
-            return None
-        total += seeds * max(lengths)
-    return total / 60
-
-
 def _fired(
     verdicts: Sequence[Verdict], point: CurvePoint, cells: Sequence[Measured]
 ) -> dict[str, Verdict]:
@@ -220,7 +211,8 @@ def _headline(
             f"{group}{pays}: "
             f"{count(best.workers, 'worker')} reach "
             f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
-            f"{count(base.workers, 'worker')}{_once(best.speedup)}; {limit}."
+            f"{count(base.workers, 'worker')}{_once(best.speedup)}"
+            f"{f', {accuracy}' if accuracy else ''}; {limit}."
         )
     assert point.speedup is not None
     return (
