@@ -235,6 +235,34 @@ def _asked(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, l
     return path, extended(path, spec), notes.lines
 
 
+# What a study in a folder has decided already, by its argparse name; other flags go with --resume.
+_DECIDED = {
+    "workers": "-np",
+    "scaling": "--scaling",
+    "factors": "-L",
+    "threads": "--threads",
+    "split": "--split",
+    "transport": "--transport",
+    "measure": "--measure",
+    "repeats": "--repeats",
+    "seeds": "--seeds",
+    "precision": "--precision",
+    "steps": "--steps",
+    "epochs": "--epochs",
+    "launch_timeout": "--launch-timeout",
+    "memory": "--memory",
+    "throughput": "--throughput",
+    "metrics": "--metric",
+    "no_epoch": "--no-epoch",
+    "no_today": "--no-today",
+    "no_batch_check": "--no-batch-check",
+    "no_calibration": "--no-calibration",
+    "cwd": "--cwd",
+    "prepare": "--prepare",
+    "horovod_alias": "--horovod-alias",
+}
+
+
 def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Read what an earlier study was asked for; the folder has all that is needed."""
     from dataclasses import replace
@@ -247,6 +275,14 @@ def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec,
         raise UsageError(
             f"--resume {args.resume} needs nothing else: its folder knows the command. To add "
             f"values, use --out {args.resume} with the whole command."
+        )
+    given = [
+        flag for name, flag in _DECIDED.items() if getattr(args, name) not in (None, False, [])
+    ]
+    if given:
+        raise UsageError(
+            f"--resume {args.resume} goes on as the study was begun: leave {given[0]} away. To "
+            f"change it, use --out {args.resume} with the whole command."
         )
     path = Path(args.resume).absolute()
     head = read_head(path)
