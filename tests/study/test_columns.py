@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.columns import understand
+from farandole.study.columns import understand, unknown_note
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,25 @@ def test_a_unit_that_is_not_known_is_refused_by_the_columns_name(given: str, uni
     with pytest.raises(UsageError) as caught:
         understand(0, given)
     assert f"Column {given!r}: {unit!r} is no unit that is known here. Use " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("wattage", "Column 'wattage' is not known and became a metric."),
+        ("speedup", "Column 'speedup' is not known and became a metric."),
+        ("val acc (%)", "Column 'val acc (%)' became a metric."),
+        ("epoch_loss", "Column 'epoch_loss' became a metric."),
+    ],
+)
+def test_what_is_said_of_a_column_that_became_a_metric(given: str, said: str) -> None:
+    assert unknown_note(understand(0, given)) == said
+
+
+@pytest.mark.parametrize(
+    "given", ["time", "Time (s)", "total_s", "runtime [min]", "wall", "latency_ms", "seconds"]
+)
+def test_a_time_of_nobody_knows_what_is_told_how_to_be_called(given: str) -> None:
+    said = unknown_note(understand(0, given))
+    assert said.startswith(f"Column {given!r} is not known and became a metric.")
+    assert said.endswith("call it job_s, epoch_s or step_s.")

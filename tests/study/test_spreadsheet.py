@@ -44,6 +44,7 @@ def test_rows_that_end_early_lack_values_and_know_their_line() -> None:
         (b"\n \n# x\n", "is empty"),
         (b"\xef\xbb\xbf", "is empty"),
         (b"a,b\n", "has a header and no rows"),
+        (b"# workers,epoch_s\n1,62.6\n2,44.2\n", "first line, '1,62.6', has no letters.*without #"),
         (b"a,b\n1,234,5\n", "line 2: 3 values for 2 columns"),
         ("a,b\n1,x\n".encode("utf-16"), "not a CSV file in UTF-8"),
         (b"PK\x03\x04\0\0", "not a CSV file in UTF-8"),

@@ -41,6 +41,12 @@ _UNIT_WORDS = {
 }  # fmt: skip
 # job_id and epoch_loss are no times; of whatever else follows such a word, a unit is expected.
 _NO_UNIT = re.compile(r"acc|loss|err|score|count|num|name|\bid\b|index|stable|auc|f1|lr|rate")
+# Names that look like a time, but do not say of what.
+_TIME_LIKE = re.compile(
+    r"(?:.*_)?(?:\w*time|duration|elapsed|latency|wall|seconds|secs?|ms|mins?|minutes|hours|[sh])"
+    r"(?:_(?:us|ms|s|secs?|seconds|mins?|minutes|h|hours))?"
+)
+_MEASURES = re.compile(r"acc|loss|err|score|auc|f1|mse|mae|perplexity")
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|records?|rows?)"
 _RATE_UNIT = re.compile(rf"(?:{_SAMPLES}_?)?(?:per|/)?_?(s|sec|second|min|minute|h|hour)")
 _RATE_NAME = re.compile(rf"{_SAMPLES}_per_(s|sec|second|min|minute|h|hour)")
@@ -82,6 +88,16 @@ def understand(index: int, given: str) -> Column:
         or _rate(index, given, name)
         or Column(index=index, given=given, name=name, role="other")
     )
+
+
+def unknown_note(column: Column) -> str:
+    """Say that a column with numbers became a metric, and what else it might have been."""
+    if _MEASURES.search(column.name):
+        return f"Column {column.given!r} became a metric."
+    hint = ""
+    if _TIME_LIKE.fullmatch(column.name):
+        hint = " If it is the time of a job, an epoch or a step, call it job_s, epoch_s or step_s."
+    return f"Column {column.given!r} is not known and became a metric.{hint}"
 
 
 def normalized(given: str) -> str:

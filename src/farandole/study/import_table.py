@@ -11,7 +11,7 @@ from pathlib import Path
 from farandole.errors import UsageError
 from farandole.study import folder
 from farandole.study.atomic import cannot_write
-from farandole.study.columns import Column, understand
+from farandole.study.columns import Column, understand, unknown_note
 from farandole.study.numerals import (
     Decimal,
     UnreadableError,
@@ -184,7 +184,7 @@ class _Reader:
                 f"{self._name}: column {column.given!r} has numbers and {odd!r}. Leave that "
                 "value empty, or make the whole column text."
             )
-        self._notes.append(f"Column {column.given!r} is not known and became a metric.")
+        self._notes.append(unknown_note(column))
         return column
 
     def _launch(self, row: Row) -> Launch | None:

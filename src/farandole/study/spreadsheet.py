@@ -58,6 +58,11 @@ def parse_sheet(content: bytes, *, name: str) -> Sheet:
     except csv.Error as error:
         raise UsageError(f"{name}, line {reader.line_num}: not a table ({error}).") from error
     (_, columns), *rest = found
+    if not any(re.search(r"[^\W\d_]", column) for column in columns):
+        raise UsageError(
+            f"{name} has no header: its first line, {header.strip()!r}, has no letters. Name the "
+            "columns there, without # before them, which makes a line a comment."
+        )
     if not rest:
         raise UsageError(f"{name} has a header and no rows. Add one row per run.")
     rows = tuple(_row(name, line, values, columns, separator) for line, values in rest)
