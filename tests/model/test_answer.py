@@ -189,6 +189,14 @@ def test_of_several_curves_the_headline_says_which_it_is_of() -> None:
     )
 
 
+def test_a_row_that_ran_out_of_memory_is_not_passed_over() -> None:
+    over = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason="As it says.")
+    info = analyse(make_study([table_launch(ONE, throughput=100.0), over]))
+    assert "no launch with 2 workers counts (out of memory: As it says)" in info.answer.headline
+    (failed,) = [verdict for verdict in info.verdicts if verdict.kind == "cell_failed"]
+    assert failed.action == ""  # an imported table has no output
+
+
 def test_a_table_is_told_what_rows_it_lacks() -> None:
     rows = [table_launch(cell, throughput=rate) for cell, rate in ((ONE, 100.0), (TWO, 190.0))]
     assert answer_of(rows).next == "Add the rows of repeated runs to the table for intervals."

@@ -173,7 +173,8 @@ def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
             for cell in cells
             if cell.cell.workers != curve.baseline_workers
             and group_of(cell.cell) == group_of(curve.points[0].cell)
-            and not (cell.paces or cell.cell.today or cell.imported or cell.void_for_speed)
+            and not (cell.paces or cell.cell.today or cell.void_for_speed)
+            and (cell.failed or not cell.imported)
         ),
         None,
     )

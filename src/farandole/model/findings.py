@@ -239,7 +239,9 @@ def _of_failures(found: Findings) -> list[Verdict | None]:
             kind="cell_failed",
             severity="warn",
             sentence=f"{cell.label}: no launch ended well ({cell.failed}).",
-            action=f"Its last output is in launches/{cell.launches[-1].id}/output.txt.",
+            action=""
+            if cell.imported
+            else f"Its last output is in launches/{cell.launches[-1].id}/output.txt.",
             evidence={"launches": float(len(cell.launches)), "reason": cell.failed},
             labels=(cell.label,),
         )
