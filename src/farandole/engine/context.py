@@ -13,6 +13,7 @@ from farandole.engine import tracing
 from farandole.engine.clean_stop import CleanStop, StopTraining
 from farandole.engine.engine import Engine
 from farandole.engine.loop import process_loop
+from farandole.engine.memory import keep_freed_memory
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
 from farandole.engine.watch import open_watch
 from farandole.errors import NotInitializedError, UsageError
@@ -102,6 +103,7 @@ def init(
     cores = read_cores().available
     loop.crowded, loop.distant = world.local_size > cores, not world.one_host
     sharpen_sleep()
+    keep_freed_memory(os.environ)
     # Who has met the others over a network has an address that leads to them.
     met_at = getattr(_rendezvous, "local_address", "")
     opened = open_transport(world, _rendezvous.exchange, address=met_at)
