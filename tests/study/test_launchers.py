@@ -25,6 +25,17 @@ from farandole.study.launchers import find_launcher, job_command
             "python3 -m torch.distributed.run --nproc-per-node={workers} train.py",
         ),
         (
+            "python -u -X faulthandler -m torch.distributed.run train.py",
+            "torchrun",
+            "python -u -X faulthandler -m torch.distributed.run --nproc-per-node={workers} "
+            "train.py",
+        ),
+        (
+            "accelerate-launch train.py",
+            "accelerate launch",
+            "accelerate-launch --num_processes={workers} train.py",
+        ),
+        (
             "env A=1 B=2 mpirun -np 8 --bind-to none python train.py -n 3",
             "mpirun",
             "env A=1 B=2 mpirun -np {workers} --bind-to none python train.py -n 3",
@@ -61,6 +72,7 @@ def test_it_keeps_its_launcher(command: str, name: str, filled: str) -> None:
         [],
         ["python", "torchrun.py"],
         ["python", "-m", "package.train"],
+        ["python", "-u"],
         ["accelerate", "config"],
         ["farandole", "study"],
         ["env", "A=1", "python", "train.py"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _MPIRUNS = ("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra")
 _MPI = ("-np", "-n", "--np", "--n", "-c")
 _BY_PROGRAM = {
     "torchrun": _TORCHRUN,
+    "accelerate-launch": _ACCELERATE,
     "horovodrun": Launcher(name="horovodrun", flags=("-np", "--num-proc"), joined=False),
     "deepspeed": Launcher(name="deepspeed", flags=("--num_gpus",), joined=False),
     "srun": Launcher(name="srun", flags=("-n", "--ntasks"), joined=False),
@@ -120,7 +122,7 @@ def _recognise(command: Sequence[str]) -> tuple[Launcher | None, int]:
     if program == "farandole" and rest[:1] == ["run"]:
         return _FARANDOLE, 2
     if program.startswith("python") or program == "-m":
-        module = command if program == "-m" else rest
+        module = command if program == "-m" else rest[_interpreter_flags(rest) :]
         if list(module[:1]) == ["-m"] and len(module) > 1 and module[1] in _BY_MODULE:
             launcher = _BY_MODULE[module[1]]
             length = len(command) - len(module) + 2
@@ -128,6 +130,14 @@ def _recognise(command: Sequence[str]) -> tuple[Launcher | None, int]:
                 return (launcher, length + 1) if module[2:3] == ["run"] else (None, 0)
             return launcher, length
     return None, 0
+
+
+def _interpreter_flags(arguments: Sequence[str]) -> int:
+    """Count Python's own flags in front of -m or a script: `-u`, `-X faulthandler`."""
+    place = 0
+    while place < len(arguments) and re.fullmatch(r"-[^-mc].*", arguments[place]):
+        place += 2 if arguments[place] in ("-W", "-X") else 1
+    return place
 
 
 def _with_flag(command: Sequence[str], own: int, launcher: Launcher) -> tuple[tuple[str, ...], str]:
