@@ -8,7 +8,7 @@ import pytest
 
 import farandole
 from farandole.errors import UsageError
-from farandole.study.api import name_of_command, new_folder, read_room, script_reader
+from farandole.study.api import name_of_command, new_folder, read_room, script_reader, shell_script
 from tests.conftest import clean_environ
 
 
@@ -23,6 +23,18 @@ def test_a_script_that_reads_a_param(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert script_reader(["python", "-m", "package"])("depth")
     assert not script_reader(["python", "-m", "no.such.module"])("depth")
     assert not script_reader(["nowhere.py"])("lr")
+
+
+def test_the_shell_script_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.sh").write_text("torchrun t.py")
+    Path("b").write_text("#!/usr/bin/env bash\ntorchrun t.py")
+    Path("c").write_text("#!/home/josh/bin/python\nimport torchrun")
+    assert shell_script(["bash", "-e", "a.sh", "{workers}"]) == "torchrun t.py"
+    assert shell_script(["./a.sh"]) == "torchrun t.py"
+    assert shell_script(["./b", "x"]).startswith("#!/usr/bin/env bash")
+    for command in (["./c"], ["python", "a.sh"], ["nowhere.sh"], ["bash"], []):
+        assert shell_script(command) == ""
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.study.launchers import find_launcher, job_command
+from farandole.errors import UsageError
+from farandole.study.launchers import find_in_script, find_launcher, job_command
 
 
 @pytest.mark.parametrize(
@@ -92,3 +93,26 @@ def test_a_job_for_each_launch() -> None:
     assert (found.launcher.name, found.command) == ("farandole run", command)
     for flag, value in (("-np", "{workers}"), ("-N", "{hosts}"), ("--sbatch", "time=5")):
         assert command[command.index(flag) + 1] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("#!/bin/sh\nexec torchrun --nproc-per-node $1 train.py\n", "torchrun"),
+        ("source env; mpirun -np $1 python t.py", "mpirun"),
+        ("accelerate  launch --num_processes $1 t.py", "accelerate launch"),
+        ("python -m torch.distributed.run --nproc-per-node=$1 t.py", "torchrun"),
+        ("/opt/mpi/bin/mpiexec -n $1 python t.py", "mpiexec"),
+        ("# torchrun would do\npython train.py\n", None),
+        ("python mpirun.py --torchrun no\n", None),
+        ("", None),
+    ],
+)
+def test_a_shell_script_that_starts_its_workers(text: str, name: str | None) -> None:
+    found = find_in_script(["bash", "train.sh", "{workers}"], text)
+    assert (None if found is None else found.launcher.name) == name
+    if found is not None:
+        assert found.command == ("bash", "train.sh", "{workers}")
+        assert "run once per launch" in found.note
+        with pytest.raises(UsageError, match=r"not told how many. Put \{workers\}"):
+            find_in_script(["bash", "train.sh"], text)

@@ -43,6 +43,7 @@ def test_a_rank_that_did_nothing_has_empty_columns() -> None:
     assert (len(rank.steps), len(rank.utilisation.cpu)) == (0, 0)
     assert (rank.end_s, rank.weights, rank.parameters) == (None, None, None)
     assert (rank.rank, rank.host, rank.begin_s) == (0, "n1", 5.0)
+    assert rank.size == BEGIN["size"]
 
 
 def test_everything_that_a_rank_says_is_read() -> None:

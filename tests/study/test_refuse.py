@@ -12,8 +12,10 @@ from farandole.study.refuse import (
     StudyRefusedError,
     batch_mismatch,
     batch_seen,
+    mismatch,
     never_trained,
     refuse,
+    workers_mismatch,
 )
 from farandole.study.spec import Room, Spec
 
@@ -76,6 +78,21 @@ def test_batches_that_agree_or_that_nobody_set() -> None:
     assert batch_mismatch(replace(SPEC, batches=()), launch(rank(seen=3))) is None
     assert batch_seen(launch(rank(seen=None), rank(seen=3))) == 3
     assert batch_seen(launch()) is None
+
+
+def test_a_launcher_that_starts_another_number_of_workers() -> None:
+    own = replace(SPEC, launcher="accelerate launch")
+    alone = launch(replace(rank(seen=64), size=1))
+    said = workers_mismatch(own, alone)
+    assert said is not None
+    assert said.startswith("the cell has 2 workers, but accelerate launch started 1.")
+    assert mismatch(own, alone) == said
+    with pytest.raises(StudyRefusedError, match="accelerate launch started 1"):
+        refuse(own, alone, [], Path("p"))
+    assert workers_mismatch(own, launch(replace(rank(), size=2))) is None
+    assert workers_mismatch(own, launch(rank())) is None  # nobody knows
+    assert workers_mismatch(own, launch(replace(rank(steps=0), size=1))) is None
+    assert workers_mismatch(SPEC, alone) is None  # Farandole starts as many as it says
 
 
 def test_a_script_that_never_trains() -> None:

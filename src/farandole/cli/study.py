@@ -188,7 +188,7 @@ def main(args: argparse.Namespace) -> int:
 def _asked(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Decide a study from flags; with the folder of an earlier one it is extended."""
     from farandole.study import values
-    from farandole.study.api import name_of_command, new_folder, script_reader
+    from farandole.study.api import name_of_command, new_folder, script_reader, shell_script
     from farandole.study.ask import Asked, make_spec
     from farandole.study.runner import extended
 
@@ -227,6 +227,7 @@ def _asked(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, l
         room=study_hosts.room(args, hosts),
         folder=str(Path.cwd()),
         reads=script_reader(command),
+        script=shell_script(command),
     )
     if args.out is None:
         path = new_folder(name_of_command(command), Path.cwd())

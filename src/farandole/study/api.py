@@ -21,6 +21,7 @@ from farandole.study.spec import Room
 
 # Scripts are small; what is larger is data.
 _MOST_SCRIPT_BYTES = 2_000_000
+_SHELL = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|da|k|z)?sh(?:\s|$)")
 
 
 def study(
@@ -125,6 +126,7 @@ def study(
         room=read_room(os.environ) if hosts is None else hosts.room,
         folder=str(Path.cwd()),
         reads=(lambda name: True) if function else script_reader(command),
+        script=shell_script(command),
     )
     path = Path(out) if out is not None else new_folder(_name_of(what), Path.cwd())
     path = path.absolute()
@@ -192,6 +194,18 @@ def script_reader(command: Sequence[str]) -> Callable[[str], bool]:
         return any(pattern.search(text) for text in texts)
 
     return reads
+
+
+def shell_script(command: Sequence[str]) -> str:
+    """Return the text of the shell script that a command runs; empty where it runs none."""
+    named = Path(command[0]).name if command else ""
+    rest = command[1:] if named in ("sh", "bash", "dash", "ksh", "zsh") else command
+    script = next((part for part in rest if not part.startswith("-")), None)
+    text = ("" if script is None else _source(Path(script))) or ""
+    shebang = text.partition("\n")[0]
+    if script is not None and (script.endswith(".sh") or _SHELL.match(shebang)):
+        return text
+    return ""
 
 
 def _scripts(command: Sequence[str]) -> list[Path]:

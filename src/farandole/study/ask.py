@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from farandole.errors import UsageError
 from farandole.study import values
-from farandole.study.launchers import SPREADING, find_launcher, job_command
+from farandole.study.launchers import SPREADING, find_in_script, find_launcher, job_command
 from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
 from farandole.study.places import Place, packed, parse_places
 from farandole.study.spec import (
@@ -70,6 +70,7 @@ def make_spec(
     room: Room,
     folder: str,
     reads: Callable[[str], bool],
+    script: str = "",
 ) -> tuple[Spec, Notes]:
     """Check the flags and decide the rest.
 
@@ -78,6 +79,7 @@ def make_spec(
         room: What the machine has.
         folder: Where the command is given.
         reads: Whether the script reads a name by `farandole.param`.
+        script: The text of the command's shell script, if it has one.
 
     Raises:
         UsageError: Something cannot be used as given.
@@ -89,7 +91,7 @@ def make_spec(
             "No command was given. Say what to study: "
             "farandole study -- python train.py --batch-size '{batch}'"
         )
-    found = find_launcher(command)
+    found = find_launcher(command) or find_in_script(command, script)
     if found is not None and asked.job_flags is not None:
         raise UsageError(
             f"--per-cell-jobs starts the workers of each job, but the command brings "

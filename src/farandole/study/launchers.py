@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from farandole.errors import UsageError
 from farandole.study.template import names_in
 
 
@@ -53,6 +54,13 @@ _BY_MODULE = {
 }
 
 
+_IN_SCRIPT = re.compile(
+    r"(?:^|[\s;&|(/])(torchrun|horovodrun|deepspeed|srun|mpirun|mpiexec|accelerate +launch"
+    r"|farandole +run|torch\.distributed\.(?:run|launch))(?=\s)",
+    re.MULTILINE,
+)
+"""A launcher in a shell script, where a command begins or behind `python -m`."""
+
 SPREADING = ("srun", *_MPIRUNS)
 """Launchers that spread workers over the nodes of an allocation by themselves."""
 
@@ -81,6 +89,36 @@ def find_launcher(command: Sequence[str]) -> Found | None:
         how = f"{flag} is set to each cell's number of workers"
     note = f"This command brings its own launcher, {launcher.name}, and keeps it: {how}."
     return Found(launcher=launcher, command=filled, note=note)
+
+
+def find_in_script(command: Sequence[str], text: str) -> Found | None:
+    """Recognise a shell script that starts its workers by a launcher itself.
+
+    Args:
+        command: What is studied.
+        text: The script.
+
+    Raises:
+        UsageError: It is not told how many workers to start.
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    match = _IN_SCRIPT.search("\n".join(lines))
+    if match is None:
+        return None
+    words = match[1].split()
+    launcher, _ = _recognise(["-m", *words] if words[0] in _BY_MODULE else words)
+    assert launcher is not None
+    if "workers" not in names_in(command):
+        raise UsageError(
+            f"The script starts its workers itself, by {launcher.name}, and is not told how many. "
+            "Put {workers} where it takes their number: farandole study -- bash train.sh "
+            "'{workers}'"
+        )
+    note = (
+        f"This script starts its workers itself, by {launcher.name}: it is run once per launch, "
+        "and {workers} sets their number."
+    )
+    return Found(launcher=launcher, command=tuple(command), note=note)
 
 
 def job_command(

@@ -97,6 +97,7 @@ class _Parts:
                 "rank": int(content["rank"]),
                 "host": str(content.get("host", "")),
                 "begin_s": float(content["begin_s"]),
+                "size": _count(content.get("size")),
             }
         elif kind == "setup":
             self._setup |= content
@@ -162,6 +163,7 @@ class _Parts:
             noise=self._noise.joined(steps.samples),
             buckets=tuple(self._buckets),
             bucket_bytes=_count(setup.get("bucket_bytes")),
+            size=self._begin["size"],
         )
 
     def _joined(self, kind: str) -> dict[str, Floats]:

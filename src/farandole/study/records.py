@@ -218,6 +218,8 @@ class Rank:
     """When gradients were ready, in the steps that were sampled."""
     bucket_bytes: int | None = None
     """How large DDP makes its buckets; None with other wrappers."""
+    size: int | None = None
+    """How many workers there were, by the launcher's variables or torch's process group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,26 @@ def batch_mismatch(spec: Spec, launch: Launch) -> str | None:
     )
 
 
+def workers_mismatch(spec: Spec, launch: Launch) -> str | None:
+    """Say that a launcher of the command's own started another number of workers than the cell's.
+
+    Two workers that are one would pass for a speedup of 1, or of 2 where samples are not counted.
+    """
+    sizes = [rank.size for rank in launch.ranks if rank.size is not None and len(rank.steps)]
+    if spec.launcher is None or not sizes or sizes[0] == launch.cell.workers:
+        return None
+    return (
+        f"the cell has {launch.cell.workers} worker{'s' * (launch.cell.workers != 1)}, but "
+        f"{spec.launcher} started {sizes[0]}. Put {{workers}} where it takes their number, or "
+        "leave the launcher away: then Farandole starts the workers"
+    )
+
+
+def mismatch(spec: Spec, launch: Launch) -> str | None:
+    """Say what of a launch that trained was not as its cell has it."""
+    return workers_mismatch(spec, launch) or batch_mismatch(spec, launch)
+
+
 def never_trained(spec: Spec, launch: Launch) -> str | None:
     """Say what was expected of a script that ended well without a single step."""
     if launch.outcome not in ("ok", "stopped") or launch.figures or launch.metrics:
@@ -71,9 +91,9 @@ def refuse(spec: Spec, launch: Launch, done: Sequence[Launch], place: Path) -> N
         return
     if spec.jobs and launch.reason.startswith(REFUSED):
         raise UsageError(f"{launch.reason}. Change --sbatch.")
-    mismatch = batch_mismatch(spec, launch)
-    if mismatch is not None:
-        raise StudyRefusedError(f"{cell_words(launch.cell)}: {mismatch}")
+    other = mismatch(spec, launch)
+    if other is not None:
+        raise StudyRefusedError(f"{cell_words(launch.cell)}: {other}")
     nothing = never_trained(spec, launch)
     if nothing is not None:
         raise StudyRefusedError(f"{nothing} Its output is in {place / OUTPUT_FILE}.")

@@ -24,7 +24,7 @@ from farandole.study.plan import Planned, estimate, fits, make_plan, pending, se
 from farandole.study.rank_file import read_rank
 from farandole.study.read import is_study, read_apart, read_head, read_launch
 from farandole.study.records import Cell, Launch, Study
-from farandole.study.refuse import StudyRefusedError, batch_mismatch, batch_seen, refuse
+from farandole.study.refuse import StudyRefusedError, batch_seen, mismatch, refuse
 from farandole.study.search import largest, next_trial
 from farandole.study.spec import Spec, merge, spec_from_json
 from farandole.study.write import (
@@ -144,9 +144,9 @@ class Run:
         launch = attempt(self._setting, one, place, left_s=left_s)
         self._files.check(launch, began_unix_s=began_unix_s)
         refuse(spec, launch, done, place)
-        mismatch = batch_mismatch(spec, launch)
-        if mismatch is not None and launch.outcome in ("ok", "stopped"):
-            launch = replace(launch, outcome="failed", reason=mismatch)
+        other = mismatch(spec, launch)
+        if other is not None and launch.outcome in ("ok", "stopped"):
+            launch = replace(launch, outcome="failed", reason=other)
         if not spec.sets_batch:
             launch = replace(launch, cell=replace(launch.cell, batch=batch_seen(launch)))
         self._setting.say_once(*(note for rank in launch.ranks for note in rank.notes))
