@@ -269,6 +269,18 @@ def test_buckets_are_asked_for_once() -> None:
         assert (decision.names, decision.absent) == (["b"], [None])
 
 
+def test_who_saw_all_others_join_is_the_last_whoever_is_heard_first() -> None:
+    coordinator = Coordinator(3)
+    coordinator.join(0, [], 2)
+    coordinator.join(1, [], 0)
+    coordinator.join(2, [], 1)
+    assert [decision.last_joined for decision in coordinator.decide()] == [0]
+    # Two that joined at once saw the third: any of them will do, if all say the same.
+    for rank, after in ((2, 1), (0, 0), (1, 1)):
+        coordinator.join(rank, [], after)
+    assert [decision.last_joined for decision in coordinator.decide()] == [1]
+
+
 def test_buckets_are_asked_for_again_of_one_who_joins_later() -> None:
     coordinator = Coordinator(3)
     bucket = Signature.reducing("bucket", "float32", (8,), Reduction())

@@ -367,3 +367,20 @@ def check_mismatch(
         assert f"rank {odd}: allreduce of float32[{counts[0]}], sum" in text
         assert f"allreduce of float32[{counts[1]}], sum" in text
         assert value == sum_of_ranks(world)
+
+
+def test_the_last_to_join_is_so_though_the_coordinator_hears_it_first(nursery: Nursery) -> None:
+    """Buckets in shared memory go on without messages: rank 0 may not have read the others'."""
+
+    def join_after_higher_ranks(member: Member) -> object:
+        engine, handle = member.state["engine"], None
+        for rank in reversed(range(member.size)):
+            if rank == member.rank:
+                handle = engine.join()
+            member.exchange(b"")
+        return engine.wait(handle)
+
+    with FakeWorld(3, nursery=nursery) as world:
+        world.run(open_engine, "shm")
+        assert world.run(join_after_higher_ranks) == [0, 0, 0]
+        world.run(close_engine)

@@ -34,12 +34,17 @@ class Agreement:
         else:
             self._send([name, signature, extra])
 
-    def join(self, owed: Sequence[str]) -> None:
-        """Say that this rank submits no more until all have joined, but for `owed`."""
+    def join(self, owed: Sequence[str], after: int) -> None:
+        """Say that this rank submits no more until all have joined, but for `owed`.
+
+        Args:
+            owed: names that are on the eager board.
+            after: how many others are seen to have joined.
+        """
         if self._coordinator is not None:
-            self._coordinator.join(0, owed)
+            self._coordinator.join(0, owed, after)
         else:
-            self._send({"join": owed})
+            self._send({"join": owed, "after": after})
 
     def settle(self, name: str) -> None:
         """Say that this rank owes a name no more."""
@@ -78,6 +83,6 @@ def _hear(coordinator: Coordinator, rank: int, said: Any) -> None:
         name, signature, extra = said
         coordinator.submit(rank, name, Signature.parse(signature), extra)
     elif "join" in said:
-        coordinator.join(rank, said["join"])
+        coordinator.join(rank, said["join"], said["after"])
     else:
         coordinator.settle(rank, said["settled"])

@@ -117,8 +117,9 @@ class Coordinator:
         self._wanted: dict[str, None] = {}
         self._asked: set[str] = set()
         self._owed: dict[int, set[str]] = {}
-        """Ranks in the order in which they joined, each with what it had submitted before to the
-        eager board, and may yet submit here."""
+        """Ranks in the order in which they were heard to join, each with what it had submitted
+        before to the eager board, and may yet submit here."""
+        self._after: dict[int, int] = {}
 
     def submit(self, rank: int, name: str, signature: Signature, extra: Any = None) -> None:
         """Take note of one rank's submission."""
@@ -126,9 +127,16 @@ class Coordinator:
         said[rank] = (signature, extra)
         self.settle(rank, name)
 
-    def join(self, rank: int, owed: Sequence[str]) -> None:
-        """Take note of a rank that submits no more until all have joined, but for `owed`."""
-        self._owed[rank] = set(owed)
+    def join(self, rank: int, owed: Sequence[str], after: int = 0) -> None:
+        """Take note of a rank that submits no more until all have joined, but for `owed`.
+
+        Args:
+            rank: which.
+            owed: names that it has submitted to the eager board.
+            after: how many others it saw to have joined. Where gradients are exchanged without
+                the coordinator, a rank may be heard before one that joined a step earlier.
+        """
+        self._owed[rank], self._after[rank] = set(owed), after
         for name, said in self._waiting.items():
             if rank not in said:
                 # What was asked before it had joined, it took for somebody else's affair.
@@ -167,7 +175,8 @@ class Coordinator:
             decisions.append(Decision([], "", [], [], [], wanted=tuple(self._wanted)))
             self._wanted.clear()
         if len(self._owed) == self._size and not self._waiting and not any(self._owed.values()):
-            decisions.append(Decision([], "", [], [], [], list(self._owed)[-1]))
+            last = max(reversed(self._owed), key=self._after.__getitem__)
+            decisions.append(Decision([], "", [], [], [], last))
             self._owed.clear()
         return decisions
 

@@ -162,7 +162,8 @@ class NamedLane:
         self._send()
         # What lies on the eager board is on its way, and must not count as absent.
         owed = [name for name, pending in self._pending.items() if pending.place is not None]
-        self._agreement.join(owed)
+        after = [] if self._board is None else self._board.joined(self._joins + 1)
+        self._agreement.join(owed, len(after))
         if self._board is not None:
             self._board.join(self._joins + 1)
         return self._joining
