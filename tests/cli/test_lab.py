@@ -6,14 +6,16 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from farandole.cli import lab as command
 from farandole.cli.main import main
+from farandole.errors import DataError
 from farandole.labs import listing
-from farandole.labs.lab import Lab
+from farandole.labs.lab import DataFacts, Lab
 from tests.labs.tiny import tiny as tiny_lab
 
 
@@ -81,6 +83,7 @@ def test_what_else_is_asked_for(tmp_path: Path) -> None:
         (["tiny", "-np", "0"], "-np 0: give numbers from 1 up"),
         (["tiny", "--recipe", "magic"], "There is no recipe 'magic'. There are fixed, linear"),
         (["tiny", "--recipe", "original"], "the lab tiny has no learning rate of its own to try"),
+        (["tiny", "--weights", "none"], "--weights none: the lab tiny trains its networks from"),
         (["tiny", "--quick", "--out", "file"], "--out {here}/file is a file"),
         (["tiny", "--quick", "--out", "file/below"], "is a file, or below one"),
         (["tiny", "--quick", "--out", "."], "is not empty and holds no lab (it has file)"),
@@ -102,6 +105,34 @@ def test_data_of_the_wrong_shape(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["lab", "tiny", "--quick", "--data", "nowhere"]) == 1
     assert "nowhere is not a folder" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_read_is_named_and_counted() -> None:
+    def lines(count: int) -> list[str]:
+        skipped = tuple(f"{number}.jpg: empty" for number in range(count))
+        return command.left_out(DataFacts(source="", train=9, test=9, sample="", skipped=skipped))
+
+    assert lines(0) == []
+    assert lines(1) == ["left out: 0.jpg: empty"]
+    assert lines(2)[1:] == ["left out: 1.jpg: empty", "left out: 2 in all"]
+    assert len(lines(3000)) == 11
+    assert lines(3000)[-1] == "left out: 3,000 in all; the report names more of them"
+
+
+def test_weights_are_looked_at_before_anything_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(chosen: str) -> None:
+        raise DataError(f"{chosen} has the weights of another network.")
+
+    lab = replace(tiny_lab(), check_weights=check)
+    monkeypatch.setattr(listing, "load", lambda name: lab)
+    assert main(["lab", "tiny", "--quick", "--weights", "mine.pth"]) == 1
+    assert f"{tmp_path}/mine.pth has the weights of another network" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    # A file's path is made whole, because scripts may run elsewhere; a name stays one.
+    assert command.asked_for(parse("tiny", "--weights", "none")).weights == "none"
+    assert command.asked_for(parse("tiny")).weights is None
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux's /proc")

@@ -16,7 +16,7 @@ from tests.labs.tiny import asked, tiny
 DATA = DataFacts(source="none", train=1000, test=100, sample="nothing")
 KEPT = Kept(
     lab="tiny",
-    asked=asked(data=Path("/some data"), workers=(1, 2), recipes=("warmup",)),
+    asked=asked(data=Path("/some data"), workers=(1, 2), recipes=("warmup",), weights="none"),
     created="2026-01-01T00:00:00+00:00",
     rates={"rate": Rate(samples_per_s=100.0, startup_s=1.5)},
     plan=tiny().plan(asked(), DATA, {}, 2),
@@ -30,6 +30,16 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     assert read_kept(tmp_path) == KEPT
     content = json.loads((tmp_path / FILE).read_text())
     assert (content["schema"], content["kind"]) == (1, "farandole-lab")
+
+
+def test_a_lab_from_before_weights_could_be_asked_for_is_read(tmp_path: Path) -> None:
+    write_kept(tmp_path, KEPT)
+    content = json.loads((tmp_path / FILE).read_text())
+    del content["asked"]["weights"]
+    (tmp_path / FILE).write_text(json.dumps(content))
+    kept = read_kept(tmp_path)
+    assert kept is not None
+    assert kept.asked == replace(KEPT.asked, weights=None)
 
 
 def test_a_new_place_keeps_nothing(tmp_path: Path) -> None:
@@ -67,15 +77,16 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
         ({"size": "full"}, "farandole lab tiny --full --data '/some data'"),
         ({"size": "budget", "budget_s": 900.0}, "farandole lab tiny --budget 15m"),
         ({"workers": (1, 4)}, "-np 1,4"),
-        ({"recipes": ()}, "-np 1,2`"),
+        ({"recipes": ()}, "-np 1,2 --weights none`"),
+        ({"weights": None}, "--recipe warmup`"),
     ],
 )
 def test_another_wish_is_refused_with_both(changes: dict[str, object], theirs: str) -> None:
     wish = replace(KEPT.asked, **changes)
     with pytest.raises(UsageError) as refused:
         continued(KEPT, "tiny", wish, Path("out"))
-    ours = "out holds `farandole lab tiny --quick --data '/some data' -np 1,2 --recipe warmup`"
-    assert ours in str(refused.value)
+    ours = "farandole lab tiny --quick --data '/some data' -np 1,2 --recipe warmup --weights none"
+    assert f"out holds `{ours}`" in str(refused.value)
     assert theirs in str(refused.value)
 
 

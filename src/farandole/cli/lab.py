@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _BUDGET = "15m"
+_MOST_NAMED = 10
+"""Files that could not be read, on the terminal."""
 
 _EPILOG = """\
 examples:
@@ -80,6 +82,13 @@ def add_parser(subparsers: Any) -> None:
         help="ways to set the learning rate: fixed, linear, warmup, longer; original where a lab's "
         "own rate is worth seeing (default: the lab's)",
     )
+    add_flag(
+        what,
+        "--weights",
+        metavar="WHAT",
+        help="what the network of fruits and caltech begins with: pretrained, none (random) or a "
+        "file (default: pretrained where installed)",
+    )
     rest = parser.add_argument_group("where, and the rest")
     add_flag(rest, "--out", metavar="DIR", help="the lab's folder (default: a new one here)")
     add_flag(
@@ -103,10 +112,13 @@ def main(args: argparse.Namespace) -> int:
     lab = listing.load(args.name)
     asked = asked_for(args)
     _check_original(lab, asked)
+    _check_weights(lab, asked)
     out = _folder(args)
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
     listing.check_packages(args.name)
+    if asked.weights is not None and lab.check_weights is not None:
+        lab.check_weights(asked.weights)
     data = lab.data(asked.data)
     if args.dry_run:
         from farandole.labs.run import planned
@@ -114,8 +126,8 @@ def main(args: argparse.Namespace) -> int:
         _show_plan(lab, data, planned(lab, asked, data, out), as_json=args.json)
         return 0
     _say(data_line(lab, data))
-    for line in data.skipped:
-        _say(f"left out: {line}")
+    for line in left_out(data):
+        _say(line)
     run = _prepared(lab, asked, data, out, began_s=began_s)
     _say(f"Writing to {_shown(out)}")
     try:
@@ -165,6 +177,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
         workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
         recipes=tuple(dict.fromkeys(lab_recipe(name.strip()).name for name in recipes)),
         cores=read_cores().available,
+        weights=_weights(args.weights),
     )
 
 
@@ -182,6 +195,28 @@ def _check_original(lab: Lab, asked: Asked) -> None:
             f"--recipe {ORIGINAL.name}: the lab {lab.name} has no learning rate of its own to try. "
             f"There are {', '.join(RECIPES)}."
         )
+
+
+def _check_weights(lab: Lab, asked: Asked) -> None:
+    """Refuse weights where a lab has no network that begins with any.
+
+    Raises:
+        UsageError: Names the labs that do.
+    """
+    if asked.weights is not None and lab.check_weights is None:
+        raise UsageError(
+            f"--weights {asked.weights}: the lab {lab.name} trains its networks from scratch. "
+            "Weights are for fruits and caltech."
+        )
+
+
+def _weights(given: str | None) -> str | None:
+    """Return what the script is told, wherever it runs: a file by its whole path."""
+    from farandole.labs.models.weights import NONE, PRETRAINED
+
+    if given in (None, NONE, PRETRAINED):
+        return given
+    return str(Path(given).expanduser().absolute())
 
 
 def _folder(args: argparse.Namespace) -> Path:
@@ -286,7 +321,7 @@ def plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
 
     lines = [
         data_line(lab, data),
-        *(f"left out: {line}" for line in data.skipped),
+        *left_out(data),
         *(f"  {one.name}: {one.title}, about {duration(one.estimate_s)}" for one in plan.studies),
         f"About {duration(plan.estimate_s)} in all.",
     ]
@@ -304,6 +339,15 @@ def data_line(lab: Lab, data: DataFacts) -> str:
         f"{lab.title}. Data: {data.source}; {data.train:,} samples to train on and {data.test:,} "
         f"to test, {data.sample} each."
     )
+
+
+def left_out(data: DataFacts) -> list[str]:
+    """Name what could not be read, and count it: a large data set has many such files."""
+    lines = [f"left out: {line}" for line in data.skipped[:_MOST_NAMED]]
+    if len(data.skipped) > 1:
+        rest = "; the report names more of them" if len(data.skipped) > _MOST_NAMED else ""
+        lines.append(f"left out: {len(data.skipped):,} in all{rest}")
+    return lines
 
 
 def _shown(path: Path) -> str:

@@ -103,6 +103,7 @@ def command(lab: str, asked: Asked, out: str | None = None) -> tuple[str, ...]:
         *(("--data", str(asked.data)) if asked.data is not None else ()),
         *(("-np", ",".join(map(str, asked.workers))) if asked.workers else ()),
         *(("--recipe", ",".join(asked.recipes)) if asked.recipes else ()),
+        *(("--weights", asked.weights) if asked.weights is not None else ()),
         *(("--out", out) if out is not None else ()),
     )
 
@@ -138,6 +139,7 @@ def _decoded(content: Mapping[str, Any]) -> Kept:
             workers=tuple(asked["workers"]),
             recipes=tuple(asked["recipes"]),
             cores=asked["cores"],
+            weights=asked.get("weights"),  # labs were begun before this could be asked for
         ),
         created=content["created"],
         rates={name: Rate(**rate) for name, rate in content["rates"].items()},

@@ -35,6 +35,8 @@ class Asked:
     recipes: tuple[str, ...]
     """Ways to set the learning rate (farandole.recipes); empty when left open."""
     cores: int
+    weights: str | None = None
+    """What a base network begins with: "pretrained", "none", or a file; None when left open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,9 @@ class Lab:
     """Say what the original got wrong."""
     original: bool = False
     """Whether --recipe original, the lab's own learning rate, is one of its recipes."""
+    check_weights: Callable[[str], None] | None = None
+    """Refuses what --weights names where the lab's base network cannot begin with it; None: it has
+    no such network."""
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By name of a published file: the studies that its curves are drawn beside, as in LabReport;
     none: its curves are in the lab's own figures."""

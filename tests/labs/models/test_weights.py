@@ -105,6 +105,27 @@ def test_files_of_training_scripts(tmp_path: Path, good: Path) -> None:
     assert np.array_equal(found["_fc.bias"], plain["_fc.bias"])
 
 
+def test_other_types_and_parameters_are_read(tmp_path: Path, good: Path) -> None:
+    half = {name: value.bfloat16() for name, value in state().items()}
+    half["_fc.bias"] = torch.nn.Parameter(half["_fc.bias"])
+    torch.save(half, tmp_path / "half.pth")
+    found, plain = weights.read(tmp_path / "half.pth"), weights.read(good)
+    assert found["_fc.bias"].dtype == np.float32
+    np.testing.assert_allclose(found["_fc.bias"], plain["_fc.bias"], rtol=2**-8)
+
+
+def test_weights_are_checked_without_a_network(tmp_path: Path, good: Path) -> None:
+    weights.check("none")
+    weights.check(str(good))
+    torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "resnet.pth")
+    with pytest.raises(DataError, match=r"First difference: _conv_stem\.weight: expected shape"):
+        weights.check(str(tmp_path / "resnet.pth"))
+    extra = {"_blocks.0._se_reduce.weight": torch.zeros(8, 32, 1, 1)}
+    torch.save(state() | extra, tmp_path / "b0.pth")
+    with pytest.raises(DataError, match=r"First difference: _blocks\.0\._se_reduce\.weight"):
+        weights.check(str(tmp_path / "b0.pth"))
+
+
 Change = Callable[[dict[str, Any]], Any]
 
 

@@ -71,6 +71,27 @@ def _scored(launch: Launch) -> Launch:
     return replace(launch, ranks=tuple(ranks), argv=argv)
 
 
+def recorded(made: Study, name: str, value: float) -> Study:
+    """Return the same with another value of a metric throughout."""
+    launches = tuple(
+        replace(
+            launch,
+            ranks=tuple(
+                replace(
+                    rank,
+                    metrics=tuple(
+                        replace(one, value=value) if one.name == name else one
+                        for one in rank.metrics
+                    ),
+                )
+                for rank in launch.ranks
+            ),
+        )
+        for launch in made.launches
+    )
+    return replace(made, launches=launches)
+
+
 def apart(made: Study) -> Study:
     """Return the same as if nobody had wrapped the optimizer."""
     launches = tuple(

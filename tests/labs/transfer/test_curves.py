@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from farandole.labs.fruits.kind import KIND
 from farandole.labs.transfer.curves import answer_accuracy, courses
-from tests.labs.transfer.build import EPOCHS, GAP, course, end, found
+from tests.labs.transfer.build import EPOCHS, GAP, course, end, found, recorded
 
 
 def test_epochs_are_counted_from_one_and_both_accuracies_stand_beside_each_other() -> None:
@@ -25,4 +27,30 @@ def test_the_answer_tells_first_and_last_epoch_and_what_the_base_began_with() ->
         "(training 0.9800)."
     )
     assert "The base network is fine-tuned and began with weights pretrained on ImageNet." in said
-    assert "The lab's validation ends at 0.9563 on 2 T4 and 0.9219 on 4 T4." in said
+    assert said[-1] == (
+        "The lab's validation ends at 0.9563 on 2 T4 and 0.9219 on 4 T4. Of 1 T4 it says only that "
+        "it ends about 0.02 above the next."
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "pretrained", "begins"),
+    [
+        ("pretrained", 1.0, "weights pretrained on ImageNet."),
+        ("/somewhere/mine.pth", 1.0, "the weights of mine.pth."),
+        ("none", 0.0, "random weights, as asked for (--weights none): transfer"),
+        (None, 0.0, "random weights, because no pretrained ones are installed (the extra"),
+    ],
+)
+def test_the_weights_that_were_asked_for_are_said(
+    weights: str | None, pretrained: float, begins: str
+) -> None:
+    made = found(seeds=1)
+    made = replace(
+        made,
+        asked=replace(made.asked, weights=weights),
+        records={"workers": recorded(made.records["workers"], "pretrained", pretrained)},
+    )
+    said = answer_accuracy(made, KIND).sentences
+    whole = f"The base network is fine-tuned and began with {begins}"
+    assert any(one.startswith(whole) for one in said)

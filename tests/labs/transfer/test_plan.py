@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from farandole.labs.caltech.kind import KIND as CALTECH
@@ -114,6 +116,15 @@ def test_the_data_folder_and_the_size_of_images_reach_every_script(name: str) ->
     assert {flag(one.arguments, "--data") for one in commands} == {str(here())}
     sizes = {flag(one.arguments, "--image-size") for one in commands}
     assert sizes == {"96"}
+
+
+@BOTH
+def test_weights_reach_every_script_when_they_were_asked_for(name: str) -> None:
+    lab = LABS[name]
+    for wanted, expected in ((asked("budget", weights="none"), ["none"]), (asked("budget"), [])):
+        for one in [*lab.pilot(wanted), *lab.plan(wanted, FEW, {}, lab.efforts - 1).studies]:
+            words = one.arguments
+            assert [b for a, b in pairwise(words) if a == "--weights"] == expected
 
 
 def test_choices_name_the_labs_rate_and_what_is_smaller() -> None:

@@ -46,4 +46,5 @@ KIND = Kind(
         rung(0, 0, _EPOCHS, 5, _FOUR, recipes=4, original=_FOUR, same_batch=True),
     ),
     full=rung(0, 0, _EPOCHS, 1, _FOUR, recipes=4, original=_FOUR, same_batch=True),
+    said="Of 1 T4 it says only that it ends about 0.02 above the next.",
 )

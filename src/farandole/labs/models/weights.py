@@ -55,12 +55,29 @@ def load(model: Any, chosen: str) -> None:
         DataError: the file cannot be read, or is of another network; names the first difference.
         MissingExtraError: the pretrained weights, or torch to read a file, are not installed.
     """
-    path = pretrained_path() if chosen == PRETRAINED else Path(chosen).expanduser()
+    path = _path(chosen)
     arrays = read(path)
     for convolution in convolutions(model):
         kernel, bias = fold(convolution.layer, arrays, path)
         convolution.kernel.assign(kernel)
         convolution.bias.assign(bias)
+    check_names(arrays, path)
+
+
+def check(chosen: str) -> None:
+    """Refuse weights as `load` does, without a network, so that nothing is launched with them.
+
+    Raises:
+        DataError: as `load`.
+        MissingExtraError: as `load`.
+    """
+    if chosen == NONE:
+        return
+    path = _path(chosen)
+    arrays = read(path)
+    for block in layout():
+        for layer in block.layers:
+            fold(layer, arrays, path)
     check_names(arrays, path)
 
 
@@ -116,7 +133,11 @@ def read(path: Path) -> Arrays:
             f"{path}: expected a network's state, names with tensors, found a "
             f"{type(found).__name__} of something else."
         )
-    return {name.removeprefix("module."): value.numpy() for name, value in found.items()}
+    # Float32 before NumPy, which has no bfloat16; detached, because some save parameters as such.
+    return {
+        str(name).removeprefix("module."): value.detach().float().numpy()
+        for name, value in found.items()
+    }
 
 
 def fold(
@@ -147,6 +168,10 @@ def check_names(arrays: Arrays, path: Path) -> None:
     for name, found in arrays.items():
         if name.rpartition(".")[0] not in known:
             raise _other(path, name, "nothing of this name", f"shape {found.shape}")
+
+
+def _path(chosen: str) -> Path:
+    return pretrained_path() if chosen == PRETRAINED else Path(chosen).expanduser()
 
 
 def _array(arrays: Arrays, name: str, shape: tuple[int, ...], path: Path) -> NDArray[np.float32]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from farandole.labs import columns
 from farandole.labs.columns import four
 from farandole.labs.evidence import NO_INTERVALS, matching, without_intervals
 from farandole.labs.lab import Answered, Found
+from farandole.labs.models.weights import PRETRAINED as FROM_EXTRA
 from farandole.labs.settings import settings_of
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import ACCURACY, PRETRAINED, TRAINING, VALIDATION
@@ -146,12 +148,19 @@ def _weights_words(found: Found, kind: Kind) -> list[str]:
     known = [end.value for end in ends if end is not None]
     if not known:
         return []
-    weights = (
-        "weights pretrained on ImageNet"
-        if min(known) > 0
-        else "random weights, because no pretrained ones are installed (the extra pretrained has "
-        "them): transfer learning gains from weights that were trained before"
-    )
+    asked = found.asked.weights
+    if min(known) > 0:
+        file = None if asked in (None, FROM_EXTRA) else asked
+        weights = f"the weights of {Path(file).name}" if file else "weights pretrained on ImageNet"
+    else:
+        why = (
+            "because no pretrained ones are installed (the extra pretrained has them)"
+            if asked is None
+            else "as asked for (--weights none)"
+        )
+        weights = (
+            f"random weights, {why}: transfer learning gains from weights that were trained before"
+        )
     return [f"The base network is {kind.base} and began with {weights}."]
 
 
@@ -165,4 +174,4 @@ def _lab_words(found: Found, kind: Kind) -> list[str]:
     ]
     if not ends:
         return []
-    return [f"The lab's validation ends at {listed(ends)}."]
+    return [" ".join(filter(None, (f"The lab's validation ends at {listed(ends)}.", kind.said)))]

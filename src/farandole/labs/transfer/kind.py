@@ -87,6 +87,8 @@ class Kind:
     ladder: tuple[Effort, ...]
     full: Effort
     guess: Guess | None = None
+    said: str = ""
+    """What the lab says of its accuracies beside their figures, as a sentence."""
 
     @property
     def published(self) -> str:

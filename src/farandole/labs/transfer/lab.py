@@ -27,4 +27,5 @@ def transfer_lab(kind: Kind, *, title: str, line: str) -> Lab:
         corrections=on_use(f"{kind.name}.corrections:corrections"),
         beside={kind.published: ("workers",)},
         original=True,
+        check_weights=on_use("models.weights:check"),
     )

@@ -48,9 +48,10 @@ def plan(kind: Kind, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], e
 
 
 def work_of(kind: Kind, asked: Asked) -> Workload:
-    """Return the script with the images' size."""
+    """Return the script with the images' size, and the weights that were asked for."""
     size = ("--image-size", str(IMAGE_SIZES[asked.size]))
-    return replace(kind.work, arguments=(*size, *kind.work.arguments))
+    weights = () if asked.weights is None else ("--weights", asked.weights)
+    return replace(kind.work, arguments=(*size, *weights, *kind.work.arguments))
 
 
 def named_recipes(asked: Asked, here: Effort) -> tuple[str, ...]:
