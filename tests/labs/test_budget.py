@@ -43,9 +43,11 @@ def test_a_budget_too_short_is_told_the_least_and_that_one_fits() -> None:
 
 def test_a_hopeless_budget_is_refused_before_the_pilot() -> None:
     pilots = LAB.pilot(asked())
-    with pytest.raises(UsageError, match="--budget 5s is too short for the lab tiny"):
-        budget.check_pilot(LAB, asked(size="budget", budget_s=5.0), pilots)
-    budget.check_pilot(LAB, asked(size="budget", budget_s=60.0), pilots)
+    # 200 / 0.9 + 20, and 1 s for the pilot: the next whole minute, as after the pilot.
+    least = r"--budget 5s is too short for the lab tiny: .*Give at least --budget 5m"
+    with pytest.raises(UsageError, match=least):
+        budget.check_pilot(LAB, asked(size="budget", budget_s=5.0), DATA, pilots)
+    budget.check_pilot(LAB, asked(size="budget", budget_s=60.0), DATA, pilots)
 
 
 def study(seconds: float) -> Planned:

@@ -53,20 +53,20 @@ def fit(
     )
 
 
-def check_pilot(lab: Lab, asked: Asked, pilots: Sequence[Planned]) -> None:
+def check_pilot(lab: Lab, asked: Asked, data: DataFacts, pilots: Sequence[Planned]) -> None:
     """Refuse a budget that would be over before the lab's first study, without measuring.
 
     Raises:
-        UsageError: With a budget that leaves some room.
+        UsageError: With the least budget, by the lab's own guess of what one core does.
     """
     assert asked.budget_s is not None
     pilot_s = sum(pilot.estimate_s for pilot in pilots)
     if room_s(asked.budget_s, spent_s=pilot_s) <= 0:
+        smallest_s = lab.plan(asked, data, {}, 0).estimate_s
         raise _too_short(
             lab.name,
             asked.budget_s,
-            # As much again for studies; what they really need is known after the pilot.
-            least_s=2 * (pilot_s + REPORT_S),
+            least_s=smallest_s / (1 - MARGIN) + REPORT_S + pilot_s,
             why=f"measuring this machine's speed and writing the report take about "
             f"{duration(pilot_s + REPORT_S)} of it",
         )

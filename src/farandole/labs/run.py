@@ -58,7 +58,7 @@ def planned(lab: Lab, asked: Asked, data: DataFacts, out: Path) -> Plan:
         plan = lab.plan(asked, data, {}, 0)
     else:
         pilots = lab.pilot(asked)
-        budget.check_pilot(lab, asked, pilots)
+        budget.check_pilot(lab, asked, data, pilots)
         spent_s = kept.spent_s if kept.rates else sum(pilot.estimate_s for pilot in pilots)
         plan = budget.fit(lab, asked, data, kept.rates, spent_s=spent_s)
     plan = _saying(plan, {one.name: rounds.runs_planned(one) for one in plan.studies})
@@ -101,7 +101,7 @@ class LabRun:
         self._kept = _kept(lab, asked, out)
         self._resumed = self._kept.plan is not None
         if asked.size == "budget" and not (self._kept.plan or self._kept.rates):
-            budget.check_pilot(lab, asked, lab.pilot(asked))
+            budget.check_pilot(lab, asked, data, lab.pilot(asked))
 
     def go(self) -> Ran:
         """Make what is missing, and return what all of it found.
