@@ -34,9 +34,9 @@ def check_claim(what: str, kind: str, first: float, second: float, claimed: str)
         UsageError: when the kind is not known.
     """
     if kind == "ratio":
-        value, formula = first / second, f"{first:g} / {second:g}"
+        value, formula = first / second, f"{first:.10g} / {second:.10g}"
     elif kind == "less":
-        value, formula = 1 - second / first, f"1 - {second:g} / {first:g}"
+        value, formula = 1 - second / first, f"1 - {second:.10g} / {first:.10g}"
     else:
         raise UsageError(f"A claim of kind {kind!r} is not known. Use ratio or less.")
     exponent = Decimal(claimed).as_tuple().exponent

@@ -36,10 +36,17 @@ def test_figures_keep_the_digits_that_they_were_published_with(tmp_path: Path) -
 
 
 def test_accuracies_and_runs(tmp_path: Path) -> None:
-    found = table("cifar10_accuracy", imported("cifar10_accuracy", tmp_path))
+    twice = tmp_path / "twice.csv"
+    twice.write_text("workers,accuracy\n4,46.164\n4,49.78\n")
+    found = table("twice", analyse(import_table(twice, tmp_path / "study")[0]))
     row = dict(zip([column.key for column in found.columns], found.rows[0], strict=True))
     assert row["metric_accuracy"] == pytest.approx((46.164 + 49.78) / 2)
     assert row["runs"] == 2
+    both = table("cifar10_accuracy", imported("cifar10_accuracy", tmp_path))
+    keys = [column.key for column in both.columns]
+    places = [keys.index("metric_accuracy"), keys.index("metric_loss")]
+    figures = {tuple(row[place] for place in places) for row in both.rows}
+    assert figures == {(46.164, 1.449112), (49.78, 1.386)}
 
 
 def test_one_figure_with_both_series() -> None:

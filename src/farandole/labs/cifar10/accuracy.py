@@ -17,7 +17,8 @@ from farandole.recipes import RECIPES
 from farandole.report.figure import Figure
 from farandole.report.lab.charts import by_epoch, lines
 from farandole.report.table import Column, Table
-from farandole.report.text import optional, whole
+from farandole.report.text import listed, optional, whole
+from farandole.study.records import Cell
 
 LAB_TEST_SAMPLES = 10_000
 
@@ -193,14 +194,24 @@ def _fewer(many: Trained, one: Trained) -> str:
 
 def _theirs(found: Found) -> list[str]:
     study = found.published.get("cifar10_accuracy")
-    row = next((row for row in study.metrics if row.metric == "accuracy"), None) if study else None
-    if row is None or row.final is None:
+    ends: dict[str, dict[Cell, float]] = {"accuracy": {}, "loss": {}}
+    for row in study.metrics if study else ():
+        if row.metric in ends and row.final is not None:
+            ends[row.metric][row.cell] = row.final.value
+    if not ends["accuracy"]:
         return []
-    limit = 100 * smallest_difference(LAB_TEST_SAMPLES, row.final.value / 100, 1)
+    told = [
+        f"{value:.10g} % (loss {ends['loss'][cell]:.10g}, {dict(cell.params)['attempt']})"
+        for cell, value in ends["accuracy"].items()
+    ]
+    shares = list(ends["accuracy"].values())
+    limit = 100 * smallest_difference(LAB_TEST_SAMPLES, min(shares) / 100, 1)
+    cell = next(iter(ends["accuracy"]))
     return [
-        f"The lab's two runs at batch {row.cell.batch} on {count(row.cell.workers, 'GPU')} average "
-        f"{row.final.value:.2f} %; CIFAR-10's {LAB_TEST_SAMPLES:,} test images would resolve "
-        f"{limit:.2f} points between single runs, and it has no run of one GPU to compare with."
+        f"The lab's runs at batch {cell.batch} on {count(cell.workers, 'GPU')} ended at "
+        f"{listed(told)}, {max(shares) - min(shares):.2f} points apart; CIFAR-10's "
+        f"{LAB_TEST_SAMPLES:,} test images would resolve {limit:.2f} between single runs, and it "
+        "has no run of one GPU to compare with."
     ]
 
 

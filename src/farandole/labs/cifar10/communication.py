@@ -57,7 +57,7 @@ def answer_communication(found: Found, question: Question) -> Answered:
             Column(key="peak_gb_per_s", title="link's peak (GB/s)", show=plain),
             Column(key="derived_gb_per_s", title="derived (GB/s)", show=plain),
             Column(key="lab_derived_epoch_s", title="lab: derived per epoch (s)", show=published),
-            Column(key="lab_derived_gb_per_s", title="lab: derived (GB/s)", show=plain),
+            Column(key="lab_derived_gb_per_s", title="lab: derived (GB/s)", show=_five),
         ),
         rows=rows,
         notes=(
@@ -131,6 +131,11 @@ def _row(place: Place, info: ScalingInfo | None, lab: ScalingInfo) -> tuple[Any,
         theirs.derived_epoch_s if theirs else None,
         _times(theirs.derived_bus_bytes_per_s if theirs else None, 1 / GB),
     )
+
+
+def _five(value: float | None) -> str:
+    """Return a bandwidth to the digits that the lab gives."""
+    return "" if value is None else f"{value:.5f}"
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -10,7 +10,7 @@ from farandole.errors import FarandoleError
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.kind import Guess, Kind
-from farandole.labs.transfer.questions import SIXTEEN
+from farandole.labs.transfer.questions import SIXTEEN, VALIDATION
 from farandole.labs.transfer.times import CPU
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
@@ -38,6 +38,10 @@ class Outcome:
     why: str = ""
     fixed_s: Mapping[int, float] = field(default_factory=dict)
     """What a job takes beside its epochs, by workers."""
+    jobs_s: Mapping[int, Estimate] = field(default_factory=dict)
+    """Jobs of the lab's epochs as they were measured, by workers."""
+    ends: Mapping[int, Estimate] = field(default_factory=dict)
+    """Validation accuracy at the end as it was measured, by workers."""
 
     @property
     def series(self) -> str:
@@ -47,13 +51,14 @@ class Outcome:
 
 def outcomes(found: Found, kind: Kind) -> list[Outcome]:
     """Project the study of worker counts, and each device of the lab's table."""
-    made = [_outcome(HERE, CPU, found.records.get("workers"), found.studies.get("workers"))]
+    here, own = found.records.get("workers"), found.studies.get("workers")
+    made = [_outcome(kind, HERE, CPU, here, own)]
     study = found.published_records.get(kind.published)
     info = found.published.get(kind.published)
     devices = dict.fromkeys(row.cell.device for row in (info.cells if info else ()))
     several = len(devices) > 1
     return made + [
-        _outcome(LAB, device or "GPU", study, info, device if several else None)
+        _outcome(kind, LAB, device or "GPU", study, info, device if several else None)
         for device in devices
     ]
 
@@ -79,8 +84,9 @@ def answer_sixteen(found: Found, kind: Kind) -> Answered:
             *_guess_rows(kind.guess),
         ),
         notes=(
-            f"Intervals of projected rows are of 90 %. A job: {kind.epochs} times the epoch, and "
-            "what a job took beside its epochs, on 16 workers as on the most that were measured.",
+            f"Intervals of projected rows are of 90 %. A job that was not measured: {kind.epochs} "
+            "times the epoch, and what a job took beside its epochs, on 16 workers as on the most "
+            "that were measured.",
         ),
     )
     return Answered(
@@ -107,6 +113,7 @@ def answer_sixteen(found: Found, kind: Kind) -> Answered:
 
 
 def _outcome(
+    kind: Kind,
     source: str,
     device: str,
     study: Study | None,
@@ -116,15 +123,24 @@ def _outcome(
     if study is None or info is None:
         return Outcome(source=source, device=device, made=None, why="there is no study")
     asked = Asked(workers=(WORKERS,), only=(("device", only),) if only is not None else ())
+    jobs = [job for job in info.job_times if only is None or job.cell.device == only]
     # Less than nothing is a contradiction in a table, not a cost.
-    fixed = {
-        job.cell.workers: max(0.0, job.fixed_s)
-        for job in info.job_times
-        if job.fixed_s is not None and (only is None or job.cell.device == only)
+    fixed = {job.cell.workers: max(0.0, job.fixed_s) for job in jobs if job.fixed_s is not None}
+    whole_jobs = {job.cell.workers: job.job_s for job in jobs if job.epochs == kind.epochs}
+    ends = {
+        row.cell.workers: row.final
+        for row in info.metrics
+        if row.metric == VALIDATION and row.final and (only is None or row.cell.device == only)
     }
     try:
-        made = project(study, info, asked)
-        return Outcome(source=source, device=device, made=made, fixed_s=fixed)
+        return Outcome(
+            source=source,
+            device=device,
+            made=project(study, info, asked),
+            fixed_s=fixed,
+            jobs_s={workers: job_s for workers, job_s in whole_jobs.items() if job_s is not None},
+            ends=ends,
+        )
     except FarandoleError as error:
         return Outcome(source=source, device=device, made=None, why=str(error).rstrip("."))
 
@@ -144,14 +160,21 @@ def _row(one: Outcome, row: Outlook, kind: Kind) -> tuple[Any, ...]:
     return (
         *(one.series, row.workers, "measured" if row.measured else "projected", row.link or ""),
         *(_interval(row.epoch_s), _interval(_to_stability(one, row))),
-        *(_job_s(one, row, kind), _interval(row.metric)),
+        *(_job_s(one, row, kind), _end(one, row)),
     )
 
 
 def _job_s(one: Outcome, row: Outlook, kind: Kind) -> Estimate | None:
     """Return a job of the lab's epochs, beyond what was measured with the last fixed cost."""
+    if row.measured and row.workers in one.jobs_s:
+        return one.jobs_s[row.workers]
     last = one.fixed_s[max(one.fixed_s)] if one.fixed_s else 0.0
     return _interval(row.epoch_s, kind.epochs, one.fixed_s.get(row.workers, last))
+
+
+def _end(one: Outcome, row: Outlook) -> Estimate | None:
+    """Return the validation accuracy at the end."""
+    return one.ends.get(row.workers) if row.measured else _interval(row.metric)
 
 
 def _to_stability(one: Outcome, row: Outlook) -> Projected | None:
