@@ -13,6 +13,7 @@ def test_an_epoch_or_the_job_is_off() -> None:
     assert "1:44:30" in first.shown_by
     assert "1:38:30" in first.shown_by
     assert "at most 197 s an epoch" in first.shown_by
+    assert "Here an epoch takes " in first.shown_by
 
 
 def test_equal_times_on_unequal_devices_are_not_bound_by_computing() -> None:

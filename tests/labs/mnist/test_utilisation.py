@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from farandole.labs.mnist.lab import LAB
 from farandole.labs.mnist.utilisation import answer_utilisation
+from farandole.study.records import Cell
 from tests.labs.mnist.build import BATCHES, found, step_s
+from tests.labs.trained import MACHINE, found_of
+from tests.model.build import make_study, make_utilisation, timed_launch
 
 
 def test_shares_and_throughput_by_batch() -> None:
@@ -25,3 +31,27 @@ def test_the_sentence_has_the_ends() -> None:
     said = answer_utilisation(found()).sentences[0]
     assert "rises" in said
     assert "50 % busy at batch 32 and 90 % at 512" in said
+
+
+def test_a_throughput_that_does_not_grow_is_not_explained_by_growth() -> None:
+    # Nothing but images: the same at any batch.
+    launches = [
+        timed_launch(Cell(workers=1, threads=2, batch=batch), batch / 1000) for batch in BATCHES
+    ]
+    made = found_of(LAB, {"batch": make_study(launches, machine=MACHINE)})
+    said = " ".join(answer_utilisation(made).sentences)
+    assert "1.00x: these cores have enough to do with the smaller batch already." in said
+    assert "is shared by its samples" not in said
+    assert "is shared by its samples." in " ".join(answer_utilisation(found()).sentences)
+
+
+def test_a_fall_by_single_launches_is_called_none() -> None:
+    launches = []
+    for place, batch in enumerate(BATCHES):
+        launch = timed_launch(Cell(workers=1, threads=2, batch=batch), step_s(batch))
+        used = make_utilisation([2.0 - 0.2 * place] * 4)
+        launches.append(
+            replace(launch, ranks=tuple(replace(rank, utilisation=used) for rank in launch.ranks))
+        )
+    made = found_of(LAB, {"batch": make_study(launches, machine=MACHINE)})
+    assert answer_utilisation(made).sentences[0].startswith("Utilisation does not rise as the")

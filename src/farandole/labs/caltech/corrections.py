@@ -5,7 +5,7 @@ from __future__ import annotations
 from farandole.labs.caltech.kind import KIND
 from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.corrections import shared_corrections
-from farandole.labs.transfer.times import Timed, published_times
+from farandole.labs.transfer.times import Timed, gained_here, published_times
 from farandole.labs.transfer.utilisation import input_words
 from farandole.report.text import percent, seconds, times
 
@@ -16,10 +16,10 @@ def corrections(found: Found) -> tuple[Correction, ...]:
         (row.device, row.workers): row
         for row in published_times(found.published.get(KIND.published))
     }
-    return (_off(rows), _devices(rows, found), *shared_corrections(found, KIND))
+    return (_off(rows, found), _devices(rows, found), *shared_corrections(found, KIND))
 
 
-def _off(rows: dict[tuple[str, int], Timed]) -> Correction:
+def _off(rows: dict[tuple[str, int], Timed], found: Found) -> Correction:
     two, four = rows["T4", 2], rows["T4", 4]
     assert two.epoch_s is not None
     assert two.job_s is not None
@@ -35,7 +35,7 @@ def _off(rows: dict[tuple[str, int], Timed]) -> Correction:
         shown_by=(
             f"{slow:.0f} / {fast:.0f} is {slow / fast:.2f}; {epochs:.0f} x {slow:.0f} s are "
             f"{seconds(epochs * slow)}, the job took {seconds(two.job_s.value)}, which leaves at "
-            f"most {two.job_s.value / epochs:.0f} s an epoch."
+            f"most {two.job_s.value / epochs:.0f} s an epoch. {gained_here(found, KIND)}"
         ),
     )
 

@@ -20,6 +20,7 @@ from farandole.labs.faces.points import (
     title_of,
 )
 from farandole.labs.faces.questions import MODELS
+from farandole.labs.faces.split import split_words
 from farandole.labs.lab import Correction, Found
 from farandole.report.text import listed, percent, times
 
@@ -130,11 +131,16 @@ def _held_back(found: Found, rows: Sequence[Baseline]) -> list[str]:
                 "their input for instance, read for the first time; a batch of 128 that hardly "
                 "fits the memory would do it, too."
             )
-        gain = batch_gains(found).get(row.model)
+        gain, needed = batch_gains(found).get(row.model), row.speedup / row.nodes
         if gain is not None:
+            verdict = (
+                "A batch that suits it less could have held it back as much"
+                if gain > needed
+                else "A batch that suits it less alone would not explain it"
+            )
             said.append(
-                f"Another batch alone hardly explains it: here the best batch makes {row.model} "
-                f"{times(gain)} as fast as the worst."
+                f"{verdict}: here the best batch makes {row.model} {times(gain)} as fast as the "
+                f"worst, and {times(needed)} are to be explained."
             )
     return said
 
@@ -150,7 +156,13 @@ def _here_linear(found: Found) -> list[str]:
     above = [end.model for end in ends if _above_linear(end)]
     parts = [f"{end.model} {interval_words(end.speedup)}" for end in ends if end.speedup]
     verdict = f"more than linear for {listed(above)}" if above else "none of them more than linear"
-    return [f"Here, on {ends[0].count} workers: {listed(parts)} times, {verdict}."]
+    said = [f"Here, on {ends[0].count} workers: {listed(parts)} times, {verdict}."]
+    if any(end.speedup and end.speedup.low is None for end in ends if end.model in above):
+        said.append(
+            "Single launches: until repeats tell, that is chance, or a launch of one worker that "
+            "something else slowed down."
+        )
+    return said
 
 
 def _above_linear(end: Point) -> bool:
@@ -174,8 +186,25 @@ def _baselines(found: Found) -> Correction:
             f"By its own figures for one GPU at the same batch they are {listed(agrees)}: the "
             "speedups were taken over other, unpublished baselines."
         ),
-        shown_by=f"The baselines that they imply: {listed(shown)}.",
+        shown_by=" ".join(
+            [f"The baselines that they imply: {listed(shown)}.", *_own_baselines(found)]
+        ),
     )
+
+
+def _own_baselines(found: Found) -> list[str]:
+    """Say over which baselines the speedups here are taken."""
+    ones = [
+        f"{one.model} {interval_words(one.throughput)}"
+        for title in MODELS.values()
+        if (one := first(measured(found, "weak"), title)) and one.throughput is not None
+    ]
+    if not ones:
+        return []
+    return [
+        f"Here every speedup is over one worker of the same study and batch: {listed(ones)} "
+        "images/s."
+    ]
 
 
 def _first_on_gpus(found: Found) -> Correction:
@@ -199,8 +228,24 @@ def _first_on_gpus(found: Found) -> Correction:
             f"First on 8 GPUs only, by the figure that is more than linear; on one GPU {ahead} is "
             "ahead of it."
         ),
-        shown_by=f"Images/s on one GPU: {listed_one}; on 8: {listed_many}.",
+        shown_by=" ".join(
+            [f"Images/s on one GPU: {listed_one}; on 8: {listed_many}.", *_order_here(found)]
+        ),
     )
+
+
+def _order_here(found: Found) -> list[str]:
+    """Say in which order the networks come on these cores, by most workers."""
+    ends = [
+        end
+        for title in MODELS.values()
+        if (end := last(measured(found, "weak"), title)) and end.throughput is not None
+    ]
+    if not ends:
+        return []
+    order = sorted(ends, key=lambda end: -end.throughput.value if end.throughput else 0.0)
+    each = [f"{end.model} {interval_words(end.throughput)}" for end in order if end.throughput]
+    return [f"Here, on {ends[0].count} workers on CPU cores: {listed(each)}."]
 
 
 def _falls_off(found: Found) -> Correction:
@@ -222,8 +267,21 @@ def _falls_off(found: Found) -> Correction:
             f"{listed(not_so) or 'none'}, and clearly only for {worst}: what Amdahl's law bounds "
             "is seen once a step is short beside its gradients, of which that network has most."
         ),
-        shown_by=f"Times as fast on 8 CPU nodes: {listed(shown)}.",
+        shown_by=" ".join([f"Times as fast on 8 CPU nodes: {listed(shown)}.", *_both_here(found)]),
     )
+
+
+def _both_here(found: Found) -> list[str]:
+    """Say what both kinds of scaling gave here."""
+    weak, strong = measured(found, "weak"), measured(found, "strong")
+    pairs = [
+        f"{title} {w.speedup.value:.2f} weak, {s.speedup.value:.2f} strong"
+        for title in MODELS.values()
+        if (w := last(weak, title)) and (s := last(strong, title)) and w.count == s.count
+        if w.speedup and s.speedup
+    ]
+    most = max((end.count for end in weak), default=0)
+    return [f"Here, on {most} workers: {listed(pairs)}."] if pairs else []
 
 
 def _best_split(found: Found) -> Correction:
@@ -245,6 +303,6 @@ def _best_split(found: Found) -> Correction:
         ),
         shown_by=(
             "One CPU node with 4 x 7 at a global batch of 128 was measured twice, for the splits "
-            f"and for weak scaling: {listed(shown)}."
+            f"and for weak scaling: {listed(shown)}. {split_words(found)}"
         ),
     )

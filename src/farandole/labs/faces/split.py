@@ -96,6 +96,11 @@ def answer_split(found: Found) -> Answered:
     )
 
 
+def split_words(found: Found) -> str:
+    """Say which split is the fastest here, network by network."""
+    return f"Here: {_words(*_measured(found))[0]}"
+
+
 def _measured(found: Found) -> tuple[list[_Row], int]:
     """Return the splits of all cores, and the global batch that they share."""
     cores = found.asked.cores

@@ -7,7 +7,7 @@ from farandole.labs.columns import HERE, LAB
 from farandole.labs.fruits.kind import KIND
 from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.corrections import shared_corrections
-from farandole.labs.transfer.times import Timed, timed
+from farandole.labs.transfer.times import Timed, gained_here, timed
 from farandole.model.measured import count
 from farandole.report.text import listed, percent, seconds, times
 
@@ -28,7 +28,7 @@ def _shorter(found: Found) -> Correction:
             f"The job is {times(job.value)} as fast, that is {percent(job.value - 1)} faster; an "
             f"epoch takes {percent(epoch.value)} less."
         ),
-        shown_by=f"{job.sentence} {epoch.sentence}",
+        shown_by=f"{job.sentence} {epoch.sentence} {gained_here(found, KIND)}",
     )
 
 

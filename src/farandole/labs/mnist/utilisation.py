@@ -12,7 +12,7 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import UTILISATION
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
-from farandole.model.statistics import Estimate
+from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
 from farandole.report.text import percent, seconds, times, whole
@@ -124,6 +124,9 @@ def _said(rows: list[_Row]) -> list[str]:
             f"{percent(high)} at {large.batch:,}"
         )
         change = "rises" if high > low + _CHANGE else "falls" if high < low - _CHANGE else "stays"
+        # One launch of a few steps has too few looks for so small a fall to be one.
+        if change == "falls" and without_intervals(row.throughput for row in rows):
+            change = "does not rise"
         said.append(
             f"Utilisation {change} as the batch grows: {ends}."
             if speeds
@@ -131,11 +134,16 @@ def _said(rows: list[_Row]) -> list[str]:
         )
     if len(speeds) > 1:
         (small, slow), (large, fast) = speeds[0], speeds[-1]
+        gain = fast.value / slow.value
+        why = (
+            "what a step costs whatever its size (Python, calls into the framework, the update of "
+            "all weights) is shared by its samples"
+            if gain > 1 + SPEED_MARGIN
+            else "these cores have enough to do with the smaller batch already"
+        )
         said.append(
             f"Throughput goes from {interval_words(slow)} samples/s at batch {small.batch} to "
-            f"{interval_words(fast)} at {large.batch:,}, {times(fast.value / slow.value)}: what a "
-            "step costs whatever its size (Python, calls into the framework, the update of all "
-            "weights) is shared by its samples."
+            f"{interval_words(fast)} at {large.batch:,}, {times(gain)}: {why}."
         )
     if not said:
         said.append("No two batches have a launch here whose figures count: nothing to compare.")

@@ -179,10 +179,10 @@ def _said(rows: list[Fit]) -> list[str]:
         most = here[-1]
         if most.best is not None and most.validation is not None and most.best_epoch is not None:
             lost = most.best - most.validation
+            ends = f"{100 * lost:.2f} points above the end" if lost > 0 else "and ends there"
             said.append(
                 f"On {count(most.workers, 'worker')} validation was best after epoch "
-                f"{brief(most.best_epoch)} ({four(most.best)}), {100 * lost:.2f} points above "
-                "the end."
+                f"{brief(most.best_epoch)} ({four(most.best)}), {ends}."
             )
     lab = [row for row in rows if row.source == LAB and row.gap is not None]
     if lab:

@@ -105,6 +105,22 @@ def answer_times(found: Found, kind: Kind) -> Answered:
     )
 
 
+def gained_here(found: Found, kind: Kind) -> str:
+    """Say what the epoch gained on this machine, by quotients of its times."""
+    rows = [row for row in timed(found, kind) if row.source == HERE and row.epoch_s is not None]
+    if len(rows) < 2:
+        return "No two epoch times were measured here."
+    few, many = rows[0], rows[-1]
+    assert few.epoch_s is not None
+    assert many.epoch_s is not None
+    slow, fast = few.epoch_s.value, many.epoch_s.value
+    return (
+        f"Here an epoch takes {seconds(slow)} on {count(few.workers, 'worker')} and "
+        f"{seconds(fast)} on {many.workers}: {times(slow / fast)} as fast for "
+        f"{many.workers / few.workers:g} times the workers, {percent(1 - fast / slow)} less."
+    )
+
+
 def base_of(row: Timed, rows: list[Timed]) -> Timed:
     """Return the configuration with the fewest workers of the same device."""
     return min((one for one in rows if one.series == row.series), key=lambda one: one.workers)
