@@ -1,6 +1,7 @@
 """Tell categories of photos apart by transfer learning; `farandole lab caltech` runs this file.
 
-KERAS_BACKEND=torch farandole run -np 2 examples/caltech.py --data 256_ObjectCategories
+export KERAS_BACKEND=torch
+farandole run -np 2 examples/caltech.py --data 256_ObjectCategories
 farandole study -np 1,2,4 -- examples/caltech.py --data 256_ObjectCategories --seed '{seed}'
 """
 

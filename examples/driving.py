@@ -1,6 +1,7 @@
 """Learn to steer from a car's camera with Keras; `farandole lab driving` runs this file.
 
-KERAS_BACKEND=torch farandole run -np 2 examples/driving.py --data driving
+export KERAS_BACKEND=torch
+farandole run -np 2 examples/driving.py --data driving
 farandole study -np 1,2,4 --measure both -- examples/driving.py --data driving --seed '{seed}'
 """
 

@@ -1,6 +1,7 @@
 """Estimate ages from faces by one of three large CNNs; `farandole lab faces` runs this file.
 
-KERAS_BACKEND=torch farandole run -np 2 examples/faces.py --data wiki_crop --model resnet50
+export KERAS_BACKEND=torch
+farandole run -np 2 examples/faces.py --data wiki_crop --model resnet50
 farandole study -np 1,2 -L batch=8 -L global_batch=16 -- examples/faces.py --loop 32 --epochs 9
 """
 

@@ -1,6 +1,7 @@
 """Tell fresh fruit from rotten by transfer learning; `farandole lab fruits` runs this file.
 
-KERAS_BACKEND=torch farandole run -np 2 examples/fruits.py --data fruits
+export KERAS_BACKEND=torch
+farandole run -np 2 examples/fruits.py --data fruits
 farandole study -np 1,2,4 --measure both -- examples/fruits.py --data fruits --seed '{seed}'
 """
 

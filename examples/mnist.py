@@ -1,6 +1,7 @@
 """Train on MNIST with Keras, on any number of workers; `farandole lab mnist` runs this file.
 
-KERAS_BACKEND=torch farandole run -np 2 examples/mnist.py --data MNIST/raw
+export KERAS_BACKEND=torch
+farandole run -np 2 examples/mnist.py --data MNIST/raw
 farandole study -np 1,2,4 --measure accuracy -- examples/mnist.py --data MNIST/raw --seed '{seed}'
 """
 

@@ -50,17 +50,21 @@ def _measuring(info: ScalingInfo) -> list[str]:
     kept = [launch for launch in info.launches if launch.kept]
     per_cell = sorted({cell.launches for cell in info.cells if cell.launches})
     verb = "was" if len(info.cells) == 1 else "were"
-    turns = f"{plural(len(info.launches), 'launch')} that took turns"
+    turns = plural(len(info.launches), "launch") + (
+        " that took turns" if len(info.launches) > 1 else ""
+    )
+    counts = "counts" if len(kept) == 1 else "count"
     spread = f" ({_span(per_cell)} per cell)" if per_cell else ""
     sentences = [
         f"{plural(len(info.cells), 'cell')} {verb} measured in {turns}, of which {len(kept)} "
-        f"count for speed{spread}."
+        f"{counts} for speed{spread}."
     ]
     steps = sum(launch.steps for launch in kept)
     warmup = sum(launch.warmup_steps for launch in kept)
     if steps:
         sentences.append(
-            f"After {plural(warmup, 'step')} of warm-up, {plural(steps, 'step')} were timed. A "
+            f"After {plural(warmup, 'step')} of warm-up, {plural(steps, 'step')} "
+            f"{'was' if steps == 1 else 'were'} timed. A "
             "step takes as long as its slowest worker, and a launch enters with its median step."
         )
     return sentences

@@ -69,7 +69,11 @@ def study_commands(report: LabReport) -> dict[str, list[str]]:
         name: replace(info, spec={**info.spec, "time_limit_s": None})
         for name, info in report.studies.items()
     }
-    return {name: reproduce.commands(info)[:1] for name, info in unlimited.items()}
+    environs = {one.name: one.environ for one in report.plan.studies}
+    return {
+        name: [_with(environs.get(name, ()), line) for line in reproduce.commands(info)[:1]]
+        for name, info in unlimited.items()
+    }
 
 
 def missing(report: LabReport, undrawn: tuple[str, ...]) -> list[str]:
@@ -83,6 +87,11 @@ def missing(report: LabReport, undrawn: tuple[str, ...]) -> list[str]:
         *(f"Not made: {title}" for title in lost),
         *(f"Nothing to draw: {title}" for title in undrawn),
     ]
+
+
+def _with(environ: tuple[tuple[str, str], ...], line: str) -> str:
+    """Return a command with the variables that its script needs before it."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in environ), line])
 
 
 def _time(given_s: float) -> str:
