@@ -51,3 +51,11 @@ def test_a_busy_machine_does_not_hide_that_accuracy_was_measured() -> None:
     )
     # --resume makes only launches for speed again.
     assert found.next == "Run it again on a quiet machine, into a new folder."
+
+
+def test_a_study_without_launches_is_gone_on_with() -> None:
+    found = analyse(make_study([])).answer
+    assert found.headline == "This study has no launches yet."
+    assert found.next == (
+        "Go on with it: farandole study --resume DIR, with a longer --time-limit if it had one."
+    )

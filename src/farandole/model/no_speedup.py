@@ -68,7 +68,10 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
     # A cell that ran beside others explains more than one that failed: that has its own verdict.
     busy = any(one.busy for cell in cells if not cell.void_for_speed for one in cell.ended_well)
     if not cells:
-        headline, following = "This study has no launches yet.", "Run it: farandole study ..."
+        headline = "This study has no launches yet."
+        following = (
+            "Go on with it: farandole study --resume DIR, with a longer --time-limit if it had one."
+        )
     elif all(cell.imported for cell in cells):
         headline = "This table has no times and no throughput, so there is no speedup."
         following = "Add a column throughput, epoch_s, step_s or job_s."

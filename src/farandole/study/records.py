@@ -251,7 +251,7 @@ class Launch:
     """Read from output or imported: throughput (samples/s), step_s, epoch_s, job_s, ..."""
     metrics: tuple[Metric, ...] = ()
     """Of the launch as a whole: from patterns and TensorBoard files."""
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[Rank, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +320,15 @@ class Study:
     def cells(self) -> tuple[Cell, ...]:
         """Return the distinct cells, in the order of their first launches."""
         return tuple(dict.fromkeys(launch.cell for launch in self.launches))
+
+    def __repr__(self) -> str:
+        """Name it in a line: all of its records would fill many screens."""
+        cells, launches = len(self.cells), len(self.launches)
+        open_ones = "" if self.complete else ", not complete"
+        return (
+            f"<Study {self.label!r}: {cells} cell{'s' * (cells != 1)}, "
+            f"{launches} launch{'es' * (launches != 1)}{open_ones}, in {self.path!r}>"
+        )
 
     def _repr_html_(self) -> str:
         """Show the report in a notebook."""
