@@ -52,12 +52,17 @@ def add(first, second=0):
     answers = context.current().engine.exchange(b"%d" % context.rank())
     return first + second, context.rank(), len(answers), context.local_size()
 
+def ask(name):
+    import os
+    return os.environ.get(name)
+
 def fail():
     import os
     if os.environ["RANK"] == "1":
         raise ValueError("no more data")
 
 print(farandole.ray.run(add, (40,), {"second": 2}, num_workers=3))
+print(farandole.ray.run(ask, ("GREETING",), num_workers=2, env={"GREETING": "a = b\\n c"}))
 try:
     farandole.ray.run(fail, num_workers=2)
 except WorkerFailedError as error:
@@ -136,8 +141,9 @@ def test_a_function_runs_on_two_nodes(cluster: dict[str, str], tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    values, failed, refused, left = done.stdout.splitlines()
+    values, variables, failed, refused, left = done.stdout.splitlines()
     assert values == "[(42, 0, 3, 2), (42, 1, 3, 2), (42, 2, 3, 1)]"
+    assert variables == repr(["a = b\n c"] * 2)
     assert failed == "failed: 1 True"
     assert "(num_workers=9) with 1 CPU each, but the Ray cluster has 3 CPU" in refused
     assert "Use num_workers=3" in refused

@@ -68,7 +68,8 @@ def run(
     from farandole.launch.plan import make_plan
     from farandole.world.cores import read_cores
 
-    environ = {**os.environ, **(env or {})}
+    given = dict(env or {})
+    environ = {**os.environ, **given}
     plan = make_plan(
         command=(sys.executable, "-m", "farandole.launch.call"),
         np=num_workers,
@@ -88,6 +89,7 @@ def run(
         gpus=gpus_per_worker,
         call=encode_call(fn, tuple(args), dict(kwargs or {})),
         flag="num_workers=",
+        extra_variables=[f"{name}={value}" for name, value in given.items()],
     )
     return values(
         landed.outcome,
