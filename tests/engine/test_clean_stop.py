@@ -21,7 +21,7 @@ def step(stop: CleanStop) -> bool:
 
 
 def of_one_host(board: Board, rank: int) -> CleanStop:
-    return CleanStop(board, rank=rank, size=3, one_host=True)
+    return CleanStop(board, rank=rank, size=3, at_once=True)
 
 
 def test_nobody_stops_unasked(board: Board) -> None:
@@ -69,7 +69,7 @@ def test_several_steps_may_be_made_before_anybody_looks(board: Board) -> None:
 
 
 def test_one_rank_alone_stops_when_it_is_asked(board: Board) -> None:
-    stop = CleanStop(board, rank=0, size=1, one_host=True)
+    stop = CleanStop(board, rank=0, size=1, at_once=True)
     assert not stop.reached
     board.ask_stop()
     assert stop.reached
@@ -79,8 +79,8 @@ def leaving_two_hosts(took_s: Callable[[int], float], *, asked_at: int) -> dict[
     """Return where ranks on two hosts stop when rank 0's word comes 0.9 s later on the other."""
     with Board.create(2) as here, Board.create(2) as there:
         now = 0.0
-        lead = CleanStop(here, rank=0, size=2, one_host=False, clock=lambda: now)
-        other = CleanStop(there, rank=1, size=2, one_host=False, clock=lambda: now)
+        lead = CleanStop(here, rank=0, size=2, at_once=False, clock=lambda: now)
+        other = CleanStop(there, rank=1, size=2, at_once=False, clock=lambda: now)
         arrives, ended = None, {}
         for number in range(1, 20_000):
             now += took_s(number)

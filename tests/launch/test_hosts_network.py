@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +60,21 @@ farandole.record(loss=float(os.environ["RANK"]))
 """
 
 
+REDUCE = """
+import sys, time
+from pathlib import Path
+import torch
+import farandole.torch as hvd
+sys.excepthook = lambda kind, error, trace: print(time.time(), error, file=sys.stderr)
+hvd.init()
+x = torch.ones(100_000)
+for step in range(10**9):
+    hvd.allreduce(x, name="x")
+    if step == 3:
+        Path(sys.argv[1], str(hvd.rank())).touch()
+"""
+
+
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceHosts]:
     with NamespaceHosts(2, tmp_path_factory.mktemp("hosts")) as hosts:
@@ -105,6 +124,63 @@ def test_a_cut_link_is_a_lost_host(hosts: NamespaceHosts, script: Path, tmp_path
     assert head.returncode == 1
     name = hosts.names[1]
     assert f"farandole: host {name} (ranks 2, 3) was lost: it has not answered for 5 s" in errors
+
+
+@pytest.mark.soak
+def test_a_cut_link_is_noticed_without_agents(
+    hosts: NamespaceHosts, script: Path, tmp_path: Path
+) -> None:
+    """Workers of a plain srun have nobody to look after them: they notice by themselves."""
+    pytest.importorskip("torch")
+    script.write_text(REDUCE)
+    here = tmp_path / "ranks"
+    here.mkdir()
+    workers = [task(hosts, rank, script, here) for rank in range(4)]
+    try:
+        eventually(lambda: len(list(here.iterdir())) == 4, 60)
+        hosts.cut(1)
+        before_s = time.time()
+        try:
+            said = [worker.communicate(timeout=60)[1] for worker in workers]
+        finally:
+            hosts.mend(1)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert [worker.returncode for worker in workers] == [1] * 4, said
+    # Rank 0 tells rank 1 what it has found; ranks 2 and 3 miss rank 0.
+    ways = [r"Rank 0 on host \S+ lost its connection to rank [23] on host \S+2:"] * 2
+    ways += [rf"Rank {rank} on host \S+2 lost its connection to rank 0 on host" for rank in (2, 3)]
+    for text, way in zip(said, ways, strict=True):
+        found = re.search(rf"^([0-9.]+) {way}", text, re.MULTILINE)
+        assert found is not None, text
+        assert float(found[1]) - before_s < 10
+
+
+def task(hosts: NamespaceHosts, rank: int, *argv: object) -> subprocess.Popen[str]:
+    """Start a worker on its host as srun would, two on each."""
+    node, local = divmod(rank, 2)
+    slurm = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": "4",
+        "SLURM_LOCALID": str(local),
+        "SLURM_NODEID": str(node),
+        "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+        "SLURM_STEP_NODELIST": ",".join(hosts.names),
+        "SLURMD_NODENAME": hosts.names[node],
+        "XDG_STATE_HOME": str(argv[-1]) + "-state",
+    }
+    command = "exec " + shlex.join([sys.executable, *map(str, argv)])
+    return subprocess.Popen(
+        [*shlex.split(hosts.rsh), hosts.names[node], command],
+        env=clean_environ(**slurm, OMP_NUM_THREADS="1"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_records_come_from_hosts_that_share_no_folder(

@@ -11,11 +11,10 @@ from farandole.launch.plan import (
     Plan,
     make_plan,
     resolve_command,
-    scaled_start_timeout_s,
     threads_from,
 )
 from farandole.world.cores import Cores
-from farandole.world.world import DEFAULT_START_TIMEOUT_S
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
 
 EIGHT = Cores(affinity=8, quota=None, physical=4)
 

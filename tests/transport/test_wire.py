@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from farandole.errors import PeerDiedError
+from farandole.transport import wire
 from farandole.transport.wire import Wire
+from farandole.world.channel import Connection
 from tests.conftest import eventually
 
 
@@ -61,6 +63,59 @@ def test_a_star_around_rank_0() -> None:
     for wire_ in wires:
         wire_.check_peers()
         wire_.close()
+
+
+def test_the_last_step_goes_before_the_next_message() -> None:
+    wires = star(3)
+    wires[0].tell_last_step(12)
+    assert [each.last_step for each in wires] == [12, 0, 0]
+    wires[0].send(b"next")
+    wires[0].send(b"after")
+    for each in wires[1:]:
+        got: list[tuple[int, bytes]] = []
+
+        def both(each: Wire = each, got: list[tuple[int, bytes]] = got) -> bool:
+            got += each.receive()
+            return len(got) == 2
+
+        eventually(both)
+        assert got == [(0, b"next"), (0, b"after")]
+        assert each.last_step == 12
+    for each in wires:
+        each.close()
+
+
+def test_a_host_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody closes a connection: the kernel of n2 does not answer, as rank 0's sees."""
+    silent: list[str] = []
+    noticing: list[int] = []
+
+    def check_silence(connection: Connection) -> bool:
+        if connection.peer in silent:
+            connection._lose("it has not answered for 6 s")
+        return bool(connection.lost)
+
+    monkeypatch.setattr(wire, "is_loopback", lambda address: False)
+    monkeypatch.setattr(wire, "_CHECK_S", 0.0)
+    monkeypatch.setattr(Connection, "check_silence", check_silence)
+    monkeypatch.setattr(Connection, "notice_loss", lambda _, within_s: noticing.append(within_s))
+    wires = star(3, names=[f"rank {rank} on host n{rank}" for rank in range(3)])
+    assert noticing == [wire.SILENCE_S] * 4  # both ends of two connections
+    for each in wires:
+        each.check_peers()
+    silent.append("rank 2 on host n2")
+    lost = "Rank 0 on host n0 lost its connection to rank 2 on host n2: it has not answered for 6 s"
+    with pytest.raises(PeerDiedError, match=lost):
+        wires[0].check_peers()
+
+    def told() -> bool:
+        wires[1].receive()
+        return bool(wires[1].loss)
+
+    eventually(told)
+    assert wires[1].loss.startswith(lost)
+    for each in wires:
+        each.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.world.environment import cross_place, is_loopback, read_world
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
 
 PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 
@@ -151,6 +152,15 @@ def test_settings_hold_under_every_launcher() -> None:
     for environ in ({}, FARANDOLE, TORCHRUN, OPENMPI, HYDRA, MVAPICH, SLURM, HOROVODRUN):
         world = read_world(environ | settings)
         assert (world.transport, world.start_timeout_s) == ("gloo", 7.5)
+        assert read_world(environ | settings, cores=1).start_timeout_s == 7.5
+
+
+def test_ranks_that_share_cores_get_more_time_to_start_under_every_launcher() -> None:
+    for environ in ({}, FARANDOLE, TORCHRUN, OPENMPI, HYDRA, MVAPICH, SLURM, HOROVODRUN):
+        here = read_world(environ).local_size
+        assert read_world(environ, cores=here).start_timeout_s == DEFAULT_START_TIMEOUT_S
+        assert read_world(environ, cores=1).start_timeout_s == scaled_start_timeout_s(here, 1)
+    assert read_world(SLURM, cores=1).start_timeout_s > DEFAULT_START_TIMEOUT_S
 
 
 @pytest.mark.parametrize(

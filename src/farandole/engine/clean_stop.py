@@ -1,7 +1,8 @@
-"""A clean stop: all ranks leave training at one step, because the launcher was told to (SIGUSR1).
+"""A clean stop: all ranks leave training at one step, because somebody asked for it (SIGUSR1).
 
-Schedulers warn a job before its time is over. The launcher notes the wish on its board; rank 0 says
-which step is the last; every rank leaves there by an exception, so that a script can save.
+Schedulers warn a job before its time is over. The launcher notes the wish on its board, or rank 0
+hears of it itself (engine.warned); rank 0 says which step is the last; every rank leaves there by
+an exception, so that a script can save.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-
-from farandole.world.board import Board
+from typing import Protocol
 
 # What rank 0's word takes to the boards of all hosts, with time to spare.
 _WAY_S = 1.0
@@ -30,20 +30,45 @@ class StopTraining(SystemExit):
         super().__init__(0)
 
 
+class Notes(Protocol):
+    """Where the wish to stop and the last step are noted; a launcher's board, for one."""
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether somebody wants all ranks to stop."""
+
+    @property
+    def last_step(self) -> int:
+        """The step at which they do; 0 while there is none."""
+
+    @last_step.setter
+    def last_step(self, step: int) -> None: ...
+
+
 class CleanStop:
     """Says when this rank is to stop; told of every step of training."""
 
     def __init__(
         self,
-        board: Board,
+        notes: Notes,
         *,
         rank: int,
         size: int,
-        one_host: bool,
+        at_once: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._board, self._leads, self._alone = board, rank == 0, size == 1
-        self._one_host, self._clock = one_host, clock
+        """Begin.
+
+        Args:
+            notes: those of this rank.
+            rank: rank 0 says which step is the last.
+            size: number of ranks.
+            at_once: whether all ranks have rank 0's word before the next step ends; with a
+                launcher's boards on several hosts they have it a moment later.
+            clock: gives seconds.
+        """
+        self._notes, self._leads, self._alone = notes, rank == 0, size == 1
+        self._at_once, self._clock = at_once, clock
         self._steps = 0
         self._ends_s: deque[float] = deque(maxlen=_STRETCH + 1)
         self._quickest_s = math.inf
@@ -53,17 +78,17 @@ class CleanStop:
         self._steps += 1
         if not self._leads:
             return
-        if not self._one_host:
+        if not self._at_once:
             self._time()
-        board = self._board
-        if board.stop_asked and not board.last_step and (ahead := self._ahead()):
-            board.last_step = self._steps + ahead
+        notes = self._notes
+        if notes.stop_asked and not notes.last_step and (ahead := self._ahead()):
+            notes.last_step = self._steps + ahead
 
     @property
     def reached(self) -> bool:
         """Whether all stop here. One rank alone need not have said so, nor have counted."""
-        board = self._board
-        return board.stop_asked if self._alone else 0 < board.last_step <= self._steps
+        notes = self._notes
+        return notes.stop_asked if self._alone else 0 < notes.last_step <= self._steps
 
     def _time(self) -> None:
         """Keep how long a step takes at least.
@@ -88,7 +113,7 @@ class CleanStop:
         Returns:
             0 where too few steps were made to tell.
         """
-        if self._one_host:
+        if self._at_once:
             return 2
         if len(self._ends_s) < _FEWEST:
             return 0

@@ -15,11 +15,15 @@ from farandole.engine.engine import Engine
 from farandole.engine.loop import process_loop
 from farandole.engine.memory import keep_freed_memory
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
+from farandole.engine.warned import SOURCES, Warned, hear
 from farandole.engine.watch import open_watch
 from farandole.errors import NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
+from farandole.transport.protocol import Link
 from farandole.transport.waiting import sharpen_sleep
-from farandole.world.cores import read_cores
+from farandole.transport.wire import Wire
+from farandole.world.board import Board
+from farandole.world.cores import host_cores, read_cores
 from farandole.world.environment import read_world
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, connect
 from farandole.world.world import World
@@ -40,7 +44,7 @@ class Context:
     homogeneous: bool
     """Whether all hosts have equally many workers."""
     clean_stop: CleanStop | None = None
-    """Says when all stop, where a launcher of ours may ask for it."""
+    """Says when all stop, where somebody may ask for it."""
 
     def note_step(self, step: int) -> None:
         """Let the launcher know how far training is, should this worker fail."""
@@ -94,7 +98,7 @@ def init(
     if _current is not None and _current.pid == os.getpid():
         _current.sets.find(given)
         return
-    world = read_world(os.environ)
+    world = read_world(os.environ, cores=host_cores())
     _check_comm(comm, world)
     if _rendezvous is None:
         _rendezvous = connect(world)
@@ -119,7 +123,7 @@ def init(
         spare_cores=world.local_size < cores,
         sets=ProcessSets(engine, world, dynamic=dynamic or world.dynamic_sets),
         homogeneous=world.one_host or _all_alike(engine, world),
-        clean_stop=_clean_stop(world, _rendezvous),
+        clean_stop=_clean_stop(world, _rendezvous, opened.transport.link),
     )
     try:
         tracing.begin_from(os.environ, world)
@@ -129,10 +133,21 @@ def init(
         raise
 
 
-def _clean_stop(world: World, rendezvous: Rendezvous) -> CleanStop | None:
-    if not isinstance(rendezvous, BoardRendezvous) or world.source != "farandole":
+def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop | None:
+    """Find out by whom this job may be asked to stop; None: by nobody."""
+    warned = world.source in SOURCES
+    notes: Board | Warned
+    if isinstance(rendezvous, BoardRendezvous) and (warned or world.source == "farandole"):
+        notes = rendezvous.board
+    elif warned and (world.size == 1 or isinstance(link, Wire)):
+        notes = Warned(link if isinstance(link, Wire) else None)
+    else:
         return None
-    return CleanStop(rendezvous.board, rank=world.rank, size=world.size, one_host=world.one_host)
+    if warned:
+        # All get the signal, which would end them; what rank 0 says counts.
+        hear(notes.ask_stop if world.rank == 0 else lambda: None)
+    at_once = world.one_host or isinstance(notes, Warned)
+    return CleanStop(notes, rank=world.rank, size=world.size, at_once=at_once)
 
 
 def shutdown() -> None:

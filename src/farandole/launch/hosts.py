@@ -25,7 +25,7 @@ from farandole.launch.launcher import opened_outputs
 from farandole.launch.outbox import RECEIVE_BYTES
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
-from farandole.launch.plan import Plan, scaled_start_timeout_s, threads_from
+from farandole.launch.plan import Plan, threads_from
 from farandole.launch.signals import caught_signals
 from farandole.launch.starters.protocol import Starter
 from farandole.launch.supervision import Outcome, Supervision, Watch, look_every_s
@@ -36,7 +36,7 @@ from farandole.world.channel import Door
 from farandole.world.cores import threads_per_worker
 from farandole.world.environment import is_loopback
 from farandole.world.routes import address_towards, wished_address
-from farandole.world.world import DEFAULT_START_TIMEOUT_S
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
 
 _SECRET_BYTES = 32
 

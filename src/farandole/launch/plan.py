@@ -12,11 +12,9 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.world.cores import Cores, threads_per_worker
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS
+from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
 
 DEFAULT_SILENCE_TIMEOUT_S = 30.0
-# Importing torch takes some 3 to 5 s of a core's time for every rank; four times that is patience.
-_START_TIMEOUT_S_PER_SHARER = 20.0
 # Setting any of these says how many threads a process should use.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -137,11 +135,6 @@ def make_plan(
         record_dir=_record_dir(*pick(record, "FARANDOLE_RECORD_DIR", "--record ")),
         timeline=_timeline(*pick(timeline, "FARANDOLE_TIMELINE_FILE", "--timeline ")),
     )
-
-
-def scaled_start_timeout_s(num_workers: int, cores: int) -> float:
-    """Return how long ranks wait for each other: longer where they share cores to import torch."""
-    return DEFAULT_START_TIMEOUT_S + _START_TIMEOUT_S_PER_SHARER * max(0.0, num_workers / cores - 1)
 
 
 def threads_from(environ: Mapping[str, str]) -> int | None:

@@ -1,6 +1,7 @@
 """Messages between rank 0 and the others over authenticated connections (world.channel).
 
-A payload's first byte says whether it is a message, or news of a rank that rank 0 has lost.
+A payload's first byte says whether it is a message, news of a rank that rank 0 has lost, or the
+step at which rank 0 wants all to stop.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from collections.abc import Sequence
 from farandole.errors import PeerDiedError, StartError
 from farandole.transport.protocol import Exchange
 from farandole.world.channel import Connection, Door, call
+from farandole.world.environment import is_loopback
 
 _KEY_BYTES = 32
 _HELLO_TIMEOUT_S = 60.0
 _PAUSE_S = 0.001
-_MESSAGE, _NEWS = b"m", b"n"
+_MESSAGE, _NEWS, _LAST_STEP = b"m", b"n", b"s"
+# A host whose kernel says nothing for so long is lost. Agents, where there are some, take 5 s and
+# know its name better; a second later is still within the 10 s in which all are to know.
+SILENCE_S = 6
+_CHECK_S = 0.5
 
 
 class Wire:
@@ -46,6 +52,9 @@ class Wire:
         names = names or [f"rank {r}" for r in range(size)]
         self.loss = ""
         """Which rank was lost first, as far as this one knows; '' while all are there."""
+        self.last_step = 0
+        """The step at which all stop (engine.warned); 0 while there is none."""
+        self._untold = 0
         self._lost_s: float | None = None
         self._missed: set[int] = set()
         self.me = me = names[rank][:1].upper() + names[rank][1:]
@@ -60,6 +69,10 @@ class Wire:
             connection = call(host, port, key, timeout_s=_HELLO_TIMEOUT_S, me=me, peer=names[0])
             connection.send(str(rank).encode())
             self._connections = {0: connection}
+        if not is_loopback(address):
+            for connection in self._connections.values():
+                connection.notice_loss(SILENCE_S)
+        self._next_check_s = 0.0
         # What came along with the greeting is here already.
         self._fresh = True
         self._poll = select.poll()
@@ -68,8 +81,16 @@ class Wire:
 
     def send(self, message: bytes) -> None:
         """Send to everybody at the other end."""
+        untold, self._untold = self._untold, 0
+        for connection in self._connections.values() if untold else ():
+            connection.send(_LAST_STEP + b"%d" % untold)
         for connection in self._connections.values():
             connection.send(_MESSAGE + message)
+
+    def tell_last_step(self, step: int) -> None:
+        """Let all know at which step they stop before they get rank 0's next message (rank 0)."""
+        # It goes with that message: whoever trains must not send while another thread may.
+        self.last_step = self._untold = step
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Return what has arrived."""
@@ -80,8 +101,15 @@ class Wire:
             for payload in connection.receive():
                 if payload[:1] == _MESSAGE:
                     messages.append((peer, payload[1:]))
+                elif payload[:1] == _LAST_STEP:
+                    self.last_step = int(payload[1:])
                 else:
                     self._note_loss(payload[1:].decode())
+        self._note_lost()
+        return messages
+
+    def _note_lost(self) -> None:
+        """Take note of connections that are lost, and tell the others."""
         for peer, connection in self._connections.items():
             if not connection.lost or peer in self._missed:
                 continue
@@ -90,7 +118,6 @@ class Wire:
             self._note_loss(connection.lost)
             for other in self._connections.values():
                 other.send(_NEWS + connection.lost.encode())
-        return messages
 
     def _news(self) -> bool:
         """Say whether anything can be read or waits to be sent: one call, however many ranks."""
@@ -103,6 +130,13 @@ class Wire:
 
     def check_peers(self, grace_s: float = 0.0) -> None:
         """Raise PeerDiedError if a rank is lost, and was so some time ago."""
+        now_s = time.monotonic()
+        # What has arrived from one who is silent since may be all that was waited for.
+        if now_s >= self._next_check_s and not self._poll.poll(0):
+            self._next_check_s = now_s + _CHECK_S
+            for connection in self._connections.values():
+                connection.check_silence()
+            self._note_lost()
         if self._lost_s is not None and time.monotonic() - self._lost_s >= grace_s:
             raise PeerDiedError(self.loss)
 

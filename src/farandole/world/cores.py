@@ -37,6 +37,11 @@ def read_cores(root: Path = Path("/"), affinity: frozenset[int] | None = None) -
     return Cores(affinity=len(allowed), quota=_quota(root), physical=_physical(root, allowed))
 
 
+def host_cores() -> int:
+    """Return the cores that all workers of this host share, though each is bound to its own."""
+    return read_cores(affinity=frozenset(range(os.cpu_count() or 1))).available
+
+
 def threads_per_worker(cores: int, local_size: int) -> int:
     """Share the cores of a host among its workers; never less than one thread each."""
     return max(1, cores // local_size)

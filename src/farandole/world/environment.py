@@ -7,12 +7,23 @@ from collections.abc import Callable, Mapping
 
 from farandole.errors import UsageError
 from farandole.world.slurm import in_step, slurm_hosts, tasks_per_node
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, Source, World
+from farandole.world.world import (
+    DEFAULT_START_TIMEOUT_S,
+    TRANSPORTS,
+    Source,
+    World,
+    scaled_start_timeout_s,
+)
 
 _LOOPBACK = ("localhost", "::1")
 
 
-def read_world(environ: Mapping[str, str], *, hostname: str | None = None) -> World:
+_START_TIMEOUT = "FARANDOLE_START_TIMEOUT"
+
+
+def read_world(
+    environ: Mapping[str, str], *, hostname: str | None = None, cores: int | None = None
+) -> World:
     """Read this worker's place from the variables of whichever launcher started it.
 
     The nearest launcher wins: Farandole's own variables first, except where torchrun was started
@@ -22,12 +33,17 @@ def read_world(environ: Mapping[str, str], *, hostname: str | None = None) -> Wo
     Args:
         environ: The environment; `os.environ` outside of tests.
         hostname: This host's name; the system's when None.
+        cores: How many its workers share, which decides how long ranks wait for each other where
+            nobody has said it; None: that does not matter.
 
     Raises:
         UsageError: A variable cannot be read, or contradicts another; the message names both.
     """
     reader = _Reader(environ, hostname or platform.node() or "localhost")
-    return _choose(reader)()
+    world = _choose(reader)()
+    if cores is None or _START_TIMEOUT in environ:
+        return world
+    return _with(world, start_timeout_s=scaled_start_timeout_s(world.local_size, cores))
 
 
 def _choose(reader: _Reader) -> Callable[[], World]:
@@ -174,7 +190,7 @@ class _Reader:
         return value
 
     def start_timeout_s(self) -> float:
-        text = self.env.get("FARANDOLE_START_TIMEOUT")
+        text = self.env.get(_START_TIMEOUT)
         if text is None:
             return DEFAULT_START_TIMEOUT_S
         try:
@@ -183,7 +199,7 @@ class _Reader:
             value = -1.0
         if not 0 < value < float("inf"):
             raise UsageError(
-                f"FARANDOLE_START_TIMEOUT={text!r} is not a number of seconds above 0. "
+                f"{_START_TIMEOUT}={text!r} is not a number of seconds above 0. "
                 "Set for example 120, or unset it."
             )
         return value

@@ -11,6 +11,13 @@ TRANSPORTS = ("auto", "shm", "gloo", "mpi", "nccl")
 # Importing torch takes ten seconds and more on a cold or crowded disk; a minute is beyond that,
 # and still short enough for somebody who waits for an answer.
 DEFAULT_START_TIMEOUT_S = 60.0
+# Importing torch takes some 3 to 5 s of a core's time for every rank; four times that is patience.
+_START_TIMEOUT_S_PER_SHARER = 20.0
+
+
+def scaled_start_timeout_s(num_workers: int, cores: int) -> float:
+    """Return how long ranks wait for each other: longer where they share cores to import torch."""
+    return DEFAULT_START_TIMEOUT_S + _START_TIMEOUT_S_PER_SHARER * max(0.0, num_workers / cores - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
+from farandole.errors import PeerDiedError
 from farandole.transport.gloo import GRACE_S, GlooTransport
 from farandole.transport.hierarchical import relay, slots
 from farandole.transport.hierarchical.buckets import HostBuckets
@@ -123,7 +124,12 @@ class HierarchicalTransport:
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone, and not only done before this rank."""
-        self._fabric.check_peers()
+        try:
+            self._fabric.check_peers()
+        except PeerDiedError:
+            # Who leaves because another rank is lost is not the one to name.
+            self._wire.check_peers()
+            raise
         self._wire.check_peers(GRACE_S)
 
     def close(self) -> None:
