@@ -22,7 +22,13 @@ def test_node_lists(text: str, nodes: str) -> None:
     assert expand_nodes(text) == tuple(nodes.split())
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n1]", "n[[1]]", "n[a-b]", "n[3-1]", "n[]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("n[1-", "n1]", "n[[1]]", "n[a-b]", "n[3-1]", "n[]", "n 1", "n1;n2", "(null)"),
+        *("n[1-99999999999]", "r[1-60000]n[1-60000]"),
+    ],
+)
 def test_unreadable_node_lists_are_named(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         slurm_hosts({"SLURM_JOB_NODELIST": text})

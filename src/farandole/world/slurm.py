@@ -12,6 +12,9 @@ _SPECIAL_STEPS = 0xFFFFFFF0
 _JOB_NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
+# More in one name are a mistake, and would fill the memory.
+_MOST_NODES = 1 << 16
 
 
 def in_step(environ: Mapping[str, str]) -> bool:
@@ -53,7 +56,10 @@ def per_node(environ: Mapping[str, str], name: str) -> tuple[int, ...]:
 
 def expand_nodes(text: str, *, variable: str = "node list") -> tuple[str, ...]:
     """Expand SLURM's node list: `n[1-3,7],gpu12` gives n1, n2, n3, n7, gpu12."""
-    return tuple(node for part in _split(text, variable) for node in _expand(part, text, variable))
+    nodes = [node for part in _split(text, variable) for node in _expand(part, text, variable)]
+    if not all(map(_NAME.fullmatch, nodes)):
+        raise _unreadable(text, variable)
+    return tuple(nodes)
 
 
 def _split(text: str, variable: str) -> list[str]:
@@ -84,11 +90,13 @@ def _expand(part: str, text: str, variable: str) -> list[str]:
         if match is None:
             raise _unreadable(text, variable)
         low, high = match[1], match[2] or match[1]
-        if int(high) < int(low):
+        if not 0 <= int(high) - int(low) < _MOST_NODES:
             raise _unreadable(text, variable)
         # Leading zeros are part of the name: n[08-10] gives n08, n09, n10.
         width = len(low)
         names += [f"{head}{number:0{width}d}" for number in range(int(low), int(high) + 1)]
+        if len(names) * len(tails) > _MOST_NODES:
+            raise _unreadable(text, variable)
     return [name + end for name in names for end in tails]
 
 

@@ -40,7 +40,7 @@ def network_name(node: str, *, ask: Callable[[str], str] | None = None) -> str:
 def _resolves(name: str) -> bool:
     try:
         return bool(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
-    except OSError:
+    except (OSError, UnicodeError):
         return False
 
 

@@ -4,7 +4,12 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.launch.placement import Placement, Shape
-from farandole.launch.slurm.allocation import check_step, read_allocation, step_tasks
+from farandole.launch.slurm.allocation import (
+    check_step,
+    nodes_to_reach,
+    read_allocation,
+    step_tasks,
+)
 
 JOB = {
     "SLURM_JOB_ID": "7",
@@ -92,6 +97,14 @@ def test_tasks_of_a_step(environ: dict[str, str], tasks: int | None) -> None:
     assert step_tasks(environ) == tasks
 
 
+def test_a_launch_inside_of_a_worker_is_neither_a_task_nor_for_all_nodes() -> None:
+    """The worker's agent is a task of a step, whose variables are handed down."""
+    inside = {**STEP, "FARANDOLE_JOB": "abc"}
+    assert check_step(inside, "8") is None
+    assert nodes_to_reach(STEP) is not None
+    assert nodes_to_reach(inside) is None
+
+
 def test_np_must_not_contradict_a_step() -> None:
     assert check_step(STEP, None) == check_step(STEP, "4") == check_step(STEP, "auto") == 4
     assert check_step(BATCH, "8") is None
@@ -101,3 +114,18 @@ def test_np_must_not_contradict_a_step() -> None:
         "You asked for 8 workers (-np 8), but SLURM gave this step 4 tasks (SLURM_NTASKS=4)"
     )
     assert "--ntasks=8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("np", "variable", "says"),
+    [
+        ("2x4", "", r"You asked for 8 workers \(-np 2x4\), but SLURM gave this step 4 tasks"),
+        (None, "8", r"You asked for 8 workers \(FARANDOLE_NP=8\), .* Use FARANDOLE_NP=4,"),
+        ("two", "", "-np two: give a number of workers"),
+        ("0", "", r"You asked for 0 workers \(-np 0\)"),
+    ],
+)
+def test_ways_to_contradict_a_step(np: str | None, variable: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_step({**STEP, "FARANDOLE_NP": variable}, np)
+    assert check_step({**STEP, "FARANDOLE_NP": "8"}, "2x2") == 4

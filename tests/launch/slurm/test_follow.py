@@ -25,6 +25,7 @@ class Script:
         self.answers: Sequence[Status | Callable[[], Status]] = answers
         self.looks = 0
         self.cancelled: list[str] = []
+        self.warned: list[str] = []
 
     def look(self, job_id: str) -> Status:
         answer = self.answers[min(self.looks, len(self.answers) - 1)]
@@ -35,6 +36,9 @@ class Script:
 
     def cancel(self, job_id: str) -> None:
         self.cancelled.append(job_id)
+
+    def warn(self, job_id: str) -> None:
+        self.warned.append(job_id)
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +97,18 @@ def test_signals_cancel_the_job(tmp_path: Path, signum: int) -> None:
     assert cluster.cancelled == ["12"]
     assert found.exit_code == 128 + signum
     assert said[-1] == "cancelling job 12."
+
+
+def test_a_wish_to_stop_is_passed_on(tmp_path: Path) -> None:
+    def hit() -> Status:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return RUNNING
+
+    cluster = Script(hit, RUNNING, RUNNING, DONE)
+    found, _, said = run(cluster, tmp_path / "out")
+    assert (cluster.warned, cluster.cancelled) == (["12"], [])
+    assert found.exit_code == 0
+    assert "passing SIGUSR1 on to job 12." in said
 
 
 def test_who_shows_can_break_off(tmp_path: Path) -> None:

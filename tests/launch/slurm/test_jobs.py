@@ -164,6 +164,39 @@ def test_a_warning_before_the_time_limit_is_a_clean_stop(
     assert "stopped cleanly" in output.read_text()
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_workers_of_a_plain_step_hear_the_warning_themselves(
+    cluster: SlurmCluster, tmp_path: Path, nodes: str
+) -> None:
+    """What SLURM does with --signal=USR1@60, without `B:`: all tasks get the signal."""
+    pytest.importorskip("torch")
+    said = tmp_path / "followed"
+    with said.open("wb") as file:
+        process = subprocess.Popen(
+            [
+                *("srun", f"-N{nodes}", "--ntasks=2", "--overcommit", python()),
+                *(script(tmp_path, scripts.TRAIN), str(tmp_path)),
+            ],
+            env=clean_environ(**cluster.environ, XDG_STATE_HOME=str(tmp_path), OMP_NUM_THREADS="1"),
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        eventually(lambda: "training" in said.read_text(), timeout_s=SLOW_S)
+        (job,) = cluster.call("squeue", "--noheader", "--format=%A").split()
+        cluster.call("scancel", "--signal=USR1", job)
+        process.wait(SLOW_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, said.read_text()
+    first, second = ((tmp_path / f"rank-{rank}.txt").read_text() for rank in (0, 1))
+    assert first == second
+
+
 STUDY = ("--throughput", r"img/sec: ([0-9.]+)", "--repeats", "1", "--no-epoch", "--no-calibration")
 
 

@@ -32,8 +32,8 @@ def test_options(texts: list[str], options: object) -> None:
     [
         ("nodes=2", "use -N"),
         ("ntasks=2", "use -np"),
+        ("array=1-4", "--sbatch array: leave it away, a job has one launch."),
         ("output=x", "followed"),
-        ("array=1-4", "one launch"),
         ("gpu", "'gpu' is not an option"),
         ("=5", "is not an option"),
         ("time", "'time' is not an option"),

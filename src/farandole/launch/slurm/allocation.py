@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
-from farandole.launch.placement import Placement, Shape, Slots, pack, spread
+from farandole.launch.placement import Placement, Shape, Slots, pack, parse_shape, spread
 from farandole.world.slurm import in_step, per_node, slurm_hosts
 
 
@@ -104,6 +104,8 @@ def nodes_to_reach(environ: Mapping[str, str], *, forced: bool = False) -> Alloc
     found = read_allocation(environ)
     if found is None or forced:
         return found
+    if "FARANDOLE_JOB" in environ:
+        return None  # a launch inside of a worker is for its own host
     return None if found.hosts == (environ.get("SLURMD_NODENAME"),) else found
 
 
@@ -111,9 +113,9 @@ def step_tasks(environ: Mapping[str, str]) -> int | None:
     """Return how many tasks the srun step has that this process is a task of; None outside of one.
 
     A step of one task, and the shell of `srun --pty`, are places to start workers from, not
-    workers: None.
+    workers: None. What is started inside of a worker carries the variables of its agent's step.
     """
-    if not in_step(environ) or "SLURM_PTY_PORT" in environ:
+    if not in_step(environ) or "SLURM_PTY_PORT" in environ or "FARANDOLE_JOB" in environ:
         return None
     for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
         text = environ.get(name, "")
@@ -122,19 +124,31 @@ def step_tasks(environ: Mapping[str, str]) -> int | None:
     return None
 
 
-def check_step(environ: Mapping[str, str], np: str | int | None) -> int | None:
+def check_step(environ: Mapping[str, str], np: str | None) -> int | None:
     """Return the tasks of the srun step around us, which -np must not contradict.
 
+    Args:
+        environ: With the step's variables.
+        np: What -np says: a number, auto or 2x4; FARANDOLE_NP holds where it says nothing.
+
     Raises:
-        UsageError: -np asks for another number.
+        UsageError: It asks for another number.
     """
     tasks = step_tasks(environ)
-    if tasks is None or np is None or str(np).strip() in ("auto", str(tasks)):
+    flag = "-np " if np is not None else "FARANDOLE_NP="
+    text = (np if np is not None else environ.get("FARANDOLE_NP", "")).strip()
+    if tasks is None or text in ("", "auto"):
+        return tasks
+    shape = parse_shape(text)
+    if shape is None and not text.isdecimal():
+        raise UsageError(f"{flag}{text}: give a number of workers from 1 up, or auto.")
+    asked = int(text) if shape is None else shape.size
+    if asked == tasks:
         return tasks
     raise UsageError(
-        f"You asked for {np} workers (-np {np}), but SLURM gave this step {tasks} tasks "
-        f"(SLURM_NTASKS={tasks}), and each of them is a worker. Use -np {tasks}, start the step "
-        f"with srun --ntasks={np}, or leave srun away: farandole run starts the step itself."
+        f"You asked for {asked} workers ({flag}{text}), but SLURM gave this step {tasks} tasks "
+        f"(SLURM_NTASKS={tasks}), and each of them is a worker. Use {flag}{tasks}, start the step "
+        f"with srun --ntasks={asked}, or leave srun away: farandole run starts the step itself."
     )
 
 

@@ -85,6 +85,10 @@ class Slurm:
         """End a job; one that has ended already is no error."""
         self._call("scancel", [job_id])
 
+    def warn(self, job_id: str) -> None:
+        """Warn a job as SLURM does before the time limit; one that does not run hears nothing."""
+        self._call("scancel", ["--signal=USR1", "--batch", job_id])
+
     def _call(
         self,
         program: str,
@@ -108,8 +112,9 @@ class Slurm:
             )
         except FileNotFoundError as error:
             raise UsageError(
-                f"--launcher slurm: there is no {program} on PATH, so this host is not part of a "
-                "SLURM cluster. Go to a login node; --script-only writes the job script anywhere."
+                f"A job of SLURM's was asked for, but there is no {program} on PATH: this host is "
+                "not part of a cluster. Go to a login node; `farandole run --launcher slurm "
+                "--script-only` writes a job script anywhere."
             ) from error
         except subprocess.TimeoutExpired as error:
             raise StartError(

@@ -37,6 +37,9 @@ class Cluster(Protocol):
     def cancel(self, job_id: str) -> None:
         """End a job."""
 
+    def warn(self, job_id: str) -> None:
+        """Ask what runs in a job to stop by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
@@ -140,6 +143,10 @@ class _Following:
             return False
         ready, _, _ = select.select([signals], [], [], _TAIL_S)
         for signum in signals.recv(64) if ready else b"":
+            if signum == signal.SIGUSR1:
+                self._say(f"passing SIGUSR1 on to job {self._job_id}.")
+                self._cluster.warn(self._job_id)
+                continue
             if self._signum is not None:
                 return True
             self._end(signum)

@@ -18,19 +18,19 @@ _BARE = {
 }
 # What the flags of farandole say, and what the job cannot do without.
 _OURS = {
-    "nodes": "-N",
-    "ntasks": "-np",
-    "ntasks-per-node": "--ntasks-per-node",
-    "array": "nothing: a job has one launch",
-    "chdir": "nothing: the job runs where it is submitted",
-    "error": "nothing: errors go to the job's one output file",
-    "input": "nothing: workers read no input",
-    "open-mode": "nothing: each job has its own output file",
-    "output": "nothing: the job's output file is followed",
-    "parsable": "nothing: it is set",
-    "test-only": "--script-only",
-    "wait": "nothing: the job is followed to its end",
-    "wrap": "the command behind --",
+    "nodes": "use -N for this",
+    "ntasks": "use -np for this",
+    "ntasks-per-node": "use --ntasks-per-node, without --sbatch, for this",
+    "array": "leave it away, a job has one launch",
+    "chdir": "leave it away, the job runs in the folder in which it is submitted",
+    "error": "leave it away, errors go to the job's one output file",
+    "input": "leave it away, workers read no input",
+    "open-mode": "leave it away, each job has its own output file",
+    "output": "leave it away, the output is followed, and kept in farandole-JOB.out",
+    "parsable": "leave it away, it is set",
+    "test-only": "use --script-only to see what would be submitted",
+    "wait": "leave it away, the job is followed to its end",
+    "wrap": "write the command behind --",
 }
 
 Options = tuple[tuple[str, str | None], ...]
@@ -47,7 +47,7 @@ def parse_options(texts: Iterable[str]) -> Options:
     for text in texts:
         for name, value in _parts(text):
             if name in _OURS:
-                raise UsageError(f"--sbatch {name}: use {_OURS[name]} for this.")
+                raise UsageError(f"--sbatch {name}: {_OURS[name]}.")
             found.pop(name, None)
             found[name] = value
     return tuple(found.items())
