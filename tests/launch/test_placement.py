@@ -30,7 +30,6 @@ def slots(*counts: int) -> tuple[Slots, ...]:
         ("h1", [("h1", 1)]),
         (" h1:2 , h2 ", [("h1", 2), ("h2", 1)]),
         ("me@h1.example.org:4", [("me@h1.example.org", 4)]),
-        ("[fe80::1]:2,[::1]", [("[fe80::1]", 2), ("[::1]", 1)]),
         ("10.0.0.1:8", [("10.0.0.1", 8)]),
     ],
 )
@@ -50,7 +49,10 @@ def test_hosts(text: str, hosts: list[tuple[str, int]]) -> None:
         ("-oProxyCommand=x:1", "'-oProxyCommand=x' is not a host name"),
         ("h1;reboot:1", "is not a host name"),
         ("a b:1", "is not a host name"),
+        ("nœud:1", "is not a host name"),
         ("::1:2", "is not a host name"),
+        ("n1:2,[fe80::1]:2", "[fe80::1] is an address of IPv6, but hosts are reached by IPv4"),
+        ("[::1]", "is an address of IPv6"),
     ],
 )
 def test_hosts_that_cannot_be_used(text: str, says: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from farandole.errors import UsageError
 
 # What a remote shell gets as one argument; a leading dash would be an option to it.
-_HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])")
+_HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])", re.ASCII)
 # Not that of max_slots= or max-slots=, which Open MPI knows beside it.
 _SLOTS = re.compile(r"(?<![\w-])slots\s*=\s*(\S+)")
 
@@ -204,6 +204,11 @@ def _host(text: str, place: str) -> Slots:
     name, colon, count = text.rpartition(":")
     if not colon or text.endswith("]"):
         name, count = text, "1"
+    if name.endswith("]") and _HOST.fullmatch(name):
+        raise UsageError(
+            f"{place}: {name} is an address of IPv6, but hosts are reached by IPv4. Give the "
+            "host's name or its IPv4 address."
+        )
     if not _HOST.fullmatch(name):
         raise UsageError(f"{place}: {name!r} is not a host name. Write h1:2,h2:2.")
     if not count.isdecimal():

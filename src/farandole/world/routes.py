@@ -31,8 +31,8 @@ def address_towards(host: str) -> str:
         except OSError as error:
             raise StartError(
                 f"This host finds no way to {host} ({error.strerror or error}). Give a name or "
-                "address that it can reach, or set FARANDOLE_ADDRESS to the address of this host "
-                "that the others can."
+                "IPv4 address that it can reach, or set FARANDOLE_ADDRESS to the address of this "
+                "host that the others can."
             ) from error
     return address
 

@@ -131,7 +131,12 @@ def test_names_of_ssh_s_own_settings_are_found(server: Server, script: Path) -> 
         ("stranger", "known_hosts", "127.0.0.2:1", "127.0.0.2: ssh did not get there ("),
         ("stranger", "known_hosts", "127.0.0.2:1", "Permission denied (publickey)"),
         ("user", "known_none", "127.0.0.2:1", "Host key verification failed"),
-        ("user", "known_hosts", "127.0.0.2:1,127.0.0.4:1", "Try: ssh 127.0.0.4 true"),
+        (
+            "user",
+            "known_hosts",
+            "127.0.0.2:1,127.0.0.4:1",
+            "config-user-known_hosts 127.0.0.4 true",
+        ),
     ],
 )
 def test_a_host_that_ssh_does_not_reach_is_named(
@@ -173,6 +178,6 @@ def test_a_study_names_a_host_before_it_begins(server: Server, script: Path) -> 
     script.write_text(FIGURE)
     done = study(server, script, "127.0.0.2:1,127.0.0.4:1")
     assert done.returncode == 1
-    assert "Try: ssh 127.0.0.4 true" in done.stderr
+    assert f"Try: {server.rsh()} 127.0.0.4 true" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (script.parent / "study").exists()

@@ -49,13 +49,15 @@ class SshStarter:
                 else "There is no ssh here. Install it, or give another remote shell: --rsh PROGRAM"
             )
         self._is_ssh = PurePath(self._rsh[0]).name == "ssh"
+        # What a user types to try it.
+        self._by_hand = shlex.join(self._rsh) if self._is_ssh else ""
         if self._is_ssh:
             self._rsh += _SSH_OPTIONS
         self._environ = environ
 
     def network_name(self, host: str) -> str:
         """Return the name that ssh's configuration gives a host; the host's own otherwise."""
-        name = host.rpartition("@")[2].strip("[]")
+        name = host.rpartition("@")[2]
         if not self._is_ssh or is_here(host):
             return name
         done = subprocess.run(
@@ -93,17 +95,24 @@ class SshStarter:
         return ["env", f"PYTHONPATH={path}", *command] if path else command
 
     def _explain(self, code: int, errors: str, hosts: Sequence[str]) -> str:
-        return explain(code, errors, hosts[0], ssh=self._is_ssh)
+        return explain(code, errors, hosts[0], ssh=self._by_hand)
 
 
-def explain(code: int, errors: str, host: str, *, ssh: bool) -> str:
-    """Say why an agent's process ended, with the last lines that it or its carrier wrote."""
+def explain(code: int, errors: str, host: str, *, ssh: str) -> str:
+    """Say why an agent's process ended, with the last lines that it or its carrier wrote.
+
+    Args:
+        code: Its exit code.
+        errors: What it wrote.
+        host: Where it was to go.
+        ssh: The user's ssh with its flags; "" where another remote shell was called.
+    """
     if code == 0:
         return ""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     said = " / ".join(line.removeprefix("farandole: ") for line in lines[-_LAST_LINES:])
     if code == _SSH_FAILED and ssh:
-        return f"ssh did not get there ({said or 'without a word'}). Try: ssh {host} true"
+        return f"ssh did not get there ({said or 'without a word'}). Try: {ssh} {host} true"
     if code in (_NOT_FOUND, _NOT_EXECUTABLE):
         return (
             f"the Python of this host is not there ({said}). Install the same environment under "
