@@ -93,7 +93,7 @@ def refuse(spec: Spec, launch: Launch, done: Sequence[Launch], place: Path) -> N
         raise UsageError(f"{launch.reason}. Change --sbatch.")
     other = mismatch(spec, launch)
     if other is not None:
-        raise StudyRefusedError(f"{cell_words(launch.cell)}: {other}")
+        raise StudyRefusedError(f"{cell_words(launch.cell)}: {other}.")
     nothing = never_trained(spec, launch)
     if nothing is not None:
         raise StudyRefusedError(f"{nothing} Its output is in {place / OUTPUT_FILE}.")
