@@ -61,6 +61,11 @@ def test_bad_flags(tmp_path: Path, argv: list[str], complaint: str) -> None:
         report.main(parse(str(tmp_path), *argv))
 
 
+def test_a_target_of_a_study_without_metrics_is_not_passed_over(imported: Path) -> None:
+    with pytest.raises(UsageError, match=r"--target acc=1: no metric was recorded"):
+        report.main(parse(str(imported), "--target", "acc=1"))
+
+
 def test_a_folder_that_is_no_study_is_one_line_and_exit_2(tmp_path: Path) -> None:
     done = run_cli("report", tmp_path)
     assert done.returncode == 2

@@ -68,6 +68,11 @@ def main(args: argparse.Namespace) -> int:
     price = None if args.price is None else _price(args.price)
     target = None if args.target is None else read_target(args.target)
     found = load(args.folders, price=price, target=target)
+    if target is not None and not _has_metrics(found):
+        raise UsageError(
+            f"--target {args.target}: no metric was recorded, so that nothing can have reached it. "
+            "Measure accuracy (farandole study --measure both), or leave --target away."
+        )
     from farandole.report.anonymous import anonymous
     from farandole.report.document import to_json
     from farandole.report.terminal import terminal_lines
@@ -110,6 +115,12 @@ def load(
     from farandole.model.compare import compare
 
     return compare(studies, price_per_worker_hour=price, target=target)
+
+
+def _has_metrics(found: ScalingInfo | Comparison) -> bool:
+    from farandole.report.series import studies
+
+    return any(info.metrics for info in studies(found))
 
 
 def endings(text: str, *, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
