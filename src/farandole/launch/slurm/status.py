@@ -9,6 +9,8 @@ REFUSED = "SLURM refused the job"
 """How the sentence begins that says why a job was not taken."""
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+# Reasons that no other job's end takes away.
+_NEVER = {"PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints"}
 # What timeout(1) exits with.
 _TIMEOUT_CODE = 124
 _MEANINGS = {
@@ -82,6 +84,11 @@ def parse_sacct(text: str) -> Status | None:
 
 def waiting_words(status: Status) -> str:
     """Say what a job waits for."""
+    if status.reason in _NEVER:
+        return (
+            f"it cannot begin as it was asked for ({status.reason}): see `sinfo` for what the "
+            "partition has, and Ctrl-C to cancel it"
+        )
     return f"it waits ({status.reason})" if status.reason else "it waits"
 
 
@@ -99,7 +106,7 @@ def refusal(text: str, program: str) -> str:
     prefixes = re.compile(rf"^(?:{program}: )?(?:error: |fatal: )?")
     lines = [prefixes.sub("", line.strip()) for line in text.splitlines()]
     # The last line is the verdict, those before it say why.
-    lines = [line.rstrip(".") for line in dict.fromkeys(lines) if line]
+    lines = [line.rstrip(".") for line in dict.fromkeys(lines) if line and "--help" not in line]
     if not lines:
         return f"{program} failed and did not say why"
     *why, verdict = lines
