@@ -11,6 +11,7 @@ import pytest
 
 from farandole.cli import study as command
 from farandole.report.reproduce import commands
+from farandole.study.function import command_of
 from farandole.study.launchers import job_command
 from farandole.study.spec import Spec
 from tests.report.builders import Words, study
@@ -106,3 +107,28 @@ def test_hosts_are_asked_for_again() -> None:
     first, _ = commands(info)
     argv = shlex.split(first)
     assert argv[argv.index("-np") + 1] == "1x1,7,2x4"
+
+
+def test_a_study_of_a_function_is_reproduced_in_python() -> None:
+    def train(batch: int) -> None:
+        """Stand for a user's function."""
+
+    spec = {
+        "workers": [1, 2],
+        "batches": [32],
+        "find_max": True,
+        "params": [["lr", ["0.1", "0.2"]]],
+        "repeats": 5,
+        "launch_timeout_s": 60.0,
+        "threads": [1],
+        "transports": ["gloo"],
+        "today": False,
+        "horovod_alias": False,
+    }
+    first, second = commands(replace(study(), command=command_of(train), spec=spec))
+    assert first == (
+        "farandole.study(train, workers=[1, 2], "
+        "params={'lr': ['0.1', '0.2'], 'batch': [32, 'max']}, repeats=5, launch_timeout=60.0, threads=[1], transport='gloo', no_today=True, "
+        "horovod_alias='off', out='DIR')"
+    )
+    assert second == "farandole report DIR"

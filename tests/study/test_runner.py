@@ -17,6 +17,7 @@ from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.void import void_of
 from farandole.study.attempt import Interrupted
+from farandole.study.function import function_name
 from farandole.study.records import Launch, Study
 from farandole.study.refuse import StudyRefusedError
 from tests.conftest import clean_environ, cli_argv, eventually, keras_on, run_cli
@@ -413,3 +414,7 @@ def test_a_study_of_a_function(tmp_path: Path) -> None:
     assert [launch.figures["throughput"] for launch in study.launches] == [2.0, 4.0]
     with pytest.raises(UsageError, match="needs 'depth'"):
         farandole.study(lambda depth: None, workers=[1], out="other")
+    # Another function does not pass for this one.
+    with pytest.raises(UsageError, match="holds a study of another command"):
+        farandole.study(lambda batch: None, workers=[1], params={"batch": [8]}, out="out")
+    assert function_name(study.command) == "train"

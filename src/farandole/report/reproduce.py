@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farandole.model.info.scaling import ScalingInfo
+from farandole.study.function import function_name
 from farandole.study.launchers import job_parts
 
 # Flags with one value, and the value that needs no saying.
@@ -39,12 +40,50 @@ def commands(info: ScalingInfo) -> list[str]:
     """Return command lines for a shell: the study, then its report."""
     if not info.command:
         return ["farandole study import TABLE.csv --out DIR", "farandole report DIR"]
+    function = function_name(info.command)
+    if function is not None:
+        return [_call(function, info.spec), "farandole report DIR"]
     flags, command = _flags(info.spec), tuple(info.command)
     if info.spec.get("jobs"):
         job_flags, command = job_parts(command)
         flags += ["--per-cell-jobs", *job_flags]
     argv = ["farandole", "study", *flags, "--out", "DIR", "--", *command]
     return [shlex.join(argv), "farandole report DIR"]
+
+
+def _call(function: str, spec: Mapping[str, Any]) -> str:
+    """Return the call in Python that studies a function."""
+    given: dict[str, Any] = {"workers": list(spec.get("workers") or ())}
+    params: dict[str, list[Any]] = {
+        name: list(values) for name, values in _pairs(spec.get("params"))
+    }
+    for name, key in (("batch", "batches"), ("global_batch", "global_batches")):
+        params |= {name: list(spec[key])} if spec.get(key) else {}
+    if spec.get("find_max"):
+        params["batch"] = [*params.get("batch", ()), "max"]
+    given |= {"params": params} if params else {}
+    for key, (flag, usual) in _SIMPLE.items():
+        value = spec.get(key, usual)
+        if value is not None and value != usual:
+            given[_keyword(flag)] = value
+    if spec.get("split"):
+        given["split"] = "all"
+    elif threads := spec.get("threads"):
+        given["threads"] = list(threads)
+    transports = _values(spec.get("transports"))
+    if transports and transports != ["auto"]:
+        given["transport"] = ",".join(transports)
+    for key in ("metrics", "prepare"):
+        given |= {key: _values(spec[key])} if spec.get(key) else {}
+    for key, words in _OFF.items():
+        if spec.get(key) is False:
+            given[_keyword(words[0])] = words[1] if len(words) > 1 else True
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return f"farandole.study({function}, {arguments}, out='DIR')"
+
+
+def _keyword(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
 
 
 def _flags(spec: Mapping[str, Any]) -> list[str]:

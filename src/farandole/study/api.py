@@ -83,7 +83,7 @@ def study(
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
     from farandole.study.attempt import Setting
-    from farandole.study.function import COMMAND
+    from farandole.study.function import command_of
     from farandole.study.hosts import hosts_around
     from farandole.study.read import read_study
     from farandole.study.runner import Run, extended
@@ -98,7 +98,7 @@ def study(
     function = None
     if callable(what):
         function = make_function(what, tuple(factors))
-        command: Sequence[str] = COMMAND
+        command: Sequence[str] = command_of(what)
     else:
         command = list(what)
     asked = Asked(

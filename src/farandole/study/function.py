@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from farandole.launch.call import CALL_FD, RESULT_FD
 
 FUNCTION_FILE = "function.pickle"
 COMMAND = (sys.executable, "-m", "farandole.launch.call")
-"""What each worker runs."""
+"""What each worker runs; behind it stands the function's name, which nobody reads but people."""
 Descriptors = Callable[[int], Mapping[str, int]]
 """For a rank, what it inherits, by the variable that tells the number."""
 
@@ -41,6 +41,18 @@ class Function:
         temporary = study / f".{FUNCTION_FILE}.{os.getpid()}.tmp"
         temporary.write_bytes(self.data)
         temporary.replace(study / FUNCTION_FILE)
+
+
+def command_of(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the command of a study of this function: by its name no other one extends it."""
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return (*COMMAND, f"{getattr(fn, '__module__', '')}.{name}")
+
+
+def function_name(command: Sequence[str]) -> str | None:
+    """Return the name of the function that a command calls; None where it calls none."""
+    called = list(command[1:3]) == list(COMMAND[1:])
+    return command[3].rpartition(".")[2] if called and len(command) > 3 else None
 
 
 def kept_function(study: Path) -> Function | None:

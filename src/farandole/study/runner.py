@@ -94,9 +94,9 @@ class Run:
                 spec=self._spec.to_json(),
                 machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
-            if self._setting.function is not None:
-                self._setting.function.keep(self._path)
+            self._keep_function()
             return study
+        self._keep_function()  # it may have been mended since
         study = read_head(self._path)
         study = replace(
             study,
@@ -108,6 +108,10 @@ class Run:
         )
         write_head(study)
         return study
+
+    def _keep_function(self) -> None:
+        if self._setting.function is not None:
+            self._setting.function.keep(self._path)
 
     def _launches(self, planned: Sequence[Planned]) -> bool:
         listener, spec = self._setting.listener, self._spec
