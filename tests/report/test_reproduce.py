@@ -128,7 +128,8 @@ def test_a_study_of_a_function_is_reproduced_in_python() -> None:
     first, second = commands(replace(study(), command=command_of(train), spec=spec))
     assert first == (
         "farandole.study(train, workers=[1, 2], "
-        "params={'lr': ['0.1', '0.2'], 'batch': [32, 'max']}, repeats=5, launch_timeout=60.0, threads=[1], transport='gloo', no_today=True, "
+        "params={'lr': ['0.1', '0.2'], 'batch': [32, 'max']}, repeats=5, "
+        "launch_timeout=60.0, threads=[1], transport='gloo', no_today=True, "
         "horovod_alias='off', out='DIR')"
     )
     assert second == "farandole report DIR"
