@@ -76,7 +76,7 @@ def check_static_sets() -> None:
     assert hvd.global_process_set.ranks == list(range(hvd.size()))
     for _ in range(2):
         total = hvd.allreduce(torch.tensor([hvd.rank()]), op=hvd.Sum, process_set=mine)
-        assert total.item() == sum(mine.ranks or [])
+        assert total.item() == sum(mine.ranks)
     with raises(ValueError, f"Rank {hvd.rank()} is not in process set"):
         hvd.allreduce(torch.ones(2), process_set=other)
     with raises(ValueError, "HOROVOD_DYNAMIC_PROCESS_SETS=1"):
@@ -134,8 +134,14 @@ def check_dynamic_sets() -> None:
     even, odd = (hvd.add_process_set(ranks) for ranks in halves())
     assert _basics._get_process_set_ids_and_ranks() == {0: everyone, 1: even.ranks, 2: odd.ranks}
     assert hvd.remove_process_set(even)
-    assert (even.process_set_id, even.ranks, even.size()) == (None, None, None)
+    assert (even.process_set_id, even.ranks, even.size()) == (None, halves()[0], None)
     assert not hvd.remove_process_set(even)
+    # The object knows its ranks, and may come back.
+    assert hvd.add_process_set(even) is even
+    if even.included():
+        ones = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=even)
+        assert ones.item() == even.size() == len(halves()[0])
+    assert hvd.remove_process_set(even)
     assert not hvd.remove_process_set(hvd.global_process_set)
     # Numbers are used again.
     ranks = [hvd.size() - 1, 0] if hvd.size() > 3 else [0]

@@ -41,34 +41,30 @@ class ProcessSet:
         if any(not isinstance(rank, int) or isinstance(rank, bool) for rank in ranks):
             raise UsageError(f"ProcessSet({ranks}): ranks are whole numbers, such as [0, 2].")
         self.process_set_id: int | None = None
-        self.ranks: list[int] | None = sorted(ranks)
+        self.ranks = sorted(ranks)
         self.mpi_comm = None
         self._me: int | None = None
 
     def size(self) -> int | None:
         """Return the number of ranks in the set; None while it is not in use."""
-        return None if self._me is None or self.ranks is None else len(self.ranks)
+        return None if self._me is None else len(self.ranks)
 
     def rank(self) -> int | None:
         """Return this worker's place in the set, -1 outside; None while it is not in use."""
-        if self._me is None or self.ranks is None:
+        if self._me is None:
             return None
         return self.ranks.index(self._me) if self._me in self.ranks else -1
 
     def included(self) -> bool | None:
         """Say whether this worker is in the set; None while it is not in use."""
-        return None if self._me is None or self.ranks is None else self._me in self.ranks
+        return None if self._me is None else self._me in self.ranks
 
     def bind(self, number: int, ranks: Sequence[int], me: int) -> None:
         """Take it into use."""
         self.process_set_id, self.ranks, self._me = number, list(ranks), me
 
-    def invalidate(self) -> None:
-        """Take it out of use; the object is good for nothing more."""
-        self.process_set_id = self.ranks = self._me = None
-
     def release(self) -> None:
-        """Take it out of use; it may be given to `init` again."""
+        """Take it out of use; it may be given to `init` or `add_process_set` again."""
         self._me = None
         if self is not global_process_set:
             self.process_set_id = None
@@ -177,7 +173,7 @@ class ProcessSets:
         engine = self._engines.pop(number)
         del self._ranks[number]
         for each in self._objects.pop(number):
-            each.invalidate()
+            each.release()
         if engine is not None:
             engine.close()
         return True
@@ -212,7 +208,7 @@ class ProcessSets:
         return ""
 
     def _make(self, made: ProcessSet) -> None:
-        ranks = made.ranks or []
+        ranks = made.ranks
         hello = {"ranks": ranks, "host": self._world.hostname, "cuda": _has_gpu()}
         answers = self._engine.exchange(json.dumps(hello).encode(), _MEETING)
         everyone = [json.loads(answer) for answer in answers]
