@@ -34,6 +34,8 @@ def test_groups_by_number_and_by_list() -> None:
     assert list(groups_of(parameters, 99).values()) == [0, 1, 2, 3, 4, 5]
     chosen = [[parameters[5], parameters[0]], [parameters[2]]]
     assert groups_of(parameters, chosen) == {5: 0, 0: 0, 2: 1}
+    elsewhere = torch.ones(2)
+    assert groups_of(parameters, [[elsewhere, parameters[1]]]) == {1: 0}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_groups_by_number_and_by_list() -> None:
         (-1, "0 or more"),
         ("two", "a number, or a list"),
         ([1, 2], "list of lists"),
-        ([[torch.ones(2)]], "no parameter of the optimizer"),
+        ([["weight"]], "'weight', which is no tensor"),
     ],
 )
 def test_groups_that_cannot_be(groups: Any, words: str) -> None:

@@ -77,11 +77,12 @@ def groups_of(
         if not isinstance(members, list | tuple):
             raise UsageError("groups should be a number, or a list of lists of parameters.")
         for member in members:
+            if not isinstance(member, torch.Tensor):
+                raise UsageError(f"Group {number} of groups has {member!r}, which is no tensor.")
             index = places.get(id(member))
             if index is None:
-                raise UsageError(
-                    f"Group {number} of groups has a tensor that is no parameter of the optimizer."
-                )
+                # As in Horovod: whole layers may be named though some of it is not trained.
+                continue
             if index in found:
                 raise UsageError(f"Parameter number {index} stands twice in groups.")
             found[index] = number
