@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_variables_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail() -> None:
         with util.env(HOROVOD_A=None, HOROVOD_B="1"):
-            assert "HOROVOD_A" not in os.environ
+            assert os.environ["HOROVOD_A"] == "before", "as in Horovod, None says nothing"
             assert os.environ["HOROVOD_B"] == "1"
             raise RuntimeError
 
@@ -64,15 +65,30 @@ def test_powers_of_two() -> None:
         ("1.13.1", "2.0.0", False),
         ("2.13.0+cpu", "2.13.0", True),
         ("2.1.0a0", "2.1.1", False),
+        ("2.1", "2.1.0", True),
     ],
 )
 def test_versions(version: str, target: str, expected: bool) -> None:
     assert util.is_version_greater_equal_than(version, target) is expected
 
 
-def test_what_is_no_version() -> None:
-    with pytest.raises(ValueError, match=r"'2\.1' is not a version of three numbers"):
-        util.is_version_greater_equal_than("2.1", "2.0.0")
+@pytest.mark.parametrize(
+    ("version", "target", "words"),
+    [
+        ("2.1.0", "2.0", r"'2\.0' is not a version of three numbers"),
+        ("two", "2.0.0", "'two' is not a version"),
+        (2, "2.0.0", "2 is not a version"),
+    ],
+)
+def test_what_is_no_version(version: Any, target: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        util.is_version_greater_equal_than(version, target)
+
+
+def test_what_can_be_gone_through() -> None:
+    assert [util.is_iterable(each) for each in ([], "a", range(2), 3, None)] == [True] * 3 + [
+        False
+    ] * 2
 
 
 def test_calls_are_remembered() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from farandole.errors import UsageError
+from farandole.errors import UsageError, WorkerFailedError
 from farandole.horovod import runner
 from farandole.horovod.runner.common.util.env import get_env_rank_and_size
 from farandole.launch import function
@@ -48,13 +51,36 @@ def test_what_means_nothing_is_named(called: dict[str, Any]) -> None:
     [
         ({"min_num_proc": 1}, r"min_num_proc.*no elastic runs"),
         ({"host_discovery_script": "x.sh"}, r"host_discovery_script.*no elastic runs"),
-        ({"hosts": "n1:2"}, r"hosts='n1:2'.*on this host"),
-        ({"hostfile": "f"}, r"hostfile.*on this host"),
+        ({"hosts": "n1:2"}, "on this host, not on n1"),
+        ({"hostfile": "nowhere"}, "--hostfile nowhere cannot be read"),
+        ({"hosts": "localhost:2", "hostfile": "f"}, "both name hosts"),
+        ({"hosts": "localhost:2", "num_proc": 3}, "the hosts have 2 slots"),
+        ({"executable": "other-python"}, "this program's own Python"),
+        ({"use_gloo": True, "use_mpi": True}, "only one of them"),
     ],
 )
 def test_what_cannot_be(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         runner.run(int, **arguments)
+
+
+def test_this_host_by_its_names(called: dict[str, Any], tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text(f"localhost slots=1\n{platform.node()} slots=1\n")
+    found = runner.run(int, num_proc=2, hostfile=str(hostfile), executable=sys.executable)
+    assert found == [0, 0]
+
+
+def test_a_failure_begins_as_in_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: Any, **options: Any) -> None:
+        raise WorkerFailedError("rank 1 exited with code 3", rank=1, exit_code=3)
+
+    monkeypatch.setattr(function, "run", run)
+    words = "^Horovod detected that one or more processes exited with non-zero status.*\nrank 1 "
+    with pytest.raises(RuntimeError, match=words) as failed:
+        runner.run(int, num_proc=2)
+    assert isinstance(failed.value, WorkerFailedError)
+    assert (failed.value.rank, failed.value.exit_code) == (1, 3)
 
 
 def test_who_am_i_before_init(monkeypatch: pytest.MonkeyPatch) -> None:

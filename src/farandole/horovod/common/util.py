@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from farandole.engine.built import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
 
@@ -20,6 +21,7 @@ __all__ = [
     "extension_available",
     "gloo_built",
     "gpu_available",
+    "is_iterable",
     "is_version_greater_equal_than",
     "mpi_built",
     "nccl_built",
@@ -62,10 +64,11 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 @contextlib.contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Set variables of the environment for a while; None takes one away."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set variables of the environment for a while; those of None stay as they are."""
+    given = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in given}
     try:
-        _set(variables)
+        os.environ.update(given)
         yield
     finally:
         _set(before)
@@ -87,9 +90,18 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
     """Say whether a version such as "2.1.0" is another one or a later one.
 
     Raises:
-        ValueError: One of them is not a version of three numbers.
+        ValueError: `target` is not a version of three numbers, or `ver` is none at all.
     """
-    return _numbers(ver) >= _numbers(target)
+    wanted = _numbers(target)
+    if len(wanted) < 3:
+        raise ValueError(f"{target!r} is not a version of three numbers, such as 2.1.0.")
+    found = _numbers(ver)
+    return (*found, 0, 0)[:3] >= wanted
+
+
+def is_iterable(x: Any) -> bool:
+    """Say whether one can go through a value, as through a list."""
+    return isinstance(x, Iterable)
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
@@ -133,17 +145,10 @@ def _set(variables: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    # "2.1.0+cpu" and "2.1.0a0" are of 2.1.0.
-    parts = version.partition("+")[0].split(".")
-    digits = ["".join(_leading_digits(part)) for part in parts]
-    if len(digits) < 3 or not all(digits[:3]):
-        raise ValueError(f"{version!r} is not a version of three numbers, such as 2.1.0.")
-    return tuple(int(part) for part in digits[:3])
-
-
-def _leading_digits(text: str) -> Iterator[str]:
-    for letter in text:
-        if not letter.isdecimal():
-            return
-        yield letter
+def _numbers(version: Any) -> tuple[int, ...]:
+    """Return up to three numbers of a version: "2.1.0+cpu" and "2.1.0a0" are of 2.1.0."""
+    parts = version.partition("+")[0].split(".")[:3] if isinstance(version, str) else []
+    digits = ["".join(itertools.takewhile(str.isdecimal, part)) for part in parts]
+    if not digits or not all(digits):
+        raise ValueError(f"{version!r} is not a version, such as 2.1.0.")
+    return tuple(int(part) for part in digits)

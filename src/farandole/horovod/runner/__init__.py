@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from farandole.errors import UsageError
+from farandole.errors import UsageError, WorkerFailedError
 
 T = TypeVar("T")
 
 # What starts workers in Horovod's way, and has no counterpart here.
 _IGNORED = (
     "disable_cache",
+    "ssh_port",
+    "ssh_identity_file",
     "use_gloo",
     "use_mpi",
     "mpi_args",
@@ -24,6 +27,11 @@ _IGNORED = (
     "slots",
 )
 _ELASTIC = ("min_num_proc", "max_num_proc", "min_np", "max_np", "host_discovery_script")
+# How Horovod's error begins: programs look for these words.
+_FAILED = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the "
+    "job to be terminated. The first process to do so was:"
+)
 
 
 def run(
@@ -63,6 +71,8 @@ def run(
         kwargs: Its keyword arguments, the same on all ranks.
         num_proc: How many workers.
         hosts: "localhost:2", or None.
+        hostfile: A file that names this host, or None.
+        executable: This program's own Python, or None.
         start_timeout: Seconds that ranks wait for each other in `hvd.init()`.
         output_filename: A folder to keep each rank's output in.
         np: The deprecated name of num_proc.
@@ -79,16 +89,17 @@ def run(
         raise UsageError(
             f"horovod.run({elastic[0]}=...): Farandole has no elastic runs. Give num_proc only."
         )
-    for name in ("hostfile", "ssh_port", "ssh_identity_file", "executable"):
-        if given[name] is not None:
-            raise UsageError(
-                f"horovod.run({name}=...): functions run on this host, by its own Python. Leave "
-                f"{name} out, or start a script with `farandole horovodrun -H ...`."
-            )
-    _check_local(hosts)
+    if executable not in (None, sys.executable):
+        raise UsageError(
+            f"horovod.run(executable={executable!r}): functions run by this program's own Python. "
+            "Leave executable out, or start a script with `farandole horovodrun`."
+        )
+    if use_gloo and use_mpi:
+        raise UsageError("horovod.run(use_gloo=True, use_mpi=True): only one of them can be True.")
     if np is not None:
         warnings.warn("np is deprecated, use num_proc", DeprecationWarning, stacklevel=2)
         num_proc = np
+    _check_places(hosts, hostfile, num_proc)
     ignored = [name for name in _IGNORED if given[name] not in (None, False)]
     if ignored:
         verb = "mean" if len(ignored) > 1 else "means"
@@ -97,20 +108,33 @@ def run(
         )
     from farandole.launch.function import run as run_function
 
-    return run_function(
-        func,
-        args,
-        kwargs,
-        np=num_proc,
-        start_timeout=start_timeout,
-        output_dir=output_filename,
-    )
+    try:
+        return run_function(
+            func,
+            args,
+            kwargs,
+            np=num_proc,
+            start_timeout=start_timeout,
+            output_dir=output_filename,
+        )
+    except WorkerFailedError as error:
+        raise WorkerFailedError(
+            f"{_FAILED}\n{error}", rank=error.rank, exit_code=error.exit_code
+        ) from error
 
 
-def _check_local(hosts: str | None) -> None:
-    for host in (hosts or "localhost").split(","):
-        if host.partition(":")[0].strip() not in ("localhost", "127.0.0.1"):
+def _check_places(hosts: str | None, hostfile: str | None, num_proc: int) -> None:
+    """Raise UsageError unless the hosts are this one, with a slot for every worker."""
+    from farandole.launch.placement import named_hosts, pack
+    from farandole.launch.starters.ssh import is_here
+
+    slots = named_hosts(hosts, hostfile, {})
+    if slots is None:
+        return
+    for host in slots:
+        if not is_here(host.name):
             raise UsageError(
-                f"horovod.run(hosts={hosts!r}): functions run on this host. Use localhost, or "
+                f"horovod.run: functions run on this host, not on {host.name}. Use localhost, or "
                 "start a script with `farandole horovodrun -H ...`."
             )
+    pack(slots, num_proc, flag="num_proc")
