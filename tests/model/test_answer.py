@@ -294,6 +294,27 @@ def test_a_loss_that_is_no_number_is_worse() -> None:
     assert answer_of(launches).accuracy == "worse"
 
 
+def test_the_accuracy_of_a_lone_count_is_not_the_same_as_anything() -> None:
+    found = answer_of([timed_launch(TWO, 0.1), trained_launch(TWO, 0, [0.5, 0.9])])
+    assert (found.workers, found.accuracy) == (2, "inconclusive")
+
+
+def test_a_baseline_that_diverged_is_not_called_the_same() -> None:
+    slower = repeated(ONE, [0.1, 0.101, 0.099]) + repeated(TWO, [0.3, 0.301, 0.299])
+    runs = [trained_launch(cell, s, [0.5, 0.9]) for cell in (ONE, TWO) for s in range(3)]
+    assert answer_of(slower + runs).accuracy == "same"
+    runs = [trained_launch(c, 0, [1.0, math.nan], name="loss") for c in (ONE, TWO)]
+    assert answer_of(slower + runs).accuracy == "inconclusive"
+
+
+def test_a_metric_in_some_rows_only_is_told() -> None:
+    rows = [table_launch(ONE, {"val_acc": 0.9}, throughput=100.0)] * 2
+    info = analyse(make_study([*rows, *[table_launch(TWO, throughput=190.0)] * 2]))
+    assert info.answer.accuracy == "not_measured"
+    assert info.answer.next == "Fill in val_acc where the table has none."
+    assert any(verdict.kind == "metric_missing" for verdict in info.verdicts)
+
+
 def test_the_job_and_its_price_are_in_the_sentences() -> None:
     launches = [
         table_launch(Cell(workers=n, batch=8), epoch_s=e, job_s=j, epochs=10.0)

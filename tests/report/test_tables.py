@@ -104,3 +104,24 @@ def test_several_hosts_are_in_the_tables() -> None:
     assert [row[place] for row in table.rows] == ["1x1", "2x1", "2x2"]
     assert "hosts" in [column.key for column in tables.cells([info]).columns]
     assert "hosts" not in [column.key for column in tables.cells([study()]).columns]
+
+
+def test_without_counts_to_compare_the_answer_has_splits_or_batches() -> None:
+    info = study()
+    lone = replace(info, curves=(replace(info.curves[0], points=info.curves[0].points[:1]),))
+    table = tables.answer_curve(lone)
+    assert table is not None
+    assert [column.key for column in table.columns] == [
+        "processes",
+        "threads",
+        "throughput",
+        "note",
+    ]
+    assert "best" in [row[-1] for row in table.rows]
+    table = tables.answer_curve(replace(lone, split_tables=()))
+    assert table is not None
+    assert table.columns[1].key == "batch_per_worker"
+    assert [row[1] for row in table.rows] == [16, 32, 64, 128, 256, 512]
+    table = tables.answer_curve(replace(lone, split_tables=(), batch_sweeps=()))
+    assert table is not None
+    assert len(table.rows) == 1

@@ -65,13 +65,13 @@ def give_answer(
         return split_answer(table)
     point = _chosen(main)
     base = main.points[0]
-    accuracy = judge_accuracy(point, base, accuracy_rows)
+    single = len(main.points) == 1
+    accuracy = judge_accuracy(point, base, accuracy_rows, alone=single)
     # Where fewer are best, what limits is what keeps the others from being better.
     limiting = _fastest_other(main) if point is base else point
     split = splits.get(limiting.cell)
     fired = _fired(verdicts, limiting, cells)
     bound = limited_by(split, fired)
-    single = len(main.points) == 1
     speedup = None if single else point.speedup
     bounds = None
     if speedup is not None and speedup.low is not None and speedup.high is not None:
@@ -103,21 +103,21 @@ def give_answer(
         void=None,
         next=_next(main, point, accuracy, bound, verdicts, silent)
         if not all(cell.imported for cell in cells)
-        else _next_row(main, accuracy),
+        else _next_row(main, accuracy, main_metric),
         headline=headline,
         sentences=tuple(_sentences(main, point, curves, jobs, costs)),
     )
 
 
 def judge_accuracy(
-    point: CurvePoint, base: CurvePoint, rows: Sequence[MetricRow]
+    point: CurvePoint, base: CurvePoint, rows: Sequence[MetricRow], *, alone: bool
 ) -> AccuracyVerdict:
-    """Return the verdict on the metric at a point of a curve."""
+    """Return the verdict on the metric at a point of a curve, which may be its only one."""
     same = [row for row in rows if _alike(row.cell, point.cell)]
     exact = [row for row in same if row.cell == point.cell] or same
     if not exact:
         return "not_measured"
-    if point.workers == base.workers:
+    if point.workers == base.workers and not alone and not exact[0].diverged:
         return "same"
     verdict = exact[0].verdict
     # With metrics of this count alone there is nothing to compare with.
@@ -283,12 +283,14 @@ def _next(
     )
 
 
-def _next_row(curve: Curve, accuracy: AccuracyVerdict) -> str:
+def _next_row(curve: Curve, accuracy: AccuracyVerdict, metric: str | None) -> str:
     """Say what a table lacks: nothing can be launched for it."""
     if len(curve.points) == 1:
         return "Add rows with other numbers of workers to the table."
     if any(point.launches < 2 for point in curve.points):
         return "Add the rows of repeated runs to the table for intervals."
+    if accuracy == "not_measured" and metric is not None:
+        return f"Fill in {metric} where the table has none."
     if accuracy == "not_measured":
         return "Add a column with a metric, such as val_accuracy, to the table."
     if accuracy == "inconclusive":

@@ -194,6 +194,23 @@ def _of_metrics(found: Findings) -> list[Verdict | None]:
                 verdicts.append(on_training.overfitting(row, training, curve))
     main = [row for row in found.metrics if row.metric == found.main_metric]
     verdicts.append(on_training.soonest(main))
+    if found.main_metric is not None:
+        trained = [
+            cell
+            for cell in found.cells
+            if any(
+                one.outcome == "ok" and one.purpose in ("accuracy", "imported")
+                for one in cell.launches
+            )
+        ]
+        known = {row.cell for row in main}
+        verdicts.append(
+            on_training.missing(
+                found.main_metric,
+                having=[cell.label for cell in trained if cell.cell in known],
+                lacking=[cell.label for cell in trained if cell.cell not in known],
+            )
+        )
     return verdicts
 
 

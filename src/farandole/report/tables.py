@@ -231,11 +231,61 @@ def comparison_ratios(comparison: Comparison) -> Table | None:
 
 
 def answer_curve(info: ScalingInfo) -> Table | None:
-    """Return the curve that the answer speaks of; figures of speed only where they count."""
+    """Return the curve that the answer speaks of; figures of speed only where they count.
+
+    Where no count of workers has another to be compared with, that is the splits of the cores or
+    the batches that were tried.
+    """
+    lone = bool(info.curves) and all(len(curve.points) == 1 for curve in info.curves)
+    if lone and info.answer.void is None:
+        if any(len(split.points) > 1 for split in info.split_tables):
+            return _splits(info)
+        if any(len(sweep.points) > 1 for sweep in info.batch_sweeps):
+            return _sweep(info)
     curve = next((curve for curve in info.curves if curve.main), None)
     if curve is None and info.curves:
         curve = info.curves[0]
     return None if curve is None else _curve(info, curve)
+
+
+def _splits(info: ScalingInfo) -> Table:
+    split = max(info.split_tables, key=lambda split: (split.best is not None, len(split.points)))
+    columns = (
+        Column(key="processes", title="processes", show=whole),
+        Column(key="threads", title="threads", show=whole),
+        Column(key="throughput", title=split.unit, interval=True),
+        Column(key="note", title="", text=True),
+    )
+    rows = tuple(
+        (
+            point.workers,
+            point.threads,
+            point.throughput,
+            "best" if split.best == (point.workers, point.threads) else "",
+        )
+        for point in split.points
+    )
+    return Table(name="answer", title="The answer's splits", columns=columns, rows=rows)
+
+
+def _sweep(info: ScalingInfo) -> Table:
+    sweep = max(info.batch_sweeps, key=lambda sweep: len(sweep.points))
+    columns = (
+        Column(key="workers", title="workers", show=whole),
+        Column(key="batch_per_worker", title="batch", show=whole),
+        Column(key="throughput", title=sweep.unit, interval=True),
+        Column(key="note", title="", text=True),
+    )
+    rows = tuple(
+        (
+            sweep.workers,
+            point.batch,
+            point.throughput,
+            point.failed or ("best" if point.batch == sweep.best else ""),
+        )
+        for point in sweep.points
+    )
+    return Table(name="answer", title="The answer's batches", columns=columns, rows=rows)
 
 
 def _curve(info: ScalingInfo, curve: Curve) -> Table:

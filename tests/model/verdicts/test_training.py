@@ -12,6 +12,7 @@ from farandole.model.verdicts.training import (
     changed,
     diverged,
     instability,
+    missing,
     overfitting,
     seeds_without_effect,
     soonest,
@@ -168,3 +169,16 @@ def test_the_soonest_is_named() -> None:
     target = soonest([row("a", 1.0, target_s=5.0), row("a", 1.0, target_s=9.0), slow, fast])
     assert target is not None
     assert target.sentence.startswith("The target of a ")
+
+
+def test_a_metric_of_some_cells_only() -> None:
+    found = missing("val_acc", having=["1 worker"], lacking=["2 workers", "4 workers"])
+    assert found is not None
+    assert found.sentence == (
+        "val_acc is not known of 2 workers, 4 workers: accuracy is compared where it is."
+    )
+    many = missing("val_acc", having=["a"], lacking=list("bcdef"))
+    assert many is not None
+    assert "of b, c, d and 2 more:" in many.sentence
+    assert missing("val_acc", having=["a"], lacking=[]) is None
+    assert missing("val_acc", having=[], lacking=["a"]) is None

@@ -18,6 +18,9 @@ FALL_MARGINS = 5
 LOSS_JUMP = 0.50
 
 
+_MOST_NAMED = 3
+
+
 def overfitting(
     held_out: MetricRow,
     training: MetricRow,
@@ -173,6 +176,22 @@ def changed(row: MetricRow) -> Verdict | None:
         action=action,
         evidence=evidence,
         labels=(row.label,),
+    )
+
+
+def missing(metric: str, *, having: Sequence[str], lacking: Sequence[str]) -> Verdict | None:
+    """Say for which cells a metric was not recorded, where it was for others."""
+    if not having or not lacking:
+        return None
+    shown = ", ".join(lacking[:_MOST_NAMED])
+    shown += f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+    return Verdict(
+        kind="metric_missing",
+        severity="note",
+        sentence=f"{metric} is not known of {shown}: accuracy is compared where it is.",
+        action=f"Report {metric} in all of them.",
+        evidence={"with it": float(len(having)), "without": float(len(lacking))},
+        labels=tuple(lacking),
     )
 
 
