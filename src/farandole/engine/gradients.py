@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from farandole.engine import marks
 from farandole.engine.arrays import type_name
-from farandole.engine.buckets import FULL, BucketSet, open_buckets
+from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Gradient, Plan, make_plan
@@ -30,6 +31,8 @@ from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction
 
 Spec = tuple[Sequence[int], str]
 """Shape and type of a gradient."""
+
+_all: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
 def spec_of(gradient: Array) -> Spec:
@@ -72,6 +75,14 @@ class Gradients:
         self._step = 0
         self._nbytes = 0
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
+        self._sat_out: list[Handle] = []
+        """The buckets of a step of the others, while this rank has joined."""
+        _all.add(self)
+
+    @property
+    def engine(self) -> Engine:
+        """What reduces."""
+        return self._engine
 
     def reduce(self, gradients: Sequence[Array | None]) -> list[Array | None]:
         """Combine a step's gradients over all ranks.
@@ -176,6 +187,39 @@ class Gradients:
         with self._anew_if_steps_differ():
             marks.check(marks.marks_of(self._engine.wait(handle)) or ())  # type: ignore[arg-type]
 
+    def sit_out(self) -> bool:
+        """Bring zeros to a step of the others, if one has begun: this rank has joined.
+
+        To be called again and again.
+
+        Returns:
+            Whether a step is on.
+        """
+        buckets = self._buckets
+        if buckets is None:
+            return False
+        if not self._sat_out:
+            if not buckets.begun(self._step + 1):
+                return False
+            self._step += 1
+            nothing = np.zeros(self._note_bytes, np.uint8)
+            for bucket, array in enumerate(buckets.arrays):
+                array[...] = 0
+                handle = buckets.submit(bucket, self._step, self._how, FULL, nothing)
+                self._sat_out.append(handle)
+        if not all(handle.check() for handle in self._sat_out):
+            return True
+        answers: list[Any] = [self._engine.wait(handle) for handle in self._sat_out]
+        self._sat_out = []
+        if any(flags & REPLAN for said in answers for flags, _ in said):
+            # The others are between steps, and give these up.
+            self.close()
+        return False
+
+    def come_back(self) -> None:
+        """Leave out a step's number: all ranks have joined."""
+        self._step += 1
+
     def close(self) -> None:
         """Let go of the buckets."""
         if self._buckets is not None:
@@ -251,6 +295,11 @@ class Gradients:
         assert self._buckets is not None
         dtypes = [dtype for _, dtype in self._plan.shapes]
         self._norms.ended(recorder, self._buckets.arrays, dtypes)
+
+
+def gradients_of(engine: Engine) -> list[Gradients]:
+    """Return what reduces gradients among an engine's ranks."""
+    return [each for each in _all if each.engine is engine]
 
 
 class _Slot:

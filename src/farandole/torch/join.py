@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from farandole.engine import context
-from farandole.engine.handles import table
+from dataclasses import dataclass
+
+from farandole.engine import context, joining
 from farandole.torch.reducer import GradientReducer, reducers_of
 
 
@@ -25,17 +26,7 @@ def join(device: int = -1) -> int:
     reducers = reducers_of(engine)
     for reducer in reducers:
         _leave(reducer)
-    handle = engine.join()
-
-    def all_joined() -> bool:
-        in_step = [_sit_out(reducer) for reducer in reducers]
-        return handle.check() and not any(in_step)
-
-    engine.loop.wait(all_joined)
-    last = engine.wait(handle)
-    table.count_anew(engine.number)
-    assert isinstance(last, int)
-    return last
+    return joining.join(engine, [_Sitting(reducer) for reducer in reducers])
 
 
 def _leave(reducer: GradientReducer) -> None:
@@ -47,16 +38,23 @@ def _leave(reducer: GradientReducer) -> None:
         parameter.grad = None
 
 
-def _sit_out(reducer: GradientReducer) -> bool:
-    """Take part in the others' steps with zeros; return whether one is on.
+@dataclass(frozen=True, slots=True)
+class _Sitting:
+    """A reducer while this rank has joined (an engine.joining.Sitting)."""
 
-    To be called again and again. Without buckets there is nothing to do: what goes by name goes
-    without those who have joined.
-    """
-    layout = reducer.layout
-    if layout is None:
-        return False
-    if layout.sit_out(reducer.engine):
-        # The others have given these up, and make new ones when all are back.
-        reducer.give_up()
-    return layout.sitting_out
+    reducer: GradientReducer
+
+    def sit_out(self) -> bool:
+        """Take part in the others' steps with zeros; return whether one is on."""
+        layout = self.reducer.layout
+        if layout is None:
+            return False
+        if layout.sit_out(self.reducer.engine):
+            # The others have given these up, and make new ones when all are back.
+            self.reducer.give_up()
+        return layout.sitting_out
+
+    def come_back(self) -> None:
+        """Leave out a step's number: all ranks have joined."""
+        if self.reducer.layout is not None:
+            self.reducer.layout.come_back()

@@ -210,6 +210,10 @@ class Layout:
         self._begin_step()
         return any(flags & REPLAN for said in answers for flags, _ in said)
 
+    def come_back(self) -> None:
+        """Leave out a step's number: all ranks have joined."""
+        self._step += 1
+
     def _begin_step(self) -> None:
         self._step += 1
         self._in_place = False

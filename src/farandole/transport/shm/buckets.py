@@ -115,9 +115,9 @@ class SharedBuckets:
         return answers
 
     def begun(self, step: int) -> bool:
-        """Say whether a peer has begun this step."""
-        least = step << _FLAG_BITS
-        return any(word[0] >= least for peer in self._fabric.peers for word in self._ready[peer])
+        """Say whether a peer has begun this step, and is not beyond it."""
+        words = [word[0] for peer in self._fabric.peers for word in self._ready[peer]]
+        return any(word >> _FLAG_BITS == step for word in words)
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
