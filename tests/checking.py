@@ -127,6 +127,7 @@ class Outcomes:
                     "JAX_COMPILATION_CACHE_DIR": str(self._folder / "jax"),
                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+                    "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
                     "PYTHONPATH": str(_ROOT),
                 }
                 | ({"TF_NUM_INTEROP_THREADS": "1"} if world.narrow else {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine import arrays
+from farandole.engine import arrays, context, groups
 from farandole.engine.context import rank, size
 from farandole.errors import MismatchError, UsageError
 from farandole.transport.reduction import SUM, Reduction
@@ -66,6 +66,46 @@ def check_reducescatter() -> None:
     got = arrays.reducescatter(np.ones((size() + 1, 2), np.float32), how=SUM)
     assert got.shape == (2 if rank() == 0 else 1, 2)
     assert (got == size()).all()
+
+
+@checks.of(uint16="uint16", uint32="uint32", uint64="uint64")
+def check_unsigned_numbers_are_moved(dtype: str) -> None:
+    most = np.iinfo(dtype).max
+    mine = np.array([most - rank(), rank()], dtype)
+    assert arrays.broadcast(mine, 1).tolist() == [most - 1, 1]
+    everyone = [value for r in range(size()) for value in (most - r, r)]
+    gathered = arrays.allgather(mine)
+    assert (gathered.dtype, gathered.tolist()) == (dtype, everyone)
+    got, _ = arrays.alltoall(np.repeat(mine[:1], size()))
+    assert got.tolist() == [most - r for r in range(size())]
+    with raises(UsageError, "cannot be sent"):
+        arrays.allreduce(mine)
+
+
+@checks
+def check_operations_of_a_set() -> None:
+    context.shutdown()
+    context.init(process_sets="dynamic")
+    members = [0, size() - 1] if size() > 2 else [1]
+    some = context.add_process_set(members)
+    mine = np.full((2, 1), rank(), np.float32)
+    if some.included():
+        engine = context.engine_of(some)
+        count = len(members)
+        assert (arrays.allreduce(mine, how=SUM, engine=engine) == sum(members)).all()
+        assert (arrays.broadcast(mine, members[-1], engine=engine) == members[-1]).all()
+        gathered, rows = arrays.allgather_rows(mine, engine=engine)
+        assert (rows, gathered[::2, 0].tolist()) == ([2] * count, members)
+        got, received = arrays.alltoall(np.repeat(mine, count, 0), engine=engine)
+        assert (received, got[::2, 0].tolist()) == ([2] * count, members)
+        got = arrays.reducescatter(np.ones((count, 1), np.float32), how=SUM, engine=engine)
+        assert got.tolist() == [[count]]
+        assert (groups.allreduce([mine, mine], how=SUM, engine=engine)[1] == sum(members)).all()
+        arrays.barrier(engine)
+        if size() > 2:
+            with raises(UsageError, "root_rank=1 is not in the process set", "[0, 2]"):
+                arrays.broadcast(mine, 1, engine=engine)
+    arrays.barrier()
 
 
 @checks

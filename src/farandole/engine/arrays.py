@@ -1,7 +1,8 @@
 """Collective operations on NumPy arrays: what Keras and TensorFlow stand on.
 
 Results are new arrays; a caller's array is only read. Types that NumPy lacks, such as bfloat16,
-are those of ml_dtypes, which TensorFlow and JAX bring.
+are those of ml_dtypes, which TensorFlow and JAX bring. Each takes the engine of a process set; by
+default all ranks take part.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from farandole.engine.arguments import (
     scattered_rows,
     splits_of,
 )
+from farandole.engine.engine import Engine
 from farandole.engine.handles import run_now
 from farandole.engine.operations import (
     Allgather,
@@ -32,6 +34,9 @@ from farandole.errors import UsageError
 from farandole.transport.protocol import Buffer
 from farandole.transport.reduction import AVERAGE, HALF_TYPES, STORAGE, SUM, Array, Reduction
 
+# Unsigned types that are not reduced; what is only moved need not be a number.
+_AS_SIGNED = {"uint16": np.int16, "uint32": np.int32, "uint64": np.int64}
+
 
 def allreduce(
     array: Array,
@@ -40,6 +45,7 @@ def allreduce(
     payload: str = "other",
     *,
     bits_of: str | None = None,
+    engine: Engine | None = None,
 ) -> Array:
     """Combine an array over all ranks.
 
@@ -49,54 +55,66 @@ def allreduce(
         how: the reduction.
         payload: the kind of bytes that it is recorded as.
         bits_of: "float16" or "bfloat16" where the array holds the bits of such numbers.
+        engine: of the process set.
     """
     source = buffer_of(array, bits_of)
     check_arithmetic(source.dtype, how)
     result = np.empty(array.shape, array.dtype)
     target = buffer_of(result, bits_of)
     operation = reducing(source.dtype, array.shape, source, target, how, "cpu")
-    run_now("allreduce", name, operation, payload)
+    run_now("allreduce", name, operation, payload, engine)
     return result
 
 
-def broadcast(array: Array, root: int, name: str | None = None, payload: str = "other") -> Array:
-    """Return the root's array on every rank."""
-    check_root(root)
-    source = buffer_of(array)
+def broadcast(
+    array: Array,
+    root: int,
+    name: str | None = None,
+    payload: str = "other",
+    engine: Engine | None = None,
+) -> Array:
+    """Return the array of the root, a rank among all workers, on every rank."""
+    place = check_root(root, engine)
+    source = _moved(array)
     result = np.empty(array.shape, array.dtype)
-    signature = Signature("broadcast", source.dtype, array.shape, root=root)
-    run_now("broadcast", name, Broadcast(signature, source, buffer_of(result)), payload)
+    signature = Signature("broadcast", source.dtype, array.shape, root=place)
+    run_now("broadcast", name, Broadcast(signature, source, _moved(result)), payload, engine)
     return result
 
 
-def allgather(array: Array, name: str | None = None) -> Array:
+def allgather(array: Array, name: str | None = None, engine: Engine | None = None) -> Array:
     """Return all ranks' arrays one behind the other; first dimensions may differ."""
-    gathered, _ = allgather_rows(array, name)
+    gathered, _ = allgather_rows(array, name, engine)
     return gathered
 
 
-def allgather_rows(array: Array, name: str | None = None) -> tuple[Array, list[int]]:
+def allgather_rows(
+    array: Array, name: str | None = None, engine: Engine | None = None
+) -> tuple[Array, list[int]]:
     """Return all ranks' arrays one behind the other, and how many rows each rank brought."""
     check_rows(array.shape, "allgather")
-    source, made, brought = buffer_of(array), _Made(array), list[int]()
+    source, made, brought = _moved(array), _Made(array), list[int]()
 
     def allocate(rows: Sequence[int]) -> Buffer:
         brought.extend(rows)
         return made.with_rows(sum(rows))
 
     signature = Signature("allgather", source.dtype, array.shape)
-    run_now("allgather", name, Allgather(signature, source, allocate))
+    run_now("allgather", name, Allgather(signature, source, allocate), engine=engine)
     return made.array, brought
 
 
 def alltoall(
-    array: Array, splits: Sequence[int] | None = None, name: str | None = None
+    array: Array,
+    splits: Sequence[int] | None = None,
+    name: str | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Array, list[int]]:
     """Send some rows to every rank; return the rows received and how many came from each."""
     check_rows(array.shape, "alltoall")
-    counts = splits_of(len(array), splits)
+    counts = splits_of(len(array), splits, engine)
     array = array[: sum(counts)]
-    source, made, received = buffer_of(array), _Made(array), list[int]()
+    source, made, received = _moved(array), _Made(array), list[int]()
 
     def allocate(rows: Sequence[int]) -> Buffer:
         received.extend(rows)
@@ -104,29 +122,35 @@ def alltoall(
 
     signature = Signature("alltoall", source.dtype, array.shape)
     operation = Alltoall(signature, source, counts, allocate)
-    run_now("alltoall", name, operation)
+    run_now("alltoall", name, operation, engine=engine)
     return made.array, received
 
 
-def reducescatter(array: Array, name: str | None = None, how: Reduction = AVERAGE) -> Array:
+def reducescatter(
+    array: Array,
+    name: str | None = None,
+    how: Reduction = AVERAGE,
+    engine: Engine | None = None,
+) -> Array:
     """Combine an array over all ranks; return this rank's share of its rows."""
     check_rows(array.shape, "reducescatter")
     source = buffer_of(array)
     check_arithmetic(source.dtype, how)
-    rows = scattered_rows(len(array))
-    result = np.empty((rows[context.rank()], *array.shape[1:]), array.dtype)
+    engine = engine or context.current().engine
+    rows = scattered_rows(len(array), engine)
+    result = np.empty((rows[engine.rank], *array.shape[1:]), array.dtype)
     signature = Signature.reducing("reducescatter", source.dtype, array.shape, how)
     operation = Reducescatter(signature, source, buffer_of(result), rows, how)
-    run_now("reducescatter", name, operation)
+    run_now("reducescatter", name, operation, engine=engine)
     return result
 
 
-def barrier() -> None:
+def barrier(engine: Engine | None = None) -> None:
     """Wait until every rank is here."""
     # An all-reduce of one byte is one, and after the first time it takes no message.
     token = Buffer(np.zeros(1, np.uint8), "uint8")
     signature = Signature.reducing("barrier", "uint8", (1,), SUM)
-    run_now("barrier", None, Allreduce(signature, token, token, SUM), "control")
+    run_now("barrier", None, Allreduce(signature, token, token, SUM), "control", engine)
 
 
 def type_name(array: Array) -> str:
@@ -150,6 +174,12 @@ def buffer_of(array: Array, bits_of: str | None = None) -> Buffer:
     return Buffer(flat.view(np.uint16) if name in HALF_TYPES else flat, name)
 
 
+def _moved(array: Array) -> Buffer:
+    """Return the values of an array that is not reduced."""
+    signed = _AS_SIGNED.get(array.dtype.name)
+    return buffer_of(array if signed is None else array.view(signed))
+
+
 class _Made:
     """A result whose number of rows is known only when all ranks have submitted."""
 
@@ -160,4 +190,4 @@ class _Made:
 
     def with_rows(self, rows: int) -> Buffer:
         self.array = np.empty((rows, *self._shape), self._dtype)
-        return buffer_of(self.array)
+        return _moved(self.array)

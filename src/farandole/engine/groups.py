@@ -10,6 +10,7 @@ import numpy as np
 from farandole.engine import arrays as single
 from farandole.engine.arguments import check_arithmetic
 from farandole.engine.arrays import type_name
+from farandole.engine.engine import Engine
 from farandole.engine.handles import run_now
 from farandole.engine.operations import Allreduce
 from farandole.engine.signature import Signature
@@ -27,6 +28,7 @@ def allreduce(
     name: str | None = None,
     how: Reduction = AVERAGE,
     payload: str = "other",
+    engine: Engine | None = None,
 ) -> list[Array]:
     """Combine arrays over all ranks: one exchange for all that are of one type.
 
@@ -35,6 +37,7 @@ def allreduce(
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
         how: the reduction.
         payload: the kind of bytes that it is recorded as.
+        engine: of the process set; by default that of all workers.
 
     Returns:
         The results in the same order: new memory, which those of one type share.
@@ -43,7 +46,7 @@ def allreduce(
         # Each tensor has a direction of its own.
         names = [None if name is None else f"{name}.{number}" for number in range(len(arrays))]
         return [
-            single.allreduce(array, each, how, payload)
+            single.allreduce(array, each, how, payload, engine=engine)
             for array, each in zip(arrays, names, strict=True)
         ]
     types = [type_name(array) for array in arrays]
@@ -51,14 +54,20 @@ def allreduce(
     for dtype in dict.fromkeys(types):
         check_arithmetic(dtype, how)
         members = [index for index, each in enumerate(types) if each == dtype]
-        combined = _combined([arrays[index] for index in members], dtype, name, how, payload)
+        chosen = [arrays[index] for index in members]
+        combined = _combined(chosen, dtype, name, how, payload, engine)
         for index, result in zip(members, combined, strict=True):
             results[index] = result
     return [result for result in results if result is not None]
 
 
 def _combined(
-    arrays: Sequence[Array], dtype: str, name: str | None, how: Reduction, payload: str
+    arrays: Sequence[Array],
+    dtype: str,
+    name: str | None,
+    how: Reduction,
+    payload: str,
+    engine: Engine | None,
 ) -> list[Array]:
     """Combine arrays of one type in one buffer."""
     storage = STORAGE[dtype]
@@ -74,7 +83,8 @@ def _combined(
     kind = f"grouped allreduce ({_shapes(arrays)})"
     signature = Signature.reducing(kind, dtype, together.shape, how)
     full = None if name is None else f"{name}.{dtype}"
-    run_now("allreduce_group", full, Allreduce(signature, buffer, buffer, how), payload)
+    operation = Allreduce(signature, buffer, buffer, how)
+    run_now("allreduce_group", full, operation, payload, engine)
     return [
         together[start : start + array.size].view(array.dtype).reshape(array.shape)
         for array, start in zip(arrays, starts, strict=False)

@@ -15,7 +15,6 @@ from farandole.keras.backend import check_keras as _check_keras
 _check_keras()
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
-from farandole.engine.arrays import barrier  # noqa: E402
 from farandole.engine.built import (  # noqa: E402
     ccl_built,
     cuda_built,
@@ -29,6 +28,7 @@ from farandole.engine.built import (  # noqa: E402
     rocm_built,
 )
 from farandole.engine.context import (  # noqa: E402
+    add_process_set,
     cross_rank,
     cross_size,
     is_homogeneous,
@@ -36,16 +36,18 @@ from farandole.engine.context import (  # noqa: E402
     local_rank,
     local_size,
     rank,
+    remove_process_set,
     shutdown,
     size,
 )
 from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
-from farandole.engine.process_sets import global_process_set  # noqa: E402
+from farandole.engine.process_sets import ProcessSet, global_process_set  # noqa: E402
 from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
     allgather,
     allreduce,
+    barrier,
     broadcast,
     broadcast_global_variables,
     broadcast_variables,
@@ -68,8 +70,10 @@ __all__ = [
     "Max",
     "Min",
     "PartialDistributedOptimizer",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -99,6 +103,7 @@ __all__ = [
     "nccl_built",
     "rank",
     "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shard",
     "shutdown",

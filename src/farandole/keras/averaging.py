@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from farandole.engine import context, marks
+from farandole.engine.engine import Engine
 from farandole.engine.gradients import Gradients, Spec
+from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
 from farandole.recorder.noise import PartNorms
@@ -24,11 +26,19 @@ class Batch:
     """The gradients of one batch, in the order of the optimizer's variables on every worker."""
 
     variables: list[Any]
-    """All of the optimizer's that are combined, whether or not they take part this time."""
+    """All of the optimizer's, whether or not they take part this time; without those that are left
+    to each worker, unless several batches are summed."""
     gradients: list[Any]
     """None for those that this worker does not have."""
     wanted: frozenset[int]
     """The variables, by their place, that are to be updated."""
+    local: int = 0
+    """How many of the variables, the last ones, are left to each worker: they are summed only."""
+
+    @property
+    def shared(self) -> int:
+        """How many of the variables, the first ones, are combined."""
+        return len(self.variables) - self.local
 
     @property
     def names(self) -> list[str]:
@@ -36,13 +46,13 @@ class Batch:
 
         Not their paths: Keras counts up names of layers, so that equal models may differ in them.
         """
-        return [f"{i} ({v.path.rpartition('/')[2]})" for i, v in enumerate(self.variables)]
+        return [f"{i} ({_path_of(v).rpartition('/')[2]})" for i, v in enumerate(self.variables)]
 
     @property
     def specs(self) -> list[Spec]:
         """Shape and type of each."""
         return [
-            (tuple(map(int, variable.shape)), str(variable.dtype)) for variable in self.variables
+            (tuple(map(int, variable.shape)), _type_of(variable)) for variable in self.variables
         ]
 
 
@@ -90,6 +100,7 @@ class Averaging:
         passes: int,
         average_passes: bool,
         scale_local: bool,
+        process_set: ProcessSet | None = None,
     ) -> None:
         """Begin.
 
@@ -99,6 +110,7 @@ class Averaging:
             passes: batches whose gradients are summed before they are combined.
             average_passes: whether that sum is divided by their number.
             scale_local: whether gradients of local variables are divided by the number of workers.
+            process_set: the workers that train together; one that is not among them trains alone.
         """
         self.how, self.wire, self.passes = how, wire, passes
         self.local_layers: tuple[Any, ...] = ()
@@ -111,6 +123,9 @@ class Averaging:
         self.batches = 0
         """Whose gradients have come in."""
         self.context = context.current()
+        alone = process_set is not None and process_set.included() is False
+        self.engine: Engine | None = None if alone else context.engine_of(process_set)
+        """Of the workers that train together; None for one that trains alone."""
         self._average_passes, self._scale_local = average_passes, scale_local
         self._local: list[Any] = []
         self.paused = False
@@ -120,17 +135,17 @@ class Averaging:
         self._sums: list[Array | None] = []
         self._summed = 0
         # With several workers their gradients tell more than those of batches.
-        alone = self.size == 1 and passes > 1
-        self._norms = PartNorms(passes, averaged=average_passes) if alone else None
+        by_passes = self.size == 1 and passes > 1
+        self._norms = PartNorms(passes, averaged=average_passes) if by_passes else None
         self._updates = 0
         self._taking_part: frozenset[int] | None = None
         # By number and not by names: models that differ must meet there to find it out.
-        self.meeting = self.context.engine.unique_name("optimizer", "")
+        self.meeting = "" if self.engine is None else self.engine.unique_name("optimizer", "")
 
     @property
     def size(self) -> int:
-        """Number of workers."""
-        return self.context.world.size
+        """Number of workers that train together."""
+        return 1 if self.engine is None else self.engine.size
 
     @property
     def idle(self) -> bool:
@@ -190,7 +205,8 @@ class Averaging:
             return None
         self.note_update()
         if self.size > 1:
-            total = self._gradients(batch).reduce(total)
+            combined = self._gradients(batch).reduce(total[: batch.shared])
+            total = [*combined, *total[batch.shared :]]
         self.context.count_step()
         return total
 
@@ -228,9 +244,8 @@ class Averaging:
         if self.mover is not None:
             self.mover.mark(kind, number)
             return
-        said = json.dumps(marks.as_json(kind, number)).encode()
-        answers = self.context.engine.exchange(said, self.meeting)
-        marks.check([json.loads(answer).get("mark") for answer in answers])
+        answers = self._meet(marks.as_json(kind, number))
+        marks.check([answer.get("mark") for answer in answers])
 
     def note_update(self) -> None:
         """Count an update, and let the launcher know how far training is."""
@@ -243,27 +258,34 @@ class Averaging:
         For compiled steps, which must know what comes back before it does.
         """
         if self._taking_part is None:
-            mine = [i for i, gradient in enumerate(batch.gradients) if gradient is not None]
-            message = json.dumps({"mine": mine}).encode()
-            answers = self.context.engine.exchange(message, self.meeting)
-            said = [json.loads(answer) for answer in answers]
+            given = batch.gradients[: batch.shared]
+            mine = [i for i, gradient in enumerate(given) if gradient is not None]
+            said = self._meet({"mine": mine})
             if any("mark" in answer for answer in said):
                 marks.check([answer.get("mark") for answer in said])
             self._taking_part = frozenset(i for answer in said for i in answer["mine"])
         return self._taking_part
 
+    def _meet(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what everybody says who trains together."""
+        if self.engine is None:
+            return [said]
+        answers = self.engine.exchange(json.dumps(said).encode(), self.meeting)
+        return [json.loads(answer) for answer in answers]
+
     def _gradients(self, batch: Batch) -> Gradients:
         if self.mover is None:
+            assert self.engine is not None
             self.mover = reducer = Gradients(
-                self.context.engine,
-                batch.names,
+                self.engine,
+                batch.names[: batch.shared],
                 self.how,
                 wire=self.wire,
                 meeting=self.meeting,
                 scaled=self.scaled,
             )
             # A place for every variable: which of them take part may change from step to step.
-            reducer.prepare(batch.specs)
+            reducer.prepare(batch.specs[: batch.shared])
         assert isinstance(self.mover, Gradients)
         return self.mover
 
@@ -287,3 +309,13 @@ class Averaging:
         if self._norms is not None:
             self._norms.ended(None if self.scaled else current(), sums)
         return sums
+
+
+def _path_of(variable: Any) -> str:
+    # A variable of TensorFlow's own, which Keras's optimizers take there, has a name only.
+    path: str = getattr(variable, "path", None) or variable.name
+    return path
+
+
+def _type_of(variable: Any) -> str:
+    return str(getattr(variable.dtype, "name", variable.dtype))

@@ -12,6 +12,8 @@ import numpy as np
 
 from farandole.engine import arrays
 from farandole.engine.arguments import Average, check_root, reduction_of
+from farandole.engine.context import engine_of
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.keras.compression import wire_of
 from farandole.transport.half import narrow, widen
@@ -57,6 +59,11 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
     """Combine a value over all workers; return this worker's share of its rows."""
     how = reduction_of(None, op)
     return _on(value, lambda array: arrays.reducescatter(array, name, how))
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until every worker is here."""
+    arrays.barrier(engine_of(process_set))
 
 
 def broadcast_variables(variables: Iterable[Any], root_rank: int = 0) -> None:

@@ -46,7 +46,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         backward_passes_per_step: batches whose gradients are summed on each worker before they
             are combined and applied; `optimizer.iterations` counts the updates.
         average_aggregated_gradients: divide that sum by the number of batches.
-        process_set: only all workers, which is the default.
+        process_set: the workers that train together; one that is not among them trains alone.
         scale_local_gradients: divide gradients of variables that were registered as local by the
             number of workers.
         name: Horovod's, without effect, as are device_dense, device_sparse, sparse_as_dense
@@ -75,8 +75,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         )
     if is_wrapped(optimizer) or is_wrapped(getattr(optimizer, "inner_optimizer", None)):
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
-    if process_set is not None and getattr(process_set, "process_set_id", None) != 0:
-        raise UsageError("process_set: gradients are combined over all workers here; leave it out.")
     if backward_passes_per_step <= 0:
         raise UsageError(
             f"backward_passes_per_step={backward_passes_per_step}: it must be at least 1."
@@ -87,6 +85,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         passes=backward_passes_per_step,
         average_passes=average_aggregated_gradients,
         scale_local=scale_local_gradients,
+        process_set=process_set,
     )
     install()
     _wrap(optimizer, averaging)
@@ -221,25 +220,30 @@ class Step:
         everything = optimizer._trainable_variables
         local = averaging.is_local(everything)
         shared = [index for index, own in enumerate(local) if not own]
-        position = {index: place for place, index in enumerate(shared)}
-        self._gradients, self._averaging = list(gradients), averaging
+        # Where several batches are summed, those that are left to each worker are so, too.
+        summed = [i for i, own in enumerate(local) if own] if averaging.passes > 1 else []
+        taken = [*shared, *summed]
+        position = {index: place for place, index in enumerate(taken)}
+        self._gradients, self._averaging, self._shared = list(gradients), averaging, len(shared)
         self._places = [position.get(optimizer._get_variable_index(v)) for v in variables]
-        aligned: list[Any] = [None] * len(shared)
+        aligned: list[Any] = [None] * len(taken)
         for place, gradient in zip(self._places, gradients, strict=True):
             if place is not None:
                 aligned[place] = gradient
         self.batch = Batch(
-            variables=[everything[index] for index in shared],
+            variables=[everything[index] for index in taken],
             gradients=aligned,
             wanted=frozenset(place for place in self._places if place is not None),
+            local=len(summed),
         )
 
     def results(self, combined: Sequence[Any]) -> list[Any]:
         """Return what the optimizer applies, in the program's order."""
-        return [
-            self._averaging.scale(gradient) if place is None else combined[place]
+        found = [
+            (gradient, True) if place is None else (combined[place], place >= self._shared)
             for place, gradient in zip(self._places, self._gradients, strict=True)
         ]
+        return [self._averaging.scale(each) if local else each for each, local in found]
 
 
 def _describe(value: Any) -> str:

@@ -10,11 +10,12 @@ import functools
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.engine import context, marks
 from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging
 from farandole.keras.backend import backend_name
@@ -24,16 +25,20 @@ _models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def init(comm: Any = None, process_sets: Any = None) -> None:
+def init(
+    comm: Any = None, process_sets: str | Sequence[ProcessSet | Sequence[int]] | None = None
+) -> None:
     """Meet the other workers. A second call without shutdown() changes nothing.
 
     Args:
-        comm: Horovod's; only None, all workers, is there.
-        process_sets: likewise.
+        comm: Horovod's: all ranks, or a communicator of mpi4py that has all. Nothing else is taken.
+        process_sets: sets to make at once, the same on every worker; "dynamic" lets
+            `add_process_set` make some later.
+
+    Raises:
+        UsageError: a ValueError: sets that cannot be, or are there twice.
     """
-    if comm is not None or process_sets is not None:
-        raise UsageError("init(comm=..., process_sets=...) is not there: leave both out.")
-    context.init()
+    context.init(comm, process_sets)
     install()
     if backend_name() == "jax":
         from farandole.keras.affinity import keep_to_own_cores

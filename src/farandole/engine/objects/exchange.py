@@ -19,7 +19,7 @@ def broadcast_object(
     obj: Any,
     root_rank: int = 0,
     name: str | None = None,
-    process_set: ProcessSet = global_process_set,
+    process_set: ProcessSet | None = global_process_set,
 ) -> Any:
     """Return the root's object on every rank.
 
@@ -34,7 +34,7 @@ def broadcast_object(
 
 
 def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+    obj: Any, name: str | None = None, process_set: ProcessSet | None = global_process_set
 ) -> list[Any]:
     """Return every rank's object, in rank order; see broadcast_object for what may travel."""
     engine = context.engine_of(process_set)

@@ -54,9 +54,10 @@ def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
     reducer = averaging.mover
     if reducer is None:
         now = averaging.context
+        assert averaging.engine is not None
         # Backward goes from the last layer to the first.
         averaging.mover = reducer = GradientReducer(
-            now.engine,
+            averaging.engine,
             batch.names,
             parameters,
             averaging.how,
