@@ -40,6 +40,11 @@ with tf.GradientTape() as tape:
 tape = hvd.DistributedGradientTape(tape)
 assert tape.gradient(loss, [x])[0].numpy() == [3.0]
 hvd.broadcast_variables([x], 0)
+assert hvd.mpi_ops._basics.rank() == 0
+assert hvd.mpi_ops.allreduce is hvd.allreduce
+assert hvd.util._executing_eagerly()
+(again,) = hvd.util.refs_to_vars(hvd.util.vars_to_refs([x]))
+assert again is x
 layer = hvd.SyncBatchNormalization()
 layer(tf.ones([2, 3]), training=True)
 tf.compat.v1.disable_eager_execution()

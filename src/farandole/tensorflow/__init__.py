@@ -38,6 +38,7 @@ from farandole.engine.built import (
     rocm_built,
 )
 from farandole.engine.context import (
+    add_process_set,
     cross_rank,
     cross_size,
     is_homogeneous,
@@ -45,10 +46,13 @@ from farandole.engine.context import (
     local_rank,
     local_size,
     rank,
+    remove_process_set,
     shutdown,
     size,
 )
+from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.tracing import start_timeline, stop_timeline
+from farandole.tensorflow import mpi_ops, util
 from farandole.tensorflow.collectives import (
     allgather,
     allreduce,
@@ -58,7 +62,6 @@ from farandole.tensorflow.collectives import (
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
-    join,
     reducescatter,
 )
 from farandole.tensorflow.compression import Compression
@@ -70,8 +73,8 @@ from farandole.tensorflow.functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
+from farandole.tensorflow.join import join
 from farandole.tensorflow.optimizer import DistributedOptimizer
-from farandole.tensorflow.process_sets import global_process_set
 from farandole.tensorflow.sizes import (
     local_rank_op,
     local_size_op,
@@ -91,9 +94,11 @@ __all__ = [
     "Max",
     "Min",
     "PartialDistributedGradientTape",
+    "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -126,18 +131,21 @@ __all__ = [
     "local_size_op",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
     "process_set_included_op",
     "rank",
     "rank_op",
     "reducescatter",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
     "size_op",
     "start_timeline",
     "stop_timeline",
+    "util",
 ]
 
 

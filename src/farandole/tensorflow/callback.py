@@ -20,7 +20,8 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from farandole.engine import context
 from farandole.engine.groups import aligned
-from farandole.errors import PeerDiedError, UsageError
+from farandole.errors import MismatchError, PeerDiedError, UsageError
+from farandole.tensorflow.errors import of_tensorflow
 from farandole.transport.reduction import Array
 
 Work = Callable[..., Sequence[Any]]
@@ -51,7 +52,10 @@ def call(
     """
     context.current()  # Without init() the error is better here than out of a graph.
     if tf.executing_eagerly():
-        results = work(*(np.asarray(tensor) for tensor in inputs))
+        try:
+            results = work(*(np.asarray(tensor) for tensor in inputs))
+        except (MismatchError, UsageError) as error:
+            raise of_tensorflow(error) from error
         # It copies, always.
         return [
             tf.convert_to_tensor(result, output.dtype)

@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from farandole.engine import arrays, context, groups
 from farandole.engine.arguments import Average, check_root, reduction_of, scattered_rows
+from farandole.engine.context import engine_of
 from farandole.errors import UsageError
 from farandole.tensorflow import sparse
 from farandole.tensorflow.callback import any_rows, as_written, call, like
 from farandole.tensorflow.compression import compress
-from farandole.tensorflow.process_sets import check_process_set
 from farandole.transport.reduction import AVERAGE, Array, Reduction
 
 
@@ -50,14 +50,14 @@ def allreduce(
         prescale_factor: multiplies every rank's values first.
         postscale_factor: multiplies the result.
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
-        process_set: only all workers, which is the default.
+        process_set: the ranks that take part; all of them by default.
     """
-    check_process_set(process_set)
+    engine_of(process_set)  # What is wrong with it is better said here than out of a graph.
     how = reduction_of(average, op, prescale_factor, postscale_factor)
     if isinstance(tensor, tf.IndexedSlices):
-        return sparse.allreduce(tensor, name, how)
+        return sparse.allreduce(tensor, name, how, process_set)
     sent, undo = compress(tf.convert_to_tensor(tensor), compression)
-    return undo(_allreduce(sent, name, how))
+    return undo(_allreduce(sent, name, how, process_set))
 
 
 @as_written
@@ -78,17 +78,18 @@ def grouped_allreduce(
 
     Arguments are those of allreduce.
     """
-    check_process_set(process_set)
+    engine_of(process_set)
     how = reduction_of(average, op, prescale_factor, postscale_factor)
     results = list(tensors)
     dense = [i for i, each in enumerate(results) if not isinstance(each, tf.IndexedSlices)]
     packed = [compress(tf.convert_to_tensor(results[index]), compression) for index in dense]
-    combined = _grouped_allreduce([sent for sent, _ in packed], name, how) if packed else []
+    sent = [each for each, _ in packed]
+    combined = _grouped_allreduce(sent, name, how, process_set) if packed else []
     for index, (_, undo), result in zip(dense, packed, combined, strict=True):
         results[index] = undo(result)
     for index, each in enumerate(results):
         if isinstance(each, tf.IndexedSlices):
-            results[index] = sparse.allreduce(each, _part(name, index), how)
+            results[index] = sparse.allreduce(each, _part(name, index), how, process_set)
     return results
 
 
@@ -115,12 +116,13 @@ def grouped_allgather(
     process_set: Any = None,
 ) -> list[Any]:
     """Gather several tensors, each like allgather does."""
-    check_process_set(process_set)
+    engine_of(process_set)
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
 
     def gather(*values: Array) -> list[Array]:
-        found = [arrays.allgather_rows(v, _part(name, i)) for i, v in enumerate(values)]
-        starts = [sum(rows[: context.rank()]) for _, rows in found]
+        engine = engine_of(process_set)
+        found = [arrays.allgather_rows(v, _part(name, i), engine) for i, v in enumerate(values)]
+        starts = [sum(rows[: engine.rank]) for _, rows in found]
         return [*(gathered for gathered, _ in found), np.array(starts, np.int64)]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -129,7 +131,7 @@ def grouped_allgather(
         *gathered, starts = call(gather, inputs, outputs)
 
         def gradient(*upstream: Any) -> list[Any]:
-            averages = _grouped_allreduce(_dense(upstream), _backward(name), AVERAGE)
+            averages = _grouped_allreduce(_dense(upstream), _backward(name), AVERAGE, process_set)
             return [
                 _rows(average, starts[i], tf.shape(inputs[i], tf.int64)[0], inputs[i])
                 for i, average in enumerate(averages)
@@ -152,17 +154,19 @@ def broadcast(
 
     Its gradient is the gradients' average on the root and zero elsewhere, as Horovod has it.
     """
-    check_process_set(process_set)
-    check_root(root_rank)
+    check_root(root_rank, engine_of(process_set))
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(given: Any) -> tuple[Any, Callable[[Any], Any]]:
         (result,) = call(
-            lambda value: [arrays.broadcast(value, root_rank, name)], [given], [like(given)]
+            lambda value: [arrays.broadcast(value, root_rank, name, engine=engine_of(process_set))],
+            [given],
+            [like(given)],
         )
 
         def gradient(upstream: Any) -> Any:
-            average = _allreduce(tf.convert_to_tensor(upstream), _backward(name), AVERAGE)
+            given_back = tf.convert_to_tensor(upstream)
+            average = _allreduce(given_back, _backward(name), AVERAGE, process_set)
             return average if context.rank() == root_rank else tf.zeros_like(average)
 
         return result, gradient
@@ -186,14 +190,13 @@ def alltoall(
         tensor: its rows go to rank 0 first, then to rank 1, and so on.
         splits: how many rows go to each rank (int32); by default equally many.
         name: what ties the ranks' calls together.
-        process_set: only all workers, which is the default.
+        process_set: the ranks that take part; all of them by default.
 
     Returns:
         The rows received; with `splits` also how many came from each rank.
     """
-    check_process_set(process_set)
     counts = None if splits is None else _splits(splits)
-    rows, received = _alltoall(tf.convert_to_tensor(tensor), counts, name)
+    rows, received = _alltoall(tf.convert_to_tensor(tensor), counts, name, process_set)
     return rows if splits is None else (rows, received)
 
 
@@ -219,14 +222,13 @@ def reducescatter(
         compression: as in allreduce.
         op: Average (default), Sum, Min, Max or Product.
         name: what ties the ranks' calls together.
-        process_set: only all workers, which is the default.
+        process_set: the ranks that take part; all of them by default.
         prescale_factor: multiplies every rank's values first.
         postscale_factor: multiplies the result.
     """
-    check_process_set(process_set)
     how = reduction_of(None, op, prescale_factor, postscale_factor)
     sent, undo = compress(tf.convert_to_tensor(tensor), compression)
-    (result,) = _reducescatter([sent], name, how)
+    (result,) = _reducescatter([sent], name, how, process_set)
     return undo(result)
 
 
@@ -242,74 +244,69 @@ def grouped_reducescatter(
     name: str | None = None,
 ) -> list[Any]:
     """Combine and share out several tensors, each like reducescatter does."""
-    check_process_set(process_set)
     how = reduction_of(None, op, prescale_factor, postscale_factor)
     packed = [compress(tf.convert_to_tensor(tensor), compression) for tensor in tensors]
-    results = _reducescatter([sent for sent, _ in packed], name, how) if packed else []
+    sent = [each for each, _ in packed]
+    results = _reducescatter(sent, name, how, process_set) if packed else []
     return [undo(result) for (_, undo), result in zip(packed, results, strict=True)]
 
 
 @as_written
 def barrier(process_set: Any = None) -> None:
     """Wait until every rank is here; in a tf.function, at this point of it."""
-    check_process_set(process_set)
+    engine_of(process_set)
 
     def wait() -> list[Array]:
-        arrays.barrier()
+        arrays.barrier(engine_of(process_set))
         return [np.zeros((), np.int32)]
 
     call(wait, [], [tf.TensorSpec([], tf.int32)])
 
 
-@as_written
-def join(device: int = -1) -> int:
-    """Say that this version has no join.
-
-    Raises:
-        UsageError: always.
-    """
-    raise UsageError(
-        "join() comes in a later version. Give every worker equally many batches instead: "
-        "dataset.shard(hvd.size(), hvd.rank()) and then take(steps), with the same steps "
-        "everywhere."
-    )
-
-
-def _allreduce(tensor: Any, name: str | None, how: Reduction) -> Any:
+def _allreduce(tensor: Any, name: str | None, how: Reduction, process_set: Any) -> Any:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(given: Any) -> tuple[Any, Callable[[Any], Any]]:
-        (result,) = call(lambda value: [arrays.allreduce(value, name, how)], [given], [like(given)])
+        (result,) = call(
+            lambda value: [arrays.allreduce(value, name, how, engine=engine_of(process_set))],
+            [given],
+            [like(given)],
+        )
 
         def gradient(upstream: Any) -> Any:
             _check_linear(how)
-            return _allreduce(tf.convert_to_tensor(upstream), _backward(name), how)
+            return _allreduce(tf.convert_to_tensor(upstream), _backward(name), how, process_set)
 
         return result, gradient
 
     return run(tensor)
 
 
-def _grouped_allreduce(tensors: Sequence[Any], name: str | None, how: Reduction) -> list[Any]:
+def _grouped_allreduce(
+    tensors: Sequence[Any], name: str | None, how: Reduction, process_set: Any
+) -> list[Any]:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(*given: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
         results = call(
-            lambda *values: groups.allreduce(values, name, how), given, [*map(like, given)]
+            lambda *values: groups.allreduce(values, name, how, engine=engine_of(process_set)),
+            given,
+            [*map(like, given)],
         )
 
         def gradient(*upstream: Any) -> list[Any]:
             _check_linear(how)
-            return _grouped_allreduce(_dense(upstream), _backward(name), how)
+            return _grouped_allreduce(_dense(upstream), _backward(name), how, process_set)
 
         return results, gradient
 
     return _listed(run(*tensors))
 
 
-def _alltoall(tensor: Any, splits: Any, name: str | None) -> tuple[Any, Any]:
-    size = context.size()
+def _alltoall(tensor: Any, splits: Any, name: str | None, process_set: Any) -> tuple[Any, Any]:
+    size = engine_of(process_set).size
 
     def exchange(value: Array, counts: Array | None = None) -> list[Array]:
-        rows, received = arrays.alltoall(value, None if counts is None else counts.tolist(), name)
+        asked = None if counts is None else counts.tolist()
+        rows, received = arrays.alltoall(value, asked, name, engine_of(process_set))
         return [rows, np.array(received, np.int32)]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -321,7 +318,8 @@ def _alltoall(tensor: Any, splits: Any, name: str | None) -> tuple[Any, Any]:
         )
 
         def gradient(upstream: Any, _: Any) -> Any:
-            back, _ = _alltoall(tf.convert_to_tensor(upstream), received, _backward(name))
+            given_back = tf.convert_to_tensor(upstream)
+            back, _ = _alltoall(given_back, received, _backward(name), process_set)
             # Rows that went to nobody.
             left = tf.shape(given)[:1] - tf.shape(back)[:1]
             return tf.concat(
@@ -334,32 +332,36 @@ def _alltoall(tensor: Any, splits: Any, name: str | None) -> tuple[Any, Any]:
     return rows, received
 
 
-def _reducescatter(tensors: Sequence[Any], name: str | None, how: Reduction) -> list[Any]:
-    size = context.size()
+def _reducescatter(
+    tensors: Sequence[Any], name: str | None, how: Reduction, process_set: Any
+) -> list[Any]:
+    size = engine_of(process_set).size
 
     def scatter(*values: Array) -> list[Array]:
-        return [arrays.reducescatter(v, _part(name, i), how) for i, v in enumerate(values)]
+        engine = engine_of(process_set)
+        return [arrays.reducescatter(v, _part(name, i), how, engine) for i, v in enumerate(values)]
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(*given: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
-        results = call(scatter, given, [*map(_share, given)])
+        results = call(scatter, given, [_share(each, process_set) for each in given])
 
         def gradient(*upstream: Any) -> list[Any]:
             _check_linear(how)
             factor = how.prescale * how.postscale * (size if how.op == "sum" else 1)
             scaled = [each * tf.cast(factor, each.dtype) for each in _dense(upstream)]
-            return grouped_allgather(scaled, _backward(name))
+            return grouped_allgather(scaled, _backward(name), process_set=process_set)
 
         return results, gradient
 
     return _listed(run(*tensors))
 
 
-def _share(tensor: Any) -> Any:
+def _share(tensor: Any, process_set: Any) -> Any:
     """Return the tf.TensorSpec of this rank's share of a tensor's rows."""
     if tensor.shape.rank is None or tensor.shape.rank == 0 or tensor.shape[0] is None:
         return any_rows(tensor) if tensor.shape.rank != 0 else like(tensor)
-    rows = scattered_rows(tensor.shape[0])[context.rank()]
+    engine = engine_of(process_set)
+    rows = scattered_rows(tensor.shape[0], engine)[engine.rank]
     return tf.TensorSpec([rows, *tensor.shape[1:]], tensor.dtype)
 
 

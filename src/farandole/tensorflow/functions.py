@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from farandole.engine import arrays
 from farandole.engine.arguments import check_root
+from farandole.engine.context import engine_of
 from farandole.engine.objects import exchange
 from farandole.errors import UsageError
 from farandole.tensorflow.callback import as_written, call, check_eager, like
-from farandole.tensorflow.process_sets import check_process_set
+from farandole.tensorflow.errors import NoGlobalVariablesError
 from farandole.transport.reduction import Array
-
-# Unsigned types that the engine does not reduce; to be copied they need not be numbers.
-_AS_SIGNED = {"uint16": np.int16, "uint32": np.int32, "uint64": np.int64}
 
 
 @as_written
@@ -29,21 +26,21 @@ def broadcast_variables(
     Args:
         variables: TensorFlow's or Keras's, such as `model.variables` and `optimizer.variables`; in
             the same order on every rank.
-        root_rank: whose values count.
-        process_set: only all workers, which is the default.
+        root_rank: whose values count, by its rank among all workers.
+        process_set: the ranks that take part.
         inplace: without effect; variables are always assigned to.
     """
-    check_process_set(process_set)
-    check_root(root_rank)
+    check_root(root_rank, engine_of(process_set))
     found = list(variables)
     if not found:
         return
     kinds = ["parameters" if getattr(v, "trainable", False) else "buffers" for v in found]
 
     def work(*values: Array) -> list[Array]:
+        engine = engine_of(process_set)
         # By number: Keras counts up names of layers, which may differ between ranks.
         return [
-            _broadcast(value, root_rank, f"variable.{number}", kind)
+            arrays.broadcast(value, root_rank, f"variable.{number}", kind, engine)
             for number, (value, kind) in enumerate(zip(values, kinds, strict=True))
         ]
 
@@ -68,9 +65,9 @@ def broadcast_global_variables(root_rank: int) -> None:
     """Say what to use instead: TensorFlow 2 has no global variables.
 
     Raises:
-        UsageError: always.
+        NoGlobalVariablesError: always; a RuntimeError.
     """
-    raise UsageError(
+    raise NoGlobalVariablesError(
         "hvd.broadcast_global_variables() is for TensorFlow 1: TensorFlow 2 keeps no list of "
         f"variables. Use hvd.broadcast_variables(model.variables, root_rank={root_rank}), and the "
         "same with optimizer.variables."
@@ -93,12 +90,11 @@ def broadcast_object(
         root_rank: whose object counts.
         session: TensorFlow 1's; leave it out.
         name: what ties the ranks' calls together.
-        process_set: only all workers, which is the default.
+        process_set: the ranks that take part.
     """
-    check_process_set(process_set)
     _check_no_session(session)
     check_eager("broadcast_object")
-    return exchange.broadcast_object(obj, root_rank, name)
+    return exchange.broadcast_object(obj, root_rank, name, process_set)
 
 
 @as_written
@@ -106,9 +102,8 @@ def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
 ) -> Callable[[Any], Any]:
     """Return a function of an object that does what broadcast_object does."""
-    check_process_set(process_set)
     _check_no_session(session)
-    return lambda obj: broadcast_object(obj, root_rank, None, name)
+    return lambda obj: broadcast_object(obj, root_rank, None, name, process_set)
 
 
 @as_written
@@ -116,18 +111,9 @@ def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: Any = None
 ) -> list[Any]:
     """Return every rank's object, in rank order; see broadcast_object for what may travel."""
-    check_process_set(process_set)
     _check_no_session(session)
     check_eager("allgather_object")
-    return exchange.allgather_object(obj, name)
-
-
-def _broadcast(value: Array, root: int, name: str, kind: str) -> Array:
-    signed = _AS_SIGNED.get(value.dtype.name)
-    if signed is None:
-        return arrays.broadcast(value, root, name, kind)
-    received: Array = arrays.broadcast(value.view(signed), root, name, kind).view(value.dtype)
-    return received
+    return exchange.allgather_object(obj, name, process_set)
 
 
 def _check_no_session(session: Any) -> None:

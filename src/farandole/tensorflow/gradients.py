@@ -1,16 +1,24 @@
-"""The gradients of a tape on their way through the buckets: all of a step by one callback."""
+"""The gradients of a tape on their way through the buckets: all of a step by one callback.
+
+Sparse ones are gathered instead. Which these are is agreed on when training begins, because in a
+step every rank has to come to the same exchanges: one that has no gradient of such a variable, or
+a dense one, brings no rows, or all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from farandole.engine import context
 from farandole.engine.engine import Engine
 from farandole.engine.gradients import Gradients, Spec, spec_of
+from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.recorder.recorder import current
 from farandole.tensorflow import sparse
@@ -20,6 +28,7 @@ from farandole.transport.reduction import Array, Reduction
 
 # Sets of variables whose buckets are kept; a program has one for each model that it trains.
 _MOST_SETS = 16
+_DONE = np.zeros((), np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,21 @@ class Way:
     how: Reduction
     compressor: Any = NoneCompressor
     sparse_as_dense: bool = False
+    process_set: Any = None
+    """The ranks that take part; None for all."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether this rank is none of those that take part."""
+        return isinstance(self.process_set, ProcessSet) and self.process_set.included() is False
+
+    def workers(self) -> int:
+        """Return over how many ranks this rank's gradients are combined.
+
+        Raises:
+            UsageError: there is no such process set.
+        """
+        return 1 if self.alone else context.engine_of(self.process_set).size
 
     @property
     def wire(self) -> str | None:
@@ -48,19 +72,20 @@ class Way:
 
 
 def combine(gradients: Sequence[Any], sources: Sequence[Any], way: Way) -> list[Any]:
-    """Combine gradients over all ranks.
+    """Combine gradients over all ranks, or those of a process set; others keep theirs.
 
     Args:
         gradients: tensors, tf.IndexedSlices or None, one for each source.
         sources: what they are gradients of; of the same shapes and types on every rank.
         way: how.
     """
-    if context.size() == 1 and way.compressor is NoneCompressor and current() is None:
+    plain = way.compressor is NoneCompressor and current() is None
+    if way.alone or (plain and way.workers() == 1):
         return list(gradients)
     given = [_prepared(gradient, way) for gradient in gradients]
     slices = [i for i, each in enumerate(given) if isinstance(each, tf.IndexedSlices)]
     dense = [i for i, each in enumerate(given) if each is not None and i not in slices]
-    if not slices and not dense:
+    if not given:
         return given
     packed = [_packed(given[index], way) for index in dense]
     reducer = _Reducer(sources, slices, dense, way)
@@ -69,13 +94,39 @@ def combine(gradients: Sequence[Any], sources: Sequence[Any], way: Way) -> list[
     for index in slices:
         inputs += [given[index].values, given[index].indices]
         outputs += sparse.specs(given[index])
-    results = call(reducer.reduce, inputs, outputs, borrowed=True)
+    # One more, or a graph would not run it for a rank that has no gradients at all.
+    done = tf.TensorSpec([], tf.int32)
+    results = call(reducer.reduce, inputs, [*outputs, done], borrowed=True)
     for index, (_, ctx), result in zip(dense, packed, results, strict=False):
         given[index] = result if way.wire else way.compressor.decompress(result, ctx)
     for number, index in enumerate(slices):
         values, indices = results[len(dense) + 2 * number :][:2]
         given[index] = tf.IndexedSlices(values, indices, given[index].dense_shape)
     return given
+
+
+@dataclass(slots=True)
+class _Mover:
+    """What moves the gradients of one set of variables."""
+
+    gradients: Gradients
+    gathered: Mapping[int, _Rows]
+    """The sparse ones, by their place."""
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """What rows of a sparse gradient are like."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    index_dtype: str
+
+    def none(self) -> tuple[Array, Array]:
+        """Return no rows, and where they belong."""
+        kind = tf.as_dtype(self.dtype).as_numpy_dtype
+        return np.empty((0, *self.shape), kind), np.empty(0, self.index_dtype)
 
 
 class _Reducer:
@@ -90,43 +141,78 @@ class _Reducer:
         # Places for all, or one that gets its gradient later would have none; what a compression
         # of the user's own makes of them is not known here.
         self._specs = [_spec(source) if way.is_known else None for source in sources]
-        self._slices, self._dense, self._how = slices, dense, way.how
-        self._wire = way.wire
-        self._absent = set(range(len(sources))) - {*slices, *dense}
+        self._shapes = [tf.TensorShape(source.shape) for source in sources]
+        self._slices, self._dense, self._way = slices, dense, way
+        self._absent = sorted(set(range(len(sources))) - {*slices, *dense})
 
     def reduce(self, *values: Array) -> list[Array]:
         """Return all results; those of dense gradients hold until the next call."""
-        given: list[Array | None] = [None] * len(self._names)
-        for index, value in zip(self._dense, values, strict=False):
-            given[index] = value
-        results: list[Any] = []
-        if self._dense or self._absent:
-            specs = [
-                spec if value is None else spec_of(value)
-                for spec, value in zip(self._specs, given, strict=True)
-            ]
-            reduced = _movers.reduce(self._key, given, specs, self._make)
-            self._check(reduced)
-            results = [reduced[index] for index in self._dense]
+        now, engine = context.current(), context.engine_of(self._way.process_set)
+        dense = dict(zip(self._dense, values, strict=False))
         rest = iter(values[len(self._dense) :])
-        for index, rows, places in zip(self._slices, rest, rest, strict=True):
-            results += sparse.gather(rows, places, f"gradient.{index}", self._how)
-        if not (self._dense or self._absent):
-            context.current().count_step()
-        return results
+        slices = {index: (rows, next(rest)) for index, rows in zip(self._slices, rest, strict=True)}
+        # One that fails is made anew, on every rank, because it fails on every rank.
+        mover = _movers.take(engine, self._key) or self._make(engine, slices)
+        mover.steps += 1
+        now.note_step(mover.steps)
+        late = {index: slices[index] for index in slices.keys() - mover.gathered.keys()}
+        given = dense | {index: self._scattered(index, *each) for index, each in late.items()}
+        reduced = self._through_buckets(mover, given)
+        gathered: dict[int, list[Array]] = {}
+        for index, rows in sorted(mover.gathered.items()):
+            mine = slices.get(index) or (_all_rows(dense[index], rows) if index in dense else None)
+            gathered[index] = sparse.gather(
+                *(mine or rows.none()), f"gradient.{index}", self._way.how, engine
+            )
+        now.count_step()
+        _movers.keep(engine, self._key, mover)
+        present = {i for i, each in enumerate(reduced) if each is not None}
+        self._check(present | {i for i, (rows, _) in gathered.items() if len(rows) or i in slices})
+        results: list[Any] = [
+            self._scattered(i, *gathered[i]) if i in gathered else reduced[i] for i in self._dense
+        ]
+        for index in self._slices:
+            results += gathered.get(index) or _every_row(reduced[index], slices[index][1])
+        return [*results, _DONE]
 
-    def _make(self, engine: Engine) -> Gradients:
-        return Gradients(engine, self._names, self._how, wire=self._wire)
+    def _make(self, engine: Engine, slices: Mapping[int, tuple[Array, Array]]) -> _Mover:
+        gradients = Gradients(engine, self._names, self._way.how, wire=self._way.wire)
+        mine = {
+            str(index): [list(rows.shape[1:]), rows.dtype.name, places.dtype.name]
+            for index, (rows, places) in slices.items()
+        }
+        meeting = engine.unique_name("sparse", "")
+        found: dict[int, _Rows] = {}
+        for answer in engine.exchange(json.dumps(mine).encode(), meeting):
+            for index, (shape, dtype, index_dtype) in json.loads(answer).items():
+                rows = _Rows(shape=tuple(shape), dtype=dtype, index_dtype=index_dtype)
+                found.setdefault(int(index), rows)
+        return _Mover(gradients, found)
 
-    def _check(self, reduced: Sequence[Array | None]) -> None:
-        late = [index for index in self._dense if reduced[index] is None]
+    def _through_buckets(self, mover: _Mover, dense: Mapping[int, Array]) -> list[Array | None]:
+        given = [None if i in mover.gathered else dense.get(i) for i in range(len(self._names))]
+        specs: list[Spec | None] = [
+            spec_of(value) if value is not None else None if i in mover.gathered else spec
+            for i, (spec, value) in enumerate(zip(self._specs, given, strict=True))
+        ]
+        mover.gradients.prepare(specs)
+        return mover.gradients.reduce(given)
+
+    def _scattered(self, index: int, rows: Array, places: Array) -> Array:
+        """Return sparse values as a dense array."""
+        whole: Array = np.zeros((self._shapes[index][0], *rows.shape[1:]), rows.dtype)
+        np.add.at(whole, places, rows)
+        return whole
+
+    def _check(self, present: set[int]) -> None:
+        late = [index for index in [*self._dense, *self._slices] if index not in present]
         if late:
             raise UsageError(
                 f"Variable {late[0]} (of {len(self._names)}, counted from 0) had no gradient in "
                 "the first step. Give tape.gradient(..., unconnected_gradients="
                 "tf.UnconnectedGradients.ZERO)."
             )
-        found = [index for index in sorted(self._absent) if reduced[index] is not None]
+        found = [index for index in self._absent if index in present]
         if found:
             raise UsageError(
                 f"Rank {context.rank()} has no gradient of variable {found[0]} (of "
@@ -136,16 +222,8 @@ class _Reducer:
             )
 
 
-@dataclass(slots=True)
-class _Mover:
-    """The buckets of one set of variables."""
-
-    gradients: Gradients
-    steps: int = 0
-
-
 class _Movers:
-    """The movers of this process, by what they move.
+    """The movers of this process, by whom they move for and what.
 
     A tape lives for one step, and a tf.function may be traced on one rank only: what outlives them
     is found by the variables' shapes and types, and made when it is first needed, in program order,
@@ -154,36 +232,35 @@ class _Movers:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
-        self._found: dict[Any, _Mover] = {}
+        self._found: dict[Engine, dict[Any, _Mover]] = {}
 
-    def reduce(
-        self,
-        key: Any,
-        given: Sequence[Array | None],
-        specs: Sequence[Spec | None],
-        make: Callable[[Engine], Gradients],
-    ) -> list[Array | None]:
-        """Combine a step's gradients; the results hold until the next call."""
-        now = context.current()
-        if now.engine is not self._engine:
-            self._engine = now.engine
+    def take(self, engine: Engine, key: Any) -> _Mover | None:
+        """Return a mover, which is not there any more until it is kept again."""
+        now = context.current().engine
+        if now is not self._engine:
+            self._engine = now
             self._found.clear()
-        mover = self._found.pop(key, None)
-        if mover is None:
-            if len(self._found) >= _MOST_SETS:
-                self._found.pop(next(iter(self._found))).gradients.close()
-            mover = _Mover(make(now.engine))
-        mover.steps += 1
-        now.note_step(mover.steps)
-        # One that fails is made anew, on every rank, because it fails on every rank.
-        mover.gradients.prepare(specs)
-        results = mover.gradients.reduce(given)
-        now.count_step()
-        self._found[key] = mover
-        return results
+        return self._found.setdefault(engine, {}).pop(key, None)
+
+    def keep(self, engine: Engine, key: Any, mover: _Mover) -> None:
+        """Have a mover here again, as the one that was used last."""
+        found = self._found[engine]
+        if len(found) >= _MOST_SETS:
+            found.pop(next(iter(found))).gradients.close()
+        found[key] = mover
 
 
 _movers = _Movers()
+
+
+def _all_rows(dense: Array, like_these: _Rows) -> tuple[Array, Array]:
+    """Return a dense gradient as rows, and where they belong."""
+    return dense, np.arange(len(dense), dtype=like_these.index_dtype)
+
+
+def _every_row(dense: Array | None, places: Array) -> list[Array]:
+    assert dense is not None
+    return [dense, np.arange(len(dense), dtype=places.dtype)]
 
 
 def _prepared(gradient: Any, way: Way) -> Any:

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from farandole.engine.arguments import Average
 from farandole.errors import UsageError
-from farandole.tensorflow.process_sets import check_process_set
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -36,7 +35,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     Raises:
         UsageError: an optimizer of TensorFlow 1, or one that is wrapped already.
     """
-    check_process_set(process_set)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         raise UsageError(
             f"{type(optimizer).__name__} is an optimizer of TensorFlow 1. Use one of "
@@ -53,5 +51,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         op=op,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )

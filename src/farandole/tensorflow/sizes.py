@@ -7,20 +7,18 @@ from typing import Any
 import tensorflow as tf
 
 from farandole.engine import context
-from farandole.tensorflow.process_sets import check_process_set
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return the number of workers as an int32 tensor."""
-    check_process_set(process_set_id)
-    return tf.constant(context.size(), tf.int32, name=name or "size")
+    """Return the number of workers in a process set as an int32 tensor."""
+    ranks = context.current().sets.ranks_of(process_set_id)
+    return tf.constant(len(ranks), tf.int32, name=name or "size")
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return 1 as an int32 tensor: this worker is one of all workers."""
-    check_process_set(process_set_id)
-    context.current()
-    return tf.constant(1, tf.int32, name=name or "process_set_included")
+    """Return 1 as an int32 tensor if this worker is in a process set, else 0."""
+    included = context.rank() in context.current().sets.ranks_of(process_set_id)
+    return tf.constant(int(included), tf.int32, name=name or "process_set_included")
 
 
 def rank_op(name: str | None = None) -> Any:

@@ -6,17 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.engine import arrays, context
+from farandole.engine import arrays
+from farandole.engine.context import engine_of
+from farandole.engine.engine import Engine
 from farandole.errors import UsageError
 from farandole.tensorflow.callback import any_rows, call
 from farandole.transport.reduction import Array, Reduction
 
 
-def allreduce(slices: Any, name: str | None, how: Reduction) -> Any:
-    """Sum or average tf.IndexedSlices over all ranks; how many rows each has may differ."""
+def allreduce(slices: Any, name: str | None, how: Reduction, process_set: Any = None) -> Any:
+    """Sum or average tf.IndexedSlices over ranks; how many rows each has may differ."""
     check(how)
     values, indices = call(
-        lambda values, indices: gather(values, indices, name, how),
+        lambda values, indices: gather(values, indices, name, how, engine_of(process_set)),
         [slices.values, slices.indices],
         specs(slices),
     )
@@ -32,12 +34,14 @@ def check(how: Reduction) -> None:
         )
 
 
-def gather(values: Array, indices: Array, name: str | None, how: Reduction) -> list[Array]:
-    """Return all ranks' rows and where they belong."""
-    rows = arrays.allgather(values, None if name is None else f"{name}.values")
-    places = arrays.allgather(indices, None if name is None else f"{name}.indices")
+def gather(
+    values: Array, indices: Array, name: str | None, how: Reduction, engine: Engine
+) -> list[Array]:
+    """Return the rows of an engine's ranks and where they belong."""
+    rows = arrays.allgather(values, None if name is None else f"{name}.values", engine)
+    places = arrays.allgather(indices, None if name is None else f"{name}.indices", engine)
     if how.op == "average":
-        rows = (rows / rows.dtype.type(context.size())).astype(rows.dtype)
+        rows = (rows / rows.dtype.type(engine.size)).astype(rows.dtype)
     return [rows, places]
 
 

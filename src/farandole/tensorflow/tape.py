@@ -9,14 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
 from farandole.errors import UsageError
 from farandole.tensorflow import clean_stop
 from farandole.tensorflow.callback import as_written
 from farandole.tensorflow.compression import compressor_of
 from farandole.tensorflow.gradients import Way, combine
-from farandole.tensorflow.process_sets import check_process_set
 
 
 @as_written
@@ -42,7 +40,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         op: Average (default), Sum, Min, Max or Product.
         gradient_predivide_factor: splits the division of an average in two: gradients are divided
             by it before the sum, and by size / factor after.
-        process_set: only all workers, which is the default.
+        process_set: the workers that train together; one that is not among them trains alone.
         scale_local_gradients: divide gradients of local sources by the number of workers.
         device_dense: Horovod's, without effect, as are device_sparse, num_groups and groups:
             all gradients of a step go through buckets by one callback.
@@ -57,7 +55,6 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         tape = hvd.DistributedGradientTape(tape)
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
     """
-    check_process_set(process_set)
     if isinstance(gradtape, _DistributedTape):
         raise UsageError("This tape is a DistributedGradientTape already; wrap it only once.")
     if not isinstance(gradtape, tf.GradientTape):
@@ -68,7 +65,9 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         how=gradient_reduction(op, gradient_predivide_factor),
         compressor=compressor_of(compression),
         sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
     )
+    way.workers()  # What is wrong with the set is better said here than out of a graph.
     return _DistributedTape(gradtape, way, scale_local_gradients)
 
 
@@ -190,7 +189,7 @@ class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
         """Return a local source's gradient as it is applied."""
         if gradient is None or not self._scale_local:
             return gradient
-        size = context.size()
+        size = self._way.workers()
         if isinstance(gradient, tf.IndexedSlices):
             values = gradient.values / size
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

@@ -172,6 +172,54 @@ def check_rows_that_were_looked_up() -> None:
         same(found[1], [mean()])
 
 
+def check_rows_on_some_ranks_only() -> None:
+    """Others have no gradient, or a dense one: nobody waits for what never comes."""
+    table, other = tf.Variable(tf.ones([3, 2])), tf.Variable([1.0])
+
+    def looked_up(sources: Any) -> Any:
+        return tf.reduce_sum(tf.gather(sources[0], [0, 0])) + tf.reduce_sum(sources[1])
+
+    def summed(sources: Any) -> Any:
+        return tf.reduce_sum(sources[0]) + tf.reduce_sum(sources[1])
+
+    first, size = hvd.rank() == 0, hvd.size()
+    mixed = np.full((3, 2), (size - 1) / size, np.float32)
+    mixed[0] += 2 / size
+    # Those without rows come with a dense gradient in the first step, and the other way round.
+    for target in (looked_up if first else summed, summed if first else looked_up):
+        for found in gradients([table, other], target):
+            expected = mixed if target is (looked_up if first else summed) else None
+            if expected is None:
+                expected = np.full((3, 2), 1 / size, np.float32)
+                expected[0] += 2 * (size - 1) / size
+            same(tf.convert_to_tensor(found[0]), expected)
+            same(found[1], [1.0])
+    for sources in ([table, other, tf.Variable(2.0)], [table]):
+
+        def work(sources: Any = sources) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.gather(table, [1])) if first else tf.zeros([])
+            return hvd.DistributedGradientTape(tape).gradient(loss, sources)
+
+        if first:
+            expected = np.array([[0, 0], [1 / size] * 2, [0, 0]], np.float32)
+            same(tf.convert_to_tensor(work()[0]), expected)
+        else:
+            with raises(UsageError, f"Rank {hvd.rank()} has no gradient of variable 0"):
+                work()
+
+
+def check_rows_take_no_place_in_buckets() -> None:
+    from farandole.tensorflow import gradients as module
+
+    table = tf.Variable(tf.ones([7, 11]))
+    gradients([table, tf.Variable(tf.ones([13]))], lambda s: tf.gather(s[0], 1) * s[1][0])
+    (found,) = module._movers._found.values()
+    *_, last = found.values()
+    assert last.gathered.keys() == {0}
+    assert last.gradients._nbytes == 13 * 4
+
+
 def check_local_sources() -> None:
     shared, own = tf.Variable([1.0]), keras.Variable([1.0])
     for scale in (True, False):

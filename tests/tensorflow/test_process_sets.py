@@ -1,0 +1,20 @@
+"""Operations among some of the workers; the checks are in checks/process_sets.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checking import LAUNCHES, TENSORFLOW, Check, Outcomes, World, each
+
+pytestmark = LAUNCHES
+
+
+@each("tensorflow.checks.process_sets", TENSORFLOW)
+def test_on_real_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+@pytest.mark.soak
+@each("tensorflow.checks.process_sets", World(backend="tensorflow", size=3))
+def test_on_three_ranks(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
