@@ -44,7 +44,7 @@ def check_claim(what: str, kind: str, first: float, second: float, claimed: str)
     # Half a unit of the last digit, and a hair for the binary fraction.
     agrees = abs(value - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
     shown = f"{value:.{max(digits, 2)}f}"
-    sentence = f"{what}: {formula} is {shown}"
+    sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {shown}"
     return Claim(
         what=what,
         claimed=claimed,

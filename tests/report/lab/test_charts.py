@@ -99,6 +99,14 @@ def test_bars_without_zero_are_points() -> None:
         assert drawn.spec["layer"][0]["mark"]["type"] == mark
 
 
+def test_the_longest_bar_leaves_room_for_its_figure() -> None:
+    for values, lowest in (((0.5, 0.8), 0.0), ((-0.2, 0.8), -0.2)):
+        drawn = bars("n", "t", "", counted(*values), x="workers", y="y")
+        low, high = drawn.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+        assert low == pytest.approx(lowest)
+        assert high >= 0.8 + 0.15 * (0.8 - low)
+
+
 def test_equal_categories_are_not_drawn_over_each_other() -> None:
     table = replace(counted(0.5, 0.6), rows=((1, 0.5), (1, 0.6)))
     drawn = bars("n", "t", "", table, x="workers", y="y")

@@ -124,7 +124,7 @@ def _slips(found: Found) -> list[Correction]:
         )
     return [
         Correction(
-            said=f"{listed([f'{claim.what}: {claim.claimed}' for claim in wrong])}.",
+            said=f"The lab's {listed([f'{claim.what}: {claim.claimed}' for claim in wrong])}.",
             right=f"{listed([f'{claim.value:.4f}' for claim in wrong])}, by the lab's own times.",
             shown_by=" ".join([*(claim.sentence for claim in wrong), here]),
         )

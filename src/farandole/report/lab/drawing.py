@@ -20,6 +20,8 @@ _MOST_TICKS = 12
 _IDEAL_PARTS = 24
 # Within this share of an axis, whole percents would repeat.
 _NARROW = 0.05
+# Of the axis, beyond the longest bar: as much as "11:02 min" takes in half a page.
+_ROOM = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class Drawing:
         )
         x = alt.X(
             "y:Q",
-            scale=self._scale(rows),
+            scale=_with_room(rows) if self._full else self._scale(rows),
             axis=alt.Axis(**{"title": title, "grid": True, **self._ticks(rows), **axis}),
         )
         shared: dict[str, Any] = {"y": y}
@@ -220,6 +222,13 @@ class Drawing:
             return alt.Scale(zero=self.zero)
         low, high = _span(rows)
         return alt.Scale(type="log", base=10, domain=[low, high], nice=False)
+
+
+def _with_room(rows: Sequence[Mapping[str, Any]]) -> alt.Scale:
+    """Return a scale from zero on which the longest bar leaves room for the figure beside it."""
+    low = min(0.0, *(row["y"] if row["low"] is None else row["low"] for row in rows))
+    high = max(0.0, *(row["end"] for row in rows))
+    return alt.Scale(domain=[low, high + _ROOM * (high - low)], nice=False)
 
 
 def _span(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
