@@ -87,6 +87,11 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert "2 workers, batch 16" in output.out
     assert "worker-hours, a guess" in output.out
     assert "Weak scaling" in output.err
+    assert "--time-limit" not in output.out
+    limited = ["--time-limit", "50s", "--no-epoch"]
+    assert main(["study", "-np", "1,2", "--dry-run", *limited, "--no-today", script]) == 0
+    # A launch is guessed to take 20 s; of the second round's two there is no room for both.
+    assert "--time-limit 50 s has room for about 2 of 6 launches." in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["my train.py"]
 
 

@@ -10,6 +10,7 @@ from farandole.study.plan import (
     Planned,
     estimate,
     fits,
+    fitting,
     left_out,
     make_plan,
     pending,
@@ -168,6 +169,15 @@ def test_estimates_come_from_launches_like_these() -> None:
     assert (whole.launches, whole.seconds, whole.guessed) == (2, 20.0, 0)
     assert whole.worker_hours == pytest.approx((8 + 2 * 12) / 3600)
     assert estimate(SPEC, plan[2:4], done).guessed == 2
+
+
+def test_how_many_launches_a_time_limit_has_room_for() -> None:
+    plan = planned(replace(SPEC, epoch_launches=False))
+    done = [made(one) for one in plan]  # 10 s each
+    rooms = [fitting(SPEC, plan, done, left_s=left_s) for left_s in (5.0, 15.0, 39.0, 40.0, 99.0)]
+    # The second round has both cells or none.
+    assert rooms == [0, 1, 2, 4, 4]
+    assert fitting(SPEC, [], done, left_s=5.0) == 0
 
 
 def test_a_round_is_begun_only_if_all_of_it_fits() -> None:

@@ -308,8 +308,8 @@ def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec,
 
 def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
     """Say what will be done: all of it in a dry run, in two lines before a real one."""
-    from farandole.study.plan import estimate, left_out, make_plan, pending
-    from farandole.study.progress import begin_lines, plan_lines
+    from farandole.study.plan import estimate, fitting, left_out, make_plan, pending
+    from farandole.study.progress import begin_lines, duration, plan_lines
     from farandole.study.runner import finished, nothing_to_do, preview
 
     cells = preview(spec)
@@ -321,11 +321,19 @@ def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
     if spec.find_max:
         lines.append("The largest batch that fits is found first, and is not in these figures.")
     whole = estimate(spec, planned, done)
-    rest = estimate(spec, pending(spec, planned, done, earlier=len(done)), done)
+    open_ones = pending(spec, planned, done, earlier=len(done))
+    rest = estimate(spec, open_ones, done)
     if not dry:
         return lines + begin_lines(whole, rest)
     shown = [cell for cell in cells if any(one.cell == cell for one in planned)]
-    return lines + plan_lines(shown, whole, rest)
+    lines += plan_lines(shown, whole, rest)
+    if spec.time_limit_s is not None and rest.launches:
+        room = fitting(spec, open_ones, done, left_s=spec.time_limit_s)
+        lines.append(
+            f"--time-limit {duration(spec.time_limit_s)} has room for about {room} of "
+            f"{rest.launches} launches."
+        )
+    return lines
 
 
 def _report(path: Path, *, as_json: bool) -> None:

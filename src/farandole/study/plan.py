@@ -198,6 +198,19 @@ def fits(
     return need <= left_s
 
 
+def fitting(
+    spec: Spec, open_ones: Sequence[Planned], done: Sequence[Launch], *, left_s: float
+) -> int:
+    """Return how many launches a time limit has room for, by what they are expected to take."""
+    for number, one in enumerate(open_ones):
+        if not fits(spec, open_ones[number:], done, left_s=left_s):
+            return number
+        left_s -= seconds_of(spec, one, done)[0]
+        if left_s < 0:
+            return number  # it would be ended half-way
+    return len(open_ones)
+
+
 def _round(one: Planned) -> tuple[str, int]:
     return (one.purpose, one.repeat)
 
