@@ -11,7 +11,7 @@ from farandole.model.projection.steps import forms
 from farandole.model.projection.steps.forms import Form, Law, Parts
 from farandole.study.records import Floats
 
-LAWS: tuple[Law, ...] = ("ring", "slow ring", "hierarchical", "crowded")
+LAWS: tuple[Law, ...] = ("ring", "slow ring", "hierarchical", "crowded", "bus")
 FIXED_S, PER_SAMPLE_S, INSIDE_S, BETWEEN_S = 0.1, 0.01, 0.02, 0.5
 
 
@@ -24,6 +24,7 @@ def parameters(*, growth: float = 1e-9, jitter: float = 1e-9, sharpness: float =
     values[forms.BETWEEN] = math.log(BETWEEN_S)
     values[forms.INSIDE_GROWTH] = values[forms.BETWEEN_GROWTH] = math.log(growth)
     values[forms.SHARPNESS] = math.log(sharpness)
+    values[forms.SHARING] = math.log(1e-9)
     return values
 
 
@@ -67,8 +68,29 @@ def test_a_hierarchy_adds_rings_inside_and_between() -> None:
     assert parts("crowded", 8, 2).gradients[0, 0] == pytest.approx(expected)
 
 
+def test_each_worker_adds_its_gradients_to_a_bus() -> None:
+    assert parts("bus", 8, 1).gradients[0, 0] == pytest.approx(7 * INSIDE_S)
+    assert parts("bus", 8, 2).gradients[0, 0] == pytest.approx(3 * INSIDE_S + BETWEEN_S)
+
+
 @pytest.mark.parametrize(
-    ("law", "messages"), [("ring", 30), ("slow ring", 8), ("hierarchical", 30), ("crowded", 30)]
+    ("law", "eight", "two_hosts"), [("ring", 1.75, 1.5), ("hierarchical", 1.75, 1.5), ("bus", 7, 3)]
+)
+def test_workers_of_a_host_slow_down_each_others_computing(
+    law: Law, eight: float, two_hosts: float
+) -> None:
+    values = parameters()
+    values[forms.SHARING] = math.log(0.1)
+    alone = FIXED_S + 10 * PER_SAMPLE_S
+    assert parts(law, 1, 1, values=values).compute[0, 0] == pytest.approx(alone)
+    for hosts, times in ((1, eight), (2, two_hosts)):
+        found = parts(law, 8, hosts, values=values).compute[0, 0]
+        assert found == pytest.approx(alone * (1 + 0.1 * times))
+
+
+@pytest.mark.parametrize(
+    ("law", "messages"),
+    [("ring", 30), ("slow ring", 8), ("hierarchical", 30), ("crowded", 30), ("bus", 30)],
 )
 def test_messages_between_hosts_take_their_latency(law: Law, messages: int) -> None:
     values = parameters(growth=forms.GROWTH)

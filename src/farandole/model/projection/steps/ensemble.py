@@ -44,6 +44,7 @@ FORMS = (
     Form(name="slowly growing ring", law="slow ring", hidden=_HIDING),
     Form(name="hierarchical ring", law="hierarchical", hidden=_HIDING),
     Form(name="crowded hierarchical ring", law="crowded", hidden=_HIDING),
+    Form(name="shared bus", law="bus", hidden=_HIDING),
 )
 _FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.04
 # How alike rows of one configuration are: they share their congestion, whatever the batch.

@@ -1,8 +1,9 @@
 """Forms of a step's time: computing, moving gradients, and what of one hides behind the other.
 
-T = (1 - q) C + (q C ^ g + G ^ g) ^ (1/g) + J, with C = fixed + per sample x batch, G the time that
-gradients take by one of four laws, q the share of computing behind which they can hide, g how well
-they do (1: not at all), and J what the slowest of N workers takes longer than the average one.
+T = (1 - q) C + (q C ^ g + G ^ g) ^ (1/g) + J, with C = fixed + per sample x batch, the longer the
+more workers share a host, G the time that gradients take by one of five laws, q the share of
+computing behind which they can hide, g how well they do (1: not at all), and J what the slowest of
+N workers takes longer than the average one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from scipy.special import ndtri
 from farandole.model.projection.steps.least_squares import LogTimes
 from farandole.study.records import Floats
 
-Law = Literal["ring", "slow ring", "hierarchical", "crowded"]
+Law = Literal["ring", "slow ring", "hierarchical", "crowded", "bus"]
 
 # Places in a vector of parameters; all are logarithms. Deviations of single batches follow.
 FIXED, PER_SAMPLE, JITTER = 0, 1, 2
 INSIDE, INSIDE_GROWTH, BETWEEN, BETWEEN_GROWTH = 3, 4, 5, 6
-MANY_HOSTS, SHARPNESS = 7, 8
-BATCHES = 9
+MANY_HOSTS, SHARPNESS, SHARING = 7, 8, 9
+BATCHES = 10
 
 GROWTH = 0.05
 """What a unit of a law's growth adds, of passing all gradients once, where no row tells."""
@@ -102,7 +103,9 @@ def parts(form: Form, shape: Shape, parameters: Floats) -> Parts:
         return np.asarray(np.exp(parameters[:, place])[:, None], dtype=np.float64)
 
     straight = value(FIXED) + value(PER_SAMPLE) * shape.batch
-    compute = straight * np.exp(parameters[:, BATCHES:] @ shape.knots.T)
+    local = np.ceil(shape.workers / shape.hosts)
+    shared = 1 + value(SHARING) * (_bus(local) if form.law == "bus" else _ring(local))
+    compute = straight * np.exp(parameters[:, BATCHES:] @ shape.knots.T) * shared
     gradients = _gradients(form.law, shape, value)
     sharpness = np.minimum(1 + value(SHARPNESS), _SHARPEST)
     hideable = form.hidden * compute
@@ -121,14 +124,13 @@ def _gradients(law: Law, shape: Shape, value: Callable[[int], Floats]) -> Floats
     inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
     # A stated latency is as uncertain as growth is: nobody counted the messages.
     waited = shape.latency_s * _messages(law, hosts) * between_growth / GROWTH
-    if law in ("hierarchical", "crowded"):
+    if law in ("hierarchical", "crowded", "bus"):
         local = np.ceil(workers / hosts)
         # Crowded: what grows is not hops but congestion, with all who send at once.
-        growth = hosts - 1 if law == "hierarchical" else 2 * np.sqrt(workers - 1) * (hosts > 1)
+        growth = 2 * np.sqrt(workers - 1) * (hosts > 1) if law == "crowded" else hosts - 1
+        passed = _bus(local) if law == "bus" else _ring(local) + inside_growth * (local - 1)
         return np.asarray(
-            inside * (_ring(local) + inside_growth * (local - 1))
-            + between * (_ring(hosts) + between_growth * growth)
-            + waited
+            inside * passed + between * (_ring(hosts) + between_growth * growth) + waited
         )
     growth = _GENTLY * (workers - 1) if law == "ring" else 3 * np.log2(workers)
     return np.asarray(
@@ -148,3 +150,8 @@ def _messages(law: Law, hosts: Floats) -> Floats:
 def _ring(members: Floats) -> Floats:
     """Return how often each byte of the gradients passes a link of a ring."""
     return 2 * (members - 1) / members
+
+
+def _bus(members: Floats) -> Floats:
+    """Return what workers add up to on something that all of a host share: a bus, its memory."""
+    return members - 1

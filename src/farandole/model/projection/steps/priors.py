@@ -22,6 +22,8 @@ _SLOWER_BETWEEN = (math.log(5.0), 1.5)
 _MANY_HOSTS = (-0.15, 0.3)
 """Three hosts or more, of two: libraries choose other ways for two."""
 _SHARPNESS = (math.log(2.0), 0.7)
+_SHARING = (math.log(0.02), 1.5)
+"""What two workers of a host compute slower than one alone: they share its memory and loaders."""
 _BATCH = 0.1
 """How far computing strays from a straight line in the batch."""
 _VAGUE = 3.0
@@ -60,6 +62,7 @@ def make_prior(
     beliefs.add({forms.BETWEEN_GROWTH: 1}, _GROWTH)
     beliefs.add({forms.MANY_HOSTS: 1}, _MANY_HOSTS)
     beliefs.add({forms.SHARPNESS: 1}, _SHARPNESS)
+    beliefs.add({forms.SHARING: 1}, _SHARING)
     for knot in range(num_knots):
         beliefs.add({forms.BATCHES + knot: 1}, (0.0, _BATCH))
     if link is None:
