@@ -46,7 +46,8 @@ def test_a_law_is_scored_beside_simpler_ones() -> None:
     assert (found.kind, found.rows_fit, found.rows_scored) == ("epochs", 12, 3)
     assert set(found.error) == {"2"}
     assert found.error["2"].n == 1
-    assert found.error["2"].median_abs_pct < 5
+    # The law itself, and 7 % for what nobody has trained.
+    assert found.error["2"].median_abs_pct < 8
     assert found.coverage_90 == 1.0
     at_256, at_512 = (8.0 * (1 + batch / 300) + 0.013 for batch in (256, 512))
     assert found.baselines["constant_epochs"]["2"].bias_pct == pytest.approx(

@@ -49,7 +49,8 @@ def width(found: Projected) -> float:
 
 def test_a_hyperbola_is_found_and_continued() -> None:
     fit = fit_epochs(runs((64, 128, 256, 512, 1024)))
-    assert fit.at(2048).value == pytest.approx(law(2048), rel=0.06)
+    # At twice the batch some 7 % more than the law: where nobody has trained, recipes run out.
+    assert fit.at(2048).value == pytest.approx(2**0.1 * law(2048), rel=0.06)
     assert fit.at(2048).low < law(2048) < fit.at(2048).high
     assert fit.at(2048).ratio == 2.0
     assert fit.at(256).value == pytest.approx(law(256), rel=0.02)
@@ -199,7 +200,8 @@ def test_far_beyond_the_measured_batches_there_are_bounds_only() -> None:
 
 def test_more_epochs_are_never_projected_for_no_reason() -> None:
     flat = [EpochRow(global_batch=batch, epochs=10.0) for batch in (64, 128, 256, 512)]
-    assert fit_epochs(flat).at(1024).value == pytest.approx(10.0, rel=0.12)
+    found = fit_epochs(flat).at(1024)
+    assert found.low < 10.0 < found.value < 12.0
 
 
 def test_single_runs_are_taken_to_spread_as_usual() -> None:
@@ -238,4 +240,4 @@ def test_quantiles_of_a_mixture_are_where_its_shares_are(narrow: float) -> None:
         math.fsum(w * part.cdf(at) for w, part in zip(weights, parts, strict=True))
         for at in _quantiles(means, deviations, weights)
     ]
-    assert found == pytest.approx([0.07, 0.5, 0.97], abs=1e-6)
+    assert found == pytest.approx([0.05, 0.5, 0.95], abs=1e-6)

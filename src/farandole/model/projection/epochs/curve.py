@@ -30,18 +30,20 @@ RECIPE = (
 )
 
 # Chosen on public workloads, where results hardly depend on them (docs/noise-scale.md). Whoever
-# sweeps batches goes up to where they begin to cost, so that the critical batch is within an order
-# of magnitude of the largest one.
-_REACH = 5.0
-_REACH_SPREAD = 1.25
+# sweeps batches goes up to where they begin to cost, so that the critical batch is near the largest
+# one; how near differs much, and measured epochs tell better.
+_REACH = 3.0
+_REACH_SPREAD = 1.75
 # How far log epochs depart from the hyperbola: per unit of log batch, and its spread.
-_DEPARTURE = 0.06
+_DEPARTURE = 0.045
 _DEPARTURE_SPREAD = 0.8
 # The variance of a batch's own departure over that of the walk's per unit of log batch.
 _OWN = 0.5
-# Where public workloads left their intervals they needed more epochs, never fewer: what an interval
-# leaves out is 7 % below and 3 % above.
-_LOW_TAIL = 0.07
+# Beyond the largest batch that was trained recipes run out, and epochs grow faster than the
+# hyperbola: on public workloads by this, per unit of log batch, up to twice that batch. Farther
+# away nothing like it was seen.
+_RUN_OUT = 0.1
+_RUN_OUT_RATIO = 2.0
 # Of log(Bc / noise scale), from workload to workload.
 _NOISE_SPREAD = 0.7
 
@@ -177,7 +179,10 @@ class _Grid:
             mean, variance = solved.predict(common, departure**2 * (at + _OWN))
             means.append(self._shape(np.array(at)) + mean)
             deviations.append(np.full(len(self._logs), math.sqrt(variance)))
-        return _quantiles(np.array(means), np.array(deviations), self._weights)
+        low, middle, high = _quantiles(np.array(means), np.array(deviations), self._weights)
+        beyond = min(max(0.0, at - float(self._at.max())), math.log(_RUN_OUT_RATIO))
+        # Here they may not: the lower end does without.
+        return low, middle + _RUN_OUT * beyond, high + _RUN_OUT * beyond
 
     def critical(self) -> tuple[float, float, float]:
         """Return low, median and high of the log of the critical batch."""
@@ -216,7 +221,8 @@ def _quantiles(means: Floats, deviations: Floats, weights: Floats) -> tuple[floa
     """Return low, median and high of a mixture of normals, by Newton's steps within brackets."""
     from scipy.special import ndtr, ndtri
 
-    shares = np.array([_LOW_TAIL, 0.5, PROJECTION_CONFIDENCE + _LOW_TAIL])
+    tail = (1 - PROJECTION_CONFIDENCE) / 2
+    shares = np.array([tail, 0.5, 1 - tail])
     means, deviations, weights = (part.ravel() for part in (means, deviations, weights))
     low = np.full(3, float((means - 8 * deviations).min()))
     high = np.full(3, float((means + 8 * deviations).max()))
