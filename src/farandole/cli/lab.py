@@ -212,9 +212,11 @@ def _check_weights(lab: Lab, asked: Asked) -> None:
 
 def _weights(given: str | None) -> str | None:
     """Return what the script is told, wherever it runs: a file by its whole path."""
+    if given is None:
+        return None
     from farandole.labs.models.weights import NONE, PRETRAINED
 
-    if given in (None, NONE, PRETRAINED):
+    if given in (NONE, PRETRAINED):
         return given
     return str(Path(given).expanduser().absolute())
 

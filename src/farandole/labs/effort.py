@@ -70,6 +70,12 @@ def of_runs(runs: Mapping[str, int]) -> Choice:
     )
 
 
+def recipe_words(base_rate: float, names: tuple[str, ...]) -> str:
+    """Say which rate one worker has, and by which recipes it changes with more."""
+    which = "recipe" if len(names) == 1 else "recipes"
+    return f"{base_rate:g} for one worker; {which} {listed(list(names))}"
+
+
 def of_decay() -> Choice:
     """Say how the rate changes in the course of a run."""
     return Choice(

@@ -133,3 +133,18 @@ def test_choices_name_the_labs_rate_and_what_is_smaller() -> None:
     assert "1.0 x workers" in choices["learning rate"].lab
     assert choices["training samples"].here.endswith("of 1,200")
     assert choices["epochs"].lab == "30"
+    assert choices["learning rate"].here == "0.003 for one worker; recipe linear"
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (None, "EfficientNet-Lite0"),
+        ("none", "EfficientNet-Lite0, random weights"),
+        ("pretrained", "EfficientNet-Lite0, weights of ImageNet"),
+        ("/somewhere/mine.pth", "EfficientNet-Lite0, weights of mine.pth"),
+    ],
+)
+def test_choices_name_the_weights_that_were_asked_for(weights: str | None, said: str) -> None:
+    plan = LABS["fruits"].plan(asked(weights=weights), FEW, {}, 0)
+    assert [one.here for one in plan.choices if one.what == "base network"] == [said]

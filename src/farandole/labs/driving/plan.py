@@ -167,7 +167,7 @@ def _choices(asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
             Choice(
                 what="learning rate",
                 lab="scaled by the workers, as it seems",
-                here=f"{WORK.learning_rate:g} for one worker; recipes {listed(list(named))}",
+                here=alike.recipe_words(WORK.learning_rate, named),
                 why="fixed beside linear tells fewer steps from the scaled rate"
                 if {"fixed", "linear"} <= set(named)
                 else "",

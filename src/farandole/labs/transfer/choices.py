@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from farandole.labs import effort as alike
 from farandole.labs.lab import Asked, Choice, DataFacts
 from farandole.labs.transfer.kind import RECIPES, Effort, Kind
-from farandole.report.text import listed
 
 
 def choices(
@@ -22,7 +23,7 @@ def choices(
                 here=f"{asked.cores} CPU cores, a thread per worker",
             ),
             Choice(what="data set", lab=kind.data, here=data.source),
-            Choice(what="base network", lab="not named", here="EfficientNet-Lite0"),
+            Choice(what="base network", lab="not named", here=_network(asked.weights)),
             Choice(what="images", lab="size not said", here=f"{image_size} x {image_size} pixels"),
             alike.of_samples("training samples", kind.train, here.samples, data.train),
             alike.of_samples("test samples", kind.test, here.test_samples, data.test),
@@ -41,9 +42,20 @@ def choices(
             Choice(
                 what="learning rate",
                 lab=kind.optimizer,
-                here=f"{kind.work.learning_rate:g} for one worker; recipes {listed(list(named))}",
+                here=alike.recipe_words(kind.work.learning_rate, named),
                 why="what the lab's does is shown under the question original",
             ),
             alike.of_decay(),
         ]
     )
+
+
+def _network(weights: str | None) -> str:
+    """Name the network, and its weights where they were asked for."""
+    if weights is None:
+        return "EfficientNet-Lite0"
+    # Labs are listed without NumPy.
+    from farandole.labs.models.weights import NONE, PRETRAINED
+
+    told = {NONE: "random weights", PRETRAINED: "weights of ImageNet"}
+    return f"EfficientNet-Lite0, {told.get(weights, f'weights of {Path(weights).name}')}"
