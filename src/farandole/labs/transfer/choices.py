@@ -6,6 +6,7 @@ from pathlib import Path
 
 from farandole.labs import effort as alike
 from farandole.labs.lab import Asked, Choice, DataFacts
+from farandole.labs.models.weights import NONE, PRETRAINED
 from farandole.labs.transfer.kind import RECIPES, Effort, Kind
 
 
@@ -54,8 +55,5 @@ def _network(weights: str | None) -> str:
     """Name the network, and its weights where they were asked for."""
     if weights is None:
         return "EfficientNet-Lite0"
-    # Labs are listed without NumPy.
-    from farandole.labs.models.weights import NONE, PRETRAINED
-
     told = {NONE: "random weights", PRETRAINED: "weights of ImageNet"}
     return f"EfficientNet-Lite0, {told.get(weights, f'weights of {Path(weights).name}')}"
