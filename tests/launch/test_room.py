@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farandole.errors import MissingExtraError
-from farandole.launch.room import Node, connected, no_room, place, reachable
+from farandole.launch.room import Node, connected, no_room, place, reachable, wait_for_room
 
 
 def node(number: int, name: str) -> dict[str, Any]:
@@ -18,6 +18,27 @@ def node(number: int, name: str) -> dict[str, Any]:
         "NodeManagerHostname": name,
         "NodeManagerAddress": f"10.0.0.{number}",
     }
+
+
+class Group:
+    """A placement group that is ready when it was waited for a third time."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits_s.append(timeout_s)
+        return len(self.waits_s) == 3
+
+
+def test_room_is_waited_for_in_pieces_between_which_ctrl_c_is_heard() -> None:
+    group = Group()
+    assert wait_for_room(group, 3600.0)
+    assert len(group.waits_s) == 3
+    assert max(group.waits_s) <= 1
+    late = Group()
+    assert not wait_for_room(late, 0.0)
+    assert late.waits_s == [0.0]
 
 
 def test_the_drivers_host_comes_first() -> None:

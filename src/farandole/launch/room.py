@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from farandole.launch.placement import Placement, numbered
 from farandole.world.environment import is_loopback
 
 _CONNECT_TIMEOUT_S = 5.0
+_PIECE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ def reserved(
     bundle = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
     group = placement_group([bundle] * num_workers, strategy="PACK")
     try:
-        if not group.wait(timeout_s):
+        if not wait_for_room(group, timeout_s):
             raise StartError(
                 no_room(
                     bundle,
@@ -145,6 +147,15 @@ def reserved(
         yield _room(ray, group, gpus=bool(gpus))
     finally:
         remove_placement_group(group)
+
+
+def wait_for_room(group: Any, timeout_s: float) -> bool:
+    """Wait for a placement group, in pieces: Python hears of Ctrl-C only between two of them."""
+    deadline = time.monotonic() + timeout_s
+    while not group.wait(min(_PIECE_S, max(0.0, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def no_room(
