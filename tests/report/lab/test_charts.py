@@ -99,6 +99,16 @@ def test_bars_without_zero_are_points() -> None:
         assert drawn.spec["layer"][0]["mark"]["type"] == mark
 
 
+@pytest.mark.parametrize(("values", "side"), [((0.5, 0.8), "top"), ((0.8, 0.5), "bottom")])
+def test_figures_stand_where_the_line_does_not(values: tuple[float, float], side: str) -> None:
+    (words,) = (
+        layer["mark"]
+        for layer in figure_of(counted(*values), y="y").spec["layer"]
+        if layer["mark"].get("style") == "value"
+    )
+    assert (words["baseline"], words["align"]) == (side, "left")
+
+
 def test_the_longest_bar_leaves_room_for_its_figure() -> None:
     for values, lowest in (((0.5, 0.8), 0.0), ((-0.2, 0.8), -0.2)):
         drawn = bars("n", "t", "", counted(*values), x="workers", y="y")

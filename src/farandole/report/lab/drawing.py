@@ -83,9 +83,13 @@ class Drawing:
             hollow=published,
         )
         if not several and len(rows) <= _MOST_TICKS:
-            words = sheet.chart(rows).mark_text(
-                style="value", align="left", baseline="top", dx=7, dy=5
+            # To the right of a point, on the side that the line leaves free.
+            along = sorted(rows, key=lambda row: row["x"])
+            falls = along[-1]["y"] < along[0]["y"]
+            beside: dict[str, Any] = (
+                {"baseline": "bottom", "dy": -4} if falls else {"baseline": "top", "dy": 5}
             )
+            words = sheet.chart(rows).mark_text(style="value", align="left", dx=7, **beside)
             layers.append(words.encode(x=x, y=y, text=alt.Text("short:N")))
         return sheet.finished(*layers)
 
