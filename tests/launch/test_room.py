@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from farandole.errors import MissingExtraError
+from farandole.errors import MissingExtraError, UsageError
 from farandole.launch.room import Node, connected, no_room, place, reachable, wait_for_room
 
 
@@ -97,3 +97,10 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"farandole\[ray\]"), connected():
         pass
+
+
+def test_an_address_of_rays_client_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'farandole[ray]'")
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(UsageError, match="ray://head:10001 is an address of Ray's client"):
+        connected().__enter__()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.errors import MissingExtraError, StartError
+from farandole.errors import MissingExtraError, StartError, UsageError
 from farandole.launch.placement import Placement, numbered
 from farandole.world.environment import is_loopback
 
@@ -48,6 +48,7 @@ def connected() -> Iterator[Any]:
 
     Raises:
         MissingExtraError: Ray is not installed.
+        UsageError: RAY_ADDRESS is for Ray's client.
         StartError: No cluster runs, or it cannot be joined.
     """
     try:
@@ -60,6 +61,12 @@ def connected() -> Iterator[Any]:
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS", "")
+    if address.startswith("ray://"):
+        # ray.init() would look for a cluster on this host instead.
+        raise UsageError(
+            f"RAY_ADDRESS={address} is an address of Ray's client, but agents of the workers call "
+            "back to this program. Start it on a host of the cluster, with RAY_ADDRESS=HOST:6379."
+        )
     util: Any = ray.util  # parts of it have no types
     if address and not reachable(address, here=util.get_node_ip_address()):
         raise StartError(_not_running(address))
