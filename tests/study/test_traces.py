@@ -75,6 +75,14 @@ def test_what_is_left_out_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize("never", ["nan", "inf"])
+def test_runs_that_never_reached_their_target_are_left_out(never: str) -> None:
+    found = parse_trace((EPOCHS + f"ssd,512,0,{never}\n").encode(), name="t.csv")
+    assert isinstance(found, EpochTrace)
+    assert [row.global_batch for row in found.groups["ssd"]] == [256]
+    assert found.notes == ("Line 5 never reached its target and was left out.",)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

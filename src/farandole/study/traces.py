@@ -108,6 +108,9 @@ class _Reader:
             if is_missing(self._text(row, "epochs_to_target")):
                 self._notes.append(f"Line {row.line} has no epochs and was left out.")
                 continue
+            if not math.isfinite(self._number(row, "epochs_to_target")):
+                self._notes.append(f"Line {row.line} never reached its target and was left out.")
+                continue
             found = EpochRow(
                 global_batch=self._count(row, "global_batch"),
                 epochs=self._positive(row, "epochs_to_target"),
