@@ -38,6 +38,14 @@ def test_flags_that_mean_something(given: str, expected: str) -> None:
     assert found.ignored == ()
 
 
+def test_horovods_variable_for_the_start() -> None:
+    variables = {"HOROVOD_START_TIMEOUT": "77"}
+    found = horovodrun.translate(parsed("-np", "1", "x.py"), variables)
+    assert found.arguments == ("-np", "1", "--start-timeout", "77")
+    found = horovodrun.translate(parsed("-np", "1", "--start-timeout", "9", "x.py"), variables)
+    assert found.arguments == ("-np", "1", "--start-timeout", "9"), "flags count more"
+
+
 def test_a_port_or_a_key_for_ssh() -> None:
     found = horovodrun.translate(parsed("-np", "1", "-p", "22", "-i", "my key", "x.py"))
     assert found.arguments == ("-np", "1", "--rsh", "ssh -p 22 -i 'my key'")

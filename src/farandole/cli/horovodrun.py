@@ -157,8 +157,12 @@ def main(args: argparse.Namespace) -> int:
     return run.main(parsed)
 
 
-def translate(args: argparse.Namespace) -> Translation:
+def translate(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Translation:
     """Put flags of horovodrun into flags of `farandole run`.
+
+    Args:
+        args: The flags.
+        environ: The environment, which may hold Horovod's start time-out.
 
     Raises:
         UsageError: Something is asked for that cannot be had, and without which the run would be
@@ -174,7 +178,7 @@ def translate(args: argparse.Namespace) -> Translation:
         ("-np", args.num_proc),
         ("-H", args.hosts),
         ("--hostfile", args.hostfile),
-        ("--start-timeout", args.start_timeout),
+        ("--start-timeout", args.start_timeout or environ.get("HOROVOD_START_TIMEOUT") or None),
         ("--output-dir", args.output_filename),
         ("--rsh", _rsh(args)),
         ("--stall-shutdown", args.stall_check_shutdown_time_seconds),
