@@ -40,3 +40,10 @@ def test_a_contradiction_in_the_labs_table_is_no_fixed_cost() -> None:
 def test_the_faster_device_that_gains_nothing_is_named() -> None:
     said = answer_times(found("caltech"), CALTECH).sentences
     assert any("V100 gains nothing over T4" in sentence for sentence in said)
+
+
+def test_both_axes_are_logarithmic_as_the_caption_says() -> None:
+    for figure in answer_times(found(), FRUITS).figures:
+        assert "On logarithmic axes" in figure.caption
+        encoding = figure.spec["layer"][0]["encoding"]
+        assert [encoding[axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]

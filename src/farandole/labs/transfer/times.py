@@ -89,6 +89,7 @@ def answer_times(found: Found, kind: Kind) -> Answered:
             x="workers",
             y="time_s",
             series="series",
+            x_log=True,
             log=True,
             published=tuple(dict.fromkeys(row.series for row in rows if row.source == LAB)),
         )
