@@ -90,6 +90,19 @@ def test_throughput_alone_gives_steps_and_no_epochs() -> None:
     assert found.steps_per_epoch(32) is None
 
 
+def test_throughput_and_epoch_times_tell_how_many_samples_an_epoch_has() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate, epoch_s=seconds)
+        for n, rate, seconds in ((1, 320.0, 10.0), (2, 600.0, 5.3), (4, 1000.0, 3.2))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
+    # 3,200, 3,180 and 3,200 samples.
+    assert found.steps_per_epoch(32) == pytest.approx(100.0)
+    assert found.unit == "samples/s"
+    assert any("3,200 samples" in said for said in found.assumptions)
+
+
 def test_other_batches_of_the_same_group_count_too() -> None:
     study = make_study(
         table_launch(gpu(n, batch), step_s=0.01 * batch + 0.1 * (n - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from farandole.errors import UsageError
 from farandole.model.apart import quiet
@@ -175,6 +176,12 @@ class _Timing:
         self._spec = spec
         self.assumptions: list[str] = []
         self.samples: float | None = float(sizes[0]) if sizes else None
+        if self.samples is None and (per_epoch := _samples_per_epoch(cells)) is not None:
+            self.samples = per_epoch
+            self.assumptions.append(
+                f"An epoch is taken to have {per_epoch:,.0f} samples: what its time and the "
+                "throughput come to."
+            )
         self.steps_known = batches
         self.in_samples = unit == "samples/s" or (self.samples is not None and batches)
         if unit == "batches/s" and not batches:
@@ -215,6 +222,17 @@ class _Timing:
             )
         assert self.samples is not None
         return global_batch / (rate * epochs * self.samples)
+
+
+def _samples_per_epoch(cells: Sequence[Measured]) -> float | None:
+    """Return the samples of an epoch, from launches that tell both throughput and epoch time."""
+    found = [
+        pace.rates["samples/s"] / pace.rates["epochs/s"]
+        for cell in cells
+        for pace in cell.paces
+        if {"samples/s", "epochs/s"} <= pace.rates.keys()
+    ]
+    return median(found) if found else None
 
 
 def _choose_curve(
