@@ -68,8 +68,13 @@ class Context:
         Raises:
             StopTraining: It is.
         """
-        if self.clean_stop is not None and self.clean_stop.reached:
+        if self.stopping:
             raise StopTraining
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the last step that was counted is the one at which all ranks stop."""
+        return self.clean_stop is not None and self.clean_stop.reached
 
 
 _current: Context | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.engine import marks
+from farandole.engine import context, marks
 from farandole.engine.arrays import type_name
 from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
 from farandole.engine.engine import Engine
@@ -214,6 +214,8 @@ class Gradients:
         if any(flags & REPLAN for said in answers for flags, _ in said):
             # The others are between steps, and give these up.
             self.close()
+        else:
+            context.current().count_step()
         return False
 
     def come_back(self) -> None:

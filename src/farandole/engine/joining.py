@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from farandole.engine import context
 from farandole.engine.engine import Engine
 from farandole.engine.handles import table
 
@@ -15,7 +16,7 @@ class Sitting(Protocol):
     def sit_out(self) -> bool:
         """Bring zeros to a step of the others, if they have begun one; say whether one is on.
 
-        Called again and again.
+        Called again and again. A step that has ended is counted, as the others count it.
         """
 
     def come_back(self) -> None:
@@ -36,14 +37,19 @@ def join(engine: Engine, sitting: Sequence[Sitting]) -> int:
 
     Returns:
         The rank that joined last, the same on every rank.
+
+    Raises:
+        StopTraining: all ranks leave the script here.
     """
-    handle = engine.join()
+    handle, now = engine.join(), context.current()
 
     def all_joined() -> bool:
         in_step = [each.sit_out() for each in sitting]
-        return handle.check() and not any(in_step)
+        return (handle.check() or now.stopping) and not any(in_step)
 
     engine.loop.wait(all_joined)
+    # The others leave after the step that was sat out last: nobody will join any more.
+    now.stop_if_asked()
     for each in sitting:
         each.come_back()
     last = engine.wait(handle)

@@ -49,7 +49,10 @@ class _Sitting:
         layout = self.reducer.layout
         if layout is None:
             return False
-        if layout.sit_out(self.reducer.engine):
+        replanned = layout.sit_out(self.reducer.engine)
+        if replanned is not None:
+            context.current().count_step()
+        if replanned:
             # The others have given these up, and make new ones when all are back.
             self.reducer.give_up()
         return layout.sitting_out

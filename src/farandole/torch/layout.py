@@ -183,17 +183,17 @@ class Layout:
         self._begin_step()
         return left_out
 
-    def sit_out(self, engine: Engine) -> bool:
+    def sit_out(self, engine: Engine) -> bool | None:
         """Bring zeros to a step of the others, if one has begun: this rank has joined.
 
         To be called again and again.
 
         Returns:
-            Whether a rank wanted another plan in a step that has just ended.
+            None unless a step has just ended; then whether a rank wanted another plan in it.
         """
         if not self.sitting_out:
             if not self.buckets.begun(self._step):
-                return False
+                return None
             self.sitting_out = True
             nothing = np.zeros(self._note_bytes, np.uint8)
             for bucket, handle in enumerate(self._handles):
@@ -204,7 +204,7 @@ class Layout:
                     )
         handles = [handle for handle in self._handles if handle is not None]
         if not all(handle.check() for handle in handles):
-            return False
+            return None
         answers: list[Any] = [engine.wait(handle) for handle in handles]
         self.sitting_out = False
         self._begin_step()

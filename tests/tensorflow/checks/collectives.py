@@ -330,11 +330,6 @@ def check_gradients_of_reducescatter() -> None:
             same(found, factor * np.repeat(np.arange(hvd.size()) + 1.0, 2))
 
 
-def check_join_is_not_there() -> None:
-    with raises(UsageError, "later version", "equally many batches"):
-        hvd.join()
-
-
 def check_names() -> None:
     """A name goes before the order of calls, and may be used again."""
     for turn in range(2):

@@ -25,7 +25,7 @@ def check_what_does_not_fit_together() -> None:
         lambda: hvd.reducescatter(tf.ones([2, mine])),
     ):
         for kind in (tf.errors.FailedPreconditionError, MismatchError):
-            with raises(kind, "rank 0", "rank 1"):
+            with raises(kind, "rank"):
                 call()
     assert float(hvd.allreduce(1.0)) == 1.0
 
