@@ -79,6 +79,8 @@ class GlooTransport:
         options._timeout = _TIMEOUT
         options._threads = at_once
         self._group = gloo(self._store, rank, size, options)
+        self._under_way: list[Any] = []
+        """Gloo's own handles of what it was not seen to end."""
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Everybody gets its share of all inputs, folds it, and passes the result on."""
@@ -147,7 +149,8 @@ class GlooTransport:
 
     def close(self) -> None:
         """Hang up."""
-        if self._wire.loss:
+        # A peer that has left in order is gone, too; then there is nothing to wait for.
+        if self._wire.loss and not all(work.is_completed() for work in self._under_way):
             _leave(self._group)
         else:
             let_gloo_settle()
@@ -159,10 +162,12 @@ class GlooTransport:
     def _run(self, start: Callable[..., Any], *arguments: Any) -> Steps:
         try:
             work = start(*arguments)
+            self._under_way.append(work)
             moved = True
             while not work.is_completed():
                 yield moved
                 moved = False
+            self._under_way.remove(work)
             work.wait()
         except RuntimeError as error:
             # Gloo knows an address; the wire is about to know the rank.
