@@ -103,6 +103,16 @@ def test_throughput_and_epoch_times_tell_how_many_samples_an_epoch_has() -> None
     assert any("3,200 samples" in said for said in found.assumptions)
 
 
+def test_times_and_throughput_in_contradictory_units_are_refused() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate, step_s=seconds)
+        for n, rate, seconds in ((1, 160.0, 2e-4), (2, 300.0, 0.213), (4, 540.0, 0.237))
+    )
+    complaint = r"1 worker of batch 32 .* train 160,000 samples a second, but the table says 160\. "
+    with pytest.raises(UsageError, match=complaint + "Correct the units"):
+        basis_of(study)
+
+
 def test_other_batches_of_the_same_group_count_too() -> None:
     study = make_study(
         table_launch(gpu(n, batch), step_s=0.01 * batch + 0.1 * (n - 1))

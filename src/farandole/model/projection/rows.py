@@ -12,12 +12,15 @@ from farandole.model.apart import quiet
 from farandole.model.curves import group_of
 from farandole.model.info.curve import Curve, Scaling
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import Measured, common_unit, count, usable_cores
+from farandole.model.measured import Measured, common_unit, count, figure, usable_cores
 from farandole.model.pace import Pace, dataset_size, positive
+from farandole.model.projection import words
 from farandole.model.projection.records import LEAST_ROWS, StepRow
 from farandole.study.records import Apart, Cell, Study
 
 _FACTORS = ("device", "transport", "threads", "batch", "hosts")
+# Times and throughput of one row differ by warm-up or validation, not by this: ms for s is 1,000.
+_OTHER_UNITS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,8 @@ def collect(
     if curve.batch is None:
         # Rows of an unknown batch cannot stand beside others.
         counted = [found for found in counted if found.batch is None]
+    for found in counted:
+        _check_units(found)
     timing = _Timing(counted, unit, study.spec)
     rows = tuple(
         StepRow(
@@ -222,6 +227,23 @@ class _Timing:
             )
         assert self.samples is not None
         return global_batch / (rate * epochs * self.samples)
+
+
+def _check_units(found: Measured) -> None:
+    """Refuse rows of a table whose step time and throughput cannot both be true."""
+    for pace in found.paces:
+        figures = pace.launch.figures
+        step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
+        if step_s is None or stated is None or found.batch is None:
+            continue
+        reckoned = found.batch * found.cell.workers / step_s
+        if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
+            raise UsageError(
+                f"{count(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
+                f"{words.time(step_s)} train {figure(reckoned)} samples a second, but the table "
+                f"says {figure(stated)}. Correct the units (step_s, step_ms; samples a second of "
+                "all workers together), and import it again."
+            )
 
 
 def _samples_per_epoch(cells: Sequence[Measured]) -> float | None:
