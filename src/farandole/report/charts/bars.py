@@ -104,7 +104,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         lambda one: {kind: one.bytes_by_kind.get(kind) for kind in present},
         {kind: kind for kind in present},
         show=size,
-        title="payload per step, all workers",
+        title="payload per step",
         scale=marks.byte_scale(largest),
         weights=present,
     )
@@ -225,7 +225,8 @@ def stacked(
     x = alt.X("x:Q", scale=alt.Scale(domainMin=0), axis=axis)
     # The legend in the order of the stack; colours by weight, so that the main part is the calmest.
     heavy = [word for word in weights if word in present]
-    legend = alt.Legend(title=None, columns=marks.legend_columns(present), values=present)
+    fitting = marks.legend_columns(present, marks.room_beside(row["name"] for row in rows))
+    legend = alt.Legend(title=None, columns=fitting, values=present)
     colour = alt.Color("part:N", scale=alt.Scale(domain=heavy, range="ordinal"), legend=legend)
     sheet = marks.Sheet()
     bars = (

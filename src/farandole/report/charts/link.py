@@ -57,6 +57,8 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     x = alt.X("x:Q", title="bus bandwidth (GB/s)", scale=alt.Scale(zero=True))
     scale = alt.Scale(domain=present)
     shapes = {"measured": "circle", "derived": "diamond", "peak of the link": "cross"}
+    fitting = marks.legend_columns(present, marks.room_beside(row["name"] for row in rows))
+    legend = alt.Legend(title=None, columns=fitting)
     sheet = marks.Sheet()
     points = (
         sheet.chart(rows)
@@ -64,11 +66,11 @@ def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         .encode(
             x=x,
             y=y,
-            color=alt.Color("way:N", scale=scale, legend=alt.Legend(title=None)),
+            color=alt.Color("way:N", scale=scale, legend=legend),
             shape=alt.Shape(
                 "way:N",
                 scale=alt.Scale(domain=present, range=[shapes[way] for way in present]),
-                legend=alt.Legend(title=None),
+                legend=legend,
             ),
             tooltip=marks.tooltip(name="cell", way="", text="value"),
         )

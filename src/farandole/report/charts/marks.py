@@ -7,7 +7,7 @@ to find the class of a plain string takes it 10 ms each time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -133,6 +133,11 @@ def legend_columns(names: Sequence[str], room: int = 72) -> int:
     """Return how many names of a legend fit side by side."""
     longest = max((len(name) for name in names), default=0)
     return max(1, min(5, len(names), room // (longest + 5)))
+
+
+def room_beside(labels: Iterable[str]) -> int:
+    """Return the letters of a legend that fit behind an axis of words, on half a page of paper."""
+    return 66 - min(34, max((len(label) for label in labels), default=0))
 
 
 def tooltip(**titles: str) -> list[alt.Tooltip]:
