@@ -383,6 +383,18 @@ def few_rows(basis: Basis, study: Study) -> UsageError:
     """Say that there are too few rows, and what would help."""
     is_few = "is" if len(basis.rows) == 1 else "are"
     rows = f"{count(len(basis.rows), 'row')} with a time {is_few}"
+    if len(basis.rows) >= LEAST_ROWS:
+        counted = count(basis.workers[0], "worker")
+        remedy = (
+            "Measure a second one: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
+            if study.command
+            else "Add rows of a second one to the table, and import it again."
+        )
+        return UsageError(
+            f"All rows with a time are of {counted}, which is too few to project from: what more "
+            "would give shows from two numbers of workers on, or from recorded gradient times. "
+            + remedy
+        )
     if not study.command:
         return UsageError(
             f"{rows} too few to project from: at least {LEAST_ROWS} are needed, at "

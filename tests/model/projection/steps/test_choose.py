@@ -106,9 +106,15 @@ def test_accumulation_of_a_table() -> None:
     assert found.at(4, 1, 10).value == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("counts", [(1, 2), (2, 2, 2, 2)])
-def test_too_few_rows(counts: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"too few to project from: at least 3.*two numbers"):
+@pytest.mark.parametrize(
+    ("counts", "complaint"),
+    [
+        ((1, 2), r"^2 rows .* too few to project from: at least 3.*two numbers"),
+        ((2, 2, 2, 2), r"^All rows .* of 2 workers, .* too few .* two numbers .* a second one"),
+    ],
+)
+def test_too_few_rows(counts: tuple[int, ...], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
         fit_of(table(*counts))(parse_link("10Gbit"))
 
 
