@@ -145,11 +145,15 @@ def test_what_farandole_does_not_have_says_so(name: str, meant: str) -> None:
 
 @pytest.mark.usefixtures("no_horovod")
 @pytest.mark.parametrize(
-    "code", ["from horovod import spark", "from horovod.common.util import nothing"]
+    ("code", "words"),
+    [
+        ("from horovod import spark", "Farandole answers for horovod here and has no"),
+        ("from horovod.common.util import nothing", "'nothing' from 'farandole.horovod.common"),
+    ],
 )
-def test_a_name_that_is_not_there_is_an_import_error(code: str) -> None:
+def test_a_name_that_is_not_there_is_an_import_error(code: str, words: str) -> None:
     install()
-    with pytest.raises(ImportError):
+    with pytest.raises(ImportError, match=words):
         exec(code)
 
 

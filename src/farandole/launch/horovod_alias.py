@@ -104,7 +104,9 @@ class _Finder:
                 f"{fullname} is not there: Farandole answers for horovod here and has no {meant}. "
                 "docs/horovod.md lists what it has. Under `farandole run`, --horovod-alias off "
                 "lets an installed Horovod through.",
-                name=fullname,
+                # Not the name asked for: Python's `from horovod import spark` would say instead
+                # that it cannot import that name, and no more.
+                name=meant,
             )
         return ModuleSpec(fullname, _Alias(meant))  # type: ignore[arg-type]
 
