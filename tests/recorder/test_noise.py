@@ -44,8 +44,8 @@ def schedule(step_s: float, cost_s: float, updates: int = 200) -> Schedule:
 
 @pytest.mark.parametrize(
     ("cost_s", "period"),
-    # A step of 20 ms affords 0.06 ms, so that ten of them afford 0.6 ms.
-    [(0.0003, 10), (0.00059, 10), (0.00062, 20), (0.0013, 40), (0.0023, 40), (0.06, 1280)],
+    # A step of 20 ms affords 0.03 ms, so that ten of them afford 0.3 ms.
+    [(0.0002, 10), (0.00029, 10), (0.00031, 20), (0.0007, 40), (0.0011, 40), (0.03, 1280)],
 )
 def test_what_costs_more_is_sampled_more_rarely(cost_s: float, period: int) -> None:
     made = schedule(0.02, cost_s)
@@ -60,33 +60,33 @@ def test_periods_contain_each_other() -> None:
 
 
 def test_a_schedule_follows_steps_that_become_longer_or_shorter() -> None:
-    made = schedule(0.02, 0.0024)
+    made = schedule(0.02, 0.0012)
     assert made.period == 40
     for update in range(3):
         made.ended(100.0 + update)  # of a second each
-        made.spent(0.004)
+        made.spent(0.002)
     for update in range(9):
         made.ended(103.0 + update)
-    made.spent(0.004)
+    made.spent(0.002)
     assert made.period == 10
 
 
 def test_a_period_does_not_flicker() -> None:
-    made = schedule(0.02, 0.00066)
+    made = schedule(0.02, 0.00033)
     assert made.period == 20
-    for cost_s in (0.00057, 0.00063, 0.00054, 0.00057):  # 0.0006 is the limit
+    for cost_s in (0.00028, 0.00032, 0.00027, 0.00028):  # 0.0003 is the limit
         made.spent(cost_s)
         assert made.period == 20
     for _ in range(3):
-        made.spent(0.00036)
+        made.spent(0.00018)
     assert made.period == 10
 
 
 def test_a_single_slow_step_changes_nothing() -> None:
-    made = schedule(0.02, 0.0005)
+    made = schedule(0.02, 0.00025)
     made.spent(5.0)
     made.ended(1000.0)
-    made.spent(0.0005)
+    made.spent(0.00025)
     assert made.period == 10
 
 

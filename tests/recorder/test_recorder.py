@@ -84,7 +84,7 @@ def test_steps_are_written_in_blocks(tmp_path: Path, opened: Open, clock: Clock)
         clock.now_s += 0.02
         recorder.step()
     assert not read(tmp_path).of("steps")
-    clock.now_s += 1.0
+    clock.now_s += 2.0
     recorder.step()
     assert len(read(tmp_path).steps()["end_s"]) == 11
     recorder.step()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PERIOD = 10
 """Every tenth update is sampled where that is cheap enough."""
-MOST_SHARE = 0.003
+MOST_SHARE = 0.0015
 """Of the time of all steps, by its own clock; training loses more, whose data leave the caches."""
 _MOST_DOUBLINGS = 12
 _ROOM = 1.5

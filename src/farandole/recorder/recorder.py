@@ -1,6 +1,6 @@
 """The recorder of one worker: told of events as they happen, it writes blocks of lines.
 
-Hot paths only add to lists and numbers. About once a second, and at the end, what has come together
+Hot paths only add to lists and numbers. Every two seconds, and at the end, what has come together
 goes to `rank-N.jsonl` by one call. Times are of `time.monotonic`, one clock for all workers of a
 host: what one of them waited for another is found when the files are read.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BYTE_KINDS = ("gradients", "buffers", "parameters", "objects", "other", "control")
-_BLOCK_S = 1.0
+_BLOCK_S = 2.0
 WAITING = "Waiting for data was not measured"
 """How a note about it begins."""
 
