@@ -15,6 +15,7 @@ from farandole.engine import context, marks
 from farandole.engine import gradients as module
 from farandole.engine.gradients import Gradients
 from farandole.errors import MismatchError, StepsDifferError, UsageError
+from farandole.recorder import noise
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
 from farandole.study.rank_file import read_rank
@@ -65,6 +66,19 @@ def check_half_precision_on_the_way(wire: str) -> None:
         assert np.allclose(array, 1 / 3, rtol=2e-2)
         assert not (array == np.float32(1 / 3)).any()
     reducer.close()
+
+
+@checks
+def check_nothing_is_squared_where_nothing_is_recorded() -> None:
+    reducer = gradients()
+    kept = noise.squared_norm
+    noise.squared_norm = lambda *_: pytest.fail("nobody will read this")
+    try:
+        for step in range(2 * noise.PERIOD):
+            reducer.reduce(mine(step))
+    finally:
+        noise.squared_norm = kept
+        reducer.close()
 
 
 @checks

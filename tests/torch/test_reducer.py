@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import farandole.torch as hvd
+from farandole.recorder import noise
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
     Loss,
@@ -37,6 +38,17 @@ checks = Checks()
 def check_plain_steps() -> None:
     model = mlp()
     train(model, sgd(model), range(5))
+
+
+@checks
+def check_nothing_is_squared_where_nothing_is_recorded() -> None:
+    model = mlp()
+    kept = noise.squared_norm
+    noise.squared_norm = lambda *_: pytest.fail("nobody will read this")
+    try:
+        train(model, sgd(model), range(2 * noise.PERIOD))
+    finally:
+        noise.squared_norm = kept
 
 
 def steps_alone_lead_to_the_same(

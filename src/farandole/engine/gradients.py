@@ -247,7 +247,7 @@ class Gradients:
         assert self._buckets is not None
         for index, gradient in zip(self._plan.members[bucket], gradients, strict=True):
             self._places[index].write(gradient, self._names[index])
-        if self._norms.due:
+        if self._norms.due and current() is not None:
             self._square(bucket, gradients)
         missing = [position for position, gradient in enumerate(gradients) if gradient is None]
         bits = np.zeros(self._note_bytes * 8, np.uint8)

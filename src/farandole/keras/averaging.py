@@ -290,7 +290,7 @@ class Averaging:
         return self.mover
 
     def _summed_up(self, arrays: Sequence[Array | None]) -> list[Array | None] | None:
-        if self._norms is not None and self._norms.due:
+        if self._norms is not None and self._norms.due and current() is not None:
             self._norms.part(arrays)
         if self._summed == 0:
             self._sums = [None if array is None else np.array(array) for array in arrays]

@@ -164,7 +164,7 @@ class Norms:
         self._before: dict[int, Any] = {}
         self._spent_s = 0.0
         self.due = False
-        """Whether the update that is under way is sampled."""
+        """Whether the update that is under way is sampled, if anything is recorded."""
 
     def before(self, bucket: int, pieces: Iterable[Values], dtype: str) -> None:
         """Square this worker's own gradients, in an update that is sampled.
@@ -250,7 +250,7 @@ class PartNorms:
         self._before: list[float] = []
         self._spent_s = 0.0
         self.due = False
-        """Whether the update that is under way is sampled."""
+        """Whether the update that is under way is sampled, if anything is recorded."""
 
     def part(self, gradients: Iterable[Any]) -> None:
         """Square the gradients of a batch, in an update that is sampled; None counts as zero."""

@@ -15,6 +15,7 @@ from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Plan
 from farandole.recorder.noise import Norms
+from farandole.recorder.recorder import current
 from farandole.torch.tensors import view_of
 from farandole.transport.reduction import Array, Reduction
 
@@ -234,7 +235,7 @@ class Layout:
             arrived = self._arrived[bucket]
             present = [i for i, index in enumerate(self.plan.members[bucket]) if index in arrived]
             note = _bits(present, self._note_bytes)
-        if self._norms.due:
+        if self._norms.due and current() is not None:
             dtype = self.plan.shapes[bucket][1]
             self._norms.before(bucket, [self.buckets.arrays[bucket]], dtype)
         self.submitted_s[bucket] = time.monotonic()
