@@ -103,11 +103,11 @@ def _speed(found: Found, rows: list[tuple[str, CellRow]]) -> list[str]:
     assert many.throughput is not None
     ratio = many.throughput.value / one.throughput.value
     single = one.throughput.low is None or many.throughput.low is None
-    words = (
-        f"{figure(many.throughput.value)} images/s against {figure(one.throughput.value)}"
-        f"{', no interval' if single else ''}"
-    )
+    speeds = [figure(one.throughput.value), figure(many.throughput.value)]
+    no_interval = ", no interval" if single else ""
+    words = f"{speeds[0]} images/s against {speeds[1]}{no_interval}"
     if ratio > 1 + SPEED_MARGIN:
+        words = f"{speeds[1]} images/s against {speeds[0]}{no_interval}"
         verdict = (
             f"{processes} are {ratio:.2f} times as fast as {threads} ({words}): threads of one "
             "Python take turns at its lock, and one alone adds the gradients up"
