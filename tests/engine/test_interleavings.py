@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine.buckets import open_buckets
+from farandole.engine.buckets import FULL, REPLAN, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.loop import process_loop
@@ -65,44 +65,51 @@ def named_tasks(member: Member, common: random.Random, number: int) -> list[Task
 
 
 def bucket_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
-    """Every bucket once; now and then a rank objects, and nothing is reduced."""
+    """Every bucket once; now and then a rank objects, and nothing is reduced.
+
+    Notes are read unless all ranks are full.
+    """
     unit = member.size * (member.size + 1) / 2
     tasks = []
     for bucket in range(len(BUCKETS)):
         how = Reduction(op=common.choice(["sum", "average"]))
         factor = common.randint(1, 100)
-        objector = common.randrange(member.size) if common.random() < 0.1 else None
+        said = [common.choice([0, FULL, FULL]) for _ in range(member.size)]
+        if common.random() < 0.1:
+            said[common.randrange(member.size)] = REPLAN
 
         def submit(
             bucket: int = bucket,
             how: Reduction = how,
             factor: int = factor,
-            objector: int | None = objector,
+            said: list[int] = said,
         ) -> Handle:
             buckets = member.state["buckets"]
             buckets.arrays[bucket][...] = (member.rank + 1) * factor
             note = np.full(4, member.rank, np.uint8)
-            flags = 1 if objector == member.rank else 2
-            return buckets.submit(bucket, number + 1, how, flags, note)
+            return buckets.submit(bucket, number + 1, how, said[member.rank], note)
 
         def check(
             handle: Handle,
             bucket: int = bucket,
             how: Reduction = how,
             factor: int = factor,
-            objector: int | None = objector,
+            said: list[int] = said,
         ) -> bool:
             wanted = unit * factor / (member.size if how.op == "average" else 1)
-            if objector is not None:
+            if REPLAN in said:
                 wanted = (member.rank + 1) * factor
-            said = [(1 if objector == r else 2, [r] * 4) for r in range(member.size)]
             data = member.state["buckets"].arrays[bucket]
             right = np.allclose(data, wanted, rtol=1e-6, atol=0)
             # The bucket is this rank's again: writing into it now must not disturb a peer.
             data[...] = -1
-            return right and [(flags, note.tolist()) for flags, note in handle.result] == said
+            flags, notes = zip(*handle.result, strict=True)
+            read = all(each & FULL for each in said) or [note.tolist() for note in notes] == [
+                [rank] * 4 for rank in range(member.size)
+            ]
+            return right and read and list(flags) == said
 
-        tasks.append(Task(submit, check, False, f"bucket {bucket}, {how.op}, objector {objector}"))
+        tasks.append(Task(submit, check, False, f"bucket {bucket}, {how.op}, flags {said}"))
     return tasks
 
 

@@ -18,6 +18,7 @@ from farandole.transport.reduction import STORAGE, Array, Reduction
 
 if TYPE_CHECKING:
     from farandole.engine.engine import Engine
+    from farandole.engine.loop import Loop
     from farandole.transport.hierarchical.buckets import HostBuckets
     from farandole.transport.hierarchical.transport import HierarchicalTransport
     from farandole.transport.shm.transport import ShmTransport
@@ -45,7 +46,7 @@ class BucketSet(Protocol):
         """Reduce a bucket in place once every rank has submitted it.
 
         The handle's result lists every rank's (flags, note). If any rank's flags are odd nothing
-        is reduced.
+        is reduced; where all are FULL the notes may be left out.
         """
 
     def begun(self, step: int) -> bool:
@@ -89,7 +90,7 @@ class _InSharedMemory:
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
-        handle, self._step = Handle(), step
+        handle, self._step = _Advancing(self._loop, self._lane), step
         steps = self._buckets.allreduce(bucket, step, how, flags, note)
         if tracing.tracer is not None:
             names = [f"{self._name}.bucket.{bucket}"]
@@ -116,6 +117,29 @@ class _InSharedMemory:
         self._loop.remove(self._lane)
         self._lane.fail(CollectiveError("The buckets were closed while one was under way."))
         self._buckets.close()
+
+
+class _Advancing(Handle):
+    """What is waited for, and goes on whenever somebody looks: a peer in step is not far away."""
+
+    __slots__ = ("_lane", "_loop")
+
+    def __init__(self, loop: Loop, lane: Lane) -> None:
+        # As in engine.pending.
+        self.done = self._polled = False
+        self.error = self.result = self.value = None
+        self._loop, self._lane = loop, lane
+
+    def check(self) -> bool:
+        """Return whether it is done, after a step towards it."""
+        if not self.done:
+            driving = self._loop.exclusive()
+            if driving.acquire(blocking=False):
+                try:
+                    self._lane.advance()
+                finally:
+                    driving.release()
+        return self.done
 
 
 class _ByName:

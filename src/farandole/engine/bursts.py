@@ -102,11 +102,16 @@ class Bursts:
 
     def gathers(self, place: Place) -> bool:
         """Say whether an operation that is submitted now had better wait for others."""
+        if place.kind.stride > _LARGEST_BYTES:
+            return False
+        if self.unsent:
+            # Once some wait, the next wait with them.
+            return True
         now_s = time.perf_counter()
         quick = now_s - self._last_s < _QUICK_S
         self._last_s = now_s
         self._in_a_row = self._in_a_row + 1 if quick else 0
-        return self._in_a_row >= _FIRST and place.kind.stride <= _LARGEST_BYTES
+        return self._in_a_row >= _FIRST
 
     def interrupt(self) -> None:
         """Hear that somebody looks for a result."""

@@ -12,6 +12,7 @@ from typing import Any
 from farandole.engine import tracing
 from farandole.engine.clean_stop import CleanStop, StopTraining
 from farandole.engine.engine import Engine
+from farandole.engine.handle_table import HandleTable
 from farandole.engine.loop import process_loop
 from farandole.engine.memory import keep_freed_memory
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
@@ -35,6 +36,7 @@ class Context:
 
     world: World
     engine: Engine
+    handles: HandleTable
     rendezvous: Rendezvous
     pid: int
     """Where init() was called: a forked child must not act for its parent."""
@@ -123,6 +125,7 @@ def init(
     _current = Context(
         world=world,
         engine=engine,
+        handles=HandleTable(engine),
         rendezvous=_rendezvous,
         pid=os.getpid(),
         spare_cores=world.local_size < cores,

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from farandole.engine import context
 from farandole.engine.engine import Engine
-from farandole.engine.handles import table
 
 
 class Sitting(Protocol):
@@ -53,6 +52,6 @@ def join(engine: Engine, sitting: Sequence[Sitting]) -> int:
     for each in sitting:
         each.come_back()
     last = engine.wait(handle)
-    table.count_anew(engine.number)
+    now.handles.count_anew(engine.number)
     assert isinstance(last, int)
     return last

@@ -111,17 +111,23 @@ class NamedLane:
             awaited: whether the caller waits for it; else it may go with others, a little later.
         """
         known = self._ticketed.get(name)
-        if known is None or (place := known.place(operation.signature)) is None:
+        if known is None:
             return None
+        signature, place = operation.signature, known.last_place
+        if place is None or known.last_signature is not signature:
+            place = known.place(signature)
+            if place is None:
+                return None
         if name in self._pending:
             self._refuse_duplicate(name)
         known.turn = turn = known.turn + 1
         self._pending[name] = pending = Pending(self, name, operation, place, turn)
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
+        unsent = self.unsent
         if not awaited and self._bursts.gathers(place):
-            self.unsent.append(pending)
-            if len(self.unsent) >= MOST:
+            unsent.append(pending)
+            if len(unsent) >= MOST:
                 self._send()
         elif place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.

@@ -22,17 +22,15 @@ class Ticketed:
     number: int
     turn: int = 0
     variants: dict[Signature, Place] = field(default_factory=dict)
-    _last: tuple[Signature, Place] | None = None
+    last_signature: Signature | None = None
+    """What was looked for last: mostly the same object is, and needs neither hash nor search."""
+    last_place: Place | None = None
 
     def place(self, signature: Signature) -> Place | None:
         """Return the place of operations of this signature, if they have one."""
-        last = self._last
-        # A program that comes with the same object again is spared its hash, and the search.
-        if last is not None and last[0] is signature:
-            return last[1]
         place = self.variants.get(signature)
         if place is not None:
-            self._last = signature, place
+            self.last_signature, self.last_place = signature, place
         return place
 
     def signatures(self) -> dict[int, Signature]:

@@ -87,7 +87,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Combine a tensor over all ranks in place, and return it."""
-    operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
+    operation = _allreduce_in_place(tensor, (average, op, prescale_factor, postscale_factor))
     run_now("allreduce", name, operation, engine=engine_of(process_set))
     return tensor
 
@@ -102,7 +102,7 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an allreduce in place; leave the tensor alone until it is synchronised."""
-    operation = _allreduce_in_place(tensor, average, op, prescale_factor, postscale_factor)
+    operation = _allreduce_in_place(tensor, (average, op, prescale_factor, postscale_factor))
     return begin("allreduce", name, operation, tensor, engine=engine_of(process_set))
 
 
@@ -288,7 +288,9 @@ def _allreduce(
 _remembered = Remembered()
 
 
-def _allreduce_in_place(tensor: torch.Tensor, *arguments: Any) -> Allreduce | AdasumReduce:
+def _allreduce_in_place(
+    tensor: torch.Tensor, arguments: tuple[Any, Any, float, float]
+) -> Allreduce | AdasumReduce:
     return _remembered.find(tensor, arguments) or _remembered.keep(
         tensor, arguments, _allreduce(tensor, tensor, *arguments)
     )

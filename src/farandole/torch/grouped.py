@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from farandole.engine.arguments import Average, check_op, reduction_of
-from farandole.engine.context import engine_of
+from farandole.engine.context import current, engine_of
 from farandole.engine.handle import Handle
-from farandole.engine.handles import begin, run_now, table
+from farandole.engine.handles import begin, run_now
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.torch import differentiable
 from farandole.torch.collectives import compress
@@ -182,4 +182,4 @@ def _nothing() -> int:
     """Return a handle to no tensors, which are there at once."""
     done = Handle()
     done.finish()
-    return table.add(done, list)
+    return current().handles.add(done, list)

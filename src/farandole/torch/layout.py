@@ -50,6 +50,7 @@ class Layout:
         }
         self._pairs = [(parameters[index], view) for index, view in self._views.items()]
         self._all_present = [_bits(range(len(each)), note_bytes) for each in plan.members]
+        self._all_full = [FULL] * engine.size
         self._in_place = False
         self._step = 1
         self._handles: list[Handle | None] = [None] * len(plan.members)
@@ -169,12 +170,14 @@ class Layout:
         for bucket, handle in enumerate(self._handles):
             assert handle is not None
             answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
+            if self._in_place and [flags for flags, _ in answers] == self._all_full:
+                continue
             if any(flags & REPLAN for flags, _ in answers):
                 if (said := marks.marks_of(answers)) is not None:
                     marks.check(said)
                 left_out = self.plan.members[bucket]
             elif all(flags & FULL for flags, _ in answers):
-                for index in () if self._in_place else self.plan.members[bucket]:
+                for index in self.plan.members[bucket]:
                     self._point(parameters[index], index)
             else:
                 present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))

@@ -14,8 +14,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -167,12 +166,17 @@ class GradientReducer:
         else:
             self._hook_all()
             surprises = self._submit_rest(layout)
-            with self._anew_if_steps_differ():
+            try:
                 left_out = layout.finish(self.parameters, self.engine)
-            # Somebody else's was dense.
-            self._by_name.dense.update(i for i in surprises if not self._is_sparse(i))
+            except StepsDifferError:
+                self._begin_anew()
+                raise
+            if surprises:
+                # Somebody else's was dense.
+                self._by_name.dense.update(i for i in surprises if not self._is_sparse(i))
             if left_out is None:
-                self._by_name.reduce_sparse(self._by_name.sparse)
+                if self._by_name.sparse:
+                    self._by_name.reduce_sparse(self._by_name.sparse)
             else:
                 settled = set(layout.plan.places) - set(left_out)
                 still = (i for i in range(len(self.parameters)) if i not in settled)
@@ -193,7 +197,7 @@ class GradientReducer:
     def _submit_rest(self, layout: Layout) -> list[int]:
         """Submit the buckets that are not on their way; return the gradients that do not fit."""
         told = not self._untold
-        if told and layout.in_place() and all(p.grad is None for p in self._unplaced):
+        if told and layout.in_place() and not self._came_unplaced():
             layout.submit_in_place()
             return []
         surprises = self._surprises(layout)
@@ -201,25 +205,26 @@ class GradientReducer:
         layout.submit_rest(self.parameters, flags, set(surprises))
         return surprises
 
+    def _came_unplaced(self) -> bool:
+        return bool(self._unplaced) and any(p.grad is not None for p in self._unplaced)
+
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self.layout is not None:
-            with self._anew_if_steps_differ():
+            try:
                 self.layout.mark(marks.Mark(kind, number), self.engine)
+            except StepsDifferError:
+                self._begin_anew()
+                raise
             return
         mark = json.dumps(marks.as_json(kind, number)).encode()
         said = self._by_name.meet(mark, self._by_name.meeting)
         marks.check([json.loads(answer).get("mark") for answer in said])
 
-    @contextmanager
-    def _anew_if_steps_differ(self) -> Iterator[None]:
+    def _begin_anew(self) -> None:
         """Give up buckets that only some ranks wait for."""
-        try:
-            yield
-        except StepsDifferError:
-            self.give_up()
-            self.expect_anew()
-            raise
+        self.give_up()
+        self.expect_anew()
 
     def give_up(self) -> None:
         """Let go of the buckets; the next step makes new ones."""
@@ -249,6 +254,8 @@ class GradientReducer:
             self.layout = None
 
     def _hook_all(self) -> None:
+        if not self._unhooked:
+            return
         for index in [i for i in self._unhooked if self.parameters[i].requires_grad]:
             register: Any = self.parameters[index].register_post_accumulate_grad_hook
             self._hooked[index] = register(self._on_gradient(index))

@@ -19,12 +19,15 @@ from farandole.transport.shm.eager import LARGEST_BYTES
 _MOST = 1024
 """Each keeps some kilobytes; a program that loops over more tensors than this gains little."""
 
+_Entry = tuple[weakref.ref[torch.Tensor], int, torch.Size, tuple[Any, ...], Allreduce]
+"""A tensor with its memory and shape, the arguments, and what was made for them."""
+
 
 class Remembered:
     """In-place all-reduces by tensor; an entry goes with its tensor."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[torch.Tensor], Any, Allreduce]] = {}
+        self._entries: dict[int, _Entry] = {}
 
     def find(self, tensor: torch.Tensor, arguments: tuple[Any, ...]) -> Allreduce | None:
         """Return what was made for this tensor and these arguments, if it still fits.
@@ -33,12 +36,18 @@ class Remembered:
         `t_`); its type and its device it keeps for life.
         """
         entry = self._entries.get(id(tensor))
-        if entry is None or entry[0]() is not tensor:
+        if entry is None:
             return None
-        _, made_for, operation = entry
-        if made_for != (tensor.data_ptr(), tensor.shape, arguments) or not tensor.is_contiguous():
-            return None
-        return operation
+        made_for, at, shape, made_with, operation = entry
+        if (
+            made_for() is tensor
+            and at == tensor.data_ptr()
+            and shape == tensor.shape
+            and made_with == arguments
+            and tensor.is_contiguous()
+        ):
+            return operation
+        return None
 
     def keep(
         self, tensor: torch.Tensor, arguments: tuple[Any, ...], operation: Allreduce | AdasumReduce
@@ -53,6 +62,6 @@ class Remembered:
             buffer = buffer_of(tensor.detach())
             operation = Allreduce(operation.signature, buffer, buffer, operation.how)
             forget = weakref.ref(tensor, lambda _: self._entries.pop(key, None))
-            made_for = (tensor.data_ptr(), tensor.shape, arguments)
-            self._entries[key] = (forget, made_for, operation)
+            at, shape = tensor.data_ptr(), tensor.shape
+            self._entries[key] = (forget, at, shape, arguments, operation)
         return operation

@@ -18,6 +18,8 @@ import numpy as np
 from farandole.transport.half import narrow, widen
 
 Array = np.ndarray[Any, Any]
+Fold = Callable[[Sequence[Array], Array], None]
+"""Makes one array of the ranks'."""
 
 OPERATIONS = ("sum", "average", "min", "max", "product")
 
@@ -109,7 +111,7 @@ def fold(sources: Sequence[Array], targets: Sequence[Array], dtype: str, how: Re
 
 
 @lru_cache(maxsize=256)
-def small_fold(dtype: str, how: Reduction, count: int) -> Callable[[Sequence[Array], Array], None]:
+def small_fold(dtype: str, how: Reduction, count: int) -> Fold:
     """Return what combines `count` small arrays into one, with all decided that can be.
 
     For operations that come again and again, of which these decisions were the larger part.

@@ -15,15 +15,27 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 
+import numpy as np
+
 from farandole.transport.protocol import Exchange
-from farandole.transport.reduction import STORAGE, Array, Reduction, fold
+from farandole.transport.reduction import (
+    BLOCK_ELEMENTS,
+    STORAGE,
+    Array,
+    Fold,
+    Reduction,
+    fold,
+    small_fold,
+)
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.segment import LINE_BYTES, round_up
 
 REGION = "buckets"
 
 _FLAG_BITS = 8
+_FLAGS = (1 << _FLAG_BITS) - 1
 _WORDS = ("ready", "reduced")
+_ODD, _NOTELESS = 1, 2
 
 
 class SharedBuckets:
@@ -84,6 +96,16 @@ class SharedBuckets:
             [fabric.bytes(r, REGION, notes + k * line, note_bytes) for k in range(len(shapes))]
             for r in ranks
         ]
+        self._unread: list[Array] = [np.empty(0, np.uint8)] * size
+        self._noted: list[Array | None] = [None] * len(shapes)
+        """The note that stands with each of my buckets."""
+        mine = [slice(*self._chunk(bucket, rank)) for bucket in range(len(shapes))]
+        self._chunks = [
+            [self._data[r][bucket][chunk] for r in ranks] for bucket, chunk in enumerate(mine)
+        ]
+        """What I fold of each bucket, in everybody's."""
+        self._small: dict[str, tuple[Reduction, Fold]] = {}
+        """What folds small chunks, by type: for the last reduction, which mostly comes again."""
 
     def allreduce(
         self, bucket: int, step: int, how: Reduction, flags: int, note: Array
@@ -94,25 +116,27 @@ class SharedBuckets:
             bucket: which.
             step: number of the step, counting from 1.
             how: the reduction.
-            flags: a small number for the peers. If any rank's is odd, nothing is reduced.
-            note: bytes for the peers.
+            flags: a small number for the peers. If any rank's is odd, nothing is reduced; if all
+                have 2 in them, nobody reads the notes, and those returned are empty.
+            note: bytes for the peers; a note that stays the same had better be the same object.
         """
-        rank, peers = self._rank, self._fabric.peers
-        self._notes[rank][bucket][...] = note
-        self._ready[rank][bucket][0] = step << _FLAG_BITS | flags
-        yield from _until(self._ready, peers, bucket, step << _FLAG_BITS)
-        said = [self._ready[r][bucket][0] & ((1 << _FLAG_BITS) - 1) for r in range(self._size)]
-        answers = [(said[r], self._notes[r][bucket].copy()) for r in range(self._size)]
-        if not any(value & 1 for value in said):
-            low, high = self._chunk(bucket, rank)
-            if low < high:
-                began_s = time.monotonic()
-                chunks = [data[bucket][low:high] for data in self._data]
-                fold(chunks, chunks, self._shapes[bucket][1], how)
-                self.busy_s += time.monotonic() - began_s
+        rank, peers, ready = self._rank, self._fabric.peers, self._ready
+        if self._noted[bucket] is not note:
+            self._notes[rank][bucket][...] = note
+            self._noted[bucket] = note
+        ready[rank][bucket][0] = step << _FLAG_BITS | flags
+        yield from _until(ready, peers, bucket, step << _FLAG_BITS)
+        said = [words[bucket][0] & _FLAGS for words in ready]
+        notes = self._unread
+        if not all(map(_NOTELESS.__and__, said)):
+            notes = [note[bucket].copy() for note in self._notes]
+        if not any(map(_ODD.__and__, said)):
+            began_s = time.monotonic()
+            self._fold(bucket, how)
+            self.busy_s += time.monotonic() - began_s
         self._reduced[rank][bucket][0] = step
         yield from _until(self._reduced, peers, bucket, step)
-        return answers
+        return list(zip(said, notes, strict=True))
 
     def begun(self, step: int) -> bool:
         """Say whether a peer has begun this step, and is not beyond it."""
@@ -126,6 +150,19 @@ class SharedBuckets:
     def close(self) -> None:
         """Leave; tensors that still point into the memory keep it."""
         self._fabric.close()
+
+    def _fold(self, bucket: int, how: Reduction) -> None:
+        chunks, dtype = self._chunks[bucket], self._shapes[bucket][1]
+        mine = chunks[0]
+        if len(mine) > BLOCK_ELEMENTS:
+            fold(chunks, chunks, dtype, how)
+        elif len(mine):
+            known = self._small.get(dtype)
+            if known is None or known[0] is not how:
+                known = self._small[dtype] = how, small_fold(dtype, how, len(chunks))
+            known[1](chunks, mine)
+            for other in chunks[1:]:
+                other[...] = mine
 
     def _chunk(self, bucket: int, rank: int) -> tuple[int, int]:
         count = self._shapes[bucket][0]

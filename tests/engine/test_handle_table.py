@@ -1,4 +1,4 @@
-"""Handles and default names (what needs no other rank)."""
+"""The open operations and default names (what needs no other rank)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 import farandole.torch as hvd
+from farandole.engine import context
 from farandole.engine.handle import Handle
-from farandole.engine.handles import HandleTable
+from farandole.engine.handle_table import HandleTable
 from farandole.errors import NotInitializedError
 
 
 @pytest.fixture
 def table() -> Iterator[HandleTable]:
     hvd.init()
-    yield HandleTable()
+    yield context.current().handles
     hvd.shutdown()
 
 
@@ -79,7 +80,9 @@ def test_an_engine_begins_with_nothing_open(table: HandleTable) -> None:
     number = table.add(Handle(), lambda: "never")
     hvd.shutdown()
     with pytest.raises(NotInitializedError):
-        table.synchronize(number)
+        hvd.synchronize(number)
     hvd.init()
-    assert table.synchronize(number) is None
-    assert table.name("allreduce", None) == "allreduce.noname.0"
+    anew = context.current().handles
+    assert anew.add(done(None), "another's") != number
+    assert hvd.synchronize(number) is None
+    assert anew.name("allreduce", None) == "allreduce.noname.0"
