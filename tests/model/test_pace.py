@@ -87,6 +87,13 @@ def test_typical_steps_are_the_middle_half() -> None:
     assert typical.max() == 31
 
 
+def test_of_few_steps_some_are_typical() -> None:
+    for count in (1, 2, 3):
+        durations = [5.0, *np.linspace(1.0, 1.2, count).tolist()]
+        launch = make_launch(Cell(workers=1), [make_rank(0, make_steps(durations))])
+        assert len(pace(launch).typical) >= 1
+
+
 def test_stated_figures_are_found_among_an_imported_tables_metrics() -> None:
     cell = Cell(workers=1)
     assert stated(table_launch(cell, {"parameters": 5.0}), "parameters") == 5.0

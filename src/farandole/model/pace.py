@@ -34,7 +34,7 @@ class Pace:
     """That entered the figure."""
     warmup: int
     typical: npt.NDArray[np.intp]
-    """Indices of the typical steps, whose slowest duration is in the middle half."""
+    """Indices of the typical steps, whose slowest duration is in the middle half; of two, both."""
     batch: int | None
     """Per worker, as planned or else as seen."""
 
@@ -49,7 +49,8 @@ def pace(launch: Launch) -> Pace:
     figures = launch.figures
     if good.any():
         step_s: float | None = launch_value(steady[good].tolist())
-        low, high = np.quantile(steady[good], (0.25, 0.75))
+        # Of two, none would be in the middle.
+        low, high = np.quantile(steady[good], (0.25, 0.75) if good.sum() > 2 else (0, 1))
         typical = warmup + np.flatnonzero(good & (steady >= low) & (steady <= high))
     else:
         step_s = positive(figures.get("step_s"))

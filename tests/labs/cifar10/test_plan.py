@@ -157,7 +157,7 @@ def test_the_limit_leaves_room_for_every_batch_but_the_last(here: Effort, cores:
 
 def test_choices_say_what_differs() -> None:
     choices = {choice.what: choice for choice in plan(ask()).choices}
-    assert choices["training images, accuracy"].here == "1,024 of 50,000"
+    assert choices["training images, accuracy"].here == "512 of 50,000"
     assert choices["batch that does not fit"].lab.startswith("2,048")
     assert choices["network, accuracy"].lab == "ResNet-18"
     full = {choice.what for choice in plan(ask(size="full", cores=4)).choices}
