@@ -170,10 +170,11 @@ def memory_bytes(asked: Asked, here: Effort) -> int:
     """Return a limit per worker that half as much again as the largest batch fits into.
 
     Peak of ResNet-18 with SGD on torch 2.13, without mapped files: 387 MB at batch 4, 1360 MB at
-    128, that is 355 MB and 7.85 MB an image of a batch. On top come the shared buckets of
-    gradients, and the images to choose from as 32-bit numbers, three times while they are
-    made. The batch that is too large goes beyond the limit in its first layers.
+    128, that is 355 MB and 7.85 MB an image of a batch. On top come what the heap keeps for the
+    next step (engine.memory), the shared buckets of gradients, and the images to choose from as
+    32-bit numbers, three times while they are made. The batch that is too large goes beyond the
+    limit in its first layers.
     """
-    fixed, per_image, buckets = 355e6, 7.85e6, 150e6
+    fixed, kept, per_image, buckets = 355e6, 100e6, 7.85e6, 150e6
     images = 3 * 4 * 32 * 32 * 3 * (timed_samples(asked, here) or LAB_SAMPLES)
-    return int(fixed + buckets + images + 1.5 * per_image * max(here.batches))
+    return int(fixed + kept + buckets + images + 1.5 * per_image * max(here.batches))

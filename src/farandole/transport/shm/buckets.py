@@ -129,7 +129,7 @@ class SharedBuckets:
         said = [words[bucket][0] & _FLAGS for words in ready]
         notes = self._unread
         if not all(map(_NOTELESS.__and__, said)):
-            notes = [note[bucket].copy() for note in self._notes]
+            notes = [each[bucket].copy() for each in self._notes]
         if not any(map(_ODD.__and__, said)):
             began_s = time.monotonic()
             self._fold(bucket, how)
