@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +33,8 @@ from farandole.torch.layout import Layout
 from farandole.torch.sending import Sending
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
+
+_T = TypeVar("_T")
 
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
 # lock, so that they are closed later, when somebody makes new ones.
@@ -166,11 +168,7 @@ class GradientReducer:
         else:
             self._hook_all()
             surprises = self._submit_rest(layout)
-            try:
-                left_out = layout.finish(self.parameters, self.engine)
-            except StepsDifferError:
-                self._begin_anew()
-                raise
+            left_out = self._wait(layout.finish, self.parameters, self.engine)
             if surprises:
                 # Somebody else's was dense.
                 self._by_name.dense.update(i for i in surprises if not self._is_sparse(i))
@@ -211,20 +209,20 @@ class GradientReducer:
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self.layout is not None:
-            try:
-                self.layout.mark(marks.Mark(kind, number), self.engine)
-            except StepsDifferError:
-                self._begin_anew()
-                raise
+            self._wait(self.layout.mark, marks.Mark(kind, number), self.engine)
             return
         mark = json.dumps(marks.as_json(kind, number)).encode()
         said = self._by_name.meet(mark, self._by_name.meeting)
         marks.check([json.loads(answer).get("mark") for answer in said])
 
-    def _begin_anew(self) -> None:
-        """Give up buckets that only some ranks wait for."""
-        self.give_up()
-        self.expect_anew()
+    def _wait(self, wait: Callable[..., _T], *arguments: Any) -> _T:
+        """Wait for the others; give up buckets that only some ranks wait for."""
+        try:
+            return wait(*arguments)
+        except StepsDifferError:
+            self.give_up()
+            self.expect_anew()
+            raise
 
     def give_up(self) -> None:
         """Let go of the buckets; the next step makes new ones."""

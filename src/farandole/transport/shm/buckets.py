@@ -128,9 +128,9 @@ class SharedBuckets:
         yield from _until(ready, peers, bucket, step << _FLAG_BITS)
         said = [words[bucket][0] & _FLAGS for words in ready]
         notes = self._unread
-        if not all(map(_NOTELESS.__and__, said)):
+        if not all(each & _NOTELESS for each in said):
             notes = [each[bucket].copy() for each in self._notes]
-        if not any(map(_ODD.__and__, said)):
+        if not any(each & _ODD for each in said):
             began_s = time.monotonic()
             self._fold(bucket, how)
             self.busy_s += time.monotonic() - began_s
