@@ -12,6 +12,7 @@ pytestmark = pytest.mark.ranks
 
 SCRIPT = """
 import os
+import time
 import torch
 import torch.distributed as dist
 
@@ -37,6 +38,8 @@ for visit in range(2):
         if int(port, 16) == int(os.environ["MASTER_PORT"]):
             print("store", dist.get_rank())
     dist.barrier()
+    if dist.get_rank() == 0:
+        time.sleep(1)  # by then the others are at their next visit
     dist.destroy_process_group()
 """
 

@@ -1,12 +1,17 @@
-"""torch's store on one address: in a local run no other machine could reach it.
+"""torch's store on one address, and for as long as its process lives.
 
 torch serves the store of `init_process_group` on all interfaces, unless it is handed a socket.
 Rank 0 inherits one from the launcher, bound to MASTER_PORT and held since the start: on loopback,
 or with workers on several hosts on the address that leads to the others.
+
+torch also ends the store with its group. A script that makes a second group after the first one
+would lose the ranks that are there before rank 0 has let go of the first: they have the old store.
+So rank 0 keeps its store, and every further group has keys of its own in it.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import Any
@@ -17,7 +22,9 @@ def prepare_torch() -> None:
     import torch.distributed
 
     if hasattr(torch.distributed, "rendezvous") and torch.distributed.is_available():
-        listen_on_one_address(sys.modules["torch.distributed.rendezvous"])
+        rendezvous = sys.modules["torch.distributed.rendezvous"]
+        listen_on_one_address(rendezvous)
+        keep_the_store(rendezvous)
     _adopt(torch.distributed)
 
 
@@ -58,6 +65,30 @@ def listen_on_one_address(rendezvous: Any) -> None:
         )
 
     rendezvous._create_c10d_store = create_on_one_address
+
+
+def keep_the_store(rendezvous: Any) -> None:
+    """Let the store at MASTER_PORT outlive its first group, and tell each group's keys apart."""
+    create = getattr(rendezvous, "_create_c10d_store", None)
+    if create is None:
+        return
+    groups = itertools.count()
+    kept: list[Any] = []
+
+    def create_and_keep(hostname: str, port: int, *args: Any, **kwargs: Any) -> Any:
+        store = create(hostname, port, *args, **kwargs)
+        if str(port) != os.environ.get("MASTER_PORT"):
+            return store
+        group = next(groups)
+        if group == 0:
+            # Its keys stay torch's own, for whoever else may join.
+            kept.append(store)
+            return store
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+        return PrefixStore(f"group_{group}", store)
+
+    rendezvous._create_c10d_store = create_and_keep
 
 
 def _adopt(distributed: Any) -> None:
