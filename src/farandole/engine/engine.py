@@ -27,6 +27,36 @@ class Adopted(Protocol):
         """Let go of everything; a second call does nothing."""
 
 
+class _OnDevice:
+    """What moves device memory, opened when it is first needed.
+
+    Apart from the engine, which its lane would otherwise hold on to: memory and sockets would stay
+    after shutdown() until Python looks for cycles.
+    """
+
+    def __init__(self, on_host: Transport, rendezvous: Exchange, address: str) -> None:
+        self._on_host, self._rendezvous, self._address = on_host, rendezvous, address
+        self._opened: Transport | None = None
+
+    def open(self) -> Transport:
+        """Return the transport; all ranks call this at the same decision."""
+        on_host = self._on_host
+        if on_host.size == 1:
+            return on_host
+        if self._opened is None:
+            from farandole.transport.nccl import NcclTransport
+
+            self._opened = NcclTransport(
+                on_host.rank, on_host.size, self._rendezvous, on_host.link, address=self._address
+            )
+        return self._opened
+
+    def close(self) -> None:
+        """Let go of it, if it is there."""
+        if self._opened is not None:
+            self._opened.close()
+
+
 class Engine:
     """Submits operations by name, waits for them, and drives the rest meanwhile."""
 
@@ -52,13 +82,13 @@ class Engine:
         """
         self.transport = transport
         self.loop = loop
-        self._rendezvous, self.address = rendezvous, address
-        self._on_device: Transport | None = None
+        self.address = address
+        self._on_device = _OnDevice(transport, rendezvous, address)
         self._uses: dict[str, int] = {}
         self.ranks = tuple(ranks) or tuple(range(transport.size))
         """The numbers of the ranks among all workers."""
         self.number = number
-        self._named = NamedLane(transport, self._device_transport, ranks)
+        self._named = NamedLane(transport, self._on_device.open, ranks)
         self._adopted: list[Adopted] = []
         loop.add(self._named)
         if loop.watch is not None:
@@ -176,29 +206,12 @@ class Engine:
             self._adopted.pop().close()
         self.loop.remove(self._named)
         self._named.close()
-        if self._on_device is not None:
-            self._on_device.close()
+        self._on_device.close()
         self.transport.close()
 
     def open_device_transport(self) -> None:
         """Open what moves device memory now, while the ranks are together anyway."""
-        self._device_transport()
-
-    def _device_transport(self) -> Transport:
-        if self._on_device is None:
-            if self.size == 1:
-                self._on_device = self.transport
-            else:
-                from farandole.transport.nccl import NcclTransport
-
-                self._on_device = NcclTransport(
-                    self.rank,
-                    self.size,
-                    self._rendezvous,
-                    self.transport.link,
-                    address=self.address,
-                )
-        return self._on_device
+        self._on_device.open()
 
     def _by_coordinator(self, name: str, operation: Operation, queues: bool) -> Handle:
         with self.loop.exclusive():
