@@ -120,7 +120,7 @@ def init(
     opened = open_transport(world, _rendezvous.exchange, address=met_at)
     if opened.remark and world.rank == 0:
         sys.stderr.write(f"farandole: {opened.remark}\n")
-    loop.watch = open_watch(world, _rendezvous) if world.size > 1 else None
+    loop.watch = open_watch(world, _rendezvous, opened.address) if world.size > 1 else None
     engine = Engine(opened.transport, loop, _rendezvous.exchange, address=opened.address)
     _current = Context(
         world=world,

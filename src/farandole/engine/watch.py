@@ -9,10 +9,11 @@ import time
 from farandole.engine.first_failure import FirstFailure
 from farandole.engine.loop import Group
 from farandole.engine.stalls import stack
+from farandole.engine.stalls.courier import Courier
 from farandole.engine.stalls.inspector import Inspector
 from farandole.engine.stalls.pages import Pages
 from farandole.errors import PeerDiedError
-from farandole.transport.hosts import hosts_of
+from farandole.transport.hosts import Hosts, hosts_of
 from farandole.transport.protocol import Exchange
 from farandole.transport.shm.segment import SegmentError
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous
@@ -25,8 +26,10 @@ _EVERY_S = 0.05
 class LongWait:
     """What a worker's progress loop turns to (a Watch, see engine.loop)."""
 
-    def __init__(self, inspector: Inspector, failures: FirstFailure | None) -> None:
-        self._inspector, self._failures = inspector, failures
+    def __init__(
+        self, inspector: Inspector, failures: FirstFailure | None, courier: Courier | None
+    ) -> None:
+        self._inspector, self._failures, self._courier = inspector, failures, courier
         self._due_s = 0.0
 
     def look(self, *, blocked: bool) -> None:
@@ -56,27 +59,35 @@ class LongWait:
 
     def close(self) -> None:
         """Let go of everything."""
+        if self._courier is not None:
+            self._courier.close()
         self._inspector.close()
 
 
-def open_watch(world: World, rendezvous: Rendezvous) -> LongWait:
-    """Get ready; all ranks of a job call this together, of which there are at least two."""
+def open_watch(world: World, rendezvous: Rendezvous, address: str) -> LongWait:
+    """Get ready; all ranks of a job call this together, of which there are at least two.
+
+    Args:
+        world: this rank's place.
+        rendezvous: of all ranks.
+        address: where the others reach this rank.
+    """
     times = read_stall_times(os.environ)
-    ranks = _of_this_host(world, rendezvous.exchange)
-    pages = None
+    hosts = _hosts(world, rendezvous.exchange)
+    pages = courier = None
     # Without shared memory, as on macOS, only rank 0 knows who is missing.
     with contextlib.suppress(SegmentError):
-        pages = Pages.open(ranks, world.rank, rendezvous.exchange, stack.offer())
+        pages = Pages.open(hosts, world.rank, rendezvous.exchange, stack.offer())
+        if pages.abroad:
+            courier = Courier.open(pages, hosts, world.rank, rendezvous.exchange, address)
     inspector = Inspector(world.rank, world.size, times, pages)
     failures = None
     if isinstance(rendezvous, BoardRendezvous):
         failures = FirstFailure(rendezvous.board, world.rank)
-    return LongWait(inspector, failures)
+    return LongWait(inspector, failures, courier)
 
 
-def _of_this_host(world: World, exchange: Exchange) -> tuple[int, ...]:
+def _hosts(world: World, exchange: Exchange) -> Hosts:
     if world.one_host:
-        return tuple(range(world.size))
-    names = [name.decode() for name in exchange(world.hostname.encode())]
-    hosts = hosts_of(names)
-    return hosts.ranks[hosts.of(world.rank)]
+        return hosts_of([world.hostname] * world.size)
+    return hosts_of([name.decode() for name in exchange(world.hostname.encode())])

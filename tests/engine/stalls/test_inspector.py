@@ -25,6 +25,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.said: dict[int, Said] = {0: Said(), 1: Said()}
+        self.abroad: list[int] = []
 
     def publish(self, waiting: Sequence[Key], *, blocked: bool) -> None:
         before = self.said[0]
@@ -48,8 +49,8 @@ class Pages:
         )
         return dict(self.said)
 
-    def stack(self, rank: int) -> str:
-        return ""
+    def stacks(self, ranks: Sequence[int]) -> dict[int, list[str]]:
+        return {}
 
     def close(self) -> None:
         self.said = {}
@@ -174,6 +175,17 @@ def test_a_deadlock_is_named_at_once() -> None:
     assert "rank 1 waits for b, which rank 0 has not submitted" in text
     scene.wait(100)
     assert len(scene.said) == 1, "and not once more as a stall"
+
+
+def test_a_deadlock_with_another_host_takes_a_little_longer() -> None:
+    scene = Scene()
+    scene.pages.abroad = [1]
+    scene.operations.names = {"a": None}
+    scene.pages.other("b", blocked=True)
+    scene.wait(1.5)
+    assert scene.said == []
+    scene.wait(0.5)
+    assert len(scene.said) == 1
 
 
 def test_no_deadlock_while_the_other_goes_on() -> None:

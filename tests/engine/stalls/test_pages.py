@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 
 from farandole.engine.stalls import pages as module
 from farandole.engine.stalls.judge import Key
-from farandole.engine.stalls.pages import Pages
+from farandole.engine.stalls.pages import Note, Pages
 from farandole.testing import FakeWorld, Member, Nursery
+from farandole.transport.hosts import hosts_of
 
 pytestmark = pytest.mark.ranks
 
 ALL = (0, 1, 2, 3)
-HOSTS = ((0, 2), (1, 3))
+HOSTS = hosts_of(["h0", "h1", "h0", "h1"])
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def world(nursery: Nursery) -> Iterator[FakeWorld]:
 
 
 def opened(member: Member) -> Pages:
-    return Pages.open(HOSTS[member.rank % 2], member.rank, member.exchange, f"of {member.rank}")
+    return Pages.open(HOSTS, member.rank, member.exchange, f"of {member.rank}")
 
 
 def neighbours(member: Member) -> Any:
@@ -35,18 +37,47 @@ def neighbours(member: Member) -> Any:
     member.exchange(b"")
     said = pages.read()
     names = {rank: sorted(key.name for key in each.waiting) for rank, each in said.items()}
-    stacks = [pages.stack(rank) for rank in ALL]
+    stacks = [note.stack for rank in pages.here for _, note in [pages.page(rank).read()]]
     blocked = [rank for rank, each in said.items() if each.blocked]
     member.exchange(b"")
     pages.close()
     return names, stacks, blocked
 
 
+def mirrored(member: Member) -> Any:
+    """Let the lowest rank of each host write what one elsewhere says, and take it back."""
+    pages = opened(member)
+    stranger = 1 - member.rank % 2 + 2  # on the other host, and not its lowest
+    page = pages.page(stranger)
+    if member.rank in HOSTS.leaders:
+        page.write(Note(waiting=(Key(ALL, "y"),), blocked=True), looks=7)
+    member.exchange(b"")
+    seen = pages.read()
+    member.exchange(b"")
+    if member.rank in HOSTS.leaders:
+        page.wipe()
+    member.exchange(b"")
+    after = sorted(pages.read())
+    member.exchange(b"")
+    pages.close()
+    said = seen[stranger]
+    names = [key.name for key in said.waiting]
+    return sorted(seen), (names, said.blocked, said.looks), after
+
+
+def test_ranks_elsewhere_are_seen_by_all_of_a_host(world: FakeWorld) -> None:
+    for rank, (seen, said, after) in enumerate(world.run(mirrored)):
+        host = list(HOSTS.ranks[rank % 2])
+        assert seen == sorted([*host, 1 - rank % 2 + 2])
+        assert said == (["y"], True, 7)
+        assert after == host
+
+
 def test_ranks_see_those_of_their_host(world: FakeWorld) -> None:
     for rank, (names, stacks, blocked) in enumerate(world.run(neighbours)):
-        host = HOSTS[rank % 2]
+        host = HOSTS.ranks[rank % 2]
         assert names == {other: sorted([f"x{other}", "é"]) for other in host}
-        assert stacks == [f"of {other}" if other in host else "" for other in ALL]
+        assert stacks == [f"of {other}" for other in host]
         assert blocked == [other for other in host if other > 1]
 
 
@@ -74,15 +105,27 @@ def torn(member: Member) -> Any:
     member.exchange(b"")
     if member.rank > 1:
         # The text has changed, what says that it is whole has not.
-        text, _ = module._encode([Key(ALL, "b")], "")
-        pages._text[pages._me][: len(text)] = memoryview(text)
-        pages._words[pages._me][module._VERSION] += 1
+        page, text = pages.page(member.rank), Note(waiting=(Key(ALL, "b"),)).encode(1000)
+        page._text[: len(text)] = memoryview(text)
+        page._words[module._VERSION] += 1
     member.exchange(b"")
     seen.append(pages.read())
     member.exchange(b"")
     pages.close()
-    other = HOSTS[member.rank % 2][1]
+    other = HOSTS.ranks[member.rank % 2][1]
     return [sorted(key.name for key in said[other].waiting) for said in seen]
+
+
+def test_a_note_keeps_the_oldest_and_the_innermost() -> None:
+    waiting = tuple(Key(ALL, f"x{number}") for number in range(100))
+    lines = tuple(f"  File {number}" for number in range(100))
+    note = Note(waiting=waiting, wanted=(3,), answer=5, lines=lines)
+    assert Note.from_json(json.loads(note.encode(10_000))) == note
+    some = Note.from_json(json.loads(note.encode(2_000)))
+    assert (some.waiting[:2], some.complete, some.lines) == (waiting[:2], False, lines)
+    few = Note.from_json(json.loads(note.encode(1_000)))
+    assert few.waiting == ()
+    assert few.lines == lines[:50]
 
 
 def test_who_is_just_writing_counts_as_before(world: FakeWorld) -> None:

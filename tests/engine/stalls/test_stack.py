@@ -92,6 +92,12 @@ def test_what_is_inside_of_a_call_is_left_out() -> None:
     assert stack.from_the_users_call([]) == []
 
 
+def test_long_stacks_are_cut() -> None:
+    lines = [f'  File "a.py", line {number} in f' for number in range(50)]
+    assert stack.shortened(lines) == [*lines[:30], "  and 20 calls more"]
+    assert stack.shortened(lines[:30]) == lines[:30]
+
+
 def test_the_main_thread_is_the_oldest() -> None:
     dump = (
         "Thread 0x00007f1 (most recent call first):\n"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from farandole.engine.loop import Group
-from farandole.engine.stalls import stack, words
+from farandole.engine.stalls import words
 from farandole.engine.stalls.judge import Key, Said, Stall, deadlock, stalls, unchanged
 from farandole.engine.stalls.pages import Pages
 from farandole.errors import StallError
@@ -21,9 +21,10 @@ from farandole.world.stall_times import StallTimes
 
 # Peers in step answer within microseconds; a look every so often costs nothing then.
 _EVERY_S = 0.1
-# A deadlock is one only if everybody has looked again and nothing has changed.
+# A deadlock is one only if everybody has looked again and nothing has changed. What other hosts say
+# is here a little later.
 _SURE_LOOKS = 3
-_SURE_S = 0.5
+_SURE_S, _SURE_ABROAD_S = 0.5, 1.5
 
 
 def _say(text: str) -> None:
@@ -50,7 +51,7 @@ class Inspector:
             rank: This rank.
             size: The number of all ranks.
             times: When to speak up.
-            pages: Those of this host; None where there are none.
+            pages: Those that are seen from this host; None where there are none.
             clock: Tells seconds.
             say: Shows a report.
         """
@@ -149,9 +150,10 @@ class Inspector:
             self._suspicion = (now_s, said)
             return
         since_s, before = self._suspicion
+        sure_s = _SURE_ABROAD_S if self._pages is not None and self._pages.abroad else _SURE_S
         keys = {stall.key for stall in found}
         if (
-            now_s - since_s >= _SURE_S
+            now_s - since_s >= sure_s
             and unchanged(before, said, looks=_SURE_LOOKS)
             and not keys & self._reported
         ):
@@ -177,10 +179,8 @@ class Inspector:
             text = words.report(found, waited_s, self._stacks_of(found))
             raise StallError(f"{text}\nThis was the end after --stall-shutdown.")
 
-    def _stacks_of(self, found: Sequence[Stall]) -> dict[int, list[str]]:
+    def _stacks_of(self, found: Sequence[Stall]) -> dict[int, Sequence[str]]:
         return self._stacks(sorted({rank for stall in found for rank in stall.missing}))
 
-    def _stacks(self, ranks: Iterable[int]) -> dict[int, list[str]]:
-        if self._pages is None:
-            return {}
-        return {rank: stack.ask(self._pages.stack(rank)) for rank in ranks}
+    def _stacks(self, ranks: Iterable[int]) -> dict[int, Sequence[str]]:
+        return {} if self._pages is None else self._pages.stacks(ranks)

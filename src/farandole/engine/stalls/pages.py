@@ -1,128 +1,225 @@
-"""Pages in shared memory on which ranks of one host say what they wait for; one writer each."""
+"""Pages in shared memory on which ranks say what they wait for; one writer each.
+
+A rank writes its own page. With several hosts, those of ranks elsewhere are written by the courier
+of this host (engine.stalls.courier): everybody sees everybody's page.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from farandole.engine.stalls import stack
 from farandole.engine.stalls.judge import Key, Said
+from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Exchange
+from farandole.transport.reduction import Array
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.segment import LINE_BYTES
 
-_REGION = "stalls"
-_TEXT_BYTES = 64 * 1024 - LINE_BYTES
-_VERSION, _LOOKS, _BLOCKED, _LENGTH, _CRC = range(5)
+_HERE, _ABROAD = "stalls", "stalls abroad"
+# There may be a thousand ranks elsewhere, and their memory is really taken.
+_BYTES = {_HERE: 64 * 1024, _ABROAD: 16 * 1024}
+_VERSION, _LOOKS, _LENGTH, _CRC, _WORDS = range(5)
+# A request and its answer wait for two couriers each; then some ranks are asked in turn.
+_ANSWER_S = 6.0
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What stands on a page."""
+
+    waiting: tuple[Key, ...] = ()
+    """What the rank waits for, the oldest first."""
+    complete: bool = True
+    """Whether that is all of it; a page has an end."""
+    blocked: bool = False
+    stack: str = ""
+    """Where its stack can be asked for by processes of its host."""
+    wanted: tuple[int, ...] = ()
+    """The ranks elsewhere whose stacks it asks for."""
+    answer: int = 0
+    """Grows with each stack that its courier has sent."""
+    lines: tuple[str, ...] = ()
+    """The last of those."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for JSON; names that have their ranks in common share them."""
+        groups: dict[tuple[int, ...], list[str]] = {}
+        for key in self.waiting:
+            groups.setdefault(key.members, []).append(key.name)
+        return {
+            "waiting": list(groups.items()),
+            "complete": self.complete,
+            "blocked": self.blocked,
+            "stack": self.stack,
+            "wanted": self.wanted,
+            "answer": self.answer,
+            "lines": self.lines,
+        }
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Note:
+        """Read it back."""
+        keys = [Key(tuple(members), name) for members, names in said["waiting"] for name in names]
+        tuples = {name: tuple(said[name]) for name in ("wanted", "lines")}
+        return cls(**{**said, "waiting": tuple(keys), **tuples})
+
+    def encode(self, most_bytes: int) -> bytes:
+        """Write as much as fits."""
+        note = self
+        while len(text := json.dumps(note.to_json()).encode()) > most_bytes:
+            if not note.waiting:
+                # The innermost calls come first.
+                note = replace(note, lines=note.lines[: len(note.lines) // 2])
+            else:
+                # The oldest come first, and it is they that stall.
+                kept = note.waiting[: len(note.waiting) // 2]
+                note = replace(note, waiting=kept, complete=False)
+        return text
+
+
+class Page:
+    """One page; each who reads or writes it has an object of their own."""
+
+    def __init__(self, words: memoryview, text: Array) -> None:
+        self._words, self._text = words, text
+        self._note = Note()
+        self._said: Said | None = None
+        self._written: Note | None = None
+
+    def write(self, note: Note, *, looks: int | None = None) -> None:
+        """Put a note on it, and count a look; or set the count, as another host had it."""
+        words = self._words
+        if note != self._written:
+            self._written = note
+            text = note.encode(len(self._text))
+            self._text[: len(text)] = memoryview(text)
+            words[_LENGTH], words[_CRC] = len(text), zlib.crc32(text)
+            words[_VERSION] += 1
+        words[_LOOKS] = words[_LOOKS] + 1 if looks is None else looks
+
+    def wipe(self) -> None:
+        """Let nobody believe what stands there."""
+        self._words[_VERSION] = 0
+
+    def read(self) -> tuple[Said, Note] | None:
+        """Return what it says; as before while somebody is writing, None while it is empty."""
+        words = self._words
+        version, looks = words[_VERSION], words[_LOOKS]
+        if not version:
+            return None
+        if self._said is None or self._said.version != version:
+            text = self._text[: words[_LENGTH]].tobytes()
+            if zlib.crc32(text) == words[_CRC]:
+                self._note = note = Note.from_json(json.loads(text))
+                self._said = Said(
+                    waiting=frozenset(note.waiting),
+                    complete=note.complete,
+                    blocked=note.blocked,
+                    version=version,
+                    looks=looks,
+                )
+        elif self._said.looks != looks:
+            self._said = replace(self._said, looks=looks)
+        return None if self._said is None else (self._said, self._note)
 
 
 class Pages:
-    """The pages of the ranks of this host."""
+    """The pages of all ranks that are seen from this host."""
 
-    def __init__(self, fabric: Fabric, ranks: Sequence[int], stack: str) -> None:
-        self._fabric, self._ranks, self._me = fabric, list(ranks), fabric.rank
-        places = range(len(ranks))
-        self._words = [fabric.words(place, _REGION, 0, 5) for place in places]
-        self._text = [fabric.bytes(place, _REGION, LINE_BYTES, _TEXT_BYTES) for place in places]
-        self._stack = stack
-        self._mine: tuple[tuple[Key, ...], bool] | None = None
-        self._read: dict[int, tuple[Said, str]] = {}
-        self.publish((), blocked=False)
+    def __init__(self, fabric: Fabric, hosts: Hosts, rank: int, path: str) -> None:
+        here = hosts.ranks[hosts.of(rank)]
+        self._fabric, self._rank, self._path = fabric, rank, path
+        self._here = {other: place for place, other in enumerate(here)}
+        elsewhere = sorted(set(range(hosts.size)) - set(here))
+        self._abroad = {other: number for number, other in enumerate(elsewhere)}
+        self._pages = {other: self.page(other) for other in range(hosts.size)}
+        self._mine = Note(stack=path)
+        self._pages[rank].write(self._mine)
 
     @classmethod
-    def open(cls, ranks: Sequence[int], rank: int, exchange: Exchange, stack: str) -> Pages:
+    def open(cls, hosts: Hosts, rank: int, exchange: Exchange, path: str) -> Pages:
         """Make my page and map the others'; all ranks of the job call this together.
 
         Args:
-            ranks: Those of this host, in rising order.
+            hosts: The ranks of the job by host.
             rank: Mine.
             exchange: A rendezvous of all ranks of the job.
-            stack: Where my stack can be asked for.
+            path: Where my stack can be asked for.
 
         Raises:
             SegmentError: There is no shared memory, on all ranks alike.
         """
-        regions = {_REGION: LINE_BYTES + _TEXT_BYTES}
-        place = list(ranks).index(rank)
-        fabric = Fabric.open(place, len(ranks), exchange, regions, among=ranks)
-        return cls(fabric, ranks, stack)
+        here = hosts.ranks[hosts.of(rank)]
+        fabric = Fabric.open(
+            here.index(rank),
+            len(here),
+            exchange,
+            {_HERE: _BYTES[_HERE]},
+            of_first={_ABROAD: _BYTES[_ABROAD] * (hosts.size - len(here))},
+            among=here,
+        )
+        return cls(fabric, hosts, rank, path)
+
+    @property
+    def here(self) -> list[int]:
+        """The ranks of this host."""
+        return list(self._here)
+
+    @property
+    def abroad(self) -> list[int]:
+        """The ranks of other hosts."""
+        return list(self._abroad)
+
+    def page(self, rank: int) -> Page:
+        """Return a rank's page for one more reader or writer."""
+        if rank in self._here:
+            place, region, number = self._here[rank], _HERE, 0
+        else:
+            place, region, number = 0, _ABROAD, self._abroad[rank]
+        begin = number * _BYTES[region]
+        return Page(
+            self._fabric.words(place, region, begin, _WORDS),
+            self._fabric.bytes(place, region, begin + LINE_BYTES, _BYTES[region] - LINE_BYTES),
+        )
 
     def publish(self, waiting: Sequence[Key], *, blocked: bool) -> None:
         """Say what I wait for, and that I have looked."""
-        words = self._words[self._me]
-        state = (tuple(waiting), blocked)
-        if state != self._mine:
-            self._mine = state
-            text, complete = _encode(waiting, self._stack)
-            self._text[self._me][: len(text)] = memoryview(text)
-            words[_LENGTH], words[_CRC] = len(text), zlib.crc32(text)
-            words[_BLOCKED] = int(blocked) | int(complete) << 1
-            words[_VERSION] += 1
-        words[_LOOKS] += 1
+        self._mine = Note(waiting=tuple(waiting), blocked=blocked, stack=self._path)
+        self._pages[self._rank].write(self._mine)
 
     def read(self) -> dict[int, Said]:
-        """Return what the ranks of this host say; who is just writing counts as before."""
-        return {
-            rank: said
-            for place, rank in enumerate(self._ranks)
-            if (said := self._said(place)) is not None
-        }
+        """Return what the ranks say; who is just writing counts as before."""
+        seen = {rank: page.read() for rank, page in self._pages.items()}
+        return {rank: found[0] for rank, found in seen.items() if found is not None}
 
-    def stack(self, rank: int) -> str:
-        """Return where a rank's stack can be asked for; "" where it cannot."""
-        if rank not in self._ranks:
-            return ""
-        place = self._ranks.index(rank)
-        self._said(place)
-        return self._read[place][1] if place in self._read else ""
+    def stacks(self, ranks: Iterable[int]) -> dict[int, Sequence[str]]:
+        """Return where ranks are, the most recent call first; nothing of who does not answer."""
+        ranks = list(ranks)
+        answered = {rank: self._note(rank).answer for rank in ranks if rank in self._abroad}
+        if answered:
+            self._pages[self._rank].write(replace(self._mine, wanted=tuple(answered)))
+        found: dict[int, Sequence[str]] = {
+            rank: stack.ask(self._note(rank).stack) for rank in ranks if rank in self._here
+        }
+        deadline = time.monotonic() + _ANSWER_S
+        while answered and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            for rank in [r for r, before in answered.items() if self._note(r).answer != before]:
+                found[rank] = self._note(rank).lines
+                del answered[rank]
+        return found
 
     def close(self) -> None:
         """Let go of the pages."""
         self._fabric.close()
 
-    def _said(self, place: int) -> Said | None:
-        words = self._words[place]
-        version, looks = words[_VERSION], words[_LOOKS]
-        known = self._read.get(place)
-        if known is not None and known[0].version == version:
-            if known[0].looks == looks:
-                return known[0]
-            said, stack = known
-        else:
-            text = self._text[place][: words[_LENGTH]].tobytes()
-            if zlib.crc32(text) != words[_CRC] or not version:
-                return known[0] if known is not None else None
-            waiting, stack = _decode(text)
-            flags = words[_BLOCKED]
-            said = Said(waiting=waiting, complete=bool(flags & 2), blocked=bool(flags & 1))
-        said = Said(
-            waiting=said.waiting,
-            complete=said.complete,
-            blocked=said.blocked,
-            version=version,
-            looks=looks,
-        )
-        self._read[place] = (said, stack)
-        return said
-
-
-def _encode(waiting: Sequence[Key], stack: str) -> tuple[bytes, bool]:
-    """Write what fits on a page; say whether that is all."""
-    shown = list(waiting)
-    while True:
-        groups: dict[tuple[int, ...], list[str]] = {}
-        for key in shown:
-            groups.setdefault(key.members, []).append(key.name)
-        text = json.dumps({"stack": stack, "waiting": list(groups.items())}).encode()
-        if len(text) <= _TEXT_BYTES:
-            return text, len(shown) == len(waiting)
-        # The oldest come first, and it is they that stall.
-        shown = shown[: len(shown) // 2]
-
-
-def _decode(text: bytes) -> tuple[frozenset[Key], str]:
-    said = json.loads(text)
-    waiting = frozenset(
-        Key(tuple(members), name) for members, names in said["waiting"] for name in names
-    )
-    return waiting, said["stack"]
+    def _note(self, rank: int) -> Note:
+        found = self._pages[rank].read()
+        return Note() if found is None else found[1]

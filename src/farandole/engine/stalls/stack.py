@@ -18,6 +18,7 @@ _OFFSET = 11
 _POLL_S = 0.005
 # What a dump takes from its first line to its last on a crowded machine.
 _SETTLED_S = 0.05
+_MOST_LINES = 30
 
 _offered: dict[int, str] = {}
 
@@ -55,7 +56,8 @@ def ask(path: str, *, timeout_s: float = 1.0) -> list[str]:
             os.kill(pid, signal.SIGRTMIN + _OFFSET)
             _wait_until_settled(file.fileno(), begin, timeout_s)
             file.seek(begin)
-            return from_the_users_call(main_thread(file.read().decode(errors="replace")))
+            dump = file.read().decode(errors="replace")
+            return shortened(from_the_users_call(main_thread(dump)))
     except OSError:
         return []
 
@@ -74,6 +76,12 @@ def from_the_users_call(lines: list[str]) -> list[str]:
     own = f'  File "{Path(__file__).parents[2]}{os.sep}'
     inside = next((n for n, line in enumerate(lines) if not line.startswith(own)), len(lines))
     return lines[max(inside - 1, 0) :]
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """Leave out the outermost of many calls."""
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"  and {more} calls more"] if more > 0 else lines
 
 
 def _would_answer(pid: int) -> bool:

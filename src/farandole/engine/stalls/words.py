@@ -8,7 +8,6 @@ from farandole.engine.stalls.judge import Stall
 
 # As many names of a rank as Horovod shows.
 _SHOWN = 6
-_STACK_LINES = 30
 
 
 def headline(found: Sequence[Stall], waited_s: float) -> str:
@@ -58,9 +57,7 @@ def _where(ranks: Sequence[int], stacks: Mapping[int, Sequence[str]]) -> list[st
         stack = stacks.get(rank)
         if stack:
             lines.append(f"rank {rank} is here (most recent call first):")
-            lines += stack[:_STACK_LINES]
-            if len(stack) > _STACK_LINES:
-                lines.append(f"  and {len(stack) - _STACK_LINES} calls more")
+            lines += stack
         else:
             lines.append(f"where rank {rank} is cannot be seen from here")
     return lines

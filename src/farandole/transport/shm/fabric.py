@@ -57,6 +57,7 @@ class Fabric:
         exchange: Exchange,
         regions: Mapping[str, int],
         *,
+        of_first: Mapping[str, int] | None = None,
         among: Sequence[int] | None = None,
         numbers: Sequence[int] = (),
     ) -> Fabric:
@@ -67,6 +68,7 @@ class Fabric:
             size: the number of ranks in the group.
             exchange: a rendezvous of these ranks, or of more.
             regions: name and bytes of each region; the same on every rank.
+            of_first: the same of those that only rank 0 has, behind the others.
             among: the numbers that the ranks of the group have in the rendezvous and in messages,
                 where it is of more; they open groups of their own meanwhile.
             numbers: those of the ranks in messages, where they are others.
@@ -75,19 +77,20 @@ class Fabric:
             SegmentError: on every rank alike, if one of them could not make or map a segment.
         """
         names = range(size) if among is None else among
-        offsets, end = {_GONE: 0}, _PAGE_BYTES
-        for name, nbytes in regions.items():
-            offsets[name] = end
-            end += round_up(nbytes, _PAGE_BYTES)
+        offsets = {_GONE: 0}
+        end = _lay_out(regions, offsets, _PAGE_BYTES)
+        ends = [_lay_out(of_first or {}, offsets, end), *[end] * (size - 1)]
         segments: dict[int, Segment] = {}
         try:
-            error = _attempt(segments, rank, lambda: Segment.create(end))
+            error = _attempt(segments, rank, lambda: Segment.create(ends[rank]))
             path = segments[rank].path if not error else ""
             everyone = _agree(exchange, {"pid": os.getpid(), "path": path}, error)
             hellos = [everyone[name] for name in names]
             for peer, hello in enumerate(hellos):
                 if peer != rank and not error:
-                    error = _attempt(segments, peer, partial(Segment.attach, hello["path"], end))
+                    error = _attempt(
+                        segments, peer, partial(Segment.attach, hello["path"], ends[peer])
+                    )
             _agree(exchange, {}, error)
         except BaseException:
             for segment in segments.values():
@@ -144,6 +147,14 @@ class Fabric:
             except OSError:
                 return
             self._poll.register(self._pidfds[peer], select.POLLIN)
+
+
+def _lay_out(regions: Mapping[str, int], offsets: dict[str, int], begin: int) -> int:
+    """Note where regions begin, one behind the other; return where the last one ends."""
+    for name, nbytes in regions.items():
+        offsets[name] = begin
+        begin += round_up(nbytes, _PAGE_BYTES)
+    return begin
 
 
 def _attempt(segments: dict[int, Segment], rank: int, make: Callable[[], Segment]) -> str:
