@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -96,6 +97,35 @@ def test_a_dead_peer_ends_the_wait() -> None:
     loop.add(lane)
     with pytest.raises(PeerDiedError, match="rank 1"):
         loop.result(lane.handle)
+
+
+def test_nobody_looks_for_peers_while_another_thread_advances() -> None:
+    """Both read the same sockets."""
+    loop, inside, together = Loop(), threading.Event(), []
+    release = threading.Event()
+
+    def advance() -> bool:
+        if threading.current_thread() is other:
+            inside.set()
+            release.wait(30)
+            inside.clear()
+        return False
+
+    lane = Counting(0, lambda: together.append(inside.is_set()))
+    lane.advance = advance  # type: ignore[method-assign]
+    loop.add(lane)
+    other = threading.Thread(target=loop.advance)
+    other.start()
+    assert inside.wait(30)
+    waits = threading.Thread(target=loop.result, args=(lane.handle,))
+    waits.start()
+    time.sleep(0.1)  # it looks for peers every few milliseconds
+    release.set()
+    other.join()
+    eventually(lambda: bool(together))
+    lane.handle.finish()
+    waits.join()
+    assert not any(together)
 
 
 def test_a_peer_that_left_after_its_part_is_not_missed() -> None:

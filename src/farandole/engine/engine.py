@@ -184,9 +184,10 @@ class Engine:
 
     def waiting(self) -> dict[str, list[int] | None]:
         """Return what some rank has not submitted, with those ranks where they are known here."""
-        found = self._named.waiting()
-        for resource in self._adopted:
-            found.update(resource.waiting())
+        with self.loop.exclusive():
+            found = self._named.waiting()
+            for resource in self._adopted:
+                found.update(resource.waiting())
         return found
 
     def adopt(self, resource: Adopted) -> None:

@@ -247,21 +247,29 @@ class Loop:
             thread.join()
 
     def _check_peers(self, done: Callable[[], bool]) -> None:
+        """Raise if a peer that is needed is gone; whoever drives is not disturbed."""
+        if self._lost(advancing=False) is None:
+            return
+        # The peer may have gone after it did its part of all that is under way here.
+        error = self._lost(advancing=True)
+        if error is not None and not done():
+            raise self._explained(error)
+
+    def _lost(self, *, advancing: bool) -> FarandoleError | None:
+        """Return why a lane has lost a peer, after advancing everything or without a wait."""
+        if not self._driving.acquire(blocking=advancing):
+            return None
         try:
+            if advancing:
+                self._advance_all()
             for lane in self._lanes:
                 if lane.busy:
                     lane.check_peers()
-        except FarandoleError:
-            # The peer may have gone after it did its part of all that is under way here.
-            with self._driving:
-                self._advance_all()
-            if not done():
-                try:
-                    for lane in self._lanes:
-                        if lane.busy:
-                            lane.check_peers()
-                except PeerDiedError as error:
-                    raise self._explained(error) from None
+        except FarandoleError as error:
+            return error
+        finally:
+            self._driving.release()
+        return None
 
     def _explained(self, error: Exception) -> Exception:
         if self.watch is not None and isinstance(error, PeerDiedError):
