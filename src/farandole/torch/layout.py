@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from farandole.recorder.noise import Norms
 from farandole.recorder.recorder import current
 from farandole.torch.tensors import view_of
 from farandole.transport.reduction import Array, Reduction
+
+_GRADIENT = attrgetter("grad")
 
 
 class Layout:
@@ -48,13 +51,16 @@ class Layout:
             index: _view_like(flats[place.bucket], place.offset, parameters[index])
             for index, place in plan.places.items()
         }
-        self._pairs = [(parameters[index], view) for index, view in self._views.items()]
+        self._placed = [parameters[index] for index in self._views]
         self._all_present = [_bits(range(len(each)), note_bytes) for each in plan.members]
         self._all_full = [FULL] * engine.size
         self._in_place = False
         self._step = 1
         self._handles: list[Handle | None] = [None] * len(plan.members)
-        self._arrived: list[set[int]] = [set() for _ in plan.members]
+        self._came = [0] * len(parameters)
+        """In which step the gradient of each parameter has last come."""
+        self._arrived = [0] * len(plan.members)
+        """How many of this step's gradients are in each bucket."""
         self._last = len(plan.members) - 1
         self.submitted_s = [0.0] * len(plan.members)
         """When each bucket went, in the current step or the one that has just ended."""
@@ -75,19 +81,21 @@ class Layout:
             _write(view, gradient)
             if view.dtype == gradient.dtype:
                 parameter.grad = view
-        arrived = self._arrived[place.bucket]
-        arrived.add(index)
-        if len(arrived) < len(self.plan.members[place.bucket]) or place.bucket == self._last:
+        bucket = place.bucket
+        if self._came[index] != self._step:
+            self._came[index] = self._step
+            self._arrived[bucket] += 1
+        if self._arrived[bucket] < len(self.plan.members[bucket]) or bucket == self._last:
             return False
-        self._submit(place.bucket, FULL)
+        self._submit(bucket, self._all_present[bucket], FULL)
         return True
 
     def forget(self) -> bool:
         """Begin this step anew, unless a bucket is on its way; return whether that was done."""
         if any(handle is not None for handle in self._handles):
             return False
-        for arrived in self._arrived:
-            arrived.clear()
+        self._came = [0] * len(self._came)
+        self._arrived = [0] * len(self._arrived)
         return True
 
     def submitted(self, index: int) -> bool:
@@ -100,17 +108,14 @@ class Layout:
 
         The loop that a step cannot do without: everything else is done where this says no.
         """
-        for parameter, view in self._pairs:  # noqa: SIM110 (a generator would cost a third more)
-            if parameter.grad is not view:
-                return False
-        return True
+        return all(map(is_, map(_GRADIENT, self._placed), self._views.values()))
 
     def submit_in_place(self) -> None:
         """Submit the buckets that are not on their way, all gradients being `in_place`."""
         self._in_place = True
         for bucket, handle in enumerate(self._handles):
             if handle is None:
-                self._submit(bucket, FULL)
+                self._submit(bucket, self._all_present[bucket], FULL)
 
     def submit_rest(
         self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
@@ -123,9 +128,8 @@ class Layout:
         for bucket, handle in enumerate(self._handles):
             if handle is not None:
                 continue
-            arrived = self._arrived[bucket]
-            arrived.clear()
-            for index in self.plan.members[bucket]:
+            present = []
+            for position, index in enumerate(self.plan.members[bucket]):
                 gradient, view = parameters[index].grad, self._views[index]
                 if gradient is None:
                     view.zero_()
@@ -135,9 +139,12 @@ class Layout:
                     if index not in sparse and view.dtype == gradient.dtype:
                         parameters[index].grad = view
                 if index not in sparse:
-                    arrived.add(index)
-            full = FULL if len(arrived) == len(self.plan.members[bucket]) else 0
-            self._submit(bucket, full | (flags if bucket == self._last else 0))
+                    present.append(position)
+            asked = flags if bucket == self._last else 0
+            if len(present) == len(self.plan.members[bucket]):
+                self._submit(bucket, self._all_present[bucket], FULL | asked)
+            else:
+                self._submit(bucket, _bits(present, self._note_bytes), asked)
 
     def moved_s(self) -> float | None:
         """Return how long this rank has moved gradients since the last call, if it does so."""
@@ -151,7 +158,7 @@ class Layout:
         """Say where this rank stands between two steps, in the place of the first bucket."""
         note = mark.encode(self._note_bytes)
         handle = self.buckets.submit(0, self._step, self._how, marks.MARK, note)
-        self._step += 1
+        self._count_step()
         marks.check(marks.marks_of(engine.wait(handle)) or ())  # type: ignore[arg-type]
 
     def finish(
@@ -216,14 +223,17 @@ class Layout:
 
     def come_back(self) -> None:
         """Leave out a step's number: all ranks have joined."""
+        self._count_step()
+
+    def _count_step(self) -> None:
+        """Go on to the next number; what has come in so far is found when the rest is submitted."""
         self._step += 1
+        self._arrived = [0] * len(self._arrived)
 
     def _begin_step(self) -> None:
-        self._step += 1
+        self._count_step()
         self._in_place = False
         self._handles = [None] * len(self._handles)
-        for arrived in self._arrived:
-            arrived.clear()
 
     def _point(self, parameter: torch.nn.Parameter, index: int) -> None:
         """Let a parameter have its result; what travelled in another precision is a copy."""
@@ -232,12 +242,7 @@ class Layout:
         if parameter.grad is not view:
             parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
 
-    def _submit(self, bucket: int, flags: int) -> None:
-        note = self._all_present[bucket]
-        if not flags & FULL:
-            arrived = self._arrived[bucket]
-            present = [i for i, index in enumerate(self.plan.members[bucket]) if index in arrived]
-            note = _bits(present, self._note_bytes)
+    def _submit(self, bucket: int, note: Array, flags: int) -> None:
         if self._norms.due and current() is not None:
             dtype = self.plan.shapes[bucket][1]
             self._norms.before(bucket, [self.buckets.arrays[bucket]], dtype)

@@ -128,7 +128,6 @@ class GradientReducer:
         recorder = current()
         if recorder is None:
             self._synchronize()
-            self._norms.ended(None)
             return
         layout, entered_s = self.layout, time.monotonic()
         self._by_name.nbytes = 0
@@ -166,7 +165,8 @@ class GradientReducer:
         if layout is None:
             self._reduce_by_name(range(len(self.parameters)))
         else:
-            self._hook_all()
+            if self._unhooked:
+                self._hook_all()
             surprises = self._submit_rest(layout)
             left_out = self._wait(layout.finish, self.parameters, self.engine)
             if surprises:
@@ -252,8 +252,6 @@ class GradientReducer:
             self.layout = None
 
     def _hook_all(self) -> None:
-        if not self._unhooked:
-            return
         for index in [i for i in self._unhooked if self.parameters[i].requires_grad]:
             register: Any = self.parameters[index].register_post_accumulate_grad_hook
             self._hooked[index] = register(self._on_gradient(index))

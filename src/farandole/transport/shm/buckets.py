@@ -127,10 +127,14 @@ class SharedBuckets:
         ready[rank][bucket][0] = step << _FLAG_BITS | flags
         yield from _until(ready, peers, bucket, step << _FLAG_BITS)
         said = [words[bucket][0] & _FLAGS for words in ready]
+        some, every = 0, _FLAGS
+        for each in said:
+            some |= each
+            every &= each
         notes = self._unread
-        if not all(each & _NOTELESS for each in said):
+        if not every & _NOTELESS:
             notes = [each[bucket].copy() for each in self._notes]
-        if not any(each & _ODD for each in said):
+        if not some & _ODD:
             began_s = time.monotonic()
             self._fold(bucket, how)
             self.busy_s += time.monotonic() - began_s
