@@ -52,6 +52,13 @@ def test_every_chart_has_a_place_and_every_link_a_target() -> None:
     assert len(targets) == 8
 
 
+def test_links_to_questions_are_in_words() -> None:
+    found = contents(lab())
+    first = replace(found.sections[0], key="two_nodes")
+    read = Reader(page(replace(found, sections=(first,)), scripts=SCRIPT))
+    assert read.texts["a"][0] == "two nodes"
+
+
 def test_hostile_strings_stay_text() -> None:
     report = lab(lambda word: word + EVIL, words=Words(label=EVIL, param=(EVIL, EVIL), metric=EVIL))
     text = page(contents(report), scripts=SCRIPT)

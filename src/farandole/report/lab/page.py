@@ -49,7 +49,10 @@ def _opening(contents: LabContents) -> str:
     report = contents.report
     sentences = "".join(f"<p>{html(sentence)}</p>" for sentence in report.headline)
     quick = f"<p class=next>{html(words.QUICK)}</p>" if words.is_quick(report) else ""
-    links = [(f"question-{number}", s.key) for number, s in enumerate(contents.sections, 1)]
+    links = [
+        (f"question-{number}", section.key.replace("_", " "))
+        for number, section in enumerate(contents.sections, 1)
+    ]
     links += [("corrections", "corrections")] if contents.corrections else []
     links += [("choices", "lab / here")] if contents.choices else []
     links += [("published", "published figures")] if contents.published else []
