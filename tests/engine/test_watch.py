@@ -23,7 +23,7 @@ from farandole.world.rendezvous import BoardRendezvous
 
 def two_hosts(member: Member, told: Path) -> str:
     """Ranks 1 and 2 wait, each the neighbour of one who does not; return what they say."""
-    os.environ["FARANDOLE_STALL_WARNING"] = "1.5"
+    os.environ["FARANDOLE_STALL_WARNING"] = "3"
     place = read_world(os.environ)
     world = replace(place, hostname=f"h{member.rank // 2}", local_size=2)
     meeting: Any = SimpleNamespace(exchange=member.exchange)

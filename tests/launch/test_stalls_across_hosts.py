@@ -46,7 +46,7 @@ def stalled(tmp_path: Path, script: Path, *arguments: str) -> str:
 
 
 def test_the_whole_first_host_is_missing(tmp_path: Path, script: Path) -> None:
-    said = stalled(tmp_path, script, "--stall-warning=2", "--stall-shutdown=6", "-", "-", "x", "x")
+    said = stalled(tmp_path, script, "--stall-warning=3", "--stall-shutdown=8", "-", "-", "x", "x")
     reports = [line for line in said.splitlines() if "]<stderr>:farandole: ranks" in line]
     assert len(reports) == 1
     assert reports[0].startswith(
