@@ -72,23 +72,32 @@ def keep_the_store(rendezvous: Any) -> None:
     create = getattr(rendezvous, "_create_c10d_store", None)
     if create is None:
         return
-    groups = itertools.count()
     kept: list[Any] = []
+    further = itertools.count(2)
 
-    def create_and_keep(hostname: str, port: int, *args: Any, **kwargs: Any) -> Any:
-        store = create(hostname, port, *args, **kwargs)
-        if str(port) != os.environ.get("MASTER_PORT"):
-            return store
-        group = next(groups)
-        if group == 0:
-            # Its keys stay torch's own, for whoever else may join.
-            kept.append(store)
+    def create_once(
+        hostname: str,
+        port: int,
+        rank: int,
+        world_size: int,
+        timeout: Any,
+        use_libuv: bool = True,
+    ) -> Any:
+        masters = str(port) == os.environ.get("MASTER_PORT")
+        if not (kept and masters):
+            store = create(hostname, port, rank, world_size, timeout, use_libuv)
+            if masters:
+                # Its keys stay torch's own, for whoever else may join.
+                kept.append(store)
             return store
         from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-        return PrefixStore(f"group_{group}", store)
+        store = rendezvous.TCPStore(
+            host_name=hostname, port=port, world_size=world_size, is_master=False, timeout=timeout
+        )
+        return PrefixStore(f"group_{next(further)}", store)
 
-    rendezvous._create_c10d_store = create_and_keep
+    rendezvous._create_c10d_store = create_once
 
 
 def _adopt(distributed: Any) -> None:
