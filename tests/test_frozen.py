@@ -1,0 +1,34 @@
+"""What the analysis says of recorded folders, compared with snapshots: see tools/freeze.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools import freeze
+
+
+@pytest.mark.parametrize("name", freeze.names())
+def test_frozen(name: str, tmp_path: Path) -> None:
+    found = freeze.snapshot(name, tmp_path)
+    lines = [
+        f"{name}.{part}{line}"
+        for part in freeze.PARTS
+        for line in freeze.differences(freeze.stored(name, part), found[part])
+    ]
+    assert not lines, "\n".join(
+        [*lines, "If this is meant: tools/freeze.py record, in a commit of its own."]
+    )
+
+
+def test_every_snapshot_is_checked() -> None:
+    stored = {path.name for path in freeze.SNAPSHOTS.iterdir()}
+    assert stored == {f"{name}.{part}.json" for name in freeze.names() for part in freeze.PARTS}
+
+
+def test_differences_are_seen() -> None:
+    old = {"a": [1.0, 2], "b": {"c": None}, "d": "x"}
+    assert freeze.differences(old, {"a": [1 + 1e-10, 2.0], "b": {"c": None}, "d": "x"}) == []
+    new = {"a": [1 + 1e-8, True], "b": {}, "d": "y", "e": 1}
+    found = freeze.differences(old, new)
+    assert [line.split(":")[0] for line in found] == ["/a/0", "/a/1", "/b/c", "/d", "/e"]
