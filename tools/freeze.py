@@ -103,9 +103,11 @@ def names() -> list[str]:
 def snapshots(wanted: Sequence[str], place: Path) -> dict[str, Snapshot]:
     """Make snapshots of what the code says now, in a process of their own and an empty folder."""
     environ = {name: os.environ[name] for name in os.environ if not name.startswith(_LAUNCHERS)}
-    subprocess.run(
-        [sys.executable, __file__, "make", place, *wanted], env=environ | _PLAINEST, check=True
-    )
+    # Paths are shown short from where a command is given: not from a folder above the work.
+    here = place / "here"
+    here.mkdir()
+    command = [sys.executable, Path(__file__).resolve(), "make", place, *wanted]
+    subprocess.run(command, env=environ | _PLAINEST, cwd=here, check=True)
     return {name: json.loads((place / f"{name}.json").read_text("utf-8")) for name in wanted}
 
 
