@@ -11,13 +11,17 @@ from farandole.bench.live import (
     QUICK,
     TO_REACH,
     WIDE,
+    Measurement,
+    Point,
+    Scenario,
     as_json,
+    compare,
+    fit,
     lines_of,
     mean_error,
-    prove,
+    project,
     summary,
 )
-from farandole.bench.rehearsal import Compared, Rehearsed
 from farandole.model.projection.records import Projected
 from farandole.testing import Nursery
 from farandole.testing.shaped import ShapedWorld, Use, why_not
@@ -25,12 +29,11 @@ from farandole.testing.shaped import ShapedWorld, Use, why_not
 IDLE, BUSY = Use(cores=0.1, waited=0.01), Use(cores=0.1, waited=0.5)
 
 
-def point(workers: int, measured_s: float, use: Use = IDLE) -> Compared:
+def point(workers: int, measured_s: float, use: Use = IDLE) -> Point:
     """A projection of one second, between 0.9 and 1.2."""
-    return Compared(
-        workers=workers,
+    return Point(
         projected=Projected(value=1.0, low=0.9, high=1.2, ratio=workers / 4),
-        measured=Rehearsed(workers=workers, step_s=measured_s, use=use),
+        measured=Measurement(workers=workers, step_s=measured_s, use=use),
     )
 
 
@@ -68,6 +71,49 @@ def test_figures_are_plain_json() -> None:
     assert found["error"]["16"]["mean_abs"] is None
 
 
+def test_buckets_come_evenly_over_backward() -> None:
+    scenario = Scenario("", 1e6, (8, 16), forward_s=1.0, backward_s=2.0)
+    computing = scenario.computing()
+    assert [(b.bytes, b.ready_s) for b in computing.buckets] == [(8, 2.0), (16, 3.0)]
+    assert computing.end_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("use", "void"),
+    [
+        (IDLE, ""),
+        (Use(cores=0.7, waited=0.01), "the ranks took 70% of all cores"),
+        (Use(cores=0.1, waited=0.2), "a rank waited for a processor for 20% of the time"),
+    ],
+)
+def test_ranks_that_wait_for_processors_do_not_count(use: Use, void: str) -> None:
+    measured = Measurement(workers=8, step_s=1.0, use=use)
+    assert measured.void.startswith(void)
+    assert bool(measured.void) == bool(void)
+
+
+def test_a_world_that_keeps_to_the_law_is_foretold() -> None:
+    # A link of a MB/s that costs a millisecond per message, and buckets that nothing hides.
+    scenario = Scenario("", 8e6, (10**6,), forward_s=0.1, backward_s=0.1)
+
+    def allreduce_s(workers: int, nbytes: int) -> float:
+        return 2 * (workers - 1) * 2 * 1e-3 + 2 * (workers - 1) / workers * nbytes / 1e6
+
+    def took(workers: int) -> Measurement:
+        sizes = (4096, 10**6)
+        return Measurement(
+            workers=workers,
+            step_s=0.205 + allreduce_s(workers, 10**6),
+            use=IDLE,
+            sweep=tuple((workers, size, allreduce_s(workers, size)) for size in sizes),
+        )
+
+    fitted = fit(scenario, [took(2), took(3), took(4)])
+    for one in [project(fitted, took(8)), project(fitted, took(16))]:
+        assert one.error == pytest.approx(0.0, abs=0.02)
+        assert one.covered
+
+
 @pytest.fixture(scope="module")
 def world(nursery: Nursery) -> Iterator[ShapedWorld]:
     if reason := why_not():
@@ -76,7 +122,7 @@ def world(nursery: Nursery) -> Iterator[ShapedWorld]:
         yield world
 
 
-def check(found: list[Compared]) -> None:
+def check(found: list[Point]) -> None:
     """Check the figures to reach, on the points that count; skip for a count that has none."""
     print("\n".join(lines_of(found)))
     errors = {workers: mean_error(found, workers) for workers in TO_REACH}
@@ -86,7 +132,7 @@ def check(found: list[Compared]) -> None:
     assert sum(one.covered for one in counted) >= 0.9 * len(counted), lines_of(found)
     for workers, error in errors.items():
         if error is None:
-            void = {one.measured.void for one in found if one.workers == workers}
+            void = {one.measured.void for one in found if one.measured.workers == workers}
             pytest.skip(
                 f"no point of {workers} ranks counts ({'; '.join(sorted(void))}); it runs on a "
                 "machine that is less busy"
@@ -106,11 +152,11 @@ def test_a_count_without_any_point_that_counts_is_skipped_by_name() -> None:
 
 @pytest.mark.ranks
 def test_few_real_ranks_foretell_many(world: ShapedWorld) -> None:
-    check([one for scenario in QUICK for one in prove(world, scenario, few=(2, 4), steps=3)])
+    check([one for scenario in QUICK for one in compare(world, scenario, few=(2, 4), steps=3)])
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.ranks
 def test_few_real_ranks_foretell_many_in_many_ways(world: ShapedWorld) -> None:
-    check([one for scenario in WIDE for one in prove(world, scenario)])
+    check([one for scenario in WIDE for one in compare(world, scenario)])

@@ -1,48 +1,49 @@
-"""The rows name contestants that exist, and the figures of the issue."""
+"""The rows name implementations that exist, compare the same work, and have the issue's figures."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
-from farandole.bench.contestant import WORKERS, Role
-from farandole.bench.plan import BUILDERS, groups
-from farandole.bench.rows import Claim, Group, Settings
+from farandole.bench.plan import BUILDERS, PEERS, Group, Implementation, Settings, cell_name, groups
+
+_KERAS = Settings(framework="keras", models=("mlp", "cnn"))
 
 
-def _everything(settings: Settings) -> list[Group]:
-    return groups("all", settings)
-
-
-@pytest.mark.parametrize("peers", [Settings().peers, (), ("ddp",)])
-def test_rows_and_contestants_fit_together(peers: tuple[str, ...]) -> None:
-    found = _everything(Settings(peers=peers))
+@pytest.mark.parametrize(
+    "settings", [Settings(), Settings(peers=()), Settings(peers=("ddp",)), _KERAS]
+)
+def test_rows_and_implementations_fit_together(settings: Settings) -> None:
+    found = groups("all", settings)
     assert len({group.key for group in found}) == len(found)
     for group in found:
-        names = [contestant.name for contestant in group.contestants]
+        names = [one.name for one in group.implementations]
         assert len(set(names)) == len(names)
         for row in group.rows:
-            assert set(row.contestants) <= set(names)
-            for claim in row.claims:
-                assert claim.subject in names
-        for contestant in group.contestants:
-            assert (WORKERS / f"{contestant.worker}.py").exists()
-            json.dumps(dict(contestant.options))
+            assert set(row.names) <= set(names)
+            assert {target.subject for target in row.targets} <= set(names)
+        for one in group.implementations:
+            json.dumps(dict(one.options))
+            module, _, function = one.options["task"].partition(".")
+            if module in ("torch_tasks", "study_tasks"):
+                assert callable(
+                    getattr(import_module(f"farandole.bench.workers.{module}"), function)
+                )
 
 
 def test_all_is_every_word_in_turn() -> None:
     settings = Settings()
-    assert _everything(settings) == [g for word in BUILDERS for g in groups(word, settings)]
+    assert groups("all", settings) == [g for word in BUILDERS for g in groups(word, settings)]
+    assert not [group.key for group in groups("all", settings) if "keras" in group.key]
 
 
 def test_peers_can_be_left_out_but_never_the_limit() -> None:
-    roles = {c.role for g in _everything(Settings(peers=())) for c in g.contestants}
-    assert roles == {Role.SUBJECT, Role.REFERENCE}
-
-
-def _claims() -> dict[str, list[Claim]]:
-    return {row.key: list(row.claims) for g in _everything(Settings()) for row in g.rows}
+    found = {one.name for g in groups("all", Settings(peers=())) for one in g.implementations}
+    assert not {name for name in found if name.startswith(PEERS)}
+    assert {"limit, free", "limit, barrier", "plain PyTorch", "import torch alone"} <= found
 
 
 @pytest.mark.parametrize(
@@ -68,32 +69,98 @@ def _claims() -> dict[str, list[Claim]]:
         ("study-run", [(1.0, None)]),
         ("report-time", [(10.0, None)]),
         ("report-memory", [(500e6, None)]),
+        ("train-keras-torch-mlp", [(0.80, None)]),
+        ("train-keras-tensorflow-mlp", [(0.75, None)]),
+        ("train-keras-jax-mlp", [(0.50, None)]),
+        ("train-keras-tensorflow-cnn", [(0.90, None)]),
+        ("overhead-keras-torch-mlp", [(1.03, None)]),
+        ("overhead-keras-jax-mlp", [(1.10, None)]),
     ],
 )
 def test_the_figures_to_reach(key: str, figures: list[tuple[float, float | None]]) -> None:
-    assert [(claim.to_reach, claim.stretch) for claim in _claims()[key]] == figures
+    rows = [r for s in (Settings(), _KERAS) for g in groups("all", s) for r in g.rows]
+    (row,) = (row for row in rows if row.key == key)
+    assert [(target.to_reach, target.stretch) for target in row.targets] == figures
 
 
-def test_all_contestants_of_a_training_train_the_same() -> None:
-    for group in groups("train", Settings()) + groups("overhead", Settings()):
-        options = [
-            {name: c.options[name] for name in ("model", "warmup", "steps")}
-            for c in group.contestants
-        ]
-        assert all(option == options[0] for option in options)
+def test_all_implementations_of_a_training_train_the_same_in_the_same_surroundings() -> None:
+    own = {"library", "barrier"}
+    for group in [*groups("train", Settings()), *groups("all", _KERAS)]:
+        first, *others = group.implementations
+        for other in others:
+            assert _without(first, own) == _without(other, own)
+            assert first.environment == other.environment
+            assert first.num_ranks == other.num_ranks
+
+
+def _without(one: Implementation, names: set[str]) -> dict[str, object]:
+    return {name: value for name, value in one.options.items() if name not in names}
+
+
+def test_the_limit_is_shown_with_a_barrier_too() -> None:
+    for settings in (Settings(models=("cnn",)), replace(_KERAS, backends=("jax",))):
+        group = groups("train", settings)[-1]
+        found = {one.name: one.options.get("barrier") for one in group.implementations}
+        assert found["farandole"] is None
+        assert (found["limit, free"], found["limit, barrier"]) == ("free", "step")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_steps_of_keras_are_whole_blocks_and_more_than_one_of_them(quick: bool) -> None:
+    for group in groups("all", replace(_KERAS, quick=quick)):
+        options = group.implementations[0].options
+        assert options["steps"] % options["block"] == 0
+        assert options["steps"] // options["block"] >= 2
+        assert (options["block"] > 1) == (options["backend"] == "jax")
+        if "turn" in options:
+            assert options["turn"] % options["block"] == 0
+            assert options["steps"] >= 2 * options["turn"]
+
+
+def test_the_chosen_backends_and_networks_only() -> None:
+    chosen = replace(_KERAS, backends=("jax",), models=("cnn",))
+    assert [group.key for group in groups("train", chosen)] == ["train-keras-jax-cnn"]
+    assert [group.key for group in groups("overhead", chosen)] == ["overhead-keras-jax-cnn"]
 
 
 def test_the_ranks_that_were_asked_for() -> None:
     (group,) = groups("ranks", Settings(rank_counts=(1, 3), peers=("gloo",)))
-    assert [(c.name, c.num_ranks) for c in group.contestants] == [
+    assert [(one.name, one.num_ranks) for one in group.implementations] == [
         ("farandole, 1 rank", 1),
         ("farandole, 3 ranks", 3),
         ("gloo, 3 ranks", 3),
     ]
-    assert group.rows[0].claims == ()
+    assert group.rows[0].targets == ()
 
 
 def test_quick_times_fewer_steps() -> None:
     (slow,) = groups("train", Settings(models=("mlp",)))
     (quick,) = groups("train", Settings(models=("mlp",), quick=True))
-    assert quick.contestants[0].options["steps"] < slow.contestants[0].options["steps"]
+    assert quick.implementations[0].options["steps"] < slow.implementations[0].options["steps"]
+
+
+def _study(**settings: object) -> list[Group]:
+    return groups("study", replace(Settings(), **settings))  # type: ignore[arg-type]
+
+
+def test_both_sides_study_the_same_cells_and_only_the_ending_differs() -> None:
+    for precision, batches in zip(_study()[:-1], ((32, 128), (32,)), strict=True):
+        precise, whole = (dict(one.options) for one in precision.implementations)
+        assert whole.pop("flags") == ("--epochs", "1")
+        assert precise == whole
+        assert (precise["workers"], precise["batches"]) == ([1, 2], batches)
+
+
+def test_a_quick_study_leaves_out_cells_and_keeps_the_epochs_whole() -> None:
+    quick, whole = _study(quick=True, models=("cnn",))[0], _study(models=("cnn",))[0]
+    for one, other in zip(quick.implementations, whole.implementations, strict=True):
+        assert one.options["workers"] == [2]
+        assert one.options["script_flags"] == other.options["script_flags"]
+    assert quick.rows[0].ranked == ("2 workers, batch 32", "2 workers, batch 128")
+    assert _study(num_ranks=1)[0].rows[0].ranked[0] == cell_name(1, 32) == "1 worker, batch 32"
+
+
+def test_a_cell_is_the_same_by_study_and_by_run() -> None:
+    by_study, by_run = _study(num_ranks=3)[-1].implementations
+    assert _without(by_study, {"task"}) == _without(by_run, {"task"})
+    assert by_study.options["workers"] == [1, 3]

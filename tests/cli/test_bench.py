@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from farandole.bench.contestant import Contestant
-from farandole.bench.launch import TAG, LaunchRecord, launch
-from farandole.bench.rows import Group
-from farandole.bench.run import run_group
+from farandole.bench.plan import Group, Implementation
+from farandole.bench.run import TAG, LaunchRecord, launch, run_group
 from farandole.cli import bench
 from farandole.cli.main import main
 from farandole.errors import UsageError
@@ -107,12 +105,12 @@ def outputs() -> Outputs:
     arguments = ["bench", "start", "--peers", "none", "--launches", "1", "--quick"]
     measured: list[LaunchRecord] = []
 
-    def undisturbed(contestant: Contestant, **options: Any) -> LaunchRecord:
+    def undisturbed(one: Implementation, **options: Any) -> LaunchRecord:
         # A launch inherits no path of Python's; this one spares it imports that no test needs.
-        lean = {**contestant.environment, "PYTHONPATH": os.environ["PYTHONPATH"]}
+        lean = {**one.environment, "PYTHONPATH": os.environ["PYTHONPATH"]}
         # Other tests beside this one would have every launch repeated.
         nothing = Disturbance(foreign_share=0.0, steal_share=0.0)
-        done = launch(replace(contestant, environment=lean), **options)
+        done = launch(replace(one, environment=lean), **options)
         return replace(done, disturbance=nothing)
 
     def once(group: Group, **options: Any) -> list[LaunchRecord]:

@@ -1,4 +1,4 @@
-"""What is measured: groups of contestants, the rows that read them, and what each row must reach.
+"""What is measured: implementations, the rows that compare them, and what each row must reach.
 
 The figures to reach are those of the issue that founded the project; docs/benchmarks.md repeats
 them with their reasons.
@@ -6,186 +6,307 @@ them with their reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from farandole.bench import keras_rows, studies
-from farandole.bench.contestant import Contestant, Role, Starter
-from farandole.bench.names import names
-from farandole.bench.roster import (
-    FARANDOLE,
-    collectives,
-    hvd,
-    peer,
-    plain,
-    recording,
-    trainers,
-)
-from farandole.bench.rows import Claim, Group, Quantity, RowPlan, Settings
+from farandole.bench.synthetic_study import Shape
 
-RESNET18_PARAMETERS = 11_173_962
-
-_SMALL_ELEMENTS = 1024  # 4 KB of float32
-PARAMETERS = {"mlp": 5_824_522, "cnn": 1_199_882, "resnet18": RESNET18_PARAMETERS}
-_TITLES = {
-    "mlp": "MLP 784-2048-2048-10, batch 32",
-    "cnn": "small CNN of 1.2 M parameters, batch 128",
-    "resnet18": "ResNet-18 for CIFAR-10, batch 32",
+PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
+MODELS = {
+    "mlp": ("MLP 784-2048-2048-10, batch 32", 5_824_522),
+    "cnn": ("small CNN of 1.2 M parameters, batch 128", 1_199_882),
+    "resnet18": ("ResNet-18 for CIFAR-10, batch 32", 11_173_962),
 }
+"""Each network's title and number of parameters."""
+BACKENDS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
+"""Of Keras."""
+FARANDOLE, BUCKET, IN_TURNS = "farandole", "farandole bucket", "in turns"
+FREE, BARRIER, PLAIN = "limit, free", "limit, barrier", "plain PyTorch"
+PRECISE, WHOLE = "studied to 3 %", "studied for whole epochs"
+STUDY, RUN, REPORT = "farandole study", "farandole run", "farandole report"
+
+Launcher = Literal["direct", "farandole run", "torchrun", "mpiexec", "horovodrun"]
+Quantity = Literal[
+    "time",  # the subject's seconds; at most
+    "speed ratio",  # the subject's speed over the other's; at least
+    "time ratio",  # the subject's time over the other's, or over its own in another state; at most
+    "time difference",  # the subject's seconds minus the other's; at most
+    "bytes",  # the subject's bytes; at most
+    "excess",  # the subject's bytes minus the other's, in copies of the gradients; at most
+    "rank correlation",  # Spearman's, of both one's values of the row's `ranked`; at least
+]
+
+# By name: what starts it, and the option `library` of its workers.
+_LIBRARIES: dict[str, tuple[Launcher, str]] = {
+    FARANDOLE: ("farandole run", "farandole.torch"),
+    BUCKET: ("farandole run", "farandole buckets"),
+    IN_TURNS: ("farandole run", "farandole.torch"),
+    "gloo": ("direct", "gloo"),
+    "openmpi": ("mpiexec", "openmpi"),
+    "horovod": ("horovodrun", "horovod.torch"),
+    "ddp": ("direct", "gloo"),
+    "torchrun": ("torchrun", "gloo"),
+}
+_COLLECTIVES = (FARANDOLE, "gloo", "openmpi", "horovod")
+_TRAINERS = (FARANDOLE, "ddp", "horovod")
+_SMALL = 1024  # 4 KB of float32
+_TENSORS = 161  # the parameter tensors of ResNet-50
+_OPERATIONS, _ELEMENTS = 1000, 256
+# JAX computes while Python goes on. Waiting for each step would take that from the limit, which
+# does not communicate, so its steps are timed in blocks, with one wait at the end of each.
+_JAX_BLOCK = {"mlp": 10, "cnn": 4}
+_TURN_STEPS = 8
+_SPEED: dict[str, tuple[str, float, float | None]] = {
+    "mlp": (FREE, 0.80, 0.85),
+    "others": (BARRIER, 0.95, 0.97),
+}
+_KERAS_SPEED = {("mlp", "torch"): 0.80, ("mlp", "tensorflow"): 0.75, ("mlp", "jax"): 0.50}
+_KERAS_ENVIRONMENT = {
+    # Not the user's keras.json, which may choose another precision or order of channels.
+    "KERAS_HOME": "{scratch}",
+    "CUDA_VISIBLE_DEVICES": "",
+    "JAX_PLATFORMS": "cpu",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # One thread computes. With two inter-op threads, both would.
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    # Not enough by itself: JAX's workers are pinned to a core, too.
+    "PJRT_NPROC": "1",
+}
+# By model: what the row calls it, images in an epoch, batches. ResNet-18 makes some 20 images/s on
+# a core; 10,000 of CIFAR-10's 50,000 make the longest epoch that a benchmark can wait for.
+_STUDIES: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "cnn": ("small CNN", 50_000, (32, 128)),
+    "resnet18": ("ResNet-18", 10_000, (32,)),
+}
+# Fewer than a study's stopping rule looks at first, so that the script itself ends every launch.
+_SHORT_STEPS, _SHORT_SAMPLES = 20, 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation:
+    """One way to do the task that a group of launches times."""
+
+    name: str
+    launcher: Launcher = "direct"
+    """"direct" is one command per rank; the ranks share a folder and a file for their barrier."""
+    num_ranks: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the workers receive as their JSON argument."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """`{scratch}` in a value stands for the launch's own folder."""
+    synchronized: bool = False
+    """Whether all ranks must end with the same weights."""
+    timed: bool = True
+    """Whether its values are times, which others' use of the machine spoils."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure to reach, and how it is read from a row."""
+
+    text: str
+    quantity: Quantity
+    subject: str
+    against: str | None
+    to_reach: float
+    stretch: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One table: a series of some implementations of the group."""
+
+    key: str
+    title: str
+    series: str
+    names: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
+    baseline: str | None = None
+    """The implementation whose speed is 100 %."""
+    unit: Literal["s", "bytes", "ratio"] = "s"
+    """Of the series; "ratio" is of times, compared within a launch."""
+    gradient_bytes: int | None = None
+    """For memory beside a baseline's: the bytes of one copy of the gradients."""
+    of_ranks: bool = True
+    """Whether implementations are ranks; otherwise they are commands, and the title says all."""
+    ranked: tuple[str, ...] = ()
+    """Series whose order is compared: a throughput for each cell of a study, named after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Implementations whose launches are interleaved, and the rows that come of them."""
+
+    key: str
+    implementations: tuple[Implementation, ...]
+    rows: tuple[Row, ...]
+    launches: int | None = None
+    """How many of each unless the user says; None: as everywhere. For groups that take long."""
+    time_limit_s: float = 300.0
+    """Of one launch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line chose."""
+
+    num_ranks: int = 2
+    rank_counts: tuple[int, ...] = (1, 2, 4, 8)
+    models: tuple[str, ...] = tuple(MODELS)
+    peers: tuple[str, ...] = PEERS
+    framework: Literal["torch", "keras"] = "torch"
+    backends: tuple[str, ...] = tuple(BACKENDS)
+    """Of Keras, when that is the framework."""
+    quick: bool = False
+    steps: Mapping[str, tuple[int, int]] = field(
+        default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}
+    )
+    """Model to warm-up steps and timed steps: two to fifteen seconds of training each."""
+
+    def timed(self, number: int) -> int:
+        """Return how many of `number` steps or repeats to time: a third when quick."""
+        return max(2, number // 3) if self.quick else number
 
 
 def groups(what: str, settings: Settings) -> list[Group]:
     """Return the groups that a word of the command line stands for."""
-    builders = keras_rows.BUILDERS if settings.framework == "keras" else BUILDERS
-    if what == "all":
-        return [group for build in builders.values() for group in build(settings)]
-    return builders[what](settings)
+    every = ("train", "overhead") if settings.framework == "keras" else BUILDERS
+    return [g for word in (every if what == "all" else [what]) for g in BUILDERS[word](settings)]
+
+
+def cell_name(workers: int, batch: int) -> str:
+    """Name a cell of a study, and the series of its throughput."""
+    return f"{_count([workers], 'worker')}, batch {batch}"
 
 
 def _allreduce(settings: Settings) -> list[Group]:
-    sizes = {
-        "private": (RESNET18_PARAMETERS, settings.timed(96)),
-        "small": (_SMALL_ELEMENTS, settings.timed(1600)),
-    }
-    count = settings.num_ranks
-    bucket = Contestant(
-        name="farandole bucket",
-        role=Role.SUBJECT,
-        starter=Starter.FARANDOLE,
-        worker="hvd_bucket",
-        num_ranks=count,
-        options={
-            "module": "farandole.torch",
-            "sizes": {"private": (RESNET18_PARAMETERS, settings.timed(96))},
-        },
+    elements = MODELS["resnet18"][1]
+    private = {"private": (elements, settings.timed(96))}
+    small = {"small": (_SMALL, settings.timed(1600))}
+    found = _implementations("allreduce", settings, _COLLECTIVES, sizes=private | small)
+    names = _names(found)
+    title = f"all-reduce of {elements:,} float32, private tensor, in place"
+    targets = (
+        Target("3 x Gloo's speed", "speed ratio", FARANDOLE, "gloo", 3.0, 4.0),
+        Target("2 x Open MPI's speed", "speed ratio", FARANDOLE, "openmpi", 2.0, 2.5),
     )
-    contestants = (*collectives(settings.peers, sizes, count), bucket)
-    names = tuple(c.name for c in contestants if c is not bucket)
+    same = "the same in a gradient bucket"
+    bucket = Target("5 x Gloo's speed", "speed ratio", BUCKET, "gloo", 5.0, 6.0)
+    latency = Target("100 us at most", "time", FARANDOLE, None, 100e-6, 40e-6)
     rows = (
-        RowPlan(
-            key="allreduce-private",
-            title=f"all-reduce of {RESNET18_PARAMETERS:,} float32, private tensor, in place",
-            series="private",
-            contestants=names,
-            baseline="gloo",
-            claims=(
-                _speed("3 x Gloo's speed", "gloo", 3.0, 4.0),
-                _speed("2 x Open MPI's speed", "openmpi", 2.0, 2.5),
-            ),
-        ),
-        RowPlan(
-            key="allreduce-bucket",
-            title="the same in a gradient bucket",
-            series="private",
-            contestants=(bucket.name, *names[1:]),
-            baseline="gloo",
-            claims=(_speed("5 x Gloo's speed", "gloo", 5.0, 6.0, subject=bucket.name),),
-        ),
-        RowPlan(
-            key="allreduce-4KB",
-            title="all-reduce of 4 KB, blocking",
-            series="small",
-            contestants=names,
-            baseline="gloo",
-            claims=(_at_most("100 us at most", 100e-6, 40e-6),),
-        ),
+        Row("allreduce-private", title, "private", names, targets, "gloo"),
+        Row("allreduce-bucket", same, "private", (BUCKET, *names[1:]), (bucket,), "gloo"),
+        Row("allreduce-4KB", "all-reduce of 4 KB, blocking", "small", names, (latency,), "gloo"),
     )
-    return [_group("allreduce", contestants, rows)]
+    found += _implementations("allreduce", settings, (BUCKET,), sizes=private)
+    return [Group("allreduce", found, rows)]
 
 
 def _train(settings: Settings) -> list[Group]:
     built = []
-    for model in settings.models:
-        warmup, steps = settings.steps[model]
-        options = {"model": model, "warmup": warmup, "steps": settings.timed(steps)}
-        contestants = (
-            *trainers(settings.peers, options, settings.num_ranks),
-            plain("limit, free", options, settings.num_ranks, barrier="free"),
-            plain("limit, barrier", options, settings.num_ranks, barrier="step"),
-        )
+    for key, title, model, backend in _trainings("train", settings):
         # The perceptron's figure is of free-running workers; the others' of workers that meet
         # after each step, because with 95 % to reach the wait for the slowest is what is left.
-        if model == "mlp":
-            limit, to_reach, stretch = "limit, free", 0.80, 0.85
-        else:
-            limit, to_reach, stretch = "limit, barrier", 0.95, 0.97
-        row = RowPlan(
-            key=f"train-{model}",
-            title=f"{_TITLES[model]}: one training step",
-            series="step",
-            contestants=tuple(c.name for c in contestants),
-            baseline=limit,
-            claims=(
-                _speed(
-                    f"{100 * to_reach:.0f} % of the limit's speed ({limit})",
-                    limit,
-                    to_reach,
-                    stretch,
-                ),
-            ),
-        )
-        built.append(_group(f"train-{model}", contestants, (row,)))
+        limit, to_reach, stretch = _SPEED["mlp" if model == "mlp" else "others"]
+        if backend:
+            limit, to_reach, stretch = FREE, _KERAS_SPEED.get((model, backend), 0.90), None
+        names = (*_TRAINERS, FREE, BARRIER) if backend is None else (FARANDOLE, FREE, BARRIER)
+        found = _trainers("train", settings, names, model, backend)
+        text = f"{100 * to_reach:.0f} % of the limit's speed ({limit})"
+        target = Target(text, "speed ratio", FARANDOLE, limit, to_reach, stretch)
+        title += ": one step of fit" if backend else ": one training step"
+        built.append(_group(key, title, "step", found, target, baseline=limit))
     return built
 
 
 def _overhead(settings: Settings) -> list[Group]:
-    built = []
-    for model in settings.models:
-        warmup, steps = settings.steps[model]
-        options = {"model": model, "warmup": warmup, "steps": settings.timed(2 * steps)}
-        contestants = (
-            hvd(FARANDOLE, "hvd_train", 1, options),
-            plain("plain PyTorch", options, 1, barrier="free"),
-        )
-        row = RowPlan(
-            key=f"overhead-{model}",
-            title=f"{_TITLES[model]}: one worker through DistributedOptimizer",
-            series="step",
-            contestants=tuple(c.name for c in contestants),
-            baseline="plain PyTorch",
-            claims=(
-                Claim(
-                    text="2 % slower than plain PyTorch at most",
-                    quantity=Quantity.TIME_RATIO,
-                    subject=FARANDOLE,
-                    against="plain PyTorch",
-                    to_reach=1.02,
-                    stretch=1.01,
-                ),
-            ),
-        )
-        built.append(_group(f"overhead-{model}", contestants, (row,)))
+    built, alone = [], replace(settings, num_ranks=1)
+    for key, title, model, backend in _trainings("overhead", settings):
+        title += ": one worker through DistributedOptimizer"
+        if backend is None:
+            found = _trainers("train", alone, (FARANDOLE, PLAIN), model, times=2)
+            text = "2 % slower than plain PyTorch at most"
+            target = Target(text, "time ratio", FARANDOLE, PLAIN, 1.02, 1.01)
+            built.append(_group(key, title, "step", found, target, baseline=PLAIN))
+        else:
+            factor = 1.10 if backend == "jax" else 1.03
+            found = _trainers("overhead", alone, (IN_TURNS,), model, backend, times=4)
+            text = f"{100 * (factor - 1):.0f} % slower than plain Keras at most"
+            target = Target(text, "time ratio", IN_TURNS, None, factor)
+            title += " over plain Keras"
+            built.append(_group(key, title, "ratio", found, target, unit="ratio"))
     return built
 
 
+def _trainings(word: str, settings: Settings) -> list[tuple[str, str, str, str | None]]:
+    """Return the key, the title, the network and Keras' backend of each row of a word."""
+    if settings.framework == "torch":
+        return [(f"{word}-{name}", MODELS[name][0], name, None) for name in settings.models]
+    return [
+        (f"{word}-keras-{backend}-{name}", f"Keras on {title}, {MODELS[name][0]}", name, backend)
+        for backend, title in BACKENDS.items()
+        for name in settings.models
+        if backend in settings.backends and name in _JAX_BLOCK
+    ]
+
+
+def _trainers(
+    task: str,
+    settings: Settings,
+    names: Sequence[str],
+    model: str,
+    backend: str | None = None,
+    times: int = 1,
+) -> tuple[Implementation, ...]:
+    """Return those that train, with `times` as many timed steps as usual."""
+    warmup, steps = settings.steps[model]
+    options: dict[str, Any] = {"model": model, "warmup": warmup}
+    options["steps"] = settings.timed(times * steps)
+    if backend is None:
+        return _implementations(task, settings, names, **options)
+    block = _JAX_BLOCK[model] if backend == "jax" else 1
+    options |= {"backend": backend, "block": block, "pin": backend == "jax"}
+    options["steps"] = max(2, options["steps"] // block) * block
+    if task == "overhead":
+        # Long enough for a median, short enough for the machine to be the same in the next turn.
+        options["turn"] = max(_TURN_STEPS, block) // block * block
+    environment = {"KERAS_BACKEND": backend, **_KERAS_ENVIRONMENT}
+    found = _implementations(f"keras_tasks.{task}", settings, names, **options)
+    return tuple(replace(one, environment=environment) for one in found)
+
+
 def _ranks(settings: Settings) -> list[Group]:
-    sizes = {"small": (_SMALL_ELEMENTS, settings.timed(1600))}
-    largest = max(settings.rank_counts)
-    contestants = [
-        hvd(
-            f"{FARANDOLE}, {count} rank{'s' if count > 1 else ''}",
-            "hvd_allreduce",
-            count,
-            {"sizes": sizes},
-        )
-        for count in settings.rank_counts
-    ]
-    # Peers at the largest count only: that is the figure, and eight processes start slowly.
-    contestants += [
-        replace(other, name=f"{other.name}, {largest} ranks")
-        for other in collectives(settings.peers, sizes, largest)[1:]
-    ]
-    claims: tuple[Claim, ...] = ()
-    if 8 in settings.rank_counts:
-        claims = (_at_most("500 us at most with 8 ranks", 500e-6, None, "farandole, 8 ranks"),)
-    row = RowPlan(
-        key="ranks-4KB",
-        title="all-reduce of 4 KB, blocking, by number of ranks",
-        series="small",
-        contestants=tuple(c.name for c in contestants),
-        claims=claims,
+    found: list[Implementation] = []
+    for count in settings.rank_counts:
+        # Peers at the largest count only: that is the figure, and eight processes start slowly.
+        names = _COLLECTIVES if count == max(settings.rank_counts) else (FARANDOLE,)
+        these, sizes = replace(settings, num_ranks=count), {"small": (_SMALL, settings.timed(1600))}
+        found += [
+            replace(one, name=f"{one.name}, {_count([count], 'rank')}")
+            for one in _implementations("allreduce", these, names, sizes=sizes)
+        ]
+    text, subject = "500 us at most with 8 ranks", f"{FARANDOLE}, 8 ranks"
+    targets = [Target(text, "time", subject, None, 500e-6)] if 8 in settings.rank_counts else []
+    title = "all-reduce of 4 KB, blocking, by number of ranks"
+    row = Row("ranks-4KB", title, "small", _names(found), tuple(targets))
+    return [Group("ranks", tuple(found), (row,))]
+
+
+def _agreement(settings: Settings) -> list[Group]:
+    options = {"tensors": _TENSORS, "steps": settings.timed(300), "rounds": settings.timed(60)}
+    options |= {"operations": _OPERATIONS, "elements": _ELEMENTS}
+    found = _implementations("names", settings, (FARANDOLE, "horovod"), **options)
+    agreement = f"synchronize() of {_TENSORS} gradients of one number each"
+    opposite = f"{_OPERATIONS:,} named all-reduces of {_ELEMENTS} float32, in opposite orders"
+    one = Target("200 us at most", "time", FARANDOLE, None, 200e-6)
+    many = Target("15 ms at most", "time", FARANDOLE, None, 15e-3)
+    rows = (
+        Row("names-agreement", agreement, "agreement", _names(found), (one,)),
+        Row("names-opposite", opposite, "opposite", _names(found), (many,)),
     )
-    return [_group("ranks", contestants, (row,))]
+    return [Group("names", found, rows)]
 
 
 def _memory(settings: Settings) -> list[Group]:
@@ -193,101 +314,100 @@ def _memory(settings: Settings) -> list[Group]:
     for model in settings.models:
         if model == "cnn":
             continue  # 4.8 MB of gradients would drown in what any library weighs
-        options = {"model": model, "warmup": 1, "steps": 2}
         # With these, glibc gives every freed tensor back to the kernel; without, a process's
         # size tells what it once held.
         environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-        contestants = tuple(
-            replace(contestant, timed=False)
-            for contestant in (
-                *trainers(settings.peers, options, settings.num_ranks, environment),
-                plain("plain PyTorch", options, settings.num_ranks, "step", environment),
-            )
-        )
-        row = RowPlan(
-            key=f"memory-{model}",
-            title=f"{_TITLES[model]}: memory per rank, gradients alive",
-            series="own_pss",
-            contestants=tuple(c.name for c in contestants),
-            baseline="plain PyTorch",
-            unit="bytes",
-            unit_bytes=4 * PARAMETERS[model],
-            claims=(
-                Claim(
-                    # Plain PyTorch holds the gradients once too, so a second copy of them or of
-                    # the model would show as 1; half of one is more than rounding and slots take.
-                    text="gradients once: less than half a copy more than plain PyTorch",
-                    quantity=Quantity.EXCESS,
-                    subject=FARANDOLE,
-                    against="plain PyTorch",
-                    to_reach=0.5,
-                ),
-            ),
-        )
-        built.append(_group(f"memory-{model}", contestants, (row,)))
+        options = {"model": model, "warmup": 1, "steps": 2, "barrier": "step"}
+        found = _implementations("train", settings, (*_TRAINERS, PLAIN), **options)
+        found = tuple(replace(one, environment=environment, timed=False) for one in found)
+        # Plain PyTorch holds the gradients once too, so a second copy of them or of the model
+        # would show as 1; half of one is more than rounding and slots take.
+        text = "gradients once: less than half a copy more than plain PyTorch"
+        target = Target(text, "excess", FARANDOLE, PLAIN, 0.5)
+        title, parameters = MODELS[model]
+        title += ": memory per rank, gradients alive"
+        size = {"unit": "bytes", "gradient_bytes": 4 * parameters, "baseline": PLAIN}
+        built.append(_group(f"memory-{model}", title, "own_pss", found, target, **size))
     return built
 
 
 def _start(settings: Settings) -> list[Group]:
-    contestants = [hvd(FARANDOLE, "hvd_start", settings.num_ranks, {})]
-    if "torchrun" in settings.peers:
-        contestants.append(
-            peer("torchrun", Starter.TORCHRUN, "torchrun_start", settings.num_ranks, {})
-        )
-    contestants.append(
-        Contestant(
-            name="import torch alone",
-            role=Role.REFERENCE,
-            starter=Starter.DIRECT,
-            worker="import_start",
-            num_ranks=settings.num_ranks,
-        )
-    )
-    row = RowPlan(
-        key="start",
-        title="from the command to the first barrier",
-        series="start",
-        contestants=tuple(c.name for c in contestants),
-        baseline="torchrun",
-        claims=(
-            Claim(
-                text="0.65 of torchrun's time at most",
-                quantity=Quantity.TIME_RATIO,
-                subject=FARANDOLE,
-                against="torchrun",
-                to_reach=0.65,
-            ),
-        ),
-    )
-    return [_group("start", contestants, (row,))]
+    found = _implementations("start", settings, (FARANDOLE, "torchrun", "import torch alone"))
+    text = "0.65 of torchrun's time at most"
+    target = Target(text, "time ratio", FARANDOLE, "torchrun", 0.65)
+    title = "from the command to the first barrier"
+    return [_group("start", title, "start", found, target, baseline="torchrun")]
 
 
 def _recorder(settings: Settings) -> list[Group]:
-    warmup, steps = settings.steps["mlp"]
-    options = {"model": "mlp", "warmup": warmup, "steps": settings.timed(8 * steps)}
     built = []
     for count in sorted({1, settings.num_ranks}):
-        contestant = recording(options, count)
-        key = f"recorder-{count}"
-        row = RowPlan(
-            key=key,
-            title=f"{_TITLES['mlp']}: one step of {count} worker{'s' if count > 1 else ''}, "
-            "DataLoader and record() included, recorded over not recorded",
-            series="ratio",
-            unit="ratio",
-            contestants=(contestant.name,),
-            claims=(
-                Claim(
-                    text="1 % slower than without the recorder at most",
-                    quantity=Quantity.TIME_RATIO,
-                    subject=contestant.name,
-                    to_reach=1.01,
-                    stretch=1.005,
-                ),
-            ),
-        )
-        built.append(_group(key, (contestant,), (row,)))
+        these = replace(settings, num_ranks=count)
+        (one,) = _trainers("recorder_task.train", these, (IN_TURNS,), "mlp", times=8)
+        one = replace(one, environment={"FARANDOLE_RECORD_DIR": "{scratch}"})
+        text = "1 % slower than without the recorder at most"
+        target = Target(text, "time ratio", IN_TURNS, None, 1.01, 1.005)
+        title = f"{MODELS['mlp'][0]}: one step of {_count([count], 'worker')}, "
+        title += "DataLoader and record() included, recorded over not recorded"
+        built.append(_group(f"recorder-{count}", title, "ratio", (one,), target, unit="ratio"))
     return built
+
+
+def _study(settings: Settings) -> list[Group]:
+    counts = sorted({1, settings.num_ranks})
+    # An epoch cannot be cut without changing what it is compared with; cells can be left out.
+    studied = [settings.num_ranks] if settings.quick else counts
+    built = []
+    for model in settings.models:
+        if model not in _STUDIES:
+            continue
+        name, samples, batches = _STUDIES[model]
+        flags = ("--model", model, "--samples", str(samples))
+        options = {"workers": studied, "batches": batches, "script_flags": flags}
+        title = f"{name} on {samples:,} images of 3x32x32: all launches of a study of "
+        title += f"{_count(studied, 'worker')}, batch {' and '.join(map(str, batches))}"
+        found = (
+            _command(PRECISE, "study", options),
+            _command(WHOLE, "study", {**options, "flags": ("--epochs", "1")}),
+        )
+        same = "the same ranking of the cells by throughput (rank correlation 1)"
+        targets = (
+            Target("0.2 of the time of whole epochs at most", "time ratio", PRECISE, WHOLE, 0.2),
+            Target(same, "rank correlation", PRECISE, WHOLE, 1.0),
+        )
+        cells = tuple(cell_name(count, batch) for count in studied for batch in batches)
+        more = {"baseline": WHOLE, "of_ranks": False, "ranked": cells}
+        group = _group(f"study-precision-{model}", title, "launches", found, *targets, **more)
+        # Whole epochs of all cells take about five minutes on 2 cores, and of ResNet-18 fifteen.
+        built.append(replace(group, launches=1, time_limit_s=1800.0))
+    flags = ("--steps", str(_SHORT_STEPS), "--samples", str(_SHORT_SAMPLES))
+    options = {"workers": counts, "batches": (16,), "script_flags": flags}
+    beyond = "a study's time outside of its launches, for each of its cells"
+    title = f"a cell of {_count(counts, 'worker')} for {_SHORT_STEPS} steps, as a whole"
+    text = "1 s more than farandole run of the same command at most"
+    at_most, more_than = (
+        Target("1 s at most", "time", STUDY, None, 1.0),
+        Target(text, "time difference", STUDY, RUN, 1.0),
+    )
+    rows = (
+        Row("study-cell", beyond, "beyond", (STUDY,), (at_most,), of_ranks=False),
+        Row("study-run", title, "cell", (STUDY, RUN), (more_than,), of_ranks=False),
+    )
+    commands = (_command(STUDY, "study", options), _command(RUN, "run", options))
+    return [*built, Group("study-cell", commands, rows, launches=1 if settings.quick else 3)]
+
+
+def _report(_: Settings) -> list[Group]:
+    shape = Shape()
+    title = f"report of {shape.cells} cells, {shape.launches} launches, {shape.steps:,} steps"
+    time, memory = f"{title}: from the command to its end", f"{title}: peak memory of its processes"
+    seconds = Target("10 s at most", "time", REPORT, None, 10.0)
+    size = Target("500 MB at most", "bytes", REPORT, None, 500e6)
+    rows = (
+        Row("report-time", time, "report", (REPORT,), (seconds,), of_ranks=False),
+        Row("report-memory", memory, "peak_memory", (REPORT,), (size,), None, "bytes", None, False),
+    )
+    return [Group("report", (_command(REPORT, "report", {}),), rows)]
 
 
 BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
@@ -295,33 +415,68 @@ BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
     "train": _train,
     "overhead": _overhead,
     "ranks": _ranks,
-    "names": names,
+    "names": _agreement,
     "memory": _memory,
     "start": _start,
     "recorder": _recorder,
-    "study": studies.study,
-    "report": studies.report,
+    "study": _study,
+    "report": _report,
 }
+"""By the word of the command line, in the order of `all`."""
 
 
-def _group(key: str, contestants: Sequence[Contestant], rows: Sequence[RowPlan]) -> Group:
-    return Group(key=key, contestants=tuple(contestants), rows=tuple(rows))
+def _implementations(
+    task: str, settings: Settings, names: Sequence[str], **options: Any
+) -> tuple[Implementation, ...]:
+    """Return those that do a task, without the peers that the user left out."""
+    module, _, function = task.rpartition(".")
+    module = module or "torch_tasks"
+    built = []
+    for name in names:
+        if name in PEERS and name not in settings.peers:
+            continue
+        launcher, library = _LIBRARIES.get(name, ("direct", "none"))
+        own = {"task": f"{module}.{function}", "library": library, **options}
+        if module == "keras_tasks":
+            own["library"] = library.replace(".torch", ".keras")
+        if library == "none":
+            own.setdefault("barrier", "step" if name == BARRIER else "free")
+        else:
+            own.pop("barrier", None)
+        built.append(
+            Implementation(
+                name=name,
+                launcher=launcher,
+                num_ranks=settings.num_ranks,
+                options=own,
+                synchronized=function == "train" and library != "none",
+            )
+        )
+    return tuple(built)
 
 
-def _speed(
-    text: str, against: str, to_reach: float, stretch: float, *, subject: str = FARANDOLE
-) -> Claim:
-    return Claim(
-        text=text,
-        quantity=Quantity.SPEED_RATIO,
-        subject=subject,
-        against=against,
-        to_reach=to_reach,
-        stretch=stretch,
-    )
+def _command(name: str, function: str, options: Mapping[str, Any]) -> Implementation:
+    """Return a single process that starts Farandole's commands and times them from outside."""
+    task = {"task": f"study_tasks.{function}"}
+    return Implementation(name=name, num_ranks=1, options={**task, **options})
 
 
-def _at_most(text: str, to_reach: float, stretch: float | None, subject: str = FARANDOLE) -> Claim:
-    return Claim(
-        text=text, quantity=Quantity.TIME_S, subject=subject, to_reach=to_reach, stretch=stretch
-    )
+def _group(
+    key: str,
+    title: str,
+    series: str,
+    implementations: tuple[Implementation, ...],
+    *targets: Target,
+    **more: Any,
+) -> Group:
+    """Return a group of one row of all its implementations."""
+    row = Row(key, title, series, _names(implementations), targets, **more)
+    return Group(key, implementations, (row,))
+
+
+def _names(implementations: Sequence[Implementation]) -> tuple[str, ...]:
+    return tuple(one.name for one in implementations)
+
+
+def _count(counts: Sequence[int], noun: str) -> str:
+    return f"{' and '.join(map(str, counts))} {noun}{'s' * (list(counts) != [1])}"

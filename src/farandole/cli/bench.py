@@ -7,32 +7,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime, timezone
-from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.errors import UsageError
 
-if TYPE_CHECKING:
-    from farandole.bench.judge import Row
-
 WHAT = (
-    "allreduce",
-    "train",
-    "overhead",
-    "ranks",
-    "names",
-    "memory",
-    "start",
-    "recorder",
-    "study",
-    "report",
-    "live",
-    "hosts",
-    "all",
+    *("allreduce", "train", "overhead", "ranks", "names", "memory", "start", "recorder", "study"),
+    *("report", "live", "hosts", "all"),
 )
 _PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 _MODELS = ("mlp", "cnn", "resnet18")
@@ -42,6 +28,11 @@ _KERAS_MODELS = ("mlp", "cnn")
 _BACKENDS = ("torch", "tensorflow", "jax")
 _LAUNCHES = 5
 _QUICK_LAUNCHES = 2
+_QUIET_LIMIT_S = 30.0
+_QUICK_QUIET_LIMIT_S = 3.0
+_SCHEMA = 1
+# What a benchmark's figures depend on.
+_PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod", "keras", "tensorflow", "jax")
 
 _EPILOG = """\
 example:
@@ -51,7 +42,7 @@ example:
   sudo farandole bench live --wide
   sudo farandole bench hosts --quick
 
-Every launch is new processes; contestants take turns. A launch during which others used more
+Every launch is new processes; implementations take turns. A launch during which others used more
 than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
 """
 
@@ -70,8 +61,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--launches",
         metavar="N",
-        help=f"launches per contestant (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; fewer "
-        "where one takes minutes)",
+        help=f"launches per implementation (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; "
+        "fewer where one takes minutes)",
     )
     parser.add_argument("--quick", action="store_true", help="fewer launches, steps and cells")
     parser.add_argument(
@@ -100,7 +91,7 @@ def add_parser(subparsers: Any) -> None:
         "--workers",
         dest="workers",
         metavar="N",
-        help="ranks, 2 unless said; a list for `ranks`, 1,2,4,8 unless said",
+        help="number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)",
     )
     parser.add_argument(
         "--wide",
@@ -111,23 +102,24 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the benchmark that `args` describe; return 1 when a contestant failed."""
-    from farandole.bench.judge import judge
-    from farandole.bench.launch import KEPT
-    from farandole.bench.plan import groups
-    from farandole.bench.result import PACKAGES, Result, to_json
-    from farandole.bench.rows import Settings
-    from farandole.bench.run import QUICK_QUIET_LIMIT_S, QUIET_LIMIT_S, run_group, wait_for_quiet
-    from farandole.world.machine import describe_machine
-
+    """Run the benchmark that `args` describe; return 1 when an implementation failed."""
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
     _check_shaped(args)
-    if args.what == "live":
-        return _live(args)
-    if args.what == "hosts":
-        return _hosts(args)
-    _check_framework(args)
+    with _ended_by_sigterm():
+        if args.what in ("live", "hosts"):
+            return _on_shaped_links(args)
+        _check_framework(args)
+        return _compare(args)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Launch implementations in turns, and compare them row by row."""
+    from farandole.bench.compare import compare, launch_to_json, to_json, to_text
+    from farandole.bench.plan import Settings, groups
+    from farandole.bench.run import INHERITED, run_group
+    from farandole.model.statistics import CONFIDENCE
+
     num_launches = _launches(args)
     num_ranks, rank_counts = _ranks(args)
     settings = Settings(
@@ -139,82 +131,66 @@ def main(args: argparse.Namespace) -> int:
         backends=_names(args.backend, _BACKENDS, flag="--backend"),
         quick=args.quick,
     )
-    wait = partial(wait_for_quiet, QUICK_QUIET_LIMIT_S if args.quick else QUIET_LIMIT_S)
-    machine = describe_machine(PACKAGES)
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    rows: list[Row] = []
-    records = []
-    with _ended_by_sigterm():
-        for group in groups(args.what, settings):
-            count = num_launches if args.launches else group.launches or num_launches
-            found = run_group(group, num_launches=count, say=_progress, wait=wait)
-            records += [(group.key, record) for record in found]
-            fresh = judge(group, found)
-            rows += fresh
-            if not args.json:
-                for row in fresh:
-                    _print_row(row)
-    if args.json:
-        result = Result(
-            machine=machine,
-            transport=os.environ.get(KEPT),
-            argv=tuple(sys.argv),
-            started=started,
-            quick=args.quick,
-            num_launches=num_launches,
-            rows=tuple(rows),
-            launches=tuple(records),
+    head = _head(os.environ.get(INHERITED))
+    rows, launches = [], []
+    for group in groups(args.what, settings):
+        records = run_group(
+            group,
+            num_launches=num_launches if args.launches else group.launches or num_launches,
+            say=_progress,
+            quiet_limit_s=_QUICK_QUIET_LIMIT_S if args.quick else _QUIET_LIMIT_S,
         )
-        print(json.dumps(to_json(result), indent=2))
-    return 1 if any(record.failure for _, record in records) else 0
-
-
-def _live(args: argparse.Namespace) -> int:
-    """Put projections to the proof on shaped links, which takes root."""
-    from farandole.bench import live
-
-    head, say = _begin_shaped(args)
-    found = {}
-    with _ended_by_sigterm():
-        for scenario, points in live.proofs(live.WIDE if args.wide else live.QUICK):
-            found[scenario.name] = points
-            say("\n".join([scenario.name, *live.lines_of(points)]))
-    for line in live.summary([one for points in found.values() for one in points]):
-        say(line)
+        launches += [launch_to_json(group.key, record) for record in records]
+        for result in compare(group, records):
+            rows.append(to_json(result))
+            if not args.json:
+                _say("\n".join([*to_text(result), ""]))
     if args.json:
-        print(json.dumps({**head, "wide": args.wide, **live.as_json(found)}, indent=2))
-    return 0
+        what = {"quick": args.quick, "launches_per_contestant": num_launches}
+        found = {"confidence": CONFIDENCE, "rows": rows, "launches": launches}
+        _say(json.dumps({**head, **what, **found}, indent=2))
+    return 1 if any(launch["failure"] for launch in launches) else 0
 
 
-def _hosts(args: argparse.Namespace) -> int:
-    """Measure all-reduces between hosts on shaped links, which takes root."""
-    from farandole.bench import hosts
-
-    head, say = _begin_shaped(args)
-    found = []
-    with _ended_by_sigterm():
-        for one in hosts.measured(hosts.QUICK if args.quick else hosts.WHOLE):
-            found.append(one)
-            say("\n".join(hosts.lines_of(one)))
-    for line in hosts.summary(found):
-        say(line)
-    if args.json:
-        print(json.dumps({**head, "quick": args.quick, **hosts.as_json(found)}, indent=2))
-    return 0
-
-
-def _begin_shaped(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[str], None]]:
-    """Return the head of the JSON, and where to say what is found; refuse where it cannot run."""
-    from farandole.bench.result import PACKAGES, SCHEMA, machine_json
+def _on_shaped_links(args: argparse.Namespace) -> int:
+    """Measure what needs slow links, and root to make them."""
     from farandole.testing.shaped import why_not
-    from farandole.world.machine import describe_machine
 
     if reason := why_not():
         raise UsageError(f"`bench {args.what}` cannot run here: {reason}.")
+    head, say = _head(None), _progress if args.json else _say
+    if args.what == "live":
+        from farandole.bench import live
+
+        points: dict[str, list[live.Point]] = {}
+        for scenario, found in live.compare_all(live.WIDE if args.wide else live.QUICK):
+            points[scenario.name] = found
+            say("\n".join([scenario.name, *live.lines_of(found)]))
+        lines = live.summary([one for found in points.values() for one in found])
+        figures = {"wide": args.wide, **live.as_json(points)}
+    else:
+        from farandole.bench import hosts
+
+        results = []
+        for result in hosts.measure_all(hosts.QUICK if args.quick else hosts.WHOLE):
+            results.append(result)
+            say("\n".join(hosts.lines_of(result)))
+        lines, figures = hosts.summary(results), {"quick": args.quick, **hosts.as_json(results)}
+    say("\n".join(lines))
+    if args.json:
+        _say(json.dumps({**head, **figures}, indent=2))
+    return 0
+
+
+def _head(transport: str | None) -> dict[str, Any]:
+    """Return the head of the JSON: when and where figures were measured, and with what."""
+    from farandole.world.machine import describe_machine
+
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    machine = machine_json(describe_machine(PACKAGES), None)
-    head = {"schema": SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
-    return head, _progress if args.json else _say
+    machine = asdict(describe_machine(_PACKAGES))
+    machine["num_cores"] = machine.pop("cores")
+    machine["transport"] = transport
+    return {"schema": _SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
 
 
 @contextmanager
@@ -330,23 +306,3 @@ def _say(line: str) -> None:
 
 def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _print_row(row: Row) -> None:
-    from farandole.bench import table
-
-    if not sys.stdout.isatty():
-        print("\n".join(table.plain_lines(row)), end="\n\n", flush=True)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table(title=table.title(row), title_justify="left", title_style="bold")
-    for column in table.header(row):
-        grid.add_column(column)
-    for cells in table.cells(row):
-        grid.add_row(*cells)
-    console = Console(highlight=False)
-    console.print(grid)
-    for line in table.notes(row):
-        console.print(line, markup=False)

@@ -14,13 +14,13 @@ _GRACE_S = 2.0
 _POLL_S = 0.02
 
 
-def leftovers(folder: Path, proc: Path = Path("/proc")) -> list[int]:
-    """List processes of ours that record into this folder, or below it.
+def leftovers(folder: Path, proc: Path = Path("/proc"), *, variable: str = RECORD_DIR) -> list[int]:
+    """List processes of ours whose variable names this folder, or one below it.
 
     Only launchers that are not ours leave any: torchrun starts its workers in sessions of their
     own, which no signal to its group reaches.
     """
-    mark = f"\0{RECORD_DIR}={folder}".encode()
+    mark = f"\0{variable}={folder}".encode()
     found = []
     try:
         entries = os.listdir(proc)  # noqa: PTH208 - over all processes
@@ -37,15 +37,15 @@ def leftovers(folder: Path, proc: Path = Path("/proc")) -> list[int]:
     return found
 
 
-def end_leftovers(folder: Path) -> int:
+def end_leftovers(folder: Path, *, variable: str = RECORD_DIR) -> int:
     """End what still records into this folder, and return how many processes that were."""
-    found = leftovers(folder)
+    found = leftovers(folder, variable=variable)
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        for pid in leftovers(folder):
+        for pid in leftovers(folder, variable=variable):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signum)
         deadline_s = time.monotonic() + _GRACE_S
-        while leftovers(folder):
+        while leftovers(folder, variable=variable):
             if time.monotonic() > deadline_s:
                 break
             time.sleep(_POLL_S)

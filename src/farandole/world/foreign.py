@@ -2,8 +2,8 @@
 
 Everything that ran (`/proc/stat`) minus what the launch's own processes used (`getrusage` of the
 children that were waited for) is foreign. The kernel's work is not: interrupts on a benchmark of
-loopback sockets are the contestants' own packets, and kernel threads clean up after whoever runs,
-which took 2 % of the machine during a launch of Open MPI's.
+loopback sockets are its own packets, and kernel threads clean up after whoever runs, which took 2 %
+of the machine during a launch of Open MPI's.
 """
 
 from __future__ import annotations

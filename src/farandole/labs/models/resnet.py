@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # The bench has it in a file that needs no farandole; there is one such network, not two.
-from farandole.bench.models import resnet18
+from farandole.bench.workers.models import resnet18
 
 __all__ = ["PARAMETERS", "resnet18"]
 

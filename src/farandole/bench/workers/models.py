@@ -1,36 +1,17 @@
-"""The networks that the training rows time.
-
-The workers of the limit load this file by its path, because they may not import farandole: it
-imports torch and nothing else.
-"""
+"""The networks that the training rows time, in PyTorch."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A network with the shape of its synthetic data."""
-
-    model: nn.Module
-    batch: int
-    sample_shape: tuple[int, ...]
-    num_classes: int
+from .measure import Task
 
 
 def mlp() -> nn.Module:
     """Return the 784-2048-2048-10 perceptron: 5,824,522 parameters, little arithmetic on each."""
-    return nn.Sequential(
-        nn.Linear(784, 2048),
-        nn.ReLU(),
-        nn.Linear(2048, 2048),
-        nn.ReLU(),
-        nn.Linear(2048, 10),
-    )
+    hidden = nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU()
+    return nn.Sequential(*hidden, nn.Linear(2048, 10))
 
 
 def cnn(channels: int = 1, side: int = 28) -> nn.Module:
@@ -41,14 +22,8 @@ def cnn(channels: int = 1, side: int = 28) -> nn.Module:
     # Each convolution takes 2 pixels off a side, and the pooling halves it.
     pooled = (side - 4) // 2
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * pooled * pooled, 128),
-        nn.ReLU(),
+        *(nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()),
+        *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * pooled * pooled, 128), nn.ReLU()),
         nn.Linear(128, 10),
     )
 
@@ -78,28 +53,22 @@ class ResidualBlock(nn.Module):
 
 def resnet18() -> nn.Module:
     """Return ResNet-18 with the 3x3 stem for 32x32 images: 11,173,962 parameters."""
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 3, padding=1, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-    ]
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False)]
+    layers += [nn.BatchNorm2d(64), nn.ReLU()]
     num_in = 64
     for num_out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [ResidualBlock(num_in, num_out, stride), ResidualBlock(num_out, num_out, 1)]
         num_in = num_out
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
-    return nn.Sequential(*layers)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
 def task(name: str) -> Task:
     """Return the named network with the batch that its row fixes: mlp, cnn or resnet18."""
     if name == "mlp":
-        return Task(model=mlp(), batch=32, sample_shape=(784,), num_classes=10)
+        return Task(mlp(), batch=32, sample_shape=(784,))
     if name == "cnn":
-        return Task(model=cnn(), batch=128, sample_shape=(1, 28, 28), num_classes=10)
-    if name == "resnet18":
-        return Task(model=resnet18(), batch=32, sample_shape=(3, 32, 32), num_classes=10)
-    raise ValueError(f"no benchmark network is called {name!r}: mlp, cnn, resnet18")
+        return Task(cnn(), batch=128, sample_shape=(1, 28, 28))
+    return Task(resnet18(), batch=32, sample_shape=(3, 32, 32))
 
 
 def num_parameters(model: nn.Module) -> int:

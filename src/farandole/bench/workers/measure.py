@@ -1,61 +1,74 @@
-"""What every worker needs: its options, its clock loops, its report. Standard library only."""
+"""What every task needs: its options, clocks, a barrier, its report. Standard library only."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import math
+import mmap
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+LINE_BYTES = 64
+"""One cache line per rank of a barrier, so that a rank's store does not disturb the others'."""
 _PR_SET_PDEATHSIG = 1
+_SPINS = 100
+_YIELDS = 100
+_SLEEP_S = 50e-6
 
 
-def options() -> dict[str, Any]:
-    """Return the JSON object that the benchmark gave as the only argument."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A network with the shape of its synthetic data, which is in `num_classes` classes."""
+
+    model: Any
+    batch: int
+    sample_shape: tuple[int, ...]
+    num_classes: int = 10
+
+
+def main() -> None:
+    """Run the task that the JSON object on the command line names, and report its values."""
     given: dict[str, Any] = json.loads(sys.argv[1])
     if given.get("die_with_parent"):
         # A benchmark that is killed with SIGKILL cannot end its workers; the kernel can.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    return given
+    module, _, function = given["task"].partition(".")
+    values = getattr(importlib.import_module(f"{__package__}.{module}"), function)(given)
+    report(given.get("report_dir"), values)
 
 
-def report(given: dict[str, Any], *, rank: int, **values: Any) -> None:
-    """Hand this rank's values over: a file for the benchmark, a line for somebody at a terminal."""
-    text = json.dumps({"rank": rank, **values})
-    folder = given.get("report_dir")
+def report(folder: str | None, values: dict[str, Any]) -> None:
+    """Write a rank's values: a file for the benchmark, a line for somebody at a terminal."""
+    text = json.dumps(values)
     if folder is None:
         print(text, flush=True)
         return
     # Launchers tag and interleave what workers print; a renamed file arrives whole or not at all.
-    unfinished = Path(folder, f"rank-{rank}.part")
+    unfinished = Path(folder, f"rank-{values['rank']}.part")
     unfinished.write_text(text)
-    unfinished.rename(Path(folder, f"rank-{rank}.json"))
+    unfinished.rename(unfinished.with_suffix(".json"))
 
 
-def time_steps(step: Callable[[int], None], *, warmup: int, steps: int) -> list[float]:
+def time_steps(step: Callable[[int], object], *, warmup: int, steps: int) -> list[float]:
     """Return the seconds of each of `steps` calls, after `warmup` calls that do not count."""
-    for index in range(warmup):
-        step(index)
     times_s = []
-    for index in range(warmup, warmup + steps):
+    for index in range(warmup + steps):
         start_s = time.perf_counter()
         step(index)
         times_s.append(time.perf_counter() - start_s)
-    return times_s
+    return times_s[warmup:]
 
 
 def time_allreduces(
-    allreduce: Callable[[], object],
-    buffer: Any,
-    fill: Callable[[float], object],
-    *,
-    num_ranks: int,
-    repeats: int,
+    allreduce: Callable[[], object], buffer: Any, *, num_ranks: int, repeats: int
 ) -> list[float]:
     """Return the seconds of each blocking in-place sum, and check the sums.
 
@@ -66,19 +79,14 @@ def time_allreduces(
     Args:
         allreduce: sums `buffer` over the ranks, in place.
         buffer: a tensor or an array, of which the first and last element are checked.
-        fill: sets every element of `buffer`.
     """
     # float32 ends at 2^127.
     block = 16 if num_ranks == 1 else max(1, min(16, int(120 / math.log2(num_ranks)) - 1))
+    expected = float(num_ranks) ** (block + 1)
     times_s: list[float] = []
     while len(times_s) < repeats:
-        fill(1.0)
-        allreduce()
-        for _ in range(block):
-            start_s = time.perf_counter()
-            allreduce()
-            times_s.append(time.perf_counter() - start_s)
-        expected = float(num_ranks) ** (block + 1)
+        buffer[...] = 1.0
+        times_s += time_steps(lambda _: allreduce(), warmup=1, steps=block)
         for value in (float(buffer[0]), float(buffer[-1])):
             if not math.isclose(value, expected, rel_tol=1e-5):
                 raise SystemExit(f"the sum is wrong: {value} instead of {expected}")
@@ -102,3 +110,28 @@ def forbid_farandole() -> None:
     guests = sorted(name for name in sys.modules if name.split(".")[0] == "farandole")
     if guests:
         raise SystemExit(f"this worker may not import farandole, but it has: {guests[0]}")
+
+
+class Barrier:
+    """A barrier of processes that inherited a memory file: one counter per rank.
+
+    The limit must not use what it is compared with, so it brings its own.
+    """
+
+    def __init__(self, *, fd: int, rank: int, num_ranks: int) -> None:
+        self._words = memoryview(mmap.mmap(fd, num_ranks * LINE_BYTES)).cast("Q")
+        self._own = rank * LINE_BYTES // 8
+        self._count = 0
+
+    def wait(self) -> None:
+        """Return when every rank has called this as often as this rank has."""
+        self._count += 1
+        self._words[self._own] = self._count
+        for word in range(0, len(self._words), LINE_BYTES // 8):
+            tries = 0
+            while self._words[word] < self._count:
+                tries += 1
+                if tries > _SPINS + _YIELDS:
+                    time.sleep(_SLEEP_S)
+                elif tries > _SPINS:
+                    os.sched_yield()

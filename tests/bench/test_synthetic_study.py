@@ -1,4 +1,4 @@
-"""The specimen is a study like any other: the store reads it, the model finds its formulas."""
+"""A synthetic study is like any other: the store reads it, the model finds its formulas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.bench.specimen import Shape, step_s, write_specimen
+from farandole.bench.synthetic_study import Shape, step_s, write_study
 from farandole.model.analyse import analyse
 from farandole.model.pace import pace
 from farandole.study.records import Study
@@ -19,7 +19,7 @@ def test_the_size_that_the_issue_names() -> None:
 
 
 def test_what_is_written_has_the_size_that_was_promised(tmp_path: Path) -> None:
-    write_specimen(tmp_path / "s", _SMALL)
+    write_study(tmp_path / "s", _SMALL)
     found = Study.load(tmp_path / "s")
     assert len(found.cells) == _SMALL.cells == 4
     assert len(found.launches) == _SMALL.launches == 12
@@ -29,7 +29,7 @@ def test_what_is_written_has_the_size_that_was_promised(tmp_path: Path) -> None:
 
 
 def test_the_model_finds_what_the_formulas_say(tmp_path: Path) -> None:
-    write_specimen(tmp_path / "s", _SMALL)
+    write_study(tmp_path / "s", _SMALL)
     found = Study.load(tmp_path / "s")
     for launch in found.launches:
         # The median of 60 figures that scatter by 2 % is known to 4 x 1.25 x 2 % / sqrt(60).

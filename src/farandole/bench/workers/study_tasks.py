@@ -1,0 +1,134 @@
+"""Farandole's own commands, timed from outside: studies of a training script, and their report."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from farandole.bench.plan import cell_name
+from farandole.bench.synthetic_study import Shape, write_study
+from farandole.model.pace import pace
+from farandole.study.records import Launch, Study
+
+SCRIPT = Path(__file__).with_name("image_training.py")
+_POLL_S = 0.02
+
+
+def study(given: dict[str, Any]) -> dict[str, Any]:
+    """Time `farandole study`. Options: workers, batches; perhaps flags and script_flags."""
+    with tempfile.TemporaryDirectory(dir=given.get("report_dir")) as scratch:
+        took_s, _ = time_command(study_arguments(given, Path(scratch, "study")))
+        launches = Study.load(Path(scratch, "study")).launches
+    check(launches, cells=len(given["workers"]) * len(given["batches"]))
+    facts: dict[str, Any] = {}
+    for one in launches:
+        cell = {"wall_s": one.wall_s, "steps": len(one.ranks[0].steps), "outcome": one.outcome}
+        facts[cell_name(one.cell.workers, one.cell.batch or 0)] = cell
+    return {"rank": 0, "series": figures(launches, took_s), "facts": facts}
+
+
+def run(given: dict[str, Any]) -> dict[str, Any]:
+    """Time `farandole run` of the launches that a study would make. Options: as of `study`."""
+    times_s = []
+    for workers, batch in itertools.product(given["workers"], given["batches"]):
+        argv = ["run", "-np", str(workers), "--threads", "1", "--", sys.executable, str(SCRIPT)]
+        argv += ["--batch-size", str(batch), *given.get("script_flags", ())]
+        times_s.append(time_command(argv)[0])
+    return {"rank": 0, "series": {"cell": [sum(times_s) / len(times_s)]}}
+
+
+def report(given: dict[str, Any]) -> dict[str, Any]:
+    """Time `farandole report` on a large study, and follow its memory. Options: perhaps shape."""
+    shape = Shape(**given.get("shape", {}))
+    with tempfile.TemporaryDirectory(dir=given.get("report_dir")) as scratch:
+        folder = Path(scratch, "study")
+        write_study(folder, shape)
+        took_s, peak_bytes = time_command(["report", str(folder)], stdout=subprocess.DEVNULL)
+        page = folder / "report.html"
+        if not page.exists():
+            raise SystemExit("farandole report wrote no page")
+        facts = {"cells": shape.cells, "launches": shape.launches, "steps": shape.steps}
+        facts["page_bytes"] = page.stat().st_size
+    series = {"report": [took_s], "peak_memory": [peak_bytes]}
+    return {"rank": 0, "series": series, "facts": facts}
+
+
+def time_command(arguments: Sequence[str], stdout: int | None = None) -> tuple[float, int]:
+    """Run a command of Farandole's; return its seconds and its processes' most bytes at once."""
+    begin_s, peak_bytes = time.monotonic(), 0
+    argv = [sys.executable, "-m", "farandole.cli.main", *arguments]
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout)
+    while process.poll() is None:
+        if arguments[0] == "report":
+            peak_bytes = max(peak_bytes, tree_bytes(process.pid))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+    if process.returncode != 0:
+        raise SystemExit(f"farandole {arguments[0]} ended with exit code {process.returncode}")
+    return time.monotonic() - begin_s, peak_bytes
+
+
+def tree_bytes(pid: int) -> int:
+    """Return the resident memory of a process and of all that it started; 0 when it has ended.
+
+    The process itself counts with the most that it ever had, which no polling misses. Pages that
+    several share count for each, so that the figure is never too small.
+    """
+    total = 0
+    with contextlib.suppress(OSError, psutil.NoSuchProcess):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                total = 1024 * int(line.split()[1])
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += child.memory_info().rss
+    return total
+
+
+def study_arguments(given: dict[str, Any], folder: Path) -> list[str]:
+    """Return the study's command line: one launch of each cell, and nothing else.
+
+    One whole epoch per number of workers, the calibration and the report come once in a study,
+    not once in a cell, and a second try of a disturbed launch is the benchmark's own affair.
+    """
+    workers, batches = (",".join(map(str, given[key])) for key in ("workers", "batches"))
+    return [
+        *("study", "-np", workers, "-L", f"batch={batches}", "--threads", "1", "--repeats", "1"),
+        *("--no-epoch", "--no-today", "--no-calibration", "--keep-busy", "--no-report"),
+        *("--out", str(folder), *given.get("flags", ()), "--", sys.executable, str(SCRIPT)),
+        *("--batch-size", "{batch}", *given.get("script_flags", ())),
+    ]
+
+
+def check(launches: Sequence[Launch], *, cells: int) -> None:
+    """End with an error unless every cell has one launch that went well."""
+    for launch in launches:
+        if launch.outcome not in ("ok", "stopped"):
+            last = " | ".join(launch.last_output[-3:])
+            raise SystemExit(f"{launch.id} of the study {launch.outcome}: {launch.reason} {last}")
+    if len(launches) != cells:
+        raise SystemExit(f"the study made {len(launches)} launches of {cells}")
+
+
+def figures(launches: Sequence[Launch], took_s: float) -> dict[str, list[float]]:
+    """Return what the launches took, what a cell took beyond them, and each cell's throughput."""
+    in_launches_s = sum(launch.wall_s or 0.0 for launch in launches)
+    throughputs = {
+        cell_name(launch.cell.workers, launch.cell.batch or 0): [pace(launch).rates["samples/s"]]
+        for launch in launches
+    }
+    return {
+        "launches": [in_launches_s],
+        "beyond": [(took_s - in_launches_s) / len(launches)],
+        "cell": [took_s / len(launches)],
+        **throughputs,
+    }

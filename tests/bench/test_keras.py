@@ -1,0 +1,188 @@
+"""Keras: its networks, the clock of `fit`, waiting for JAX, and real launches of its rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farandole.bench.plan import MODELS, Settings, groups
+from farandole.bench.run import WORKERS, LaunchRecord, launch
+from tests.conftest import clean_environ, keras_on
+
+# In a process of its own: a process has one backend of Keras, and this one shall have none.
+_SCRIPT = """\
+import json, os, sys
+sys.path.append(sys.argv[1])
+import numpy as np
+from workers import keras_tasks, measure
+from workers.keras_tasks import StepClock
+
+found = {"waited": 0}
+for name in ("mlp", "cnn"):
+    task = keras_tasks.build(name)
+    outputs = task.model(np.zeros((2, *task.sample_shape), "float32"))
+    found[name] = [task.model.count_params(), list(outputs.shape), task.batch]
+
+class Array:
+    def block_until_ready(self):
+        found["waited"] += 1
+
+model = task.model
+try:
+    model._jax_state = None
+    keras_tasks.wait_for_results(model)
+except SystemExit as error:
+    found["error"] = str(error)
+model._jax_state = {"trainable_variables": [Array(), Array()], "metrics_variables": [Array()]}
+found["wrapped"] = type(model._jax_state) is not dict
+keras_tasks.wait_for_results(model)
+keras_tasks.pin(3)
+found["cores"] = {len(os.sched_getaffinity(int(t))) for t in os.listdir("/proc/self/task")} == {1}
+
+class Time:
+    now_s = 0.0
+    def perf_counter(self):
+        return self.now_s
+    def process_time(self):
+        return self.now_s / 2
+
+keras_tasks.time = Time()
+
+def played(warmup, steps, block, seconds=None, meet_each_step=False):
+    calls = []
+    given = {"warmup": warmup, "steps": steps, "block": block}
+    clock = StepClock(given, model, finish=lambda _: calls.append(["finish", index]))
+    clock.meet, clock.meet_each_step = lambda: calls.append(["meet", index]), meet_each_step
+    for index in range(clock.num_steps):
+        clock.begin(index)
+        keras_tasks.time.now_s += seconds[index] if seconds else 1.0
+    return [clock.times_s, calls, clock.cores_used]
+
+found["steps"] = played(2, 3, 1, [50.0, 40.0, 1.0, 2.0, 3.0, 60.0])
+found["blocks"] = played(1, 4, 2, [9.0, 1.0, 3.0, 5.0, 6.0, 9.0])
+found["barrier"] = played(1, 2, 2, meet_each_step=True)
+try:
+    played(1, 5, 2)
+except ValueError as error:
+    found["refused"] = str(error)
+measure.forbid_farandole()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    # Keras writes its settings into its home unless it finds some there.
+    home = str(tmp_path_factory.mktemp("keras"))
+    process = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(WORKERS.parent)],
+        env=clean_environ(**keras_on("jax"), KERAS_HOME=home, JAX_PLATFORMS="cpu"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("mlp", 32), ("cnn", 128)])
+def test_the_networks_have_the_sizes_of_those_in_pytorch(found: Any, name: str, batch: int) -> None:
+    assert found[name] == [MODELS[name][1], [2, 10], batch]
+
+
+def test_every_array_is_waited_for_and_every_thread_is_pinned(found: Any) -> None:
+    assert found["wrapped"], "Keras no longer wraps: this test has lost its trap"
+    assert found["waited"] == 3
+    assert "these times would say nothing" in found["error"]
+    assert found["cores"]
+
+
+def test_the_warm_up_and_the_step_that_ends_the_last_are_not_timed(found: Any) -> None:
+    times_s, calls, cores_used = found["steps"]
+    assert times_s == [1.0, 2.0, 3.0]
+    assert cores_used == 0.5
+    # Free ranks meet at the start and where timing starts.
+    assert [index for word, index in calls if word == "meet"] == [0, 2]
+
+
+def test_a_block_gives_its_mean_step_and_is_waited_for_once(found: Any) -> None:
+    times_s, calls, _ = found["blocks"]
+    assert times_s == [2.0, 5.5]
+    assert [index for word, index in calls if word == "finish"] == [1, 3, 5]
+    assert "5 steps in blocks of 2" in found["refused"]
+
+
+def test_ranks_that_meet_after_each_step_wait_for_its_result_first(found: Any) -> None:
+    times_s, calls, _ = found["barrier"]
+    both = [[word, index] for index in (1, 2, 3) for word in ("finish", "meet")]
+    assert calls == [["meet", 0], *both]
+    assert times_s == [1.0]
+
+
+def _launch(group: str, name: str, *, synchronized: bool = False, **options: int) -> LaunchRecord:
+    settings = Settings(framework="keras", models=("mlp", "cnn"))
+    (found,) = (
+        one
+        for each in groups("all", settings)
+        for one in each.implementations
+        if (each.key, one.name) == (group, name)
+    )
+    # JAX needs most of a second for a step of the small network.
+    short = {**found.options, "warmup": 1, "steps": 2, "block": min(2, found.options["block"])}
+    short |= options
+    # A launch inherits no path of Python's; this one spares it what no test needs.
+    lean = {"PYTHONPATH": os.environ["PYTHONPATH"], **keras_on(found.options["backend"])}
+    return launch(
+        replace(
+            found,
+            options=short,
+            environment={**found.environment, **lean},
+            synchronized=synchronized or found.synchronized,
+        ),
+        round_number=1,
+        time_limit_s=100,
+    )
+
+
+@pytest.mark.ranks
+def test_farandole_trains_the_perceptron_together() -> None:
+    # The others start the same worker; that each backend averages is tested in tests/keras.
+    record = _launch("train-keras-tensorflow-mlp", "farandole")
+    assert record.failure is None
+    assert record.values["step"] > 0
+    assert record.facts["backend"] == "tensorflow"
+    assert record.facts["num_parameters"] == 5_824_522
+
+
+@pytest.mark.ranks
+def test_one_worker_takes_turns_with_plain_keras() -> None:
+    record = _launch("overhead-keras-torch-mlp", "in turns", turn=1)
+    assert record.failure is None
+    assert record.values["ratio"] > 0
+    assert record.facts["backend"] == "torch"
+
+
+@pytest.mark.ranks
+@pytest.mark.soak
+def test_the_limit_trains_the_small_network_without_farandole() -> None:
+    # The worker itself fails if it has imported farandole.
+    record = _launch("train-keras-jax-cnn", "limit, free")
+    assert record.failure is None
+    assert record.values["step"] > 0
+    assert record.facts["num_parameters"] == 1_199_882
+    assert record.facts["jit_compile"] is True
+
+
+@pytest.mark.ranks
+@pytest.mark.soak
+def test_meeting_after_each_step_is_not_training_together() -> None:
+    # Every rank has data of its own, so that equal weights prove an exchange.
+    record = _launch("train-keras-torch-mlp", "limit, barrier", synchronized=True)
+    assert record.failure == ("the ranks ended with different weights: they did not train together")

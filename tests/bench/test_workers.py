@@ -1,0 +1,299 @@
+"""What workers do: clocks, the barrier, networks, agreement on names, studies and their report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from farandole.bench.plan import MODELS
+from farandole.bench.run import WORKERS
+from farandole.bench.synthetic_study import Shape, step_s, write_study
+from farandole.bench.workers import measure, models, study_tasks
+from farandole.bench.workers.measure import LINE_BYTES, Barrier
+from farandole.bench.workers.recorder_task import Step, ratios
+from farandole.study.records import Launch, Study
+from farandole.testing import FakeWorld, Member, Nursery
+from tests.conftest import clean_environ
+
+
+def test_warm_up_steps_are_run_and_not_timed() -> None:
+    seen: list[int] = []
+    times_s = measure.time_steps(seen.append, warmup=2, steps=3)
+    assert seen == [0, 1, 2, 3, 4]
+    assert len(times_s) == 3
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 8, 64])
+def test_sums_neither_overflow_nor_go_unchecked(num_ranks: int) -> None:
+    array = np.ones(4, dtype=np.float32)
+
+    def allreduce() -> None:
+        np.multiply(array, num_ranks, out=array)
+
+    times_s = measure.time_allreduces(allreduce, array, num_ranks=num_ranks, repeats=50)
+    assert len(times_s) == 50
+    assert np.isfinite(array).all()
+
+
+def test_a_wrong_sum_ends_the_worker() -> None:
+    array = np.ones(4, dtype=np.float32)
+    with pytest.raises(SystemExit, match="the sum is wrong"):
+        measure.time_allreduces(lambda: None, array, num_ranks=2, repeats=1)
+
+
+def test_a_report_is_a_file_for_the_benchmark_and_a_line_by_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {"rank": 1, "series": {"step": [1.0]}}
+    measure.report(str(tmp_path), expected)
+    measure.report(None, expected)
+    assert json.loads((tmp_path / "rank-1.json").read_text()) == expected
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+def test_a_worker_that_imported_farandole_is_refused() -> None:
+    with pytest.raises(SystemExit, match="may not import farandole"):
+        measure.forbid_farandole()
+
+
+@pytest.mark.parametrize("library", ["none", "gloo"])
+def test_the_limit_and_ddp_train_without_farandole(library: str, tmp_path: Path) -> None:
+    fd = os.memfd_create("farandole-test-barrier")
+    os.ftruncate(fd, LINE_BYTES)
+    given = {"task": "torch_tasks.train", "library": library, "model": "mlp", "warmup": 1}
+    given |= {"steps": 2, "rank": 0, "num_ranks": 1, "barrier_fd": fd}
+    # The worker itself fails if it has imported farandole.
+    reported = _run_worker({**given, "rendezvous": str(tmp_path / "meeting")}, pass_fds=(fd,))
+    os.close(fd)
+    assert len(reported["series"]["step"]) == 2
+    assert reported["facts"]["num_parameters"] == MODELS["mlp"][1]
+    assert reported["memory_kb"].keys() == {"pss", "pss_anon", "pss_shmem"}
+
+
+def _run_worker(given: dict[str, Any], pass_fds: tuple[int, ...] = ()) -> Any:
+    found = subprocess.run(
+        [sys.executable, str(WORKERS), json.dumps(given)],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+        pass_fds=pass_fds,
+    )
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def test_memory_is_read_by_kind() -> None:
+    found = measure.memory_kb()
+    assert found.keys() == {"pss", "pss_anon", "pss_shmem"}
+    assert found["pss"] >= found["pss_anon"] > 0
+
+
+_WORKER = """\
+import pathlib, sys
+sys.path.append(sys.argv[1])
+from workers.measure import Barrier
+rank, num_ranks, fd, folder = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+meet = Barrier(fd=fd, rank=rank, num_ranks=num_ranks)
+for round_number in range(20):
+    pathlib.Path(folder, f"{rank}-{round_number}").touch()
+    meet.wait()
+    here = all(
+        pathlib.Path(folder, f"{peer}-{round_number}").exists() for peer in range(num_ranks)
+    )
+    assert here, f"rank {rank} went on alone in round {round_number}"
+"""
+
+
+@pytest.mark.ranks
+def test_nobody_goes_on_before_all_have_come(tmp_path: Path) -> None:
+    num_ranks = 3
+    fd = os.memfd_create("farandole-test-barrier")
+    try:
+        os.ftruncate(fd, num_ranks * LINE_BYTES)
+        processes = [
+            subprocess.Popen(
+                [
+                    *(
+                        sys.executable,
+                        "-c",
+                        _WORKER,
+                        str(WORKERS.parent),
+                        str(rank),
+                        str(num_ranks),
+                    ),
+                    *(str(fd), str(tmp_path)),
+                ],
+                pass_fds=(fd,),
+            )
+            for rank in range(num_ranks)
+        ]
+        assert [process.wait(timeout=60) for process in processes] == [0] * num_ranks
+    finally:
+        os.close(fd)
+
+
+def test_one_rank_does_not_wait() -> None:
+    fd = os.memfd_create("farandole-test-barrier")
+    try:
+        os.ftruncate(fd, LINE_BYTES)
+        meet = Barrier(fd=fd, rank=0, num_ranks=1)
+        for _ in range(3):
+            meet.wait()
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("mlp", 5_824_522), ("cnn", 1_199_882), ("resnet18", 11_173_962)]
+)
+def test_the_number_of_parameters(name: str, count: int) -> None:
+    assert models.num_parameters(models.task(name).model) == count
+    assert MODELS[name][1] == count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_batch_goes_through(name: str) -> None:
+    task = models.task(name)
+    outputs = task.model(torch.zeros(2, *task.sample_shape))
+    assert outputs.shape == (2, task.num_classes)
+
+
+def test_the_small_network_takes_images_of_cifar() -> None:
+    model = models.cnn(channels=3, side=32)
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    # 3x3 kernels with biases, then 64 channels of 14x14 to 128 and 128 to 10.
+    expected = 32 * 28 + 64 * (32 * 9 + 1) + 128 * (64 * 14 * 14 + 1) + 10 * 129
+    assert models.num_parameters(model) == expected == 1_626_442
+
+
+def few_names(_: Member) -> tuple[int, int]:
+    import farandole.torch as hvd
+    from farandole.bench.workers.torch_tasks import time_agreement, time_opposite
+
+    hvd.init()
+    found = len(time_agreement(hvd, 5, 2)), len(time_opposite(hvd, 7, 3, 2))
+    hvd.shutdown()
+    return found
+
+
+@pytest.mark.ranks
+def test_each_step_and_round_is_timed(nursery: Nursery) -> None:
+    with FakeWorld(2, nursery=nursery) as world:
+        assert world.run(few_names) == [(2, 2), (2, 2)]
+
+
+def recorded(time_s: float, pair: int | None = None, extra: str = "") -> Step:
+    return Step(time_s, recorded=True, pair=pair, extra=extra)
+
+
+def bare(time_s: float, pair: int) -> Step:
+    return Step(time_s, recorded=False, pair=pair)
+
+
+def test_a_step_is_compared_with_its_neighbour_whichever_comes_first() -> None:
+    steps = [recorded(3.0, 0), bare(2.0, 0), bare(4.0, 1), recorded(5.0, 1)]
+    assert ratios(steps, {}) == [1.5, 1.25]
+
+
+def test_what_steps_that_did_more_took_is_shared_out_over_all() -> None:
+    # One step of eight takes 0.8 more: 0.1 for each.
+    steps = [recorded(1.0, 0), bare(1.0, 0), recorded(1.8, extra="noise"), recorded(1.0)]
+    assert ratios(steps, {"noise": 8}) == pytest.approx([1.1])
+
+
+def test_of_several_such_steps_one_that_was_disturbed_changes_little() -> None:
+    steps = [recorded(1.0, 0), bare(1.0, 0)]
+    steps += [recorded(time_s, extra="noise") for time_s in (1.4, 1.4, 8.0)]
+    assert ratios(steps, {"noise": 12}) == pytest.approx([1.1])
+
+
+def test_kinds_of_extra_work_are_told_apart() -> None:
+    steps = [recorded(1.0, 0), bare(1.0, 0)]
+    steps += [recorded(2.0, extra="noise"), recorded(5.0, extra="flush")]
+    assert ratios(steps, {"noise": 10, "flush": 40}) == pytest.approx([1.2])
+
+
+def test_a_step_that_did_more_is_no_measure_of_its_neighbour() -> None:
+    steps = [recorded(9.0, 0, "flush"), bare(1.0, 0), recorded(3.0, 1), bare(2.0, 1)]
+    assert ratios(steps, {}) == [1.5]
+
+
+@pytest.fixture
+def launches(tmp_path: Path) -> tuple[Launch, ...]:
+    shape = Shape(workers=(1, 2), batches=(32,), widths=(1,), repeats=1, steps_per_rank=60)
+    write_study(tmp_path / "s", shape)
+    found = Study.load(tmp_path / "s").launches
+    return tuple(launch for launch in found if launch.purpose == "speed")
+
+
+def test_a_cell_costs_what_is_left_after_its_launches(launches: tuple[Launch, ...]) -> None:
+    in_launches_s = sum(launch.wall_s or 0.0 for launch in launches)
+    found = study_tasks.figures(launches, in_launches_s + 3.0)
+    assert found["beyond"] == [pytest.approx(1.5)]
+    assert found["cell"] == [pytest.approx((in_launches_s + 3.0) / 2)]
+    assert found["launches"] == [pytest.approx(in_launches_s)]
+    expected = 2 * 32 / step_s(launches[1].cell)
+    assert found["2 workers, batch 32"] == [pytest.approx(expected, rel=0.015)]
+
+
+def test_a_study_that_lacks_a_launch_is_no_result(launches: tuple[Launch, ...]) -> None:
+    study_tasks.check(launches, cells=2)
+    with pytest.raises(SystemExit, match="made 2 launches of 4"):
+        study_tasks.check(launches, cells=4)
+
+
+def test_the_default_rule_stands_unless_flags_say_so(tmp_path: Path) -> None:
+    given = {"workers": [1, 2], "batches": [32, 128]}
+    found = study_tasks.study_arguments(given, tmp_path)
+    assert not {"--steps", "--epochs", "--precision"} & set(found)
+    whole = study_tasks.study_arguments({**given, "flags": ["--epochs", "1"]}, tmp_path)
+    place = whole.index("--epochs")
+    assert whole[place : place + 2] == ["--epochs", "1"]
+    assert [part for part in whole if part not in ("--epochs", "1")] == [
+        part for part in found if part != "1"
+    ]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("task", ["study", "run"])
+def test_real_launches_of_the_training_script(task: str) -> None:
+    flags = ["--steps", "12", "--samples", "400"]
+    given = {"task": f"study_tasks.{task}", "workers": [2], "batches": [8], "script_flags": flags}
+    reported = _run_worker(given)
+    assert reported["series"]["cell"][0] > 0
+    if task == "study":
+        assert reported["facts"]["2 workers, batch 8"]["steps"] == 12
+        assert reported["series"]["2 workers, batch 8"][0] > 0
+
+
+def test_a_report_is_timed_and_its_memory_read() -> None:
+    small = {"workers": [1, 2], "batches": [32], "widths": [1], "repeats": 2, "steps_per_rank": 30}
+    reported = _run_worker({"task": "study_tasks.report", "shape": small})
+    assert reported["facts"]["steps"] == 30 * 3 * 3
+    assert reported["facts"]["page_bytes"] > 100_000  # the charts' scripts are in it
+    assert reported["series"]["report"][0] > 0
+    # NumPy, Altair and the renderer are more than 30 MB in any case.
+    assert reported["series"]["peak_memory"][0] > 30e6
+
+
+def test_children_count_and_the_dead_do_not() -> None:
+    code = "import sys; kept = bytearray(60_000_000); print(flush=True); sys.stdin.read()"
+    before = study_tasks.tree_bytes(os.getpid())
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert study_tasks.tree_bytes(child.pid) > 60e6
+        assert study_tasks.tree_bytes(os.getpid()) > before + 60e6
+    assert study_tasks.tree_bytes(child.pid) == 0
