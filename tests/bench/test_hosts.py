@@ -66,23 +66,15 @@ def test_buckets_are_shown_and_have_no_figure_to_reach() -> None:
     assert "45 % of the link, 0.80x torch gloo" in lines_of(one)[2]
 
 
-def test_a_disturbed_run_is_void() -> None:
-    one = found(LINK_S, 2 * LINK_S, others=0.2)
-    assert "others took 20% of the machine" in one.void
-    assert "void: others took" in lines_of(one)[-1]
-    assert "void" in summary([one])[0]
-
-
-def test_lines_say_all() -> None:
+def test_lines_and_json_say_all() -> None:
     lines = lines_of(found(LINK_S / 0.9, LINK_S / 0.6))
     assert lines[0] == "2 hosts with 2 ranks each, 1000 Mbit/s"
     assert "90 % of the link, 1.50x torch gloo, 3.00x flat gloo" in lines[1]
     assert lines[-1] == "  cores 50% by the ranks, 1% by others"
-
-
-def test_json_has_all_times_and_figures() -> None:
-    said = json.loads(json.dumps(as_json([found(LINK_S, 2 * LINK_S)])))
-    (one,) = said["scenarios"]
+    void = found(LINK_S, 2 * LINK_S, others=0.2)
+    assert "void: others took 20% of the machine" in lines_of(void)[-1]
+    assert "void" in summary([void])[0]
+    (one,) = json.loads(json.dumps(as_json([void])))["scenarios"]
     assert one["times_s"][PEERS[1]] == pytest.approx([4 * LINK_S] * 3)
     assert one["ratio"][SUBJECTS[1]][PEERS[0]] == pytest.approx(2.0)
     assert one["to_reach"] == {"link": 0.8, "ratio": 1.35}

@@ -117,12 +117,6 @@ def test_steps_of_keras_are_whole_blocks_and_more_than_one_of_them(quick: bool) 
             assert options["steps"] >= 2 * options["turn"]
 
 
-def test_the_chosen_backends_and_networks_only() -> None:
-    chosen = replace(_KERAS, backends=("jax",), models=("cnn",))
-    assert [group.key for group in groups("train", chosen)] == ["train-keras-jax-cnn"]
-    assert [group.key for group in groups("overhead", chosen)] == ["overhead-keras-jax-cnn"]
-
-
 def test_the_ranks_that_were_asked_for() -> None:
     (group,) = groups("ranks", Settings(rank_counts=(1, 3), peers=("gloo",)))
     assert [(one.name, one.num_ranks) for one in group.implementations] == [
@@ -131,12 +125,6 @@ def test_the_ranks_that_were_asked_for() -> None:
         ("gloo, 3 ranks", 3),
     ]
     assert group.rows[0].targets == ()
-
-
-def test_quick_times_fewer_steps() -> None:
-    (slow,) = groups("train", Settings(models=("mlp",)))
-    (quick,) = groups("train", Settings(models=("mlp",), quick=True))
-    assert quick.implementations[0].options["steps"] < slow.implementations[0].options["steps"]
 
 
 def _study(**settings: object) -> list[Group]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean, median
+from statistics import correlation, median
 from typing import Any
 
 from farandole.bench.plan import Group, Quantity, Row, Target
@@ -204,20 +203,12 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
     Where one side cannot tell anything apart there is no order to agree on: 1 if neither can.
     """
-    one, other = ranks(first), ranks(second)
+    from scipy.stats import rankdata  # not at the top: it takes a second
+
+    one, other = rankdata(first).tolist(), rankdata(second).tolist()
     if one == other:
         return 1.0
-    centre = fmean(one)
-    squares = [math.fsum((rank - centre) ** 2 for rank in ranked) for ranked in (one, other)]
-    together = math.fsum((a - centre) * (b - centre) for a, b in zip(one, other, strict=True))
-    return together / math.sqrt(math.prod(squares)) if all(squares) else 0.0
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Return each value's place from 1, the mean place for equal ones."""
-    below = [sum(other < value for other in values) for value in values]
-    equal = [sum(other == value for other in values) for value in values]
-    return [low + (same + 1) / 2 for low, same in zip(below, equal, strict=True)]
+    return correlation(one, other) if len({*one}) > 1 and len({*other}) > 1 else 0.0
 
 
 def _order(names: Sequence[str], throughputs: Sequence[float]) -> str:

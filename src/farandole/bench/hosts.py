@@ -20,6 +20,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from farandole.engine.buckets import FULL, open_buckets
 from farandole.engine.engine import Engine
@@ -114,7 +116,7 @@ def measure_all(scenarios: Sequence[Scenario]) -> Iterator[Result]:
     """
     # torch's store warns of every address that has no name, and these have none.
     quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
-    with Nursery(("farandole.torch", "torch.distributed", __name__), variables=quiet) as nursery:
+    with Nursery(("farandole.torch", __name__), variables=quiet) as nursery:
         for per_host in dict.fromkeys(scenario.per_host for scenario in scenarios):
             with open_world(per_host, nursery) as world:
                 for scenario in scenarios:
@@ -172,9 +174,6 @@ def prepare(member: Member, per_host: int, nbytes: int, meeting: str) -> None:
 
 def allreduce(member: Member, name: str) -> tuple[float, float]:
     """All-reduce once; return when this rank began, and when it had a result that is right."""
-    import torch
-    import torch.distributed as dist
-
     state = member.state
     data, buckets = state["data"], state["buckets"]
     arrays = buckets.arrays if name == "hierarchical buckets" else [data]

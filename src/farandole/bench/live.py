@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from farandole.model.projection.records import Bucket, Projected, StepRow
 from farandole.model.projection.replay.allreduce import Network, fit_allreduce
 from farandole.model.projection.replay.computing import Computing, ComputingLine
@@ -130,7 +133,7 @@ def compare_all(scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, list[
     """
     rate = scenarios[0].rate_bits_per_s
     with (
-        Nursery(("torch", "torch.distributed", __name__)) as nursery,
+        Nursery((__name__,)) as nursery,
         ShapedWorld(max(MANY), rate_bits_per_s=rate, nursery=nursery) as world,
     ):
         for scenario in scenarios:
@@ -209,9 +212,6 @@ def project(fitted: ReplayFit, one: Measurement) -> Point:
 
 def time_allreduces(_: Member, sizes: Sequence[int], repeats: int = 5) -> list[float]:
     """Return the median time of an all-reduce of each size (on a rank, in a group)."""
-    import torch
-    import torch.distributed as dist
-
     found = []
     for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4)
@@ -229,9 +229,6 @@ def time_steps(
     _: Member, plan: Sequence[tuple[int, float]], end_s: float, steps: int
 ) -> list[float]:
     """Return the time of each step, after two that do not count (on a rank, in a group)."""
-    import torch
-    import torch.distributed as dist
-
     buckets = [(torch.zeros(nbytes // 4), ready_s) for nbytes, ready_s in plan]
     alone = not dist.is_initialized() or dist.get_world_size() == 1
     times_s = []

@@ -6,7 +6,7 @@ them with their reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -57,11 +57,15 @@ _OPERATIONS, _ELEMENTS = 1000, 256
 # does not communicate, so its steps are timed in blocks, with one wait at the end of each.
 _JAX_BLOCK = {"mlp": 10, "cnn": 4}
 _TURN_STEPS = 8
-_SPEED: dict[str, tuple[str, float, float | None]] = {
-    "mlp": (FREE, 0.80, 0.85),
-    "others": (BARRIER, 0.95, 0.97),
+# By network and Keras' backend: the limit, the share of its speed to reach, and the stretch. The
+# perceptron's figure is of free-running workers; the others' of workers that meet after each step,
+# because with 95 % to reach the wait for the slowest is what is left.
+_SPEED: dict[tuple[str, str | None], tuple[str, float, float | None]] = {
+    ("mlp", None): (FREE, 0.80, 0.85),
+    ("mlp", "torch"): (FREE, 0.80, None),
+    ("mlp", "tensorflow"): (FREE, 0.75, None),
+    ("mlp", "jax"): (FREE, 0.50, None),
 }
-_KERAS_SPEED = {("mlp", "torch"): 0.80, ("mlp", "tensorflow"): 0.75, ("mlp", "jax"): 0.50}
 _KERAS_ENVIRONMENT = {
     # Not the user's keras.json, which may choose another precision or order of channels.
     "KERAS_HOME": "{scratch}",
@@ -181,7 +185,7 @@ def cell_name(workers: int, batch: int) -> str:
     return f"{_count([workers], 'worker')}, batch {batch}"
 
 
-def _allreduce(settings: Settings) -> list[Group]:
+def _allreduce(settings: Settings) -> Iterator[Group]:
     elements = MODELS["resnet18"][1]
     private = {"private": (elements, settings.timed(96))}
     small = {"small": (_SMALL, settings.timed(1600))}
@@ -201,43 +205,37 @@ def _allreduce(settings: Settings) -> list[Group]:
         Row("allreduce-4KB", "all-reduce of 4 KB, blocking", "small", names, (latency,), "gloo"),
     )
     found += _implementations("allreduce", settings, (BUCKET,), sizes=private)
-    return [Group("allreduce", found, rows)]
+    yield Group("allreduce", found, rows)
 
 
-def _train(settings: Settings) -> list[Group]:
-    built = []
+def _train(settings: Settings) -> Iterator[Group]:
     for key, title, model, backend in _trainings("train", settings):
-        # The perceptron's figure is of free-running workers; the others' of workers that meet
-        # after each step, because with 95 % to reach the wait for the slowest is what is left.
-        limit, to_reach, stretch = _SPEED["mlp" if model == "mlp" else "others"]
-        if backend:
-            limit, to_reach, stretch = FREE, _KERAS_SPEED.get((model, backend), 0.90), None
+        others = (FREE, 0.90, None) if backend else (BARRIER, 0.95, 0.97)
+        limit, to_reach, stretch = _SPEED.get((model, backend), others)
         names = (*_TRAINERS, FREE, BARRIER) if backend is None else (FARANDOLE, FREE, BARRIER)
         found = _trainers("train", settings, names, model, backend)
         text = f"{100 * to_reach:.0f} % of the limit's speed ({limit})"
         target = Target(text, "speed ratio", FARANDOLE, limit, to_reach, stretch)
         title += ": one step of fit" if backend else ": one training step"
-        built.append(_group(key, title, "step", found, target, baseline=limit))
-    return built
+        yield _group(key, title, "step", found, target, baseline=limit)
 
 
-def _overhead(settings: Settings) -> list[Group]:
-    built, alone = [], replace(settings, num_ranks=1)
+def _overhead(settings: Settings) -> Iterator[Group]:
+    alone = replace(settings, num_ranks=1)
     for key, title, model, backend in _trainings("overhead", settings):
         title += ": one worker through DistributedOptimizer"
         if backend is None:
             found = _trainers("train", alone, (FARANDOLE, PLAIN), model, times=2)
             text = "2 % slower than plain PyTorch at most"
             target = Target(text, "time ratio", FARANDOLE, PLAIN, 1.02, 1.01)
-            built.append(_group(key, title, "step", found, target, baseline=PLAIN))
+            yield _group(key, title, "step", found, target, baseline=PLAIN)
         else:
             factor = 1.10 if backend == "jax" else 1.03
             found = _trainers("overhead", alone, (IN_TURNS,), model, backend, times=4)
             text = f"{100 * (factor - 1):.0f} % slower than plain Keras at most"
             target = Target(text, "time ratio", IN_TURNS, None, factor)
             title += " over plain Keras"
-            built.append(_group(key, title, "ratio", found, target, unit="ratio"))
-    return built
+            yield _group(key, title, "ratio", found, target, unit="ratio")
 
 
 def _trainings(word: str, settings: Settings) -> list[tuple[str, str, str, str | None]]:
@@ -277,7 +275,7 @@ def _trainers(
     return tuple(replace(one, environment=environment) for one in found)
 
 
-def _ranks(settings: Settings) -> list[Group]:
+def _ranks(settings: Settings) -> Iterator[Group]:
     found: list[Implementation] = []
     for count in settings.rank_counts:
         # Peers at the largest count only: that is the figure, and eight processes start slowly.
@@ -291,10 +289,10 @@ def _ranks(settings: Settings) -> list[Group]:
     targets = [Target(text, "time", subject, None, 500e-6)] if 8 in settings.rank_counts else []
     title = "all-reduce of 4 KB, blocking, by number of ranks"
     row = Row("ranks-4KB", title, "small", _names(found), tuple(targets))
-    return [Group("ranks", tuple(found), (row,))]
+    yield Group("ranks", tuple(found), (row,))
 
 
-def _agreement(settings: Settings) -> list[Group]:
+def _agreement(settings: Settings) -> Iterator[Group]:
     options = {"tensors": _TENSORS, "steps": settings.timed(300), "rounds": settings.timed(60)}
     options |= {"operations": _OPERATIONS, "elements": _ELEMENTS}
     found = _implementations("names", settings, (FARANDOLE, "horovod"), **options)
@@ -306,11 +304,10 @@ def _agreement(settings: Settings) -> list[Group]:
         Row("names-agreement", agreement, "agreement", _names(found), (one,)),
         Row("names-opposite", opposite, "opposite", _names(found), (many,)),
     )
-    return [Group("names", found, rows)]
+    yield Group("names", found, rows)
 
 
-def _memory(settings: Settings) -> list[Group]:
-    built = []
+def _memory(settings: Settings) -> Iterator[Group]:
     for model in settings.models:
         if model == "cnn":
             continue  # 4.8 MB of gradients would drown in what any library weighs
@@ -327,20 +324,18 @@ def _memory(settings: Settings) -> list[Group]:
         title, parameters = MODELS[model]
         title += ": memory per rank, gradients alive"
         size = {"unit": "bytes", "gradient_bytes": 4 * parameters, "baseline": PLAIN}
-        built.append(_group(f"memory-{model}", title, "own_pss", found, target, **size))
-    return built
+        yield _group(f"memory-{model}", title, "own_pss", found, target, **size)
 
 
-def _start(settings: Settings) -> list[Group]:
+def _start(settings: Settings) -> Iterator[Group]:
     found = _implementations("start", settings, (FARANDOLE, "torchrun", "import torch alone"))
     text = "0.65 of torchrun's time at most"
     target = Target(text, "time ratio", FARANDOLE, "torchrun", 0.65)
     title = "from the command to the first barrier"
-    return [_group("start", title, "start", found, target, baseline="torchrun")]
+    yield _group("start", title, "start", found, target, baseline="torchrun")
 
 
-def _recorder(settings: Settings) -> list[Group]:
-    built = []
+def _recorder(settings: Settings) -> Iterator[Group]:
     for count in sorted({1, settings.num_ranks}):
         these = replace(settings, num_ranks=count)
         (one,) = _trainers("recorder_task.train", these, (IN_TURNS,), "mlp", times=8)
@@ -349,15 +344,13 @@ def _recorder(settings: Settings) -> list[Group]:
         target = Target(text, "time ratio", IN_TURNS, None, 1.01, 1.005)
         title = f"{MODELS['mlp'][0]}: one step of {_count([count], 'worker')}, "
         title += "DataLoader and record() included, recorded over not recorded"
-        built.append(_group(f"recorder-{count}", title, "ratio", (one,), target, unit="ratio"))
-    return built
+        yield _group(f"recorder-{count}", title, "ratio", (one,), target, unit="ratio")
 
 
-def _study(settings: Settings) -> list[Group]:
+def _study(settings: Settings) -> Iterator[Group]:
     counts = sorted({1, settings.num_ranks})
     # An epoch cannot be cut without changing what it is compared with; cells can be left out.
     studied = [settings.num_ranks] if settings.quick else counts
-    built = []
     for model in settings.models:
         if model not in _STUDIES:
             continue
@@ -379,7 +372,7 @@ def _study(settings: Settings) -> list[Group]:
         more = {"baseline": WHOLE, "of_ranks": False, "ranked": cells}
         group = _group(f"study-precision-{model}", title, "launches", found, *targets, **more)
         # Whole epochs of all cells take about five minutes on 2 cores, and of ResNet-18 fifteen.
-        built.append(replace(group, launches=1, time_limit_s=1800.0))
+        yield replace(group, launches=1, time_limit_s=1800.0)
     flags = ("--steps", str(_SHORT_STEPS), "--samples", str(_SHORT_SAMPLES))
     options = {"workers": counts, "batches": (16,), "script_flags": flags}
     beyond = "a study's time outside of its launches, for each of its cells"
@@ -394,10 +387,10 @@ def _study(settings: Settings) -> list[Group]:
         Row("study-run", title, "cell", (STUDY, RUN), (more_than,), of_ranks=False),
     )
     commands = (_command(STUDY, "study", options), _command(RUN, "run", options))
-    return [*built, Group("study-cell", commands, rows, launches=1 if settings.quick else 3)]
+    yield Group("study-cell", commands, rows, launches=1 if settings.quick else 3)
 
 
-def _report(_: Settings) -> list[Group]:
+def _report(_: Settings) -> Iterator[Group]:
     shape = Shape()
     title = f"report of {shape.cells} cells, {shape.launches} launches, {shape.steps:,} steps"
     time, memory = f"{title}: from the command to its end", f"{title}: peak memory of its processes"
@@ -407,10 +400,10 @@ def _report(_: Settings) -> list[Group]:
         Row("report-time", time, "report", (REPORT,), (seconds,), of_ranks=False),
         Row("report-memory", memory, "peak_memory", (REPORT,), (size,), None, "bytes", None, False),
     )
-    return [Group("report", (_command(REPORT, "report", {}),), rows)]
+    yield Group("report", (_command(REPORT, "report", {}),), rows)
 
 
-BUILDERS: dict[str, Callable[[Settings], list[Group]]] = {
+BUILDERS: dict[str, Callable[[Settings], Iterator[Group]]] = {
     "allreduce": _allreduce,
     "train": _train,
     "overhead": _overhead,
