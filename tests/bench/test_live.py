@@ -22,7 +22,7 @@ from farandole.bench.live import (
     project,
     summary,
 )
-from farandole.model.projection.records import Projected
+from farandole.model.projection.intervals import Prediction
 from farandole.testing import Nursery
 from farandole.testing.shaped import ShapedWorld, Use, why_not
 
@@ -32,7 +32,7 @@ IDLE, BUSY = Use(cores=0.1, waited=0.01), Use(cores=0.1, waited=0.5)
 def point(workers: int, measured_s: float, use: Use = IDLE) -> Point:
     """A projection of one second, between 0.9 and 1.2."""
     return Point(
-        projected=Projected(value=1.0, low=0.9, high=1.2, ratio=workers / 4),
+        projected=Prediction(value=1.0, low=0.9, high=1.2, ratio=workers / 4),
         measured=Measurement(workers=workers, step_s=measured_s, use=use),
     )
 

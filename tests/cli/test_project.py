@@ -12,7 +12,6 @@ import pytest
 
 from farandole.cli import project, report
 from farandole.errors import UsageError
-from farandole.model.projection.asked import flags_of
 from tests.conftest import run_cli
 
 
@@ -188,7 +187,7 @@ def test_a_bug_is_not_taken_for_a_question_without_an_answer(
         raise ValueError("a bug")
 
     (imported / "projection.json").write_text(json.dumps({"asked": ["-np", "8"]}))
-    monkeypatch.setattr("farandole.model.projection.project.project", broken)
+    monkeypatch.setattr("farandole.model.projection.advice.project", broken)
     with pytest.raises(ValueError, match="a bug"):
         report.load([imported])
 
@@ -213,10 +212,10 @@ def test_the_report_goes_elsewhere(imported: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_question_can_be_asked_again(flags: list[str]) -> None:
-    asked = project.read_asked(parse("DIR", *flags))
-    again = flags_of(asked)
-    assert project.read_asked(parse("DIR", *again)) == asked
-    assert flags_of(project.read_asked(parse("DIR", *again))) == again
+    asked = project.read_question(parse("DIR", *flags))
+    again = asked.flags()
+    assert project.read_question(parse("DIR", *again)) == asked
+    assert project.read_question(parse("DIR", *again)).flags() == again
 
 
 def test_importing_the_command_imports_no_numpy() -> None:

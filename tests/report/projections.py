@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from farandole.model.projection.outlook import (
-    FleetOutlook,
-    Goal,
+from farandole.model.projection.advice import (
+    FleetRow,
     NextStep,
-    OfferOutlook,
-    Outlook,
+    OfferRow,
     Projection,
     Recommendation,
 )
-from farandole.model.projection.records import Projected
+from farandole.model.projection.epochs import Goal
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
 
 MEASURED = 2
 """Workers, at most."""
 
 
-def figure(value: float, workers: int) -> Projected:
+def figure(value: float, workers: int) -> Prediction:
     """Return a figure known to 20 %."""
     ratio = workers / MEASURED
-    return Projected(
+    return Prediction(
         value=value, low=value / 1.2, high=value * 1.2, ratio=ratio, indicative=ratio > 16
     )
 
 
-def outlook(workers: int, link: str | None = None, *, measured: bool = False) -> Outlook:
+def outlook(workers: int, link: str | None = None, *, measured: bool = False) -> ProjectionRow:
     """Return a count: 1000 samples/s a worker, less 2 % per worker (1 % on 25 Gbit)."""
     lost = 0.02 if link == "10Gbit" else 0.01
     rate = 1000.0 * workers * (1 - lost) ** (workers - 1)
     time_s = 7200.0 * 1000 / rate
-    return Outlook(
+    return ProjectionRow(
         workers=workers,
         hosts=(workers + 1) // 2,
         link=link,
@@ -76,12 +76,12 @@ def projection(*, word: str = "val_accuracy", name: str = "A") -> Projection:
             Recommendation(rule="knee", workers=16, link="25Gbit", sentence="16 by the knee."),
         ),
         offers=(
-            OfferOutlook(name=name, text="4, nvlink", speed=1.0, outlook=outlook(4, "25Gbit")),
-            OfferOutlook(name="B", text="16, 10Gbit", speed=1.4, outlook=outlook(16, "10Gbit")),
+            OfferRow(name=name, text="4, nvlink", speed=1.0, outlook=outlook(4, "25Gbit")),
+            OfferRow(name="B", text="16, 10Gbit", speed=1.4, outlook=outlook(16, "10Gbit")),
         ),
         offers_sentence=f"{name} is the cheapest.",
         fleet=(
-            FleetOutlook(
+            FleetRow(
                 workers=2,
                 jobs=4,
                 link="25Gbit",

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.projection.backtest.scores import FileScore, Guess, score
-from farandole.model.projection.records import Projected
+from farandole.model.projection.backtest import FileScore, ScoredRow, score
+from farandole.model.projection.intervals import Prediction
 from farandole.report.backtest import lines, parts, to_json
 
 
 def scored(*, two: bool = False) -> FileScore:
     guesses = [
-        Guess(
+        ScoredRow(
             group=group,
             key=key,
             measured=1.0,
-            projected=Projected(value=value, low=0.8, high=1.3, ratio=2.0),
+            projected=Prediction(value=value, low=0.8, high=1.3, ratio=2.0),
             baselines={"linear": 0.5},
             label="8 workers on 2 nodes, batch 4",
         )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import DataError, UsageError
-from farandole.model.projection.records import EpochRow, StepRow
+from farandole.model.projection.epochs import EpochRow
+from farandole.model.projection.steps import StepRow
 from farandole.study.traces import EpochTrace, StepTrace, parse_trace, read_trace
 
 STEPS = """\

@@ -20,12 +20,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from farandole.model.projection.records import Bucket, Projected, StepRow
-from farandole.model.projection.replay.allreduce import Network, fit_allreduce
-from farandole.model.projection.replay.computing import Computing, ComputingLine
-from farandole.model.projection.replay.fit import ReplayFit, fit_replay
-from farandole.model.projection.replay.inputs import ReplayInputs
-from farandole.model.projection.replay.whatif import Layout
+from farandole.model.projection.allreduce import Network, fit_allreduce
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.replay import (
+    Bucket,
+    Computing,
+    ComputingLine,
+    Layout,
+    ReplayFit,
+    ReplayInputs,
+    fit_replay,
+)
+from farandole.model.projection.steps import StepRow
 from farandole.testing.nursery import Nursery
 from farandole.testing.shaped import ShapedWorld, Use, join_group, leave_group
 from farandole.testing.worlds import Member
@@ -111,7 +117,7 @@ class Measurement:
 class Point:
     """A projection beside the truth."""
 
-    projected: Projected
+    projected: Prediction
     measured: Measurement
 
     @property

@@ -13,8 +13,7 @@ from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.model.projection.backtest.scores import FileScore
-    from farandole.model.projection.backtest.steps import Split
+    from farandole.model.projection.backtest import FileScore, Split
     from farandole.study.traces import StepTrace
 
 _EPILOG = """\
@@ -92,8 +91,7 @@ def main(args: argparse.Namespace) -> int:
             Path(args.write_track_record),
         )
         return 0
-    from farandole.model.projection.backtest.epochs import backtest_epochs
-    from farandole.model.projection.backtest.steps import backtest_steps
+    from farandole.model.projection.backtest import backtest_epochs, backtest_steps
     from farandole.report import backtest as report
 
     scores: list[tuple[str, FileScore]] = []
@@ -136,8 +134,8 @@ def _print(name: str, found: FileScore) -> None:
 
 
 def _split(args: argparse.Namespace) -> Split:
-    from farandole.model.projection.backtest.steps import Split
-    from farandole.model.projection.links import parse_link
+    from farandole.model.projection.backtest import Split
+    from farandole.model.projection.question import parse_link
     from farandole.study.values import count
 
     hosts = None if args.fit_nodes is None else count(args.fit_nodes, flag="--fit-nodes")
@@ -176,7 +174,7 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
 def _write_track_record(traces: list[StepTrace], path: Path) -> None:
     if not traces:
         raise UsageError("--write-track-record needs a table of steps. Add one.")
-    from farandole.model.projection.backtest.make_record import make_record
+    from farandole.model.projection.backtest import make_record
     from farandole.study.atomic import write_text
 
     groups = {key: rows for trace in traces for key, rows in trace.groups.items()}

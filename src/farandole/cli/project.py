@@ -14,7 +14,7 @@ from farandole.report.escape import visible
 
 if TYPE_CHECKING:
     from farandole.model.info.scaling import ScalingInfo
-    from farandole.model.projection.asked import Asked
+    from farandole.model.projection.question import Question
     from farandole.study.records import Study
 
 _FILE = "projection.json"
@@ -114,44 +114,49 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Project, and write it into the study's report; return 0."""
-    asked = read_asked(args)
-    info = projected(args.folder, asked)
+    question = read_question(args)
+    info = projected(args.folder, question)
     from farandole.report.projection import terminal_lines, to_json
 
     if args.json:
         if args.out is not None:
-            _write(info, args, asked)
+            _write(info, args, question)
         print(json.dumps(to_json(info), indent=1, allow_nan=False))
         return 0
     # At once: drawing takes longer than projecting.
     print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
-    print(f"\nreport: {visible(_write(info, args, asked))}")
+    print(f"\nreport: {visible(_write(info, args, question))}")
     return 0
 
 
-def projected(folder: str | Path, asked: Asked) -> ScalingInfo:
+def projected(folder: str | Path, question: Question) -> ScalingInfo:
     """Read a study, and return what it says with what it promises."""
     from dataclasses import replace
 
     from farandole.model.analyse import analyse
-    from farandole.model.projection.project import project
+    from farandole.model.projection.advice import project
     from farandole.study.read import read_study
 
     study = read_study(folder)
     info = analyse(study)
-    return replace(info, projection=project(study, info, asked))
+    return replace(info, projection=project(study, info, question))
 
 
-def read_asked(args: argparse.Namespace) -> Asked:
+def read_question(args: argparse.Namespace) -> Question:
     """Read the flags of a command line.
 
     Raises:
         UsageError: one of them is not what it should be.
     """
     from farandole.cli.report import read_target
-    from farandole.model.projection.asked import Asked, amount_above_zero, parse_only, parse_price
-    from farandole.model.projection.links import parse_link
-    from farandole.model.projection.offers import parse_offer
+    from farandole.model.projection.question import (
+        Question,
+        amount_above_zero,
+        parse_link,
+        parse_offer,
+        parse_only,
+        parse_price,
+    )
     from farandole.study import values
 
     def optional_count(text: str | None, flag: str) -> int | None:
@@ -169,7 +174,7 @@ def read_asked(args: argparse.Namespace) -> Asked:
             raise UsageError(f"--bucket-size {args.bucket_size} is no number of MB above 0.")
         bucket_bytes = max(1, round(size * 1e6))
     deadline = args.deadline
-    return Asked(
+    return Question(
         workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
         links=tuple(parse_link(text) for text in args.links),
         per_host=optional_count(args.per_host, "--per-host"),
@@ -187,9 +192,8 @@ def read_asked(args: argparse.Namespace) -> Asked:
     )
 
 
-def _write(info: ScalingInfo, args: argparse.Namespace, asked: Asked) -> Path:
+def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> Path:
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
-    from farandole.model.projection.asked import flags_of
     from farandole.report.folder import write
     from farandole.report.projection import to_json
     from farandole.study.atomic import write_json
@@ -198,7 +202,7 @@ def _write(info: ScalingInfo, args: argparse.Namespace, asked: Asked) -> Path:
     # Elsewhere there may be pictures of another study.
     since = _last_launch(place) if args.out is None else None
     page = write(info, place, drawn_since=since)
-    write_json(place / _FILE, {**to_json(info), "asked": flags_of(asked)})
+    write_json(place / _FILE, {**to_json(info), "asked": question.flags()})
     return page
 
 
@@ -217,19 +221,19 @@ def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> Sc
     """
     from dataclasses import replace
 
-    from farandole.model.projection.project import project
+    from farandole.model.projection.advice import project
 
     try:
-        asked = _asked_before(folder)
-        if asked is None:
+        question = _earlier_question(folder)
+        if question is None:
             return info
-        return replace(info, projection=project(study, info, asked))
+        return replace(info, projection=project(study, info, question))
     except FarandoleError as error:
         print(f"{folder / _FILE} is not shown: {error}", file=sys.stderr)
         return info
 
 
-def _asked_before(folder: Path) -> Asked | None:
+def _earlier_question(folder: Path) -> Question | None:
     """Return the question that a study's projection.json keeps; None where there is none.
 
     Raises:
@@ -254,7 +258,7 @@ def _asked_before(folder: Path) -> Asked | None:
             f"it holds no question that can be asked again ({type(error).__name__}: {error}). Run "
             "farandole project once more, or remove it."
         ) from error
-    return read_asked(args)
+    return read_question(args)
 
 
 class _Flags(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from farandole.model.projection.backtest.scores import ErrorFigures, FileScore, covered, log_width
+from farandole.model.projection.backtest import ErrorFigures, FileScore
 from farandole.model.projection.intervals import half_width
 from farandole.report.escape import visible
 from farandole.report.table import Column, Table, to_lines
@@ -65,16 +65,16 @@ def _file(name: str, found: FileScore, *, rows: bool) -> dict[str, Any]:
     if rows:
         told["rows"] = [
             {
-                "group": guess.group,
-                "row": guess.label,
-                "key": guess.key,
-                "measured": guess.measured,
-                "projected": guess.projected.value,
-                "low": guess.projected.low,
-                "high": guess.projected.high,
-                "ratio": guess.projected.ratio,
+                "group": row.group,
+                "row": row.label,
+                "key": row.key,
+                "measured": row.measured,
+                "projected": row.projected.value,
+                "low": row.projected.low,
+                "high": row.projected.high,
+                "ratio": row.projected.ratio,
             }
-            for guess in found.guesses
+            for row in found.rows
         ]
     return told
 
@@ -123,14 +123,14 @@ def table(found: FileScore) -> Table:
 def _groups(found: FileScore) -> list[str]:
     """Return one line per model or workload."""
     told = []
-    for group in dict.fromkeys(guess.group for guess in found.guesses):
-        guesses = [guess for guess in found.guesses if guess.group == group]
-        share = fmean(map(covered, guesses))
-        line = f"{visible(group)}: {len(guesses)} rows, {share:.0%} inside"
-        near = [guess for guess in guesses if not guess.projected.indicative]
+    for group in dict.fromkeys(row.group for row in found.rows):
+        rows = [row for row in found.rows if row.group == group]
+        share = fmean(row.covered for row in rows)
+        line = f"{visible(group)}: {len(rows)} rows, {share:.0%} inside"
+        near = [row for row in rows if not row.projected.indicative]
         if found.kind == "steps" and near:
-            width = fmean(log_width(guess.projected) for guess in near)
-            floor = fmean(2 * half_width(guess.projected.ratio) for guess in near)
+            width = fmean(row.log_width for row in near)
+            floor = fmean(2 * half_width(row.projected.ratio) for row in near)
             line += f", intervals {width / floor:.0%} as wide as without calibration"
         told.append(f"{line}.")
     return told

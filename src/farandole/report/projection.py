@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.projection.outlook import Goal, Outlook, Projection
-from farandole.model.projection.records import Projected
+from farandole.model.projection.advice import Projection
+from farandole.model.projection.epochs import Goal
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
 from farandole.model.statistics import Estimate
 from farandole.report import reproduce
 from farandole.report.document import plain
@@ -211,7 +213,7 @@ def fleet_table(found: Projection) -> Table | None:
     return _without_empty(table)
 
 
-def _row(row: Outlook) -> tuple[Any, ...]:
+def _row(row: ProjectionRow) -> tuple[Any, ...]:
     origin = "measured" if row.measured else "projected"
     if row.indicative and not row.measured:
         origin = "indicative"
@@ -233,7 +235,7 @@ def _row(row: Outlook) -> tuple[Any, ...]:
     )
 
 
-def _estimate(figure: Projected | None) -> Estimate | None:
+def _estimate(figure: Prediction | None) -> Estimate | None:
     """Return a figure for a table; one that is only indicative has no value, but bounds."""
     if figure is None:
         return None
@@ -241,7 +243,7 @@ def _estimate(figure: Projected | None) -> Estimate | None:
     return Estimate(value=value, low=figure.low, high=figure.high)
 
 
-def _limited(row: Outlook) -> str:
+def _limited(row: ProjectionRow) -> str:
     if row.indicative:
         return ""
     return _LIMITS.get(row.limited_by, row.limited_by)

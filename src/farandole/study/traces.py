@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import DataError
-from farandole.model.projection.records import EpochRow, StepRow
+from farandole.model.projection.epochs import EpochRow
+from farandole.model.projection.steps import StepRow
 from farandole.study.numerals import (
     Decimal,
     UnreadableError,

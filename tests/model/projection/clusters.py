@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farandole.model.projection.records import StepRow
-from farandole.model.projection.steps.forms import slowest
+from farandole.model.projection.steps import StepRow, slowest
 
 _BUCKET_BYTES = 25e6
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.model.projection.outlook import Outlook
-from farandole.model.projection.records import Projected
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
 
 COMPUTE_S = 0.01
 """Of one sample."""
@@ -22,11 +22,11 @@ class Ring:
         self.communication_s = communication_s
         self.asked = 0
 
-    def at(self, workers: int, hosts: int, batch: int) -> Projected:
+    def at(self, workers: int, hosts: int, batch: int) -> Prediction:
         self.asked += 1
         value = COMPUTE_S * batch + self.communication_s * (workers - 1) / workers
         ratio = workers / self.measured
-        return Projected(
+        return Prediction(
             value=value,
             low=value / 1.1,
             high=value * 1.1,
@@ -35,25 +35,16 @@ class Ring:
         )
 
 
-class Hyperbola:
-    """E(B) = 10 (1 + B / 100), known to 20 %."""
-
-    critical_batch = Projected(value=100.0, low=80.0, high=120.0, ratio=1.0)
-    assumptions = ("The rate is retuned.",)
-
-    def at(self, global_batch: int) -> Projected:
-        value = 10 * (1 + global_batch / 100)
-        return Projected(value=value, low=value / 1.2, high=value * 1.2, ratio=global_batch / 100)
-
-
-def figure(value: float, *, width: float = 1.1, indicative: bool = False) -> Projected:
+def figure(value: float, *, width: float = 1.1, indicative: bool = False) -> Prediction:
     """Return a figure known to a factor."""
-    return Projected(
+    return Prediction(
         value=value, low=value / width, high=value * width, ratio=1.0, indicative=indicative
     )
 
 
-def outlook(workers: int, time_s: float, cost: float | None = None, **changes: object) -> Outlook:
+def projection_row(
+    workers: int, time_s: float, cost: float | None = None, **changes: object
+) -> ProjectionRow:
     """Return a count of workers with a time, and nothing else that matters."""
     given: dict[str, object] = {
         "workers": workers,
@@ -73,4 +64,4 @@ def outlook(workers: int, time_s: float, cost: float | None = None, **changes: o
         "limited_by": "compute",
         "parts": {"compute": 1.0, "communication": 0.0},
     }
-    return Outlook(**(given | changes))  # type: ignore[arg-type]
+    return ProjectionRow(**(given | changes))  # type: ignore[arg-type]

@@ -1,28 +1,258 @@
-"""Whole projections of studies whose figures are known."""
+"""What studies are projected from, and whole projections."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
-from farandole.model.projection.asked import Asked, parse_price
-from farandole.model.projection.links import parse_link
-from farandole.model.projection.offers import parse_offer
-from farandole.model.projection.outlook import Outlook, Projection
-from farandole.model.projection.project import project
-from farandole.study.records import Apart, Cell, Link, Study
+from farandole.model.measured import measure
+from farandole.model.projection.advice import Projection, marginal_gain, project, recommend
+from farandole.model.projection.join import (
+    ProjectionRow,
+    StudyData,
+    accumulate,
+    collect,
+    pool,
+    replay_weight,
+)
+from farandole.model.projection.question import Question, parse_link, parse_offer, parse_price
+from farandole.study.records import Apart, Cell, Launch, Link, Study
 from tests.model.build import (
     make_launch,
+    make_rank,
+    make_steps,
     make_study,
     table_launch,
     timed_launch,
     trained_launch,
 )
-from tests.model.projection.known import Ring
-from tests.model.projection.replay.recorded import LINK, trained
+from tests.model.projection.known import Ring, projection_row
+from tests.model.projection.recorded import LINK, trained
+
+
+def basis_of(study: Study, *only: tuple[str, str]) -> StudyData:
+    return collect(study, analyse(study), measure(study)[0], Question(workers=(8,), only=only))
+
+
+def gpu(workers: int, batch: int | None = 32, **changes: object) -> Cell:
+    return Cell(workers=workers, batch=batch, device="V100", **changes)  # type: ignore[arg-type]
+
+
+def test_steps_of_launches() -> None:
+    study = make_study(
+        timed_launch(Cell(workers=n, batch=16, threads=2), s) for n, s in ((1, 0.1), (2, 0.12))
+    )
+    found = basis_of(study)
+    assert [(row.workers, row.batch, round(row.step_s, 6)) for row in found.rows] == [
+        (1, 16, 0.1),
+        (2, 16, 0.12),
+    ]
+    assert found.steps_known
+    # 8 cores, 2 threads each.
+    assert found.host_size == 4
+    assert not found.crosses_hosts
+    assert found.unit == "samples/s"
+
+
+def test_epochs_of_a_table_with_a_size() -> None:
+    study = make_study(
+        table_launch(gpu(n), epoch_s=seconds, dataset_size=3200)
+        for n, seconds in ((1, 100.0), (2, 60.0), (4, 40.0))
+    )
+    found = basis_of(study)
+    # 100 steps of one worker, 50 of two, 25 of four.
+    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
+    assert found.steps_known
+    assert found.throughput(1.6, 128) == pytest.approx(80.0)
+    assert found.host_size == 4
+
+
+def test_epochs_of_a_table_without_a_size_are_free_of_scale() -> None:
+    study = make_study(
+        table_launch(gpu(n), epoch_s=seconds) for n, seconds in ((2, 60.0), (4, 40.0), (8, 30.0))
+    )
+    found = basis_of(study)
+    assert not found.steps_known
+    assert any("only epochs" in said for said in found.assumptions)
+    assert found.samples is not None
+    # Whatever the scale, an epoch is as long as it was.
+    assert found.rows[-1].step_s * found.samples / (8 * 32) == pytest.approx(30.0)
+    assert found.unit == "epochs/s"
+    assert found.throughput(found.rows[-1].step_s, 8 * 32) == pytest.approx(1 / 30)
+
+
+def test_times_of_jobs_are_of_their_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), job_s=seconds, epochs=10, dataset_size=3200)
+        for n, seconds in ((1, 1000.0), (2, 600.0), (4, 400.0))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
+    assert any("whole jobs" in said for said in found.assumptions)
+
+
+def test_throughput_alone_gives_steps_and_no_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate) for n, rate in ((1, 320.0), (2, 600.0), (4, 1000.0))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
+    assert found.samples is None
+
+
+def test_throughput_and_epoch_times_tell_how_many_samples_an_epoch_has() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate, epoch_s=seconds)
+        for n, rate, seconds in ((1, 320.0, 10.0), (2, 600.0, 5.3), (4, 1000.0, 3.2))
+    )
+    found = basis_of(study)
+    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
+    # 3,200, 3,180 and 3,200 samples.
+    assert found.samples == pytest.approx(3200.0)
+    assert found.unit == "samples/s"
+    assert any("3,200 samples" in said for said in found.assumptions)
+
+
+def test_times_and_throughput_in_contradictory_units_are_refused() -> None:
+    study = make_study(
+        table_launch(gpu(n), throughput=rate, step_s=seconds)
+        for n, rate, seconds in ((1, 160.0, 2e-4), (2, 300.0, 0.213), (4, 540.0, 0.237))
+    )
+    complaint = r"1 worker of batch 32 .* train 160,000 samples a second, but the table says 160\. "
+    with pytest.raises(UsageError, match=complaint + "Correct the units"):
+        basis_of(study)
+
+
+def test_other_batches_of_the_same_group_count_too() -> None:
+    study = make_study(
+        table_launch(gpu(n, batch), step_s=0.01 * batch + 0.1 * (n - 1))
+        for n in (1, 2)
+        for batch in (16, 32)
+    )
+    found = basis_of(study)
+    assert {row.batch for row in found.rows} == {16, 32}
+    assert len(found.rows) == 4
+
+
+def test_strong_scaling_shares_the_batch() -> None:
+    study = make_study(
+        [table_launch(gpu(n, 64 // n), step_s=0.1 / n) for n in (1, 2, 4)],
+        spec={"scaling": "strong"},
+    )
+    found = basis_of(study)
+    assert found.curve.scaling == "strong"
+    assert [found.batch_of(n) for n in (1, 2, 16)] == [64, 32, 4]
+    assert any("global batch stays 64" in said for said in found.assumptions)
+
+
+def test_hosts_that_were_measured() -> None:
+    study = make_study(
+        table_launch(gpu(n, hosts=hosts), step_s=0.1 * hosts)
+        for n, hosts in ((1, 1), (4, 1), (8, 2))
+    )
+    found = basis_of(study)
+    assert found.crosses_hosts
+    assert found.host_size == 4
+    # Hosts may grow along a curve: those of one are taken from it.
+    within = basis_of(study, ("hosts", "1"))
+    assert within.workers == (1, 4)
+    assert [point.workers for point in within.curve.points] == [1, 4]
+    with pytest.raises(UsageError, match="hosts=2 was measured with 8 workers only"):
+        basis_of(study, ("hosts", "2"))
+
+
+def devices() -> list[Launch]:
+    return [
+        table_launch(Cell(workers=n, batch=32, device=device), step_s=0.1 * n)
+        for device in ("T4", "V100")
+        for n in (1, 2, 4)
+    ]
+
+
+def test_only_some_cells() -> None:
+    study = make_study(devices())
+    assert basis_of(study).device == "T4"
+    found = basis_of(study, ("device", "v100"))
+    assert found.device == "V100"
+    assert len(found.rows) == 3
+
+
+def test_cells_that_are_not_there() -> None:
+    with pytest.raises(UsageError, match=r"No curve.*device=A100\. There, device is T4 or V100"):
+        basis_of(make_study(devices()), ("device", "A100"))
+    with pytest.raises(UsageError, match="It has no factor model; choose from batch, device"):
+        basis_of(make_study(devices()), ("model", "vgg"))
+
+
+def test_cells_of_one_count_are_told_from_cells_that_are_not_there() -> None:
+    lone = table_launch(Cell(workers=4, batch=32, device="P100"), step_s=0.1)
+    with pytest.raises(UsageError) as error:
+        basis_of(make_study([*devices(), lone]), ("device", "P100"))
+    assert str(error.value) == (
+        "device=P100 was measured with 4 workers only, and what more would give shows from two "
+        "numbers of workers on. Measure a second one, or name cells that have two: "
+        "--only device=T4 or --only device=V100."
+    )
+
+
+def test_cells_that_differ_in_workers_and_batch_make_no_curve() -> None:
+    apart = [
+        table_launch(Cell(workers=n, batch=batch, device="P100"), step_s=0.1)
+        for n, batch in ((1, 32), (4, 16))
+    ]
+    with pytest.raises(UsageError, match="device=P100 was measured with 1 and 4 workers, but with"):
+        basis_of(make_study([*devices(), *apart]), ("device", "P100"))
+
+
+def test_workers_that_did_not_train_together_are_nothing_to_stand_on() -> None:
+    apart = [make_rank(n, make_steps(0.1), weights=f"of {n}") for n in range(2)]
+    study = make_study(
+        [
+            timed_launch(Cell(workers=1, batch=16), 0.1),
+            make_launch(Cell(workers=2, batch=16), apart),
+        ]
+    )
+    with pytest.raises(UsageError, match=r"nothing to project from.*different weights"):
+        basis_of(study)
+
+
+def test_no_time_at_all() -> None:
+    study = make_study(table_launch(gpu(n), {"accuracy": 0.9}) for n in (1, 2))
+    with pytest.raises(UsageError, match="There is nothing to project from"):
+        basis_of(study)
+
+
+def test_the_time_beside_epochs() -> None:
+    study = make_study(
+        table_launch(gpu(n), job_s=10 * seconds + fixed, epochs=10, epoch_s=seconds)
+        for n, seconds, fixed in ((1, 100.0, 30.0), (2, 60.0, 50.0), (4, 40.0, -20.0))
+    )
+    found = basis_of(study)
+    assert [found.fixed_costs[n].once_s for n in (1, 2)] == pytest.approx([30.0, 50.0])
+    # A job that is shorter than its epochs is a slip of the table.
+    assert 4 not in found.fixed_costs
+
+
+def test_what_lies_between_epochs_is_counted_per_epoch() -> None:
+    # Starts at 98 s; epochs of 10 s begin at 103 and 117; ends 40 s after the start.
+    epochs = ((103.0, 113.0), (117.0, 127.0))
+    launches = [
+        make_launch(
+            Cell(workers=n, batch=16, threads=1),
+            [make_rank(r, make_steps(0.1, samples=16), epochs=epochs) for r in range(n)],
+            outcome="ok",
+            wall_s=40.0,
+        )
+        for n in (1, 2)
+    ]
+    found = basis_of(make_study(launches))
+    assert found.fixed_costs[2].once_s == pytest.approx(5.0)
+    assert found.fixed_costs[2].per_epoch_s == pytest.approx((40 - 5 - 20) / 2)
+
 
 SAMPLES = 4000
 GRADIENT_BYTES = 32 << 20
@@ -44,10 +274,10 @@ def table(*, hosts: int = 1, device: str = "gpu", **figures: float) -> Study:
 
 
 def ask(study: Study, *workers: int, **asked: object) -> Projection:
-    return project(study, analyse(study), Asked(workers=workers, **asked))  # type: ignore[arg-type]
+    return project(study, analyse(study), Question(workers=workers, **asked))  # type: ignore[arg-type]
 
 
-def one(found: Projection, workers: int, link: str | None = None) -> Outlook:
+def one(found: Projection, workers: int, link: str | None = None) -> ProjectionRow:
     return next(
         row
         for row in found.rows
@@ -113,16 +343,6 @@ def test_measured_counts_cost_what_their_own_hosts_cost() -> None:
     assert four.cost is not None
     assert four.time_s is not None
     assert four.cost.value == pytest.approx(four.time_s.value * 3 / 3600)
-
-
-def test_hosts_that_nobody_asked_for_leave_measured_counts_alone() -> None:
-    found = ask(table(hosts=2), 2, 8)
-    assert [(row.workers, row.hosts, row.measured) for row in found.rows] == [
-        (1, 1, True),
-        (2, 2, True),
-        (4, 2, True),
-        (8, 4, False),
-    ]
 
 
 def test_far_away_there_are_bounds_only() -> None:
@@ -220,10 +440,6 @@ def test_a_rate_that_nobody_recorded_is_taken_not_to_decay() -> None:
     assert not any(one.startswith(said) for one in constant.assumptions)
 
 
-def test_a_recipe_that_nobody_named() -> None:
-    assert ask(table(), 8, per_host=8).recipe == "as your script sets it"
-
-
 def test_offers_side_by_side() -> None:
     offers = tuple(
         parse_offer(line)
@@ -287,13 +503,6 @@ def test_another_batch_is_a_what_if() -> None:
         (2, 40),
         (8, 160),
     ]
-
-
-def test_every_answer_ends_with_what_to_measure_and_how_right_it_was() -> None:
-    for found in (ask(table(), 8), ask(table(), fleet=8), ask(table(), 128, per_host=128)):
-        assert found.next.sentence
-        assert found.next.command or found.next.spec
-        assert found.track_record
 
 
 def recorded(*counts: int) -> Study:
@@ -383,13 +592,54 @@ def test_replay_and_forms_both_count_where_both_are_known() -> None:
     assert sum(weights.values()) == pytest.approx(1.0)
 
 
-def test_one_count_alone_within_its_host_needs_a_link_too() -> None:
-    alone = replace(recorded(1), link=Link())
-    found = ask(alone, 2, per_host=2)
-    assert one(found, 2).step_s is not None
-    assert any("taken as connected by 10Gbit" in said for said in found.assumptions)
-
-
 def test_what_a_job_takes_beside_training_stays() -> None:
     found = ask(table(epoch_s=10.0, epochs=20, job_s=260.0), 8, per_host=8)
     assert "stays as on 4 workers: 60.0 s." in " ".join(found.assumptions)
+
+
+def test_figures_are_the_product_of_steps_and_epochs() -> None:
+    study = table(epochs=20, epoch_s=10.0, job_s=260.0)
+    found = ask(study, 8, 32, per_host=8, links=(parse_link("25Gbit"),), price=parse_price("2"))
+    for row in found.rows:
+        assert row.step_s is not None
+        assert row.epoch_s is not None
+        assert row.time_s is not None
+        assert row.cost is not None
+        global_batch = 10 * row.workers
+        assert row.throughput.value == pytest.approx(global_batch / row.step_s.value)
+        assert row.epoch_s.value == pytest.approx(row.step_s.value * SAMPLES / global_batch)
+        # 20 epochs, and 60 s around them.
+        assert row.time_s.value == pytest.approx(20 * row.epoch_s.value + 60)
+        assert row.cost.value == pytest.approx(row.time_s.value * 8 * row.hosts * 2 / 3600)
+        assert sum(row.parts.values()) == pytest.approx(1.0)
+        base = found.rows[0].throughput.value
+        assert row.speedup.value == pytest.approx(row.throughput.value / base)
+
+
+def test_the_knee_is_where_an_added_worker_brings_half() -> None:
+    # 1, 2 and 4 workers are worth it; from 4 to 8 each brings (0.05 - 0.04) / 4 of 1/100: a fourth.
+    counts = [
+        projection_row(n, time_s) for n, time_s in ((1, 100.0), (2, 50.0), (4, 25.0), (8, 20.0))
+    ]
+    question = Question(workers=(8,), deadline_s=30.0)
+    knee, deadline = recommend(counts, None, question)
+    assert (knee.workers, deadline.workers) == (4, 4)
+    assert "from 4 to 8 it brings 25% of it" in knee.sentence
+    assert marginal_gain(counts[2], counts[3], counts[0]) == pytest.approx(0.25)
+    (late,) = recommend(counts, None, Question(workers=(8,), deadline_s=1.0))[1:]
+    assert late.workers is None
+    priced = [projection_row(n, 100.0 / n, cost=float(n)) for n in (1, 2, 4)]
+    budget = recommend(priced, None, Question(workers=(8,), budget=2.5))[-1]
+    assert budget.workers == 2
+
+
+def test_pooled_fits_lie_between_them_and_are_wider() -> None:
+    near, far = Ring(communication_s=0.1), Ring(communication_s=0.4)
+    pooled = pool([(near, 0.5), (far, 0.5)]).at(4, 1, 10)
+    low, high = near.at(4, 1, 10), far.at(4, 1, 10)
+    assert pooled.value == pytest.approx(math.sqrt(low.value * high.value))
+    assert pooled.high / pooled.low > high.high / high.low
+    twice = accumulate(near, 2).at(4, 1, 10)
+    assert twice.value == pytest.approx(low.value + near.at(1, 1, 10).value)
+    assert replay_weight(0.1, None) == 0.5
+    assert replay_weight(0.0, 9.0) == 0.2

@@ -9,10 +9,10 @@ from farandole.labs.faces.plan import SCALING
 from farandole.labs.faces.points import PROJECTED, Point, curves
 from farandole.labs.lab import Found
 from farandole.model.info.curve import Curve, Scaling
-from farandole.model.projection.asked import Asked
-from farandole.model.projection.outlook import Outlook
-from farandole.model.projection.project import project
-from farandole.model.projection.records import Projected
+from farandole.model.projection.advice import project
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
+from farandole.model.projection.question import Question
 from farandole.model.statistics import Estimate
 from farandole.report.text import listed
 
@@ -41,7 +41,7 @@ def projected(found: Found, scaling: Scaling) -> Ahead:
         if not beyond:
             continue
         # One host of as many cores: no other link than the measured one is needed.
-        asked = Asked(workers=beyond, per_host=max(beyond), only=(("model", _name(curve)),))
+        asked = Question(workers=beyond, per_host=max(beyond), only=(("model", _name(curve)),))
         try:
             made = project(record, replace(info, curves=(curve,)), asked)
         except FarandoleError as error:
@@ -61,7 +61,7 @@ def _divides(curve: Curve, count: int) -> bool:
     return curve.scaling == "weak" or (curve.batch is not None and curve.batch % count == 0)
 
 
-def _point(title: str, row: Outlook) -> Point:
+def _point(title: str, row: ProjectionRow) -> Point:
     return Point(
         source=PROJECTED,
         model=title,
@@ -73,5 +73,5 @@ def _point(title: str, row: Outlook) -> Point:
     )
 
 
-def _estimate(figure: Projected) -> Estimate:
+def _estimate(figure: Prediction) -> Estimate:
     return Estimate(value=figure.value, low=figure.low, high=figure.high)

@@ -14,10 +14,10 @@ from farandole.labs.transfer.questions import SIXTEEN, VALIDATION
 from farandole.labs.transfer.times import CPU
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
-from farandole.model.projection.asked import Asked
-from farandole.model.projection.outlook import Outlook, Projection
-from farandole.model.projection.project import project
-from farandole.model.projection.records import Projected
+from farandole.model.projection.advice import Projection, project
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
+from farandole.model.projection.question import Question
 from farandole.model.statistics import Estimate
 from farandole.report.lab.charts import lines
 from farandole.report.table import Column, Table
@@ -122,7 +122,7 @@ def _outcome(
 ) -> Outcome:
     if study is None or info is None:
         return Outcome(source=source, device=device, made=None, why="there is no study")
-    asked = Asked(workers=(WORKERS,), only=(("device", only),) if only is not None else ())
+    asked = Question(workers=(WORKERS,), only=(("device", only),) if only is not None else ())
     jobs = [job for job in info.job_times if only is None or job.cell.device == only]
     # Less than nothing is a contradiction in a table, not a cost.
     fixed = {job.cell.workers: max(0.0, job.fixed_s) for job in jobs if job.fixed_s is not None}
@@ -146,7 +146,7 @@ def _outcome(
 
 
 def _interval(
-    projected: Projected | None, factor: float = 1.0, plus: float = 0.0
+    projected: Prediction | None, factor: float = 1.0, plus: float = 0.0
 ) -> Estimate | None:
     if projected is None:
         return None
@@ -156,7 +156,7 @@ def _interval(
     return Estimate(value=value, low=low, high=high)
 
 
-def _row(one: Outcome, row: Outlook, kind: Kind) -> tuple[Any, ...]:
+def _row(one: Outcome, row: ProjectionRow, kind: Kind) -> tuple[Any, ...]:
     return (
         *(one.series, row.workers, "measured" if row.measured else "projected", row.link or ""),
         *(_interval(row.epoch_s), _interval(_to_stability(one, row))),
@@ -164,7 +164,7 @@ def _row(one: Outcome, row: Outlook, kind: Kind) -> tuple[Any, ...]:
     )
 
 
-def _job_s(one: Outcome, row: Outlook, kind: Kind) -> Estimate | None:
+def _job_s(one: Outcome, row: ProjectionRow, kind: Kind) -> Estimate | None:
     """Return a job of the lab's epochs, beyond what was measured with the last fixed cost."""
     if row.measured and row.workers in one.jobs_s:
         return one.jobs_s[row.workers]
@@ -172,12 +172,12 @@ def _job_s(one: Outcome, row: Outlook, kind: Kind) -> Estimate | None:
     return _interval(row.epoch_s, kind.epochs, one.fixed_s.get(row.workers, last))
 
 
-def _end(one: Outcome, row: Outlook) -> Estimate | None:
+def _end(one: Outcome, row: ProjectionRow) -> Estimate | None:
     """Return the validation accuracy at the end."""
     return one.ends.get(row.workers) if row.measured else _interval(row.metric)
 
 
-def _to_stability(one: Outcome, row: Outlook) -> Projected | None:
+def _to_stability(one: Outcome, row: ProjectionRow) -> Prediction | None:
     """Return the epochs of a row; those of a job that ends after so many are no finding."""
     goal = one.made.goal if one.made else None
     return row.epochs if goal is not None and goal.kind == "stable" else None
@@ -216,7 +216,7 @@ def _drawn(made: list[Outcome], kind: Kind) -> Table:
     )
 
 
-def _series(one: Outcome, row: Outlook) -> str:
+def _series(one: Outcome, row: ProjectionRow) -> str:
     if row.measured:
         return one.series
     return f"projected from {one.series}"
@@ -244,17 +244,17 @@ def _said(made: list[Outcome], kind: Kind) -> list[str]:
     return said + _guess_words(made, kind)
 
 
-def _measured(one: Outcome) -> list[Outlook]:
+def _measured(one: Outcome) -> list[ProjectionRow]:
     return [row for row in (one.made.rows if one.made else ()) if row.measured]
 
 
-def _projected(one: Outcome) -> list[Outlook]:
+def _projected(one: Outcome) -> list[ProjectionRow]:
     """Return what is projected, on the link that the headline speaks of: the middle one."""
     rows = [row for row in (one.made.rows if one.made else ()) if not row.measured]
     return rows[len(rows) // 2 :][:1]
 
 
-def _beyond(one: Outcome, row: Outlook) -> str:
+def _beyond(one: Outcome, row: ProjectionRow) -> str:
     """Say what an epoch and the epochs are projected to be."""
     parts = []
     if row.epoch_s is not None:
@@ -269,7 +269,7 @@ def _beyond(one: Outcome, row: Outlook) -> str:
     return f"{count(row.workers, 'worker')}{where}, from runs on {counts}: {what} (90 % intervals)."
 
 
-def _span(projected: Projected | Estimate, show: Any) -> str:
+def _span(projected: Prediction | Estimate, show: Any) -> str:
     return f"{show(projected.value)} ({show(projected.low)} to {show(projected.high)})"
 
 

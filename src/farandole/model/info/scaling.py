@@ -21,7 +21,7 @@ from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.info.verdict import Verdict, Void
 
 if TYPE_CHECKING:
-    from farandole.model.projection.outlook import Projection
+    from farandole.model.projection.advice import Projection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

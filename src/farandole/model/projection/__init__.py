@@ -1,1 +1,1 @@
-"""What more workers would give, from runs on few: steps, epochs, and both joined with money."""
+"""What more workers would give: fits of steps and epochs, joined, with advice."""

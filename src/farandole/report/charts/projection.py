@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.projection.outlook import OfferOutlook, Outlook, Projection
-from farandole.model.projection.records import Projected
+from farandole.model.projection.advice import OfferRow, Projection
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.join import ProjectionRow
 from farandole.report.charts import bars, marks
 from farandole.report.figure import Figure, Spec
 from farandole.report.series import Named
@@ -25,7 +26,7 @@ _LIMITS = {
     "epochs": "more epochs",
     "fixed_cost": "beside the epochs",
 }
-Get = Callable[[Outlook], Projected | None]
+Get = Callable[[ProjectionRow], Prediction | None]
 
 
 def figures(info: ScalingInfo, table: Table, offers: Table | None) -> tuple[Figure, ...]:
@@ -195,7 +196,7 @@ def _offers(found: Projection, table: Table) -> Figure | None:
     )
 
 
-def _offer_row(one: OfferOutlook, length_s: float) -> dict[str, Any]:
+def _offer_row(one: OfferRow, length_s: float) -> dict[str, Any]:
     time, cost = one.outlook.time_s, one.outlook.cost
     assert time is not None
     assert cost is not None
@@ -313,7 +314,7 @@ def _ideal(
     return [line, word.encode(x=x, y=y, text=alt.Text("text:N"))]
 
 
-def _links(curve: Sequence[Outlook]) -> list[str]:
+def _links(curve: Sequence[ProjectionRow]) -> list[str]:
     return list(dict.fromkeys(row.link for row in curve if row.link is not None))
 
 
@@ -333,7 +334,7 @@ def _bands(found: Projection) -> str:
 
 
 def _rows(
-    outlooks: Sequence[Outlook],
+    outlooks: Sequence[ProjectionRow],
     get: Get,
     show: Callable[[float | None], str],
     scale: float,
@@ -369,7 +370,7 @@ def _rows(
     return rows
 
 
-def _name(row: Outlook) -> str:
+def _name(row: ProjectionRow) -> str:
     words = f"{row.workers} worker{'s' * (row.workers != 1)}"
     if row.link:
         words += f", {row.link}"

@@ -1,0 +1,746 @@
+"""What more workers would give: a question answered from a study, with advice in sentences."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from farandole.errors import UsageError
+from farandole.model.info.curve import Scaling
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.measured import count
+from farandole.model.projection.epochs import Goal, stable_sentence
+from farandole.model.projection.intervals import Prediction, duration, number, track_record
+from farandole.model.projection.join import ProjectionRow, Projector
+from farandole.model.projection.question import LinkSpeed, Question, default_links
+from farandole.study.records import Study
+
+KNEE = 0.5
+"""What an added worker must bring of what one of the first brought."""
+_DAY_S = 86400.0
+_REPEATS = 3
+_IMPORT = "farandole study import TABLE.csv --out NEW"
+_LIMITS = {
+    "compute": "computing",
+    "communication": "communication",
+    "input": "how fast batches are loaded",
+    "epochs": "the epochs that a larger batch needs on top",
+    "fixed_cost": "what a job takes beside its epochs",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """How many workers to use, by one rule, and why."""
+
+    rule: Literal["knee", "deadline", "budget"]
+    workers: int | None
+    """None when no count meets the rule."""
+    link: str | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferRow:
+    """What one offer gives."""
+
+    name: str
+    text: str
+    """As the user wrote it."""
+    speed: float
+    """Of computing, over the measured machine's."""
+    outlook: ProjectionRow
+    """Its name in projection.json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRow:
+    """All workers of a fleet, shared out among jobs of one size."""
+
+    workers: int
+    """Of one job."""
+    jobs: int
+    """At once."""
+    link: str | None
+    """Between the hosts of one job; None: as measured, no other link is needed."""
+    time_s: Prediction
+    """Of one job."""
+    per_day: Prediction
+    """Jobs that all of the fleet finishes in a day."""
+    cost: Prediction | None
+    """Of one job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """The cheapest measurement that would narrow a projection."""
+
+    sentence: str
+    spec: Mapping[str, object] | None
+    """What to change in the study's spec; None when no launch of it is needed."""
+    command: str = ""
+    """In place of a study's: a command as it stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """Everything that a projection says."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    goal: Goal | None
+    """None: neither an epoch's time nor the number of samples is known, so only speed is."""
+    scaling: Scaling
+    group: str
+    """Which of the study's cells it stands on, in words; "" when there is one group."""
+    device: str
+    recipe: str
+    """Of the learning rate, which the epochs assume."""
+    metric: str | None
+    unit: str
+    """Of the throughput."""
+    measured_workers: tuple[int, ...]
+    per_host: int
+    price: str
+    """As the user wrote it; "" without one."""
+    rows: tuple[ProjectionRow, ...]
+    """Measured ones first, then those of the question, by link and workers."""
+    curve: tuple[ProjectionRow, ...]
+    """More counts in between, for drawing."""
+    recommendations: tuple[Recommendation, ...]
+    offers: tuple[OfferRow, ...]
+    offers_sentence: str
+    fleet: tuple[FleetRow, ...]
+    fleet_sentence: str
+    forms: tuple[tuple[str, float], ...]
+    """Of the step time, with their weights."""
+    critical_batch: Prediction | None
+    assumptions: tuple[str, ...]
+    next: NextStep
+    track_record: str
+    """How right such projections were on public clusters at this distance."""
+
+
+def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
+    """Say what other numbers of workers would give.
+
+    Args:
+        study: measured, or imported from a table.
+        info: what `analyse` found in it.
+        question: what to project to.
+
+    Raises:
+        UsageError: when flags do not go together, or the study cannot answer.
+        DataError: when its figures cannot be.
+    """
+    question.check()
+    projector = Projector(study, info, question)
+    data, goal = projector.data, projector.goal
+    links = projector.links()
+    measured = [
+        row
+        for point in data.curve.points
+        if point.valid and (row := projector.measured(point)) is not None
+    ]
+    asked = _rows(projector, question.workers, links)
+    rows = (*measured, *_without(measured, asked, projector))
+    curve = _rows(projector, _counts(projector), links) if question.workers else []
+    choices = [_of_link(measured, curve, link, projector) for link in links]
+    recommendations = tuple(one for counts in choices for one in recommend(counts, goal, question))
+    offers = tuple(
+        OfferRow(
+            name=offer.name,
+            text=offer.text,
+            speed=offer.speed,
+            outlook=projector.at(projector.offer_setting(offer)),
+        )
+        for offer in question.offers
+    )
+    fleet = _fleet(projector, links)
+    link_unknown = len(links) > 1 and not question.links
+    decays = projector.known_batches is not None
+    critical = projector.epochs.critical_batch if projector.epochs and not decays else None
+    farthest = max(one.throughput.ratio for one in (*rows, *(offer.outlook for offer in offers)))
+    projection = Projection(
+        headline="",
+        sentences=(),
+        goal=goal,
+        scaling=data.curve.scaling if question.batch is None else "weak",
+        group=data.curve.group,
+        device=data.device,
+        recipe=_recipe(projector),
+        metric=projector.metric,
+        unit=data.unit,
+        measured_workers=data.workers,
+        per_host=projector.per_host,
+        price=question.price.text if question.price else "",
+        rows=rows,
+        curve=tuple(curve),
+        recommendations=recommendations,
+        offers=offers,
+        offers_sentence=_offers_sentence(offers, goal),
+        fleet=fleet,
+        fleet_sentence=_fleet_sentence(fleet, goal, data.workers[-1], len(question.links)),
+        forms=projector.steps.forms,
+        critical_batch=critical,
+        assumptions=_assumptions(projector),
+        next=_next_step(projector, study.spec, rows, link_unknown=link_unknown),
+        track_record=track_record().sentence(farthest),
+    )
+    headline = projection.fleet_sentence or projection.offers_sentence
+    if question.workers:
+        headline = _headline(
+            projection, question.workers, [one for each in choices for one in each]
+        )
+    sentences = _sentences(projection, projector, link_unknown=link_unknown)
+    return replace(projection, headline=headline, sentences=sentences)
+
+
+def _rows(
+    projector: Projector, counts: Sequence[int], links: Sequence[LinkSpeed | None]
+) -> list[ProjectionRow]:
+    """Project each count, on each link where it is on several hosts."""
+    settings = dict.fromkeys(projector.setting(n, link) for n in counts for link in links)
+    return [projector.at(setting) for setting in settings]
+
+
+def _counts(projector: Projector) -> list[int]:
+    """Return counts to draw and to choose from: doublings up to the largest of the question."""
+    data, question = projector.data, projector.question
+    counts = {*data.workers, *question.workers}
+    low, limit = data.workers[0], max(counts)
+    doublings = [low << k for k in range((limit // low).bit_length())]
+    if data.curve.scaling == "strong" and question.batch is None:
+        limit = data.batch // question.accumulate
+    return sorted(n for n in counts | set(doublings) if n <= limit)
+
+
+def _of_link(
+    measured: Sequence[ProjectionRow],
+    curve: Sequence[ProjectionRow],
+    link: LinkSpeed | None,
+    projector: Projector,
+) -> list[ProjectionRow]:
+    """Return one row per count, measured ones in place of projected ones."""
+    own = [row for row in curve if row.link in (None, link.name if link else None)]
+    if not own:
+        return []
+    known = [] if _changes(projector) else measured
+    rows = (*known, *_without(measured, own, projector))
+    return list({row.workers: row for row in rows}.values())
+
+
+def _without(
+    measured: Sequence[ProjectionRow], rows: Sequence[ProjectionRow], projector: Projector
+) -> list[ProjectionRow]:
+    """Leave out what was measured, unless the question changes something."""
+    if _changes(projector):
+        return list(rows)
+
+    def place(row: ProjectionRow) -> tuple[int, int | None]:
+        # Where the user says how many are on a host, hosts tell counts apart, too.
+        return row.workers, None if projector.question.per_host is None else row.hosts
+
+    known = {place(row) for row in measured}
+    return [row for row in rows if place(row) not in known]
+
+
+def _changes(projector: Projector) -> bool:
+    question, data = projector.question, projector.data
+    other_batch = question.batch is not None and (
+        data.curve.scaling == "strong" or question.batch != data.batch
+    )
+    return other_batch or question.accumulate > 1 or question.changes_buckets
+
+
+def recommend(
+    counts: Sequence[ProjectionRow], goal: Goal | None, question: Question
+) -> tuple[Recommendation, ...]:
+    """Return one recommendation per rule: the knee, and what the question limits.
+
+    Passed over are indicative counts of a link, and those without a time beside some that have one.
+    """
+    sure = sorted((one for one in counts if not one.indicative), key=lambda one: one.workers)
+    sure = [one for one in sure if one.time_s is not None] or sure
+    if not sure:
+        return ()
+    link = next((one.link for one in reversed(sure) if one.link), None)
+    found = [_knee(sure, link)]
+    if question.deadline_s is not None:
+        found.append(_deadline(sure, question.deadline_s, goal, link))
+    if question.budget is not None:
+        found.append(_budget(sure, question.budget, goal, link))
+    return tuple(found)
+
+
+def marginal_gain(fewer: ProjectionRow, more: ProjectionRow, first: ProjectionRow) -> float:
+    """Return what an added worker brings, over what one of the first brought."""
+
+    def pace(one: ProjectionRow) -> float:
+        return one.throughput.value if one.time_s is None else 1 / one.time_s.value
+
+    added = (pace(more) - pace(fewer)) / (more.workers - fewer.workers)
+    return added / (pace(first) / first.workers)
+
+
+def _knee(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
+    chosen, last = sure[0], 1.0
+    sentence = ""
+    half = "half of what each of the first brought"
+    for fewer, more in pairwise(sure):
+        gain = marginal_gain(fewer, more, sure[0])
+        if gain < KNEE:
+            brings = f"{gain:.0%} of it" if gain > 0 else "nothing"
+            sentence = (
+                f" by the knee: up to there every added worker brings at least {half}; from "
+                f"{chosen.workers} to {more.workers} it brings {brings}."
+            )
+            break
+        chosen, last = more, gain
+    else:
+        sentence = (
+            f" by the knee: even the last ones added bring {last:.0%} of what each of the "
+            "first brought (at least half is worth it), so that the knee lies beyond."
+        )
+        if len(sure) == 1:
+            sentence = ": there is no other count to compare with."
+    return Recommendation(
+        rule="knee",
+        workers=chosen.workers,
+        link=link,
+        sentence=count(chosen.workers, "worker") + sentence,
+    )
+
+
+def _deadline(
+    sure: Sequence[ProjectionRow], deadline_s: float, goal: Goal | None, link: str | None
+) -> Recommendation:
+    limit, what = duration(deadline_s), goal.words if goal else ""
+    workers = None
+    timed = [(_known(one.time_s), one) for one in sure if one.time_s is not None]
+    within = [pair for pair in timed if pair[0].value <= deadline_s]
+    if within:
+        time, chosen = min(
+            within, key=lambda pair: (pair[1].cost.value if pair[1].cost else 0.0, pair[1].workers)
+        )
+        workers = chosen.workers
+        why = "the cheapest" if chosen.cost else "the fewest workers"
+        cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
+        sentence = (
+            f"{count(workers, 'worker')} for the deadline: {why} within {limit} {what}, "
+            f"{time.text(duration)}{cost}.{_doubt(time, deadline_s)}"
+        )
+    elif timed:
+        time, soonest = min(timed, key=lambda pair: pair[0].value)
+        sentence = (
+            f"No count takes {limit} or less {what}: the soonest is "
+            f"{count(soonest.workers, 'worker')}, {time.text(duration)}."
+        )
+    else:
+        sentence = f"No time {what} can be told here, so that nothing says who meets the deadline."
+    return Recommendation(rule="deadline", workers=workers, link=link, sentence=sentence)
+
+
+def _budget(
+    sure: Sequence[ProjectionRow], budget: float, goal: Goal | None, link: str | None
+) -> Recommendation:
+    what = goal.words if goal else ""
+    workers = None
+    priced = [(_known(one.cost), one) for one in sure if one.cost is not None]
+    within = [pair for pair in priced if pair[0].value <= budget]
+    if within:
+        cost, chosen = min(within, key=lambda pair: _known(pair[1].time_s).value)
+        workers = chosen.workers
+        sentence = (
+            f"{count(workers, 'worker')} for the budget: the soonest {what} that costs at most "
+            f"{number(budget)}, {cost.text()} and {duration(_known(chosen.time_s).value)}."
+            f"{_doubt(cost, budget)}"
+        )
+    elif priced:
+        cost, least = min(priced, key=lambda pair: pair[0].value)
+        sentence = (
+            f"No count costs {number(budget)} or less {what}: the cheapest is "
+            f"{count(least.workers, 'worker')}, {cost.text()}."
+        )
+    else:
+        sentence = f"No cost {what} can be told here, so that nothing says who meets the budget."
+    return Recommendation(rule="budget", workers=workers, link=link, sentence=sentence)
+
+
+def _doubt(figure: Prediction, limit: float) -> str:
+    return "" if figure.high <= limit else " Its interval reaches beyond: not certain."
+
+
+def _known(figure: Prediction | None) -> Prediction:
+    assert figure is not None
+    return figure
+
+
+def job_sizes(fleet: int) -> list[int]:
+    """Return how many workers each job of a fleet may have: halves of the whole, and one."""
+    sizes = [fleet]
+    while sizes[-1] % 2 == 0:
+        sizes.append(sizes[-1] // 2)
+    return sorted({1, *sizes})
+
+
+def _fleet(projector: Projector, links: Sequence[LinkSpeed | None]) -> tuple[FleetRow, ...]:
+    """Return what a fleet does with jobs of every size, small ones first.
+
+    Jobs that run at once are taken not to disturb each other.
+    """
+    fleet = projector.question.fleet
+    if not fleet:
+        return ()
+    link = links[len(links) // 2]
+    if link is None and projector.needs_link(fleet, projector.per_host):
+        link = default_links()[1]
+    found = []
+    for size in job_sizes(fleet):
+        one = projector.at(projector.setting(size, link))
+        if one.time_s is not None:
+            jobs = fleet // size
+            found.append(
+                FleetRow(
+                    workers=size,
+                    jobs=jobs,
+                    link=one.link,
+                    time_s=one.time_s,
+                    per_day=one.time_s.inverted(jobs * _DAY_S),
+                    cost=one.cost,
+                )
+            )
+    if not found or found[-1].workers < fleet:
+        raise UsageError(
+            f"--fleet {fleet} needs the time of a job on all of it. "
+            f"{_why_no_times(projector)} Leave --fleet out here."
+        )
+    return tuple(found)
+
+
+def _fleet_sentence(
+    rows: Sequence[FleetRow], goal: Goal | None, usual: int, links_named: int
+) -> str:
+    """Say what small jobs gain in number and lose in time against one on the whole fleet.
+
+    Args:
+        rows: small jobs first.
+        goal: what ends a job.
+        usual: the job size to compare with: the largest that was measured.
+        links_named: how many the user gave; unless it is one, the one that is taken is said.
+    """
+    if not rows or goal is None:
+        return ""
+    whole = rows[-1]
+    small = [row for row in rows[:-1] if row.workers <= max(usual, rows[0].workers)]
+    sentence = f"{_jobs(whole)} {goal.words}: {whole.time_s.text(duration)}."
+    if small:
+        other = small[-1]
+        more = other.per_day.value / whole.per_day.value
+        longer = other.time_s.value / whole.time_s.value
+        hedge = ""
+        if whole.time_s.indicative:
+            hedge = " (indicative: that far from what was measured only bounds are known)"
+        sentence = (
+            f"{_jobs(other)} finish {number(more)} times as many experiments a day as "
+            f"{_jobs(whole)}, and each takes {number(longer)} times as long {goal.words}{hedge}."
+        )
+    if whole.link is None or links_named == 1:
+        return sentence
+    if links_named:
+        return f"{sentence} Of the links that you named, {whole.link} is taken."
+    return (
+        f"{sentence} Nothing says what connects the hosts: {whole.link} is taken for larger jobs; "
+        "--link names yours."
+    )
+
+
+def _jobs(row: FleetRow) -> str:
+    name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
+    place = f" on {row.link}" if row.link else ""
+    return f"{name} of {count(row.workers, 'worker')}{place}"
+
+
+def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
+    """Say which offer is the soonest and which the cheapest."""
+    if not offers:
+        return ""
+    if any(one.outlook.time_s is None for one in offers):
+        best = max(offers, key=lambda one: one.outlook.throughput.value)
+        return f"{best.name} is the fastest: {best.outlook.throughput.text()} a second."
+    what = f" {goal.words}" if goal else ""
+    soonest = min(offers, key=lambda one: _known(one.outlook.time_s).value)
+    time = _known(soonest.outlook.time_s)
+    if any(one.outlook.cost is None for one in offers):
+        return f"{soonest.name} is the soonest{what}: {time.text(duration)}."
+    cheapest = min(offers, key=lambda one: _known(one.outlook.cost).value)
+    cost = _known(cheapest.outlook.cost)
+    if cheapest is soonest:
+        return (
+            f"{soonest.name} is both the soonest{what} and the cheapest: {time.text(duration)}, "
+            f"for {cost.text()}."
+        )
+    longer = _known(cheapest.outlook.time_s).value / time.value
+    saved = _known(soonest.outlook.cost).value / cost.value
+    return (
+        f"{soonest.name} is the soonest{what}: {time.text(duration)}. {cheapest.name} is the "
+        f"cheapest: {cost.text()}, {number(longer)} times as long for 1/{number(saved)} of the "
+        "money."
+    )
+
+
+def _headline(found: Projection, counts: Sequence[int], choices: Sequence[ProjectionRow]) -> str:
+    """Return the one sentence to take home.
+
+    One count in the question is what it speaks of. Of several it is the recommended one; where
+    none of them is worth it, that is said first, and the largest follows that is more than
+    indicative.
+
+    Args:
+        found: the projection without it.
+        counts: of the question.
+        choices: what recommendations were made from: counts in between, too.
+    """
+    rows = [row for row in found.rows if row.workers in counts]
+    names = list(dict.fromkeys(row.link for row in rows if row.link))
+    links = (None, names[len(names) // 2] if names else None)
+    rows = [row for row in rows if row.link in links]
+    largest = ([row for row in rows if not row.indicative] or rows)[-1]
+    # The count of the last rule that some count meets.
+    advised = [one.workers for one in found.recommendations if one.workers and one.link in links]
+    chosen = next((r for r in choices if r.link in links and r.workers in advised[-1:]), None)
+    # Counts without a time were not compared with those that have one.
+    if len(counts) == 1 or chosen is None or (chosen.time_s is None) != (largest.time_s is None):
+        return _row_sentence(found, largest)
+    if chosen.workers >= min(counts):
+        return _row_sentence(found, chosen)
+    return (
+        f"More than {count(chosen.workers, 'worker')} hardly pays: {_gain(found, chosen)} there; "
+        f"{_row_sentence(found, largest)}"
+    )
+
+
+def _row_sentence(found: Projection, row: ProjectionRow) -> str:
+    place = f" on {row.link}" if row.link else ""
+    cost = f", cost {row.cost.text()}" if row.cost is not None else ""
+    figures = [one for one in (row.throughput, row.time_s, row.cost) if one is not None]
+    if row.indicative:
+        times = number(max(figure.ratio for figure in figures))
+        rest = f"{times} times what was measured, so bounds only"
+    else:
+        low, high = number(row.speedup.low), number(row.speedup.high)
+        rest = (
+            f"{number(row.speedup.value)}x the throughput of "
+            f"{count(found.measured_workers[0], 'worker')} ({low} to {high}); limited by "
+            f"{_LIMITS[row.limited_by]}"
+        )
+    separator = "; " if cost else ", "
+    return f"{count(row.workers, 'worker')}{place}: {_gain(found, row)}{cost}{separator}{rest}."
+
+
+def _gain(found: Projection, row: ProjectionRow) -> str:
+    if row.time_s is None or found.goal is None:
+        return f"{row.throughput.text()} {found.unit}"
+    return f"{row.time_s.text(duration)} {found.goal.words}"
+
+
+def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -> tuple[str, ...]:
+    """Return what follows the headline."""
+    data = projector.data
+    sentences = [one.sentence for one in found.recommendations]
+    if len({one.link for one in found.recommendations}) > 1:
+        sentences = _by_link(found.recommendations)
+    if link_unknown:
+        sentences.append(
+            "Nothing says what connects the hosts, so three usual links are shown; --link names "
+            "yours."
+        )
+    if why := _why_no_times(projector):
+        sentences.append(why)
+    if found.goal is not None and found.goal.metric is not None:
+        sentences.append(f"It assumes this learning-rate recipe at every batch: {found.recipe}.")
+    elif found.goal is not None and data.curve.scaling == "weak" and data.curve.batch is not None:
+        sentences.append(
+            "It assumes that a larger global batch needs no more epochs, which holds only while "
+            f"the batch is small; the learning-rate recipe: {found.recipe}."
+        )
+    if found.device.lower() == "cpu":
+        sentences.append("These are CPU runs: they say nothing of how fast GPUs would be.")
+    return tuple(sentences)
+
+
+def _by_link(recommendations: Sequence[Recommendation]) -> list[str]:
+    """Say each rule once, with what it gives on every link."""
+    sentences = []
+    for rule in dict.fromkeys(one.rule for one in recommendations):
+        alike = [one for one in recommendations if one.rule == rule]
+        middle = alike[len(alike) // 2]
+        if len({one.workers for one in alike}) == 1:
+            sentences.append(f"{middle.sentence} So on all links.")
+        else:
+            others = ", ".join(
+                f"{one.workers or 'none'} on {one.link}" for one in alike if one is not middle
+            )
+            sentences.append(f"On {middle.link}: {middle.sentence} Elsewhere: {others}.")
+    return sentences
+
+
+def _why_no_times(projector: Projector) -> str:
+    """Say why other global batches have no time to the goal; "" where all have."""
+    if projector.known_batches is None or projector.goal is None:
+        return ""
+    return (
+        f"How many epochs other global batches take {projector.goal.words} is not projectable from "
+        f"this run: {projector.schedule.detail}, and a point inside of a decaying schedule is not "
+        "the end of a shorter one. Where the global batch was not measured, speed alone is told; "
+        "runs at a constant rate would tell more."
+    )
+
+
+def _recipe(projector: Projector) -> str:
+    names = {dict(found.cell.params).get("recipe") for found in projector.data.cells}
+    if len(names) == 1 and None not in names:
+        return f"recipe {names.pop()}"
+    return "as your script sets it"
+
+
+def _assumptions(projector: Projector) -> tuple[str, ...]:
+    data, question, goal = projector.data, projector.question, projector.goal
+    sentences = [*data.assumptions, *projector.steps.assumptions]
+    named = [*question.links, *(offer.link for offer in question.offers if offer.link)]
+    if data.crosses_hosts and named:
+        names = ", ".join(dict.fromkeys(link.name for link in named))
+        sentences.append(
+            f"The study itself ran on several hosts: its network is taken, not {names}."
+        )
+    sentences.append(stable_sentence(data.cells, goal))
+    if projector.epochs is not None:
+        sentences += projector.epochs.assumptions
+        if projector.schedule.kind == "unknown":
+            sentences.append(
+                "No learning rate was recorded: it is taken not to decay. From inside of a "
+                "decaying schedule epochs to the goal at other global batches could not be "
+                "projected."
+            )
+    sentences.append(projector.why_no_metric)
+    if data.fixed_costs and goal is not None and goal.kind != "epoch":
+        most = max(data.fixed_costs)
+        fixed = data.fixed_costs[most]
+        each = f" and {duration(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
+        sentences.append(
+            f"What a job takes beside training stays as on {count(most, 'worker')}: "
+            f"{duration(fixed.once_s)}{each}."
+        )
+    if projector.input is not None and any("input" in r.parts for r in projector.rows.values()):
+        sentences.append(
+            f"One worker's loader gives at most {number(projector.input.alone_per_s)} samples/s, "
+            "as it did with nothing else to do, and more workers of a host slow loaders down as "
+            "the measured ones did; data lie as near to other hosts as to this one."
+        )
+    return tuple(dict.fromkeys(filter(None, sentences)))
+
+
+def _next_step(
+    projector: Projector,
+    spec: Mapping[str, object],
+    rows: Sequence[ProjectionRow],
+    *,
+    link_unknown: bool,
+) -> NextStep:
+    """Return what to measure next: of what makes the interval wide, the cheapest to learn."""
+    data, goal = projector.data, projector.goal
+    workers = data.workers
+    imported = all(found.imported for found in data.cells)
+    decays = projector.known_batches is not None
+
+    def measure(sentence: str, **changes: object) -> NextStep:
+        if imported:
+            sentence += " Add the rows to the table, and import it again."
+            return NextStep(sentence=sentence, spec=None, command=_IMPORT)
+        return NextStep(sentence=sentence, spec=changes)
+
+    if len(workers) == 1:
+        return measure(
+            f"Every launch had {count(workers[0], 'worker')}: a second count shows what "
+            "communication costs here.",
+            workers=[workers[0], 2 * workers[0]],
+        )
+    if link_unknown:
+        flags = projector.question.flags()
+        return NextStep(
+            sentence="What connects the hosts makes the largest difference, and costs nothing to "
+            "look up: say --link.",
+            spec=None,
+            command=shlex.join(["farandole", "project", "DIR", *flags, "--link", "25Gbit"]),
+        )
+    if decays and (untimed := [row for row in rows if row.time_s is None]):
+        return _own_schedule(projector, untimed, measure)
+    if min(sum(row.workers == n for row in data.rows) for n in workers) < _REPEATS:
+        return measure(
+            "Some counts were launched fewer than three times: repeats tell noise from scaling.",
+            repeats=_REPEATS,
+        )
+    if goal is None or goal.metric is None:
+        return measure(
+            "How many more epochs a larger global batch needs was not measured, and is taken to "
+            "be none: train to the end, with a metric.",
+            measure="both",
+        )
+    batches = {row.global_batch for row in projector.epoch_rows}
+    if len(batches) == 1 and not decays:
+        return measure(
+            "Epochs to the goal are known of one global batch only: a batch four times as large "
+            "on the same workers shows how they grow.",
+            measure="both",
+            batches=[data.batch, 4 * data.batch],
+        )
+    projected = [row for row in rows if not row.measured and not row.indicative]
+    far = max(projected, key=lambda row: row.workers, default=None)
+    if far and far.epochs is not None and far.epochs.width > far.throughput.width:
+        seeds = spec.get("seeds")
+        return measure(
+            f"Most of the interval at {count(far.workers, 'worker')} comes from the epochs: "
+            "more seeds narrow it.",
+            measure="both",
+            seeds=2 * (seeds if isinstance(seeds, int) and seeds > 0 else 3),
+        )
+    if not imported and 2 * workers[-1] > data.host_size:
+        return NextStep(
+            sentence="This host has no room for more workers: what would narrow it most are "
+            f"{2 * workers[-1]} workers on two such hosts. Study them there (-H names hosts), or "
+            "put a step time that was measured in any way into a table beside this study's rows "
+            "(workers, hosts, batch, step_s).",
+            spec=None,
+            command=_IMPORT,
+        )
+    return measure(
+        "Most of the interval comes from the distance: twice the largest count that was measured "
+        "narrows it most.",
+        workers=[*workers, 2 * workers[-1]],
+    )
+
+
+def _own_schedule(
+    projector: Projector, untimed: Sequence[ProjectionRow], measure: Callable[..., NextStep]
+) -> NextStep:
+    """Say which runs tell the epochs of the nearest global batch that no run had."""
+    why = "The learning rate decays, so that runs tell the epochs of their own global batch alone"
+    nearest = min(untimed, key=lambda row: row.workers)
+    if nearest.global_batch is None:
+        return measure(f"{why}: runs at a constant rate tell those of others.", measure="both")
+    data = projector.data
+    most = data.workers[-1]
+    batch = nearest.global_batch
+    if data.curve.scaling == "weak":
+        batch = math.ceil(batch / most)
+    return measure(
+        f"{why}: {count(most, 'worker')} trained to the end at global batch "
+        f"{nearest.global_batch} tell those of {count(nearest.workers, 'worker')}; runs at a "
+        "constant rate tell those of any.",
+        measure="both",
+        batches=[data.batch, batch],
+    )

@@ -1,1 +1,0 @@
-"""How right projections would have been: small rows fitted, large ones scored."""

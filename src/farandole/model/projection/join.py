@@ -1,0 +1,928 @@
+"""Steps and epochs joined: time to a goal, its cost, the metric, and what limits.
+
+`collect` takes the step times of a study. `StepTimes` fits them by forms, by a replay, or by both;
+`epochs.py` fits the epochs to the goal. `Projector` multiplies the two, with intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal
+
+from farandole.errors import UsageError
+from farandole.model.apart import quiet
+from farandole.model.communication import payload_bytes
+from farandole.model.curves import group_of
+from farandole.model.info.curve import Curve, CurvePoint
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.measured import Measured, common_unit, count, figure, measure, usable_cores
+from farandole.model.pace import Pace, dataset_size, positive
+from farandole.model.projection import intervals
+from farandole.model.projection.allreduce import usable
+from farandole.model.projection.epochs import (
+    NotProjectable,
+    choose_goal,
+    epoch_rows,
+    fit_epochs,
+    metric_after,
+    schedule_of,
+    series_of,
+)
+from farandole.model.projection.intervals import Prediction, duration
+from farandole.model.projection.question import (
+    LinkSpeed,
+    Offer,
+    Question,
+    Setting,
+    default_links,
+)
+from farandole.model.projection.replay import (
+    Change,
+    ReplayFit,
+    fit_replay,
+    input_rate,
+    replay_inputs,
+    times_gradients,
+)
+from farandole.model.projection.steps import LEAST_ROWS, StepFit, StepRow, fit_steps, weigh
+from farandole.model.series import Series
+from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, geometric_mean
+from farandole.study.records import Apart, Cell, Study
+
+Limit = Literal["compute", "communication", "input", "epochs", "fixed_cost"]
+
+_FACTORS = ("device", "transport", "threads", "batch", "hosts")
+# Times and throughput of one row differ by warm-up or validation, not by this: ms for s is 1,000.
+_OTHER_UNITS = 10.0
+# A few counts say little of forms and of the replay: neither goes below this.
+_LEAST_WEIGHT = 0.2
+# Share of the time that something must take to be called the limit in place of computing.
+_NOTABLE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedCost:
+    """What a job takes beside training, which more workers do not shorten."""
+
+    once_s: float = 0.0
+    """Start-up."""
+    per_epoch_s: float = 0.0
+    """Validation, checkpoints and whatever else lies between epochs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyData:
+    """Measured step times with what is known around them."""
+
+    rows: tuple[StepRow, ...]
+    cells: tuple[Measured, ...]
+    """Whose launches the rows are."""
+    curve: Curve
+    samples: float | None
+    """Of an epoch; None when unknown. A made-up number where only times of epochs are known."""
+    steps_known: bool
+    """Whether `step_s` is a step's time; else it is a multiple of one, the same for all rows."""
+    unit: str
+    """Of the throughput to show."""
+    host_size: int
+    """Workers that fit the measured host, or one of them."""
+    fixed_costs: Mapping[int, FixedCost]
+    """By workers; empty where nobody knows."""
+    assumptions: tuple[str, ...]
+    apart: tuple[Apart, ...] = ()
+    """What workers of these cells took each for itself, where nobody else disturbed them."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The counts that were measured."""
+        return tuple(sorted({row.workers for row in self.rows}))
+
+    @property
+    def device(self) -> str:
+        """What the workers computed on."""
+        return self.curve.points[0].cell.device
+
+    @property
+    def batch(self) -> int:
+        """Per worker (weak) or of all workers (strong); 1 where it is not known."""
+        return self.curve.batch or 1
+
+    @property
+    def crosses_hosts(self) -> bool:
+        """Whether a network between hosts was measured."""
+        return any(row.hosts > 1 for row in self.rows)
+
+    def batch_of(self, workers: int) -> int:
+        """Return the batch per worker of a count, as the study scales."""
+        return self.batch if self.curve.scaling == "weak" else math.ceil(self.batch / workers)
+
+    def throughput(self, step_s: float, global_batch: int) -> float:
+        """Return a throughput in `unit`."""
+        rate = global_batch / step_s
+        return rate if self.unit == "samples/s" else rate / (self.samples or 1.0)
+
+
+def collect(
+    study: Study, info: ScalingInfo, cells: Sequence[Measured], question: Question
+) -> StudyData:
+    """Gather the step times of the study's main curve and of other batches beside it.
+
+    Raises:
+        UsageError: when the workers did not train together, no cell is as the question has it, or
+            no time counts.
+    """
+    if info.answer.void is not None:
+        raise UsageError(f"There is nothing to project from: {info.answer.void}")
+    curve = _choose_curve(info, cells, question)
+    group = group_of(curve.points[0].cell)
+    void = {found.cell for found in info.voids}
+    counted = [
+        found
+        for found in cells
+        if group_of(found.cell) == group
+        and not found.cell.today
+        and found.cell not in void
+        and found.paces
+        and _has(found, [pair for pair in question.only if pair[0] == "hosts"])
+    ]
+    unit = common_unit(counted)
+    counted = [found for found in counted if found.rates(unit)]
+    if curve.batch is None:
+        # Rows of an unknown batch cannot stand beside others.
+        counted = [found for found in counted if found.batch is None]
+    for found in counted:
+        _check_units(found)
+    timing = _Timing(counted, unit, study.spec)
+    rows = tuple(
+        StepRow(
+            workers=found.cell.workers,
+            hosts=found.cell.hosts,
+            batch=found.batch or 1,
+            step_s=seconds,
+        )
+        for found in counted
+        for pace in found.paces
+        if (seconds := timing.step_s(found, pace)) is not None
+    )
+    if not rows:
+        raise UsageError("There is nothing to project from: no launch of this study has a time.")
+    assumptions = list(timing.assumptions)
+    if curve.scaling == "strong":
+        assumptions.append(
+            f"The global batch stays {curve.batch}: each worker's part of it shrinks."
+        )
+    return StudyData(
+        rows=rows,
+        cells=tuple(counted),
+        curve=curve,
+        samples=timing.samples,
+        steps_known=timing.steps_known,
+        unit="samples/s" if timing.in_samples else "epochs/s",
+        host_size=_host_size(counted, study.machine),
+        fixed_costs=_fixed_costs(counted, info),
+        assumptions=tuple(assumptions),
+        apart=tuple(one for one in quiet(study.apart) if group_of(one.cell) == group),
+    )
+
+
+class _Timing:
+    """How the figures of launches become times of a step."""
+
+    def __init__(self, cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) -> None:
+        sizes = [size for c in cells for one in c.launches if (size := dataset_size(one, spec))]
+        # Launches that have both throughput and epoch time tell the samples of an epoch.
+        per_epoch = [
+            pace.rates["samples/s"] / pace.rates["epochs/s"]
+            for cell in cells
+            for pace in cell.paces
+            if {"samples/s", "epochs/s"} <= pace.rates.keys()
+        ]
+        self._unit, self._spec = unit, spec
+        self.assumptions: list[str] = []
+        self.samples: float | None = float(sizes[0]) if sizes else None
+        if self.samples is None and per_epoch:
+            self.samples = median(per_epoch)
+            self.assumptions.append(
+                f"An epoch is taken to have {self.samples:,.0f} samples: what its time and the "
+                "throughput come to."
+            )
+        self.steps_known = all(found.batch for found in cells)
+        self.in_samples = unit == "samples/s" or (self.samples is not None and self.steps_known)
+        if unit == "batches/s" and not self.steps_known:
+            self.in_samples, self.samples = False, None
+        if unit in ("epochs/s", "jobs/s"):
+            if self.samples is None or not self.steps_known:
+                # Any number will do: it cancels when steps become epochs again.
+                self.samples, self.steps_known = float(cells[0].batch or 1), False
+                self.assumptions.append(
+                    "Steps are not known, only epochs: the number of samples or the batch is "
+                    "missing."
+                )
+            if unit == "jobs/s":
+                self.assumptions.append(
+                    "Only times of whole jobs are known: what they take to start is counted as "
+                    "training."
+                )
+
+    def step_s(self, found: Measured, pace: Pace) -> float | None:
+        """Return a launch's step time, or what stands for it."""
+        if pace.step_s is not None and self._unit in ("samples/s", "batches/s"):
+            return pace.step_s
+        global_batch = (found.batch or 1) * found.cell.workers
+        rate = pace.rates.get(self._unit)
+        if rate is None:
+            return None
+        if self._unit == "samples/s":
+            return global_batch / rate
+        if self._unit == "batches/s":
+            return found.cell.workers / rate
+        epochs = 1.0
+        if self._unit == "jobs/s":
+            own = positive(pace.launch.figures.get("epochs"))
+            epochs = own or positive(self._spec.get("epochs")) or 1.0
+        assert self.samples is not None
+        return global_batch / (rate * epochs * self.samples)
+
+
+def _check_units(found: Measured) -> None:
+    """Refuse rows of a table whose step time and throughput cannot both be true."""
+    for pace in found.paces:
+        figures = pace.launch.figures
+        step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
+        if step_s is None or stated is None or found.batch is None:
+            continue
+        reckoned = found.batch * found.cell.workers / step_s
+        if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
+            raise UsageError(
+                f"{count(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
+                f"{duration(step_s)} train {figure(reckoned)} samples a second, but the table "
+                f"says {figure(stated)}. Correct the units (step_s, step_ms; samples a second of "
+                "all workers together), and import it again."
+            )
+
+
+def _choose_curve(info: ScalingInfo, cells: Sequence[Measured], question: Question) -> Curve:
+    only = question.only
+    found = {cell.cell: cell for cell in cells}
+    hosts = [pair for pair in only if pair[0] == "hosts"]
+    others = [pair for pair in only if pair[0] != "hosts"]
+    alike = []
+    for curve in info.curves:
+        # Hosts may grow along a curve: of the points that are on so many, two or none.
+        points = tuple(point for point in curve.points if _has(found[point.cell], hosts))
+        if (len(points) > 1 or (points and not hosts)) and all(
+            _has(found[point.cell], others) for point in points
+        ):
+            alike.append(replace(curve, points=points) if hosts else curve)
+    if alike:
+        wanted = ("weak", question.batch)
+        return next((c for c in alike if (c.scaling, c.batch) == wanted), alike[0])
+    if not info.curves:
+        raise UsageError(f"There is nothing to project from. {info.answer.headline}")
+    shown = ", ".join(f"{name}={value}" for name, value in only)
+    if timed := [c for c in cells if c.paces and not c.cell.today and _has(c, only)]:
+        raise _no_curve(shown, timed, _with_curves(info, found, only))
+    raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
+
+
+def _no_curve(shown: str, timed: Sequence[Measured], others: Sequence[str]) -> UsageError:
+    """Say that cells are there, but not two that only their workers tell apart."""
+    counts = sorted({found.cell.workers for found in timed})
+    or_others = f", or name cells that have two: {' or '.join(others)}" if others else ""
+    if len(counts) == 1:
+        return UsageError(
+            f"{shown} was measured with {count(counts[0], 'worker')} only, and what more would "
+            f"give shows from two numbers of workers on. Measure a second one{or_others}."
+        )
+    return UsageError(
+        f"{shown} was measured with {' and '.join(map(str, counts))} workers, but with neither the "
+        "same batch per worker nor the same global batch, so that nothing tells what more workers "
+        f"give. Measure two numbers of workers at one batch{or_others}."
+    )
+
+
+def _with_curves(
+    info: ScalingInfo, found: Mapping[Cell, Measured], only: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the values of these factors that have several numbers of workers, as flags."""
+    flags = set()
+    for curve in info.curves:
+        values = [(name, _value(found[curve.points[0].cell], name)) for name, _ in only]
+        if len(curve.points) > 1 and all(value is not None for _, value in values):
+            flags.add("--only " + ",".join(f"{name}={value}" for name, value in values))
+    return sorted(flags)
+
+
+def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
+    return all(value.lower() == (_value(found, name) or "").lower() for name, value in only)
+
+
+def _value(found: Measured, name: str) -> str | None:
+    if name == "batch":
+        return None if found.batch is None else str(found.batch)
+    if name in _FACTORS:
+        return str(getattr(found.cell, name))
+    return dict(found.cell.params).get(name)
+
+
+def _choices(cells: Sequence[Measured], only: Sequence[tuple[str, str]]) -> str:
+    parts = []
+    for name, _ in only:
+        values = sorted({v for c in cells if (v := _value(c, name)) is not None})
+        if not values:
+            names = sorted({*_FACTORS, *(n for c in cells for n, _ in c.cell.params)})
+            return f"It has no factor {name}; choose from {', '.join(names)}."
+        parts.append(f"{name} is {' or '.join(values)}")
+    return f"There, {', '.join(parts)}."
+
+
+def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
+    """Return how many workers fit one of the measured hosts."""
+    most = max(math.ceil(one.cell.workers / max(one.cell.hosts, 1)) for one in cells)
+    if any(found.cell.hosts > 1 or found.imported for found in cells):
+        return most
+    cell = cells[0].cell
+    if cell.device != "cpu":
+        gpus = machine.get("gpus")
+        return max(most, len(gpus) if isinstance(gpus, list | tuple) else 0)
+    cores = usable_cores(machine)
+    return max(most, int(cores // (cell.threads or 1)) if cores else 0)
+
+
+def _fixed_costs(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, FixedCost]:
+    known = {found.cell for found in cells}
+    found: dict[int, FixedCost] = {}
+    for job in info.job_times:
+        if job.cell not in known:
+            continue
+        if job.startup_s is not None:
+            between = (job.between_s or 0.0) / job.epochs if job.epochs else 0.0
+            found[job.cell.workers] = FixedCost(once_s=job.startup_s, per_epoch_s=between)
+        elif job.fixed_s is not None and job.fixed_s > 0:
+            # A table does not tell the two apart; below 0 it is a slip of the table.
+            found[job.cell.workers] = FixedCost(once_s=job.fixed_s)
+    return found
+
+
+def _few_rows(data: StudyData, study: Study) -> UsageError:
+    """Say that there are too few rows, and what would help."""
+    is_few = "is" if len(data.rows) == 1 else "are"
+    rows = f"{count(len(data.rows), 'row')} with a time {is_few}"
+    if len(data.rows) >= LEAST_ROWS:
+        remedy = (
+            "Measure a second one: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
+            if study.command
+            else "Add rows of a second one to the table, and import it again."
+        )
+        return UsageError(
+            f"All rows with a time are of {count(data.workers[0], 'worker')}, which is too few to "
+            "project from: what more would give shows from two numbers of workers on, or from "
+            "recorded gradient times. " + remedy
+        )
+    if study.command:
+        return UsageError(
+            f"{rows} too few to project from: at least {LEAST_ROWS} are needed. "
+            "Measure more: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
+        )
+    by_name = ""
+    if len(data.workers) > 1 and len(study.launches) >= LEAST_ROWS and data.device:
+        by_name = f"; or take these at their word, with wide intervals: --only device={data.device}"
+    return UsageError(
+        f"{rows} too few to project from: at least {LEAST_ROWS} are needed, at "
+        "two numbers of workers or more. Add what was measured to the table, and import it "
+        f"again{by_name}."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinedFit:
+    """A StepFit made of others."""
+
+    forms: tuple[tuple[str, float], ...]
+    assumptions: tuple[str, ...]
+    at: Callable[[int, int, int], Prediction]
+
+
+def accumulate(fit: StepFit, passes: int) -> StepFit:
+    """Take several backward passes per step: all but the last have nothing to send."""
+
+    def at(workers: int, hosts: int, batch: int) -> Prediction:
+        whole = fit.at(workers, hosts, batch)
+        alone = fit.at(1, 1, batch).value
+        return whole.scaled(1 + (passes - 1) * alone / whole.value)
+
+    return CombinedFit(forms=fit.forms, assumptions=fit.assumptions, at=at)
+
+
+def pool(fits: Sequence[tuple[StepFit, float]]) -> StepFit:
+    """Weight several fits: what they differ by widens the interval.
+
+    Where one of them gives bounds only, the widest of all are those of the whole.
+    """
+
+    def at(workers: int, hosts: int, batch: int) -> Prediction:
+        found = [(fit.at(workers, hosts, batch), weight) for fit, weight in fits]
+        centre = math.fsum(weight * math.log(one.value) for one, weight in found)
+        ratio = max(one.ratio for one, _ in found)
+        if any(one.indicative for one, _ in found):
+            return Prediction(
+                value=math.exp(centre),
+                low=min(one.low for one, _ in found),
+                high=max(one.high for one, _ in found),
+                ratio=ratio,
+                indicative=True,
+            )
+        between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
+
+        def side(logs: Sequence[float]) -> float:
+            own = math.fsum(w * log**2 for (_, w), log in zip(found, logs, strict=True))
+            return math.sqrt(own + NORMAL_90**2 * between)
+
+        down = side([math.log(one.value / one.low) for one, _ in found])
+        up = side([math.log(one.high / one.value) for one, _ in found])
+        low, high = math.exp(centre - down), math.exp(centre + up)
+        return Prediction(value=math.exp(centre), low=low, high=high, ratio=ratio)
+
+    forms = [(name, weight * own) for fit, weight in fits for name, own in fit.forms]
+    return CombinedFit(
+        forms=tuple(sorted(forms, key=lambda pair: -pair[1])),
+        assumptions=tuple(dict.fromkeys(said for fit, _ in fits for said in fit.assumptions)),
+        at=at,
+    )
+
+
+def apply_change(fit: StepFit, before: StepFit, after: StepFit) -> StepFit:
+    """Do steps otherwise: as much longer as a replay says, of steps as they were measured."""
+
+    def at(workers: int, hosts: int, batch: int) -> Prediction:
+        was, is_now = (one.at(workers, hosts, batch).value for one in (before, after))
+        return fit.at(workers, hosts, batch).scaled(is_now / was)
+
+    source = "What a change brings is taken from the replay of steps, bucket by bucket."
+    return CombinedFit(forms=fit.forms, assumptions=(*fit.assumptions, source), at=at)
+
+
+def replay_weight(forms_error: float, replay_error: float | None) -> float:
+    """Return the weight of a replay beside forms, by the errors on counts that were left out."""
+    if replay_error is None:
+        return 0.5
+    _, share = weigh([forms_error, replay_error])
+    return min(max(share, _LEAST_WEIGHT), 1 - _LEAST_WEIGHT)
+
+
+class StepTimes:
+    """Step times of any setting: one fit per link between hosts, changes of the question applied.
+
+    Rows alone are fitted by forms, and so are rows across hosts, whose network no calibration
+    knows. Where a study of one host recorded when gradients were ready, a replay counts beside all
+    forms together, the more the less it erred on counts that were left out; it is alone where there
+    is only one number of workers, or fewer than LEAST_ROWS. Two rows are enough without it only
+    where the user asks for these among others of the study.
+    """
+
+    def __init__(self, study: Study, data: StudyData, question: Question) -> None:
+        self._study, self._data, self._question = study, data, question
+        sizes = (payload_bytes(found, study.spec) for found in data.cells)
+        self._gradient_bytes = next((size for size in sizes if size), None)
+        self._few = len(data.rows) < LEAST_ROWS
+        self._fits: dict[LinkSpeed | None, StepFit] = {}
+        self._crossed: set[LinkSpeed | None] = set()
+        self._known: dict[tuple[LinkSpeed | None, int, int, int], Prediction] = {}
+        # One host needs no fit of its own: that of the first link shown will do. But without a
+        # calibration a replay would take that link for what connects the workers of a host: forms
+        # alone are fitted then, unless the question needs a replay.
+        guessed = times_gradients(data.cells) and not usable(study.link.allreduce)
+        needed = question.changes_buckets or len(data.workers) == 1 or self._few
+        self._inside: LinkSpeed | None = (*question.links, *default_links())[0]
+        if data.crosses_hosts or (guessed and not needed):
+            self._inside = None
+
+    def fit(self, link: LinkSpeed | None) -> StepFit:
+        """Return the fit for a link between hosts.
+
+        Raises:
+            UsageError: there are too few rows, or the question needs what was not recorded.
+        """
+        if link not in self._fits:
+            self._fits[link] = self._fit(link)
+        return self._fits[link]
+
+    def _fit(self, link: LinkSpeed | None) -> StepFit:
+        data, question = self._data, self._question
+        changes = Change(
+            bucket_bytes=question.bucket_bytes,
+            half_precision=question.fp16,
+            accumulation=question.accumulate,
+        )
+        replayed = self._replay(link)
+        if replayed is None and question.changes_buckets:
+            flag = "--fp16" if question.bucket_bytes is None else "--bucket-size"
+            raise UsageError(
+                f"{flag} needs to know when gradients are ready, and this study did not record "
+                "that, or nothing tells of a network: study the script with this version of "
+                "Farandole and with 2 workers or more, or leave the flag out."
+            )
+        if replayed is not None and (self._few or len(data.workers) == 1):
+            return replayed.with_change(changes)
+        timed = [one for one in self._study.launches if one.figures or one.ranks]
+        chosen = bool(question.only) and len(timed) >= LEAST_ROWS
+        if len(data.workers) == 1 or (self._few and not chosen):
+            raise _few_rows(data, self._study)
+        forms = fit_steps(data.rows, link=link, gradient_bytes=self._gradient_bytes)
+        if self._few:
+            wide = (
+                f"Only {len(data.rows)} rows were measured: intervals are at least as wide as what "
+                "plain forms missed by on a public cluster at this distance."
+            )
+            forms = replace(forms, assumptions=(wide, *forms.assumptions))
+        if replayed is None:
+            passes = question.accumulate
+            return accumulate(forms, passes) if passes > 1 else forms
+        share = replay_weight(forms.error, replayed.error)
+        pooled = pool([(forms, 1 - share), (replayed, share)])
+        if changes == Change():
+            return pooled
+        return apply_change(pooled, replayed, replayed.with_change(changes))
+
+    def _replay(self, link: LinkSpeed | None) -> ReplayFit | None:
+        data = self._data
+        if data.crosses_hosts:
+            return None  # what was calibrated is the memory of one host
+        inputs = replay_inputs(data.cells, self._study.link, link=link, apart=data.apart)
+        return None if inputs is None else fit_replay(inputs, data.rows)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What all fits so far took for granted; of links only where one was crossed."""
+        if crossed := [link for link in self._fits if link in self._crossed]:
+            # What fits say of each link alike is said once for all.
+            names: dict[str, list[str]] = {}
+            for link in crossed:
+                name = link.name if link else ""
+                for said in self.fit(link).assumptions:
+                    alike = said.replace(name, "{link}") if name else said
+                    names.setdefault(alike, []).append(name)
+            return tuple(said.replace("{link}", ", ".join(each)) for said, each in names.items())
+        said_inside = self.fit(self._inside).assumptions
+        try:
+            # What holds with any link and without one has nothing to do with links.
+            other = default_links()[0] if self._inside is None else None
+            always = set(self.fit(other).assumptions)
+        except UsageError:
+            # One count alone cannot do without a link.
+            return said_inside
+        return tuple(one for one in said_inside if one in always)
+
+    @property
+    def forms(self) -> tuple[tuple[str, float], ...]:
+        """The forms of the first fit, with their weights."""
+        return next((fit.forms for fit in self._fits.values()), ())
+
+    def alone_s(self, setting: Setting, batch: int) -> float:
+        """Return what a worker computes in a step when nobody else is there."""
+        return self._at(setting.link or self._inside, 1, 1, batch).value / setting.speed
+
+    def step_s(self, setting: Setting, batch: int) -> Prediction:
+        """Return the seconds of an optimizer step.
+
+        A faster worker shortens computing alone: what training waits for gradients stays.
+        """
+        link = setting.link or self._inside
+        whole = self._at(link, setting.workers, setting.linked, batch)
+        if setting.speed == 1.0:
+            return whole
+        alone = min(whole.value, self._at(link, 1, 1, batch).value)
+        return whole.scaled(1 - alone * (1 - 1 / setting.speed) / whole.value)
+
+    def _at(self, link: LinkSpeed | None, workers: int, hosts: int, batch: int) -> Prediction:
+        # A fit may draw hundreds of times for one figure.
+        key = (link, workers, hosts, batch)
+        if hosts > 1:
+            self._crossed.add(link)
+        if key not in self._known:
+            self._known[key] = self.fit(link).at(workers, hosts, batch)
+        return self._known[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionRow:
+    """What one number of workers gives, on one kind of link.
+
+    Times are in seconds, rates per second, money in the currency of the price. Intervals of
+    measured rows are over launches and runs. None stands for "not known".
+    """
+
+    workers: int
+    hosts: int
+    link: str | None
+    """None: as measured, no other link is needed."""
+    batch: int | None
+    """Per worker and backward pass."""
+    global_batch: int | None
+    measured: bool
+    step_s: Prediction | None
+    """None where steps cannot be told from epochs: an imported table without a data set's size."""
+    throughput: Prediction
+    speedup: Prediction
+    """Over the smallest measured count, of throughput."""
+    epoch_s: Prediction | None
+    epochs: Prediction | None
+    """To the goal."""
+    time_s: Prediction | None
+    """To the goal, fixed times included."""
+    cost: Prediction | None
+    """Of that time, whole hosts billed."""
+    metric: Prediction | None
+    """At the epochs of the measured runs."""
+    limited_by: Limit
+    parts: Mapping[str, float]
+    """Shares of the time: compute, communication, input (what loaders hold steps up for, beyond
+    what measured steps waited), epochs (more than the smallest count needs), fixed_cost. They add
+    up to 1."""
+
+    @property
+    def indicative(self) -> bool:
+        """Whether its speed, its time or its cost has bounds only: workers or batch are far off."""
+        figures = (self.throughput, self.time_s, self.cost)
+        return any(figure is not None and figure.indicative for figure in figures)
+
+
+class Projector:
+    """Projects settings from one study, for one question.
+
+    Raises:
+        UsageError: the study cannot answer the question.
+    """
+
+    def __init__(self, study: Study, info: ScalingInfo, question: Question) -> None:
+        cells, _ = measure(study)
+        self.question = question
+        self.data = data = collect(study, info, cells, question)
+        self.per_host = question.per_host or data.host_size
+        self.goal = choose_goal(data.cells, info, question.target)
+        self.epoch_rows = epoch_rows(data.cells, self.goal) if self.goal else []
+        # The noise scale of the cell in which most steps were sampled.
+        known = {found.cell for found in data.cells}
+        noise = max(
+            (row.noise for row in info.noise if row.cell in known),
+            key=lambda noise: noise.measurements,
+            default=None,
+        )
+        self.epochs = fit_epochs(self.epoch_rows, noise=noise) if self.epoch_rows else None
+        self.schedule = schedule_of(launch for found in data.cells for launch in found.launches)
+        self.known_batches: frozenset[int] | None = None
+        """Global batches whose epochs can be told; None: any."""
+        if self.epochs is not None and self.schedule.kind == "decaying":
+            self.known_batches = frozenset(r.global_batch for r in self.epoch_rows if r.reached)
+        self._runs = self._metric_runs(info)
+        self.steps = StepTimes(study, data, question)
+        self.input = input_rate(data.apart, data.rows)
+        self.why_no_metric = ""
+        self.rows: dict[Setting, ProjectionRow] = {}
+        """All that were projected so far."""
+        self._check_times()
+        self._base_throughput = self._fewest_throughput()
+
+    def _metric_runs(self, info: ScalingInfo) -> dict[int, list[Series]]:
+        """Name the metric to project, and return its curves by global batch."""
+        metric = self.goal.metric if self.goal and self.goal.metric else info.main_metric
+        runs: dict[int, list[Series]] = {}
+        if metric is not None and self.epochs is not None:
+            for found, series in series_of(self.data.cells, metric):
+                # One value is no curve to read.
+                if found.global_batch and len(series.epochs) > 1:
+                    runs.setdefault(found.global_batch, []).append(series)
+        self.metric = metric if runs else None
+        return runs
+
+    def _check_times(self) -> None:
+        question = self.question
+        for flag, given in (
+            ("--deadline", question.deadline_s),
+            ("--budget", question.budget),
+            ("--fleet", question.fleet),
+        ):
+            if given is not None and (self.goal is None or self.data.samples is None):
+                raise UsageError(
+                    f"{flag} needs times, and this study knows neither the time of an epoch nor "
+                    "how many samples one has. Import a table with a column dataset_size or "
+                    f"epoch_s, or leave {flag} out."
+                )
+
+    def needs_link(self, workers: int, per_host: int) -> bool:
+        """Tell whether these workers are on more hosts than were measured."""
+        return workers > per_host and not self.data.crosses_hosts
+
+    def links(self) -> tuple[LinkSpeed | None, ...]:
+        """Return the links to show beyond the measured host."""
+        if self.data.crosses_hosts:
+            return (None,)
+        if self.question.links:
+            return self.question.links
+        beyond = any(self.needs_link(n, self.per_host) for n in self.question.workers)
+        return default_links() if beyond else (None,)
+
+    def setting(self, workers: int, link: LinkSpeed | None) -> Setting:
+        """Return a count of workers as the user's flags have it."""
+        return Setting(
+            workers=workers,
+            per_host=self.per_host,
+            link=link if workers > self.per_host else None,
+            price=self.question.price,
+            whole_hosts=self.question.per_host is not None,
+        )
+
+    def offer_setting(self, offer: Offer) -> Setting:
+        """Return an offer as a setting.
+
+        Raises:
+            UsageError: when nothing says what connects its hosts.
+        """
+        per_host = offer.per_host or offer.workers
+        link = offer.link
+        if link is None and offer.workers > per_host and self.question.links:
+            link = self.question.links[0]
+        if link is None and self.needs_link(offer.workers, per_host):
+            hosts = count(math.ceil(offer.workers / per_host), "host")
+            raise UsageError(
+                f"The offer {offer.name} has {hosts} and does not say what connects them. Add a "
+                f"link to it: '{offer.name}: {offer.text}, 25Gbit'."
+            )
+        return Setting(
+            workers=offer.workers,
+            per_host=per_host,
+            link=None if self.data.crosses_hosts else link,
+            price=offer.price or self.question.price,
+            whole_hosts=True,
+            speed=offer.speed,
+        )
+
+    def measured(self, point: CurvePoint) -> ProjectionRow | None:
+        """Return a measured count as a row; None when its launches gave no time."""
+        hosts, batch = point.cell.hosts, point.batch or 1
+        place = (point.workers, hosts, batch)
+        rows = [row for row in self.data.rows if (row.workers, row.hosts, row.batch) == place]
+        if not rows:
+            return None
+        mean = geometric_mean([row.step_s for row in rows], confidence=PROJECTION_CONFIDENCE)
+        setting = replace(
+            self.setting(point.workers, None),
+            # A host that held so many is no smaller than that.
+            per_host=max(self.per_host, math.ceil(point.workers / hosts)),
+            measured_hosts=hosts,
+        )
+        return self._row(setting, batch, 1, intervals.measured(mean), 0.0)
+
+    def at(self, setting: Setting) -> ProjectionRow:
+        """Project one setting.
+
+        Raises:
+            UsageError: when there are more workers than samples in the global batch.
+        """
+        if setting not in self.rows:
+            passes = self.question.accumulate
+            batch = self._batch(setting.workers)
+            step = self.steps.step_s(setting, batch)
+            loading_s = 0.0
+            if self.input is not None:
+                # On a host like the measured one.
+                rate = self.input.at(math.ceil(setting.workers / setting.hosts))
+                loading_s = batch * passes / rate
+            fed = step.at_least(loading_s)
+            self.rows[setting] = self._row(setting, batch, passes, fed, fed.value - step.value)
+        return self.rows[setting]
+
+    def _fewest_throughput(self) -> float:
+        """Return the throughput of the fewest measured workers."""
+        data = self.data
+        fewest = data.workers[0]
+        batch = data.batch_of(fewest)
+        rows = [row for row in data.rows if row.workers == fewest]
+        times = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
+        return data.throughput(geometric_mean(times).value, batch * fewest)
+
+    def _batch(self, workers: int) -> int:
+        if self.question.batch is not None:
+            return self.question.batch
+        data, passes = self.data, workers * self.question.accumulate
+        if data.curve.scaling == "strong" and passes > data.batch:
+            raise UsageError(
+                f"A global batch of {data.batch}, which this study keeps fixed, cannot be shared "
+                f"by {passes} workers. Ask for at most {data.batch}, or for a "
+                "batch per worker: --batch 32."
+            )
+        return data.batch_of(passes)
+
+    def _row(
+        self, setting: Setting, batch: int, passes: int, step: Prediction, starved_s: float
+    ) -> ProjectionRow:
+        data = self.data
+        is_measured = setting.measured_hosts is not None
+        global_batch = batch * setting.workers * passes
+        throughput = step.inverted(data.throughput(1.0, global_batch))
+        steps = None if data.samples is None else data.samples / global_batch
+        epoch = None if steps is None else step.scaled(steps)
+        epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
+        fixed = self._fixed_cost(setting.workers)
+        time = cost = None
+        if epoch is not None and epochs is not None:
+            each = epoch.shifted(fixed.per_epoch_s)
+            time = intervals.product(each, epochs).shifted(fixed.once_s)
+            if setting.cost_per_s is not None:
+                cost = time.scaled(setting.cost_per_s)
+        alone = self.steps.alone_s(setting, batch) * passes / self.question.accumulate
+        fed_s = step.value - starved_s
+        split = {"compute": min(fed_s, alone), "communication": max(0.0, fed_s - alone)}
+        if starved_s > 0:
+            split["input"] = starved_s
+        parts = self._parts(fixed, split, epochs, time, steps)
+        batch_known = data.curve.batch is not None or self.question.batch is not None
+        return ProjectionRow(
+            workers=setting.workers,
+            hosts=setting.hosts,
+            link=setting.link.name if setting.link else None,
+            batch=batch if batch_known else None,
+            global_batch=global_batch if batch_known else None,
+            measured=is_measured,
+            step_s=step if data.steps_known else None,
+            throughput=throughput,
+            speedup=throughput.scaled(1 / self._base_throughput),
+            epoch_s=epoch,
+            epochs=epochs,
+            time_s=time,
+            cost=cost,
+            metric=self._metric(global_batch),
+            limited_by=_limit(parts),
+            parts=parts,
+        )
+
+    def _fixed_cost(self, workers: int) -> FixedCost:
+        """Return what is no training; a goal of one epoch has no job around it."""
+        costs = self.data.fixed_costs
+        if not costs or self.goal is None or self.goal.kind == "epoch":
+            return FixedCost()
+        # Of the most workers where none is of so many.
+        return costs.get(workers) or costs[max(costs)]
+
+    def _epochs(self, global_batch: int, *, is_measured: bool) -> Prediction | None:
+        if self.goal is None:
+            return None
+        if self.epochs is None:
+            return None if self.goal.epochs is None else intervals.exactly(self.goal.epochs)
+        if self.known_batches is not None and global_batch not in self.known_batches:
+            return None
+        fitted = self.epochs.at(global_batch)
+        runs = [row for row in self.epoch_rows if row.global_batch == global_batch]
+        if not is_measured or not runs or not all(row.reached for row in runs):
+            return fitted
+        ends = [row.epochs for row in runs]
+        own = geometric_mean(ends, confidence=PROJECTION_CONFIDENCE)
+        if len(set(ends)) > 1:
+            return intervals.measured(own)
+        # One run, or as many epochs in all: how far runs spread is what the fit says.
+        low, high = min(fitted.low, own.value), max(fitted.high, own.value)
+        return replace(intervals.exactly(own.value), low=low, high=high)
+
+    def _metric(self, global_batch: int) -> Prediction | None:
+        """Return the metric after the epochs of the measured runs; None where it is unknown."""
+        if self.epochs is None or not self._runs:
+            return None
+        budget = min(series.epochs[-1] for runs in self._runs.values() for series in runs)
+        found = metric_after(budget, global_batch, self._runs, self.epochs, self.schedule)
+        if isinstance(found, NotProjectable):
+            self.why_no_metric = self.why_no_metric or found.reason
+            return None
+        return found
+
+    def _parts(
+        self,
+        fixed: FixedCost,
+        step: Mapping[str, float],
+        epochs: Prediction | None,
+        time: Prediction | None,
+        steps: float | None,
+    ) -> Mapping[str, float]:
+        """Split the time: computing for the epochs of the smallest batch, and what comes on top."""
+        if time is None or epochs is None or steps is None:
+            whole = math.fsum(step.values())
+            return {name: seconds / whole for name, seconds in step.items()}
+        fewest = epochs.value
+        if self.epochs is not None:
+            smallest = min(row.global_batch for row in self.epoch_rows)
+            fewest = min(fewest, self.epochs.at(smallest).value)
+        whole = time.value
+        each = {name: epochs.value * steps * seconds / whole for name, seconds in step.items()}
+        return each | {
+            "compute": fewest * steps * step["compute"] / whole,
+            "epochs": (epochs.value - fewest) * steps * step["compute"] / whole,
+            "fixed_cost": (fixed.once_s + epochs.value * fixed.per_epoch_s) / whole,
+        }
+
+
+def _limit(parts: Mapping[str, float]) -> Limit:
+    others = {name: share for name, share in parts.items() if name != "compute"}
+    name = max(others, key=lambda other: others[other])
+    return name if others[name] >= _NOTABLE else "compute"  # type: ignore[return-value]

@@ -1,0 +1,350 @@
+"""A question about more workers, read from what a user wrote: counts, links, prices, offers."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from farandole.errors import UsageError
+
+# One way, of one host or (nvlink) one GPU; what a rate alone does not tell: InfiniBand is no
+# Ethernet. Latencies are of one message through NCCL or Gloo, not of a ping.
+_NAMED_LINKS = {"infiniband": (200e9 / 8, 5e-6), "nvlink": (200e9, 5e-6)}
+# Up to so many bytes a second, however they are written: TCP on Ethernet takes tens of
+# microseconds, the less the faster it is. Faster than 800 Gbit is between GPUs only.
+_LATENCIES = ((20e9 / 8, 50e-6), (80e9 / 8, 30e-6), (800e9 / 8, 20e-6), (math.inf, 5e-6))
+_RATE = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt])(bits?|i?b)(?:/s|ps)?", re.IGNORECASE)
+_LATENCY = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)", re.IGNORECASE)
+_LATENCY_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_LINK_FORM = "Write 10Gbit, 25Gbit, 100Gbit, nvlink, or RATE[,LATENCY] as in 40Gbit,20us or 3GB/s."
+# Beyond a link of 10 TB/s or a latency of a second, a unit was mistaken.
+_FASTEST_BYTES_PER_S = 1e13
+_SLOWEST_S = 1.0
+
+_PRICE = re.compile(
+    r"[$€£]?\s*(?P<amount>[0-9.]+)\s*"
+    r"(?:(?:/|per\s+)?\s*(?P<who>worker|gpu|host|node)\s*(?:[-/ ]\s*(?P<hour>h|hr|hour))?)?",
+    re.IGNORECASE,
+)
+_PRICE_FORM = "--price 2.5 (a worker and hour), 2.5/worker-h or 12/host-h"
+_HOUR_S = 3600.0
+
+_OFFER_FORM = (
+    "'NAME: WORKERS, N per host, LINK, PRICE, speed X', as in "
+    "'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'; only the name and the workers must be "
+    "there"
+)
+_OFFER_FIELDS = {
+    "workers": "number of workers",
+    "per_host": "workers per host",
+    "link": "link",
+    "price": "price",
+    "speed": "speed",
+}
+_OFFER_WORKERS = re.compile(r"(\d+)(?:\s*(?:workers?|gpus?))?", re.IGNORECASE)
+_OFFER_PER_HOST = re.compile(r"(\d+)\s*(?:per|/)\s*(?:host|node)", re.IGNORECASE)
+_OFFER_SPEED = re.compile(r"speed\s*(?:x|=)?\s*([0-9.]+)\s*x?", re.IGNORECASE)
+_OFFER_PRICE = re.compile(
+    r"[$€£]?\s*[0-9.]+\s*(?:/|per\s)\s*(?:worker|gpu|host|node).*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpeed:
+    """What connects hosts, or the workers of one."""
+
+    name: str
+    """As the user wrote it: "25Gbit"."""
+    bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What an hour costs."""
+
+    amount: float
+    per: Literal["worker", "host"]
+    text: str
+    """As the user wrote it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Machines that somebody offers."""
+
+    name: str
+    text: str
+    """As the user wrote it, without the name."""
+    workers: int
+    per_host: int | None = None
+    """None: all of them on one host."""
+    link: LinkSpeed | None = None
+    """Between hosts, or within the one."""
+    price: Price | None = None
+    speed: float = 1.0
+    """How many times as fast as the measured machine's a worker computes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a user wants to know."""
+
+    workers: tuple[int, ...]
+    links: tuple[LinkSpeed, ...] = ()
+    """None: three usual ones, beyond the measured host."""
+    per_host: int | None = None
+    """Workers on one host; None: as many as the measured one has."""
+    price: Price | None = None
+    target: tuple[str, float] | None = None
+    deadline_s: float | None = None
+    budget: float | None = None
+    batch: int | None = None
+    """Per worker, and the same at every count; None: as the study scales."""
+    bucket_bytes: int | None = None
+    fp16: bool = False
+    """Whether gradients travel in half of their bytes."""
+    accumulate: int = 1
+    offers: tuple[Offer, ...] = ()
+    fleet: int | None = None
+    only: tuple[tuple[str, str], ...] = ()
+    """Factors and values that cells of the study must have: (("device", "V100"),)."""
+
+    @property
+    def changes_buckets(self) -> bool:
+        """Whether gradients are to go otherwise than measured, which only a replay can tell."""
+        return self.bucket_bytes is not None or self.fp16
+
+    def check(self) -> None:
+        """Refuse flags that do not go together.
+
+        Raises:
+            UsageError: a flag needs another one, or two offers have one name.
+        """
+        if not self.workers and not self.offers and self.fleet is None:
+            raise UsageError(
+                "Say how many workers to project to (-np 8,16,64), or give an --offer or a --fleet."
+            )
+        if self.budget is not None and self.price is None:
+            raise UsageError(
+                f"--budget {self.budget:g} needs a price to compare with. Add {_PRICE_FORM}."
+            )
+        names = [offer.name for offer in self.offers]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UsageError(
+                f"Two offers are called {twice[0]}. Give each --offer a name of its own."
+            )
+
+    def flags(self) -> list[str]:
+        """Return the flags of `farandole project` that ask this."""
+        pairs: list[tuple[str, object]] = [
+            ("-np", ",".join(map(str, self.workers)) or None),
+            *(("--link", link.name) for link in self.links),
+            ("--per-host", self.per_host),
+            *(("--offer", f"{offer.name}: {offer.text}") for offer in self.offers),
+            ("--fleet", self.fleet),
+            *(("--only", f"{name}={value}") for name, value in self.only),
+            ("--target", self.target and f"{self.target[0]}={_decimal(self.target[1])}"),
+            ("--deadline", None if self.deadline_s is None else f"{_decimal(self.deadline_s)}s"),
+            ("--price", self.price and self.price.text),
+            ("--budget", None if self.budget is None else _decimal(self.budget)),
+            ("--batch", self.batch),
+            (
+                "--bucket-size",
+                None if self.bucket_bytes is None else _decimal(self.bucket_bytes / 1e6),
+            ),
+            ("--accumulate", self.accumulate if self.accumulate > 1 else None),
+        ]
+        flags = [part for flag, value in pairs if value is not None for part in (flag, str(value))]
+        return [*flags, "--fp16"] if self.fp16 else flags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Workers to project to, where they run, and what they cost."""
+
+    workers: int
+    per_host: int
+    link: LinkSpeed | None = None
+    """Between hosts, or between the workers of one; None: as measured."""
+    price: Price | None = None
+    whole_hosts: bool = False
+    """Whether one host is billed as a whole, too, its size being given."""
+    speed: float = 1.0
+    """How many times as fast as the measured machine's a worker computes."""
+    measured_hosts: int | None = None
+    """How many it was measured on; None where it was not."""
+
+    @property
+    def hosts(self) -> int:
+        """How many it is on: those it was measured on, or as many as are needed."""
+        return self.measured_hosts or math.ceil(self.workers / self.per_host)
+
+    @property
+    def linked(self) -> int:
+        """How many places the link connects: hosts, or the workers of a single one."""
+        return self.workers if self.link is not None and self.hosts == 1 else self.hosts
+
+    @property
+    def cost_per_s(self) -> float | None:
+        """What a second costs, whole hosts billed; None without a price.
+
+        A price of a worker pays for all workers of every host. On a single host of a size that
+        nobody gave, only those in use are paid for: it may be rented smaller.
+        """
+        if self.price is None:
+            return None
+        if self.price.per == "host":
+            return self.hosts * self.price.amount / _HOUR_S
+        whole = self.hosts > 1 or self.whole_hosts
+        billed = self.hosts * self.per_host if whole else self.workers
+        return billed * self.price.amount / _HOUR_S
+
+
+def parse_link(text: str, *, flag: str = "--link") -> LinkSpeed:
+    """Read a link's name, or its rate and latency: 25Gbit, nvlink, 3GB/s,40us.
+
+    Raises:
+        UsageError: It is neither; the message shows the form.
+    """
+    rate_text, comma, latency_text = (part.strip() for part in text.partition(","))
+    if rate_text.lower() in _NAMED_LINKS:
+        rate, latency = _NAMED_LINKS[rate_text.lower()]
+    else:
+        rate = _bytes_per_s(rate_text, f"{flag} {text}")
+        latency = next(usual for limit, usual in _LATENCIES if rate <= limit)
+    if comma:
+        match = _LATENCY.fullmatch(latency_text)
+        if match is None:
+            raise UsageError(f"{flag} {text}: {latency_text!r} is no latency. {_LINK_FORM}")
+        latency = float(match[1]) * _LATENCY_S[match[2].lower()]
+        if not 0 <= latency < _SLOWEST_S:
+            raise UsageError(f"{flag} {text}: no message takes {latency:g} s. {_LINK_FORM}")
+    return LinkSpeed(name=text.strip(), bytes_per_s=rate, latency_s=latency)
+
+
+def _bytes_per_s(text: str, whole: str) -> float:
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{whole} is no link. {_LINK_FORM}")
+    digits, prefix, unit = match.groups()
+    power = "kmgt".index(prefix.lower()) + 1
+    if unit.lower().startswith("bit") or (unit == "b" and prefix.isupper()):
+        scale = 1000.0**power / 8
+    elif unit.endswith("B"):
+        scale = (1024.0 if unit.lower() == "ib" else 1000.0) ** power
+    else:
+        raise UsageError(f"{whole}: bits or bytes? {_LINK_FORM}")
+    rate = float(digits) * scale
+    if not 0 < rate <= _FASTEST_BYTES_PER_S:
+        raise UsageError(f"{whole}: no link moves {rate:.3g} bytes a second. {_LINK_FORM}")
+    return rate
+
+
+def default_links() -> tuple[LinkSpeed, ...]:
+    """Return the three that are shown when nobody said what connects the hosts."""
+    return tuple(parse_link(name) for name in ("10Gbit", "25Gbit", "100Gbit"))
+
+
+def parse_price(text: str, *, flag: str = "--price") -> Price:
+    """Read what an hour costs: 2.5, 2.5/worker-h, 12/host-h.
+
+    Raises:
+        UsageError: when it is none of these, or not above 0.
+    """
+    match = _PRICE.fullmatch(text.strip())
+    amount = amount_above_zero(match["amount"]) if match else None
+    if match is None or amount is None:
+        raise UsageError(f"{flag} {text} is no price per hour above 0. Write {_PRICE_FORM}.")
+    if match["who"] and not match["hour"]:
+        raise UsageError(
+            f"{flag} {text} does not say for how long. Write {match['amount']}/"
+            f"{match['who'].lower()}-h for an hour."
+        )
+    host = (match["who"] or "").lower() in ("host", "node")
+    return Price(amount=amount, per="host" if host else "worker", text=text.strip())
+
+
+def parse_offer(line: str) -> Offer:
+    """Read an offer; its parts may stand in any order.
+
+    Raises:
+        UsageError: when it does not parse, or says one thing twice; the message shows the form.
+    """
+    name, colon, rest = line.partition(":")
+    if not colon or not name.strip():
+        raise _wrong_offer(line, "it has no name before a colon")
+    parts: list[str] = []
+    for part in filter(None, map(str.strip, rest.split(","))):
+        if parts and _LATENCY.fullmatch(part):
+            parts[-1] += f",{part}"  # a latency belongs to the rate before it
+        else:
+            parts.append(part)
+    found: dict[str, object] = {}
+    for part in parts:
+        key, value = _offer_field(line, part)
+        if key in found:
+            raise _wrong_offer(line, f"it says its {_OFFER_FIELDS[key]} twice")
+        found[key] = value
+    if "workers" not in found:
+        raise _wrong_offer(line, "it does not say how many workers")
+    offer = Offer(name=name.strip(), text=rest.strip(), **found)  # type: ignore[arg-type]
+    if offer.workers < 1 or offer.per_host == 0:
+        raise _wrong_offer(line, "workers are counted from 1 up")
+    return offer
+
+
+def _offer_field(line: str, part: str) -> tuple[str, object]:
+    """Tell which field one part of an offer is, and its value."""
+    if match := _OFFER_WORKERS.fullmatch(part):
+        return "workers", int(match[1])
+    if match := _OFFER_PER_HOST.fullmatch(part):
+        return "per_host", int(match[1])
+    if match := _OFFER_SPEED.fullmatch(part):
+        speed = amount_above_zero(match[1])
+        if speed is None:
+            raise _wrong_offer(line, f"{part!r} is no speed above 0")
+        return "speed", speed
+    is_price = _OFFER_PRICE.fullmatch(part) is not None
+    try:
+        return ("price", parse_price(part)) if is_price else ("link", parse_link(part))
+    except UsageError as error:
+        why = "no price per hour above 0" if is_price else "none of its parts"
+        raise _wrong_offer(line, f"{part!r} is {why}") from error
+
+
+def _wrong_offer(line: str, why: str) -> UsageError:
+    return UsageError(f"--offer {line!r}: {why}. Write {_OFFER_FORM}.")
+
+
+def parse_only(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """Read `--only NAME=VALUE` flags.
+
+    Raises:
+        UsageError: when one has no name or no value.
+    """
+    found = []
+    for text in texts:
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip() or not value.strip():
+                raise UsageError(f"--only {text} is not NAME=VALUE, as in --only device=V100.")
+            found.append((name.strip(), value.strip()))
+    return tuple(found)
+
+
+def amount_above_zero(text: str) -> float | None:
+    """Return a finite number above 0; None for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None
+
+
+def _decimal(value: float) -> str:
+    """Write all digits of a number, without an exponent."""
+    return format(Decimal(repr(value)), "f").removesuffix(".0")

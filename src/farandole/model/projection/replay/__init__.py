@@ -1,1 +1,0 @@
-"""A step played again on paper, bucket by bucket, and fitted to what was measured."""
