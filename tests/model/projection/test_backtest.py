@@ -60,11 +60,6 @@ def test_each_group_counts_the_same() -> None:
     assert (found.rows_fit, found.rows_scored, found.notes) == (7, 5, ("said",))
 
 
-def test_keys_are_in_the_order_of_their_numbers() -> None:
-    found = score("steps", [guess("a", key, 1.0, 1.0) for key in ("16", "8", "64")], rows_fit=3)
-    assert list(found.error) == ["8", "16", "64"]
-
-
 def test_nothing_scored_has_no_coverage() -> None:
     assert score("steps", [], rows_fit=0).coverage_90 is None
 
@@ -77,11 +72,6 @@ def test_linear_scaling_keeps_the_step_of_one_worker() -> None:
     rows = [row(1, 1, batch, 0.1 + 0.02 * batch) for batch in (5, 10, 20)]
     linear = fit_baselines([*rows, row(2, 1, 10, 0.5)])["linear"]
     assert linear(row(64, 16, 15)) == pytest.approx(0.4)
-
-
-def test_one_batch_alone_is_taken_as_proportional() -> None:
-    linear = fit_baselines([row(1, 1, 10, 0.2), row(2, 1, 10, 0.3)])["linear"]
-    assert linear(row(8, 1, 20)) == pytest.approx(0.4)
 
 
 def test_amdahl_is_found_again() -> None:
@@ -155,12 +145,6 @@ def test_fits_never_see_what_is_scored(split: Split) -> None:
         assert before.measured != after.measured
         assert before.projected == after.projected
         assert before.baselines == after.baselines
-
-
-def test_models_of_several_clusters_keep_both_names() -> None:
-    groups = {("a", "m"): GROUPS["here", "tiny"], ("b", "m"): GROUPS["here", "tiny"]}
-    found = backtest_steps(groups, Split())
-    assert {guess.group for guess in found.rows} == {"a m", "b m"}
 
 
 def test_a_model_with_too_few_rows_is_left_out_and_named() -> None:

@@ -181,7 +181,6 @@ def test_cut_runs_move_a_mean_as_much_as_they_tell() -> None:
     ]
     found = points_of([*whole, *cut])
     assert math.exp(found.reached[-1].log_epochs) == pytest.approx(float(true.mean()), rel=0.01)
-    assert found.repeated in (True, False)
 
 
 NOISE = NoiseScale(
@@ -279,13 +278,6 @@ def test_with_one_batch_the_noise_scale_speaks_alone() -> None:
         math.exp(2 * 1.645 * 0.7), rel=0.2
     )
     assert width(told.at(1024)) < width(alone.at(1024))
-
-
-def test_a_noise_scale_helps_where_batches_are_far_below_the_critical_one() -> None:
-    rows = runs((8, 16), spread=0.01)
-    alone, told = fit_epochs(rows).at(256), fit_epochs(rows, noise=NOISE).at(256)
-    assert abs(math.log(told.value / law(256))) < abs(math.log(alone.value / law(256)))
-    assert width(told) < width(alone)
 
 
 def test_measured_epochs_count_more_than_a_noise_scale_that_is_wrong() -> None:
@@ -452,13 +444,6 @@ def test_a_larger_batch_is_as_far_as_fewer_epochs_of_a_smaller_one() -> None:
     assert found.low < curve(10 / 1.2)
     assert found.high > curve(10 * 1.2)
     assert found.ratio == 3.0
-
-
-def test_the_same_batch_is_read_off() -> None:
-    found = ask([reference()], global_batch=100)
-    assert isinstance(found, Prediction)
-    assert found.value == pytest.approx(curve(20), abs=0.01)
-    assert found.high - found.low < 0.03
 
 
 def test_the_nearest_batch_that_reaches_far_enough_is_used() -> None:

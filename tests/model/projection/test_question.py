@@ -8,7 +8,6 @@ from farandole.errors import UsageError
 from farandole.model.projection.question import (
     Question,
     Setting,
-    default_links,
     parse_link,
     parse_offer,
     parse_only,
@@ -59,10 +58,6 @@ def test_one_rate_has_one_latency_however_it_is_written(spellings: tuple[str, ..
     found = [parse_link(text) for text in spellings]
     assert {link.latency_s for link in found} == {found[0].latency_s}
     assert {round(link.bytes_per_s) for link in found} == {round(found[0].bytes_per_s)}
-
-
-def test_three_are_shown_when_none_was_given() -> None:
-    assert [link.name for link in default_links()] == ["10Gbit", "25Gbit", "100Gbit"]
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,6 @@ def test_only_the_last_bucket_shows_when_the_others_hide() -> None:
     found = replay(BUCKETS, taking(0.5), update_s=0.25)
     assert found.step_s == pytest.approx(4.5 + 0.25)
     assert found.exposed_s == pytest.approx(0.5)
-    assert found.communication_s == pytest.approx(4 * 0.5)
 
 
 def test_a_slow_link_is_never_idle_after_the_first_bucket() -> None:
@@ -336,7 +335,7 @@ def test_a_slow_link_is_never_idle_after_the_first_bucket() -> None:
 
 def test_without_communication_a_step_is_its_computing() -> None:
     found = replay(BUCKETS, taking(0.0), backward_s=5.0, update_s=1.0)
-    assert (found.step_s, found.exposed_s, found.communication_s) == (6.0, 0.0, 0.0)
+    assert (found.step_s, found.exposed_s) == (6.0, 0.0)
     assert replay([], taking(1.0), backward_s=5.0).step_s == 5.0
 
 

@@ -282,18 +282,6 @@ def test_the_same_rows_in_any_order_give_the_same_fit() -> None:
     assert turned.value == pytest.approx(first.value, rel=1e-3)
 
 
-def test_steps_without_communication_stay_as_long_as_they_are() -> None:
-    rows = [
-        StepRow(workers=n, hosts=hosts, batch=batch, step_s=0.1 + 0.01 * batch)
-        for n, hosts in ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4))
-        for batch in (8, 16, 32, 64)
-    ]
-    said = fit_steps(rows).at(64, 16, 16)
-    assert said.value == pytest.approx(0.26, rel=0.1)
-    assert said.low < 0.26 * 1.05
-    assert said.high < 0.26 * 1.5
-
-
 def on_a_shared_host(workers: int, hosts: int, batch: int) -> float:
     """Return a step whose workers share a bus for gradients, and memory or loaders."""
     local = math.ceil(workers / hosts)

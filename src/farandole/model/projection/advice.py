@@ -146,8 +146,8 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         for point in data.curve.points
         if point.valid and (row := projector.measured(point)) is not None
     ]
-    asked = _rows(projector, question.workers, links)
-    rows = (*measured, *_without(measured, asked, projector))
+    projected = _rows(projector, question.workers, links)
+    rows = (*measured, *_without(measured, projected, projector))
     curve = _rows(projector, _counts(projector), links) if question.workers else []
     choices = [_of_link(measured, curve, link, projector) for link in links]
     recommendations = tuple(one for counts in choices for one in recommend(counts, goal, question))
@@ -271,9 +271,9 @@ def recommend(
     link = next((one.link for one in reversed(sure) if one.link), None)
     found = [_knee(sure, link)]
     if question.deadline_s is not None:
-        found.append(_deadline(sure, question.deadline_s, goal, link))
+        found.append(_within("deadline", sure, question.deadline_s, goal, link))
     if question.budget is not None:
-        found.append(_budget(sure, question.budget, goal, link))
+        found.append(_within("budget", sure, question.budget, goal, link))
     return tuple(found)
 
 
@@ -316,68 +316,52 @@ def _knee(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
     )
 
 
-def _deadline(
-    sure: Sequence[ProjectionRow], deadline_s: float, goal: Goal | None, link: str | None
+def _within(
+    rule: Literal["deadline", "budget"],
+    sure: Sequence[ProjectionRow],
+    limit: float,
+    goal: Goal | None,
+    link: str | None,
 ) -> Recommendation:
-    limit, what = duration(deadline_s), goal.words if goal else ""
-    workers = None
-    timed = [(_known(one.time_s), one) for one in sure if one.time_s is not None]
-    within = [pair for pair in timed if pair[0].value <= deadline_s]
-    if within:
-        time, chosen = min(
-            within, key=lambda pair: (pair[1].cost.value if pair[1].cost else 0.0, pair[1].workers)
+    """Recommend the cheapest count within a deadline, or the soonest within a budget."""
+    is_time = rule == "deadline"
+    write = duration if is_time else number
+    what = goal.words if goal else ""
+    pairs = [(one.time_s if is_time else one.cost, one) for one in sure]
+    known = [(figure, one) for figure, one in pairs if figure is not None]
+    inside = [pair for pair in known if pair[0].value <= limit]
+    if not inside:
+        sentence = (
+            f"No {'time' if is_time else 'cost'} {what} can be told here, so that nothing says who "
+            f"meets the {rule}."
         )
-        workers = chosen.workers
+        if known:
+            figure, best = min(known, key=lambda pair: pair[0].value)
+            sentence = (
+                f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
+                f"{'soonest' if is_time else 'cheapest'} is {count(best.workers, 'worker')}, "
+                f"{figure.text(write)}."
+            )
+        return Recommendation(rule=rule, workers=None, link=link, sentence=sentence)
+    others = [_value(one.cost if is_time else one.time_s) for _, one in inside]
+    place = others.index(min(others))
+    figure, chosen = inside[place]
+    if is_time:
         why = "the cheapest" if chosen.cost else "the fewest workers"
         cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
-        sentence = (
-            f"{count(workers, 'worker')} for the deadline: {why} within {limit} {what}, "
-            f"{time.text(duration)}{cost}.{_doubt(time, deadline_s)}"
-        )
-    elif timed:
-        time, soonest = min(timed, key=lambda pair: pair[0].value)
-        sentence = (
-            f"No count takes {limit} or less {what}: the soonest is "
-            f"{count(soonest.workers, 'worker')}, {time.text(duration)}."
-        )
+        sentence = f"{why} within {write(limit)} {what}, {figure.text(write)}{cost}."
     else:
-        sentence = f"No time {what} can be told here, so that nothing says who meets the deadline."
-    return Recommendation(rule="deadline", workers=workers, link=link, sentence=sentence)
-
-
-def _budget(
-    sure: Sequence[ProjectionRow], budget: float, goal: Goal | None, link: str | None
-) -> Recommendation:
-    what = goal.words if goal else ""
-    workers = None
-    priced = [(_known(one.cost), one) for one in sure if one.cost is not None]
-    within = [pair for pair in priced if pair[0].value <= budget]
-    if within:
-        cost, chosen = min(within, key=lambda pair: _known(pair[1].time_s).value)
-        workers = chosen.workers
         sentence = (
-            f"{count(workers, 'worker')} for the budget: the soonest {what} that costs at most "
-            f"{number(budget)}, {cost.text()} and {duration(_known(chosen.time_s).value)}."
-            f"{_doubt(cost, budget)}"
+            f"the soonest {what} that costs at most {write(limit)}, {figure.text(write)} and "
+            f"{duration(_value(chosen.time_s))}."
         )
-    elif priced:
-        cost, least = min(priced, key=lambda pair: pair[0].value)
-        sentence = (
-            f"No count costs {number(budget)} or less {what}: the cheapest is "
-            f"{count(least.workers, 'worker')}, {cost.text()}."
-        )
-    else:
-        sentence = f"No cost {what} can be told here, so that nothing says who meets the budget."
-    return Recommendation(rule="budget", workers=workers, link=link, sentence=sentence)
+    doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
+    sentence = f"{count(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
+    return Recommendation(rule=rule, workers=chosen.workers, link=link, sentence=sentence)
 
 
-def _doubt(figure: Prediction, limit: float) -> str:
-    return "" if figure.high <= limit else " Its interval reaches beyond: not certain."
-
-
-def _known(figure: Prediction | None) -> Prediction:
-    assert figure is not None
-    return figure
+def _value(figure: Prediction | None) -> float:
+    return 0.0 if figure is None else figure.value
 
 
 def job_sizes(fleet: int) -> list[int]:
@@ -469,27 +453,28 @@ def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
     """Say which offer is the soonest and which the cheapest."""
     if not offers:
         return ""
-    if any(one.outlook.time_s is None for one in offers):
+    times = [one.outlook.time_s for one in offers if one.outlook.time_s is not None]
+    costs = [one.outlook.cost for one in offers if one.outlook.cost is not None]
+    if len(times) < len(offers):
         best = max(offers, key=lambda one: one.outlook.throughput.value)
         return f"{best.name} is the fastest: {best.outlook.throughput.text()} a second."
     what = f" {goal.words}" if goal else ""
-    soonest = min(offers, key=lambda one: _known(one.outlook.time_s).value)
-    time = _known(soonest.outlook.time_s)
-    if any(one.outlook.cost is None for one in offers):
-        return f"{soonest.name} is the soonest{what}: {time.text(duration)}."
-    cheapest = min(offers, key=lambda one: _known(one.outlook.cost).value)
-    cost = _known(cheapest.outlook.cost)
-    if cheapest is soonest:
+    soonest = min(range(len(offers)), key=lambda place: times[place].value)
+    soon = f"{offers[soonest].name} is the soonest{what}: {times[soonest].text(duration)}."
+    if len(costs) < len(offers):
+        return soon
+    cheapest = min(range(len(offers)), key=lambda place: costs[place].value)
+    cost = costs[cheapest].text()
+    if cheapest == soonest:
         return (
-            f"{soonest.name} is both the soonest{what} and the cheapest: {time.text(duration)}, "
-            f"for {cost.text()}."
+            f"{offers[soonest].name} is both the soonest{what} and the cheapest: "
+            f"{times[soonest].text(duration)}, for {cost}."
         )
-    longer = _known(cheapest.outlook.time_s).value / time.value
-    saved = _known(soonest.outlook.cost).value / cost.value
+    longer = times[cheapest].value / times[soonest].value
+    saved = costs[soonest].value / costs[cheapest].value
     return (
-        f"{soonest.name} is the soonest{what}: {time.text(duration)}. {cheapest.name} is the "
-        f"cheapest: {cost.text()}, {number(longer)} times as long for 1/{number(saved)} of the "
-        "money."
+        f"{soon} {offers[cheapest].name} is the cheapest: {cost}, {number(longer)} times as long "
+        f"for 1/{number(saved)} of the money."
     )
 
 

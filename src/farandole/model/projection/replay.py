@@ -438,8 +438,6 @@ class Replayed:
     step_s: float
     exposed_s: float
     """What the step takes longer than computing alone: waiting, and being slowed down."""
-    communication_s: float
-    """While any gradient was on its way."""
 
 
 @dataclass(slots=True)
@@ -482,7 +480,7 @@ def replay(
         (bucket.ready_s if overlap else computing_s, bucket.bytes)
         for bucket in sorted(buckets, key=lambda bucket: bucket.ready_s)
     )
-    done_s, now_s, busy_s = 0.0, 0.0, 0.0
+    done_s, now_s = 0.0, 0.0
     waiting: deque[_Transfer] = deque()
     moving: list[_Transfer] = []
     while True:
@@ -516,12 +514,7 @@ def replay(
                 moved_s = span_s / (drag * sharing)
                 one.transfer_s = 0.0 if own_s <= span_s else one.transfer_s - moved_s
         now_s += span_s
-        busy_s += span_s if moving else 0.0
-    return Replayed(
-        step_s=now_s + update_s,
-        exposed_s=max(0.0, now_s - computing_s),
-        communication_s=busy_s,
-    )
+    return Replayed(step_s=now_s + update_s, exposed_s=max(0.0, now_s - computing_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
