@@ -6,7 +6,6 @@ farandole study -np 1,2,4 -- examples/caltech.py --data 256_ObjectCategories --s
 """
 
 import argparse
-import random
 
 import keras
 
@@ -37,7 +36,7 @@ if args.recipe == "original":  # the lab's own: 1.0 times the number of workers,
     args.recipe, args.lr = "linear", 1.0
 
 hvd.init()
-random.seed(args.seed)  # Keras draws its weights and dropout from here
+hvd.set_random_seed(args.seed)
 
 sizes = {"samples": args.samples, "test_samples": args.test_samples, "size": args.image_size}
 found = load_caltech(args.data, **sizes)

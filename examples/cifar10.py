@@ -32,7 +32,7 @@ option("--replicas", type=int, default=1, help="threads of one process, in place
 option("--seed", type=int, default=0)
 args = parser.parse_args()
 hvd.init()
-torch.manual_seed(args.seed)
+hvd.set_random_seed(args.seed)
 device = f"cuda:{hvd.local_rank()}" if torch.cuda.is_available() else "cpu"
 found = load_cifar10(args.data, samples=args.samples, test_samples=args.test_samples)
 x, x_test = (torch.tensor(a).permute(0, 3, 1, 2) / 64 - 2 for a in (found.x_train, found.x_test))

@@ -6,7 +6,6 @@ farandole study -np 1,2,4 --measure both -- examples/driving.py --data driving -
 """
 
 import argparse
-import random
 
 import keras
 
@@ -37,7 +36,7 @@ class OwnLoss(keras.callbacks.Callback):
 
 
 hvd.init()
-random.seed(args.seed)  # Keras draws its weights from here
+hvd.set_random_seed(args.seed)
 
 found = load_driving(args.data, samples=args.samples, test_samples=args.test_samples)
 train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed)

@@ -6,7 +6,6 @@ farandole study -np 1,2 -L batch=8 -L global_batch=16 -- examples/faces.py --loo
 """
 
 import argparse
-import random
 
 import keras
 
@@ -30,7 +29,7 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 hvd.init()
-random.seed(args.seed)  # Keras draws its weights and dropout from here
+hvd.set_random_seed(args.seed)
 
 # What a step costs does not depend on what is on an image: a few will do for measuring that.
 wanted = (args.loop, 1) if args.loop else (args.samples, args.test_samples)

@@ -6,7 +6,6 @@ farandole study -np 1,2,4 --measure both -- examples/fruits.py --data fruits --s
 """
 
 import argparse
-import random
 
 import keras
 
@@ -39,7 +38,7 @@ if args.recipe == "original":  # the lab's own: 0.1 times the number of workers,
     args.recipe, args.lr = "linear", 0.1
 
 hvd.init()
-random.seed(args.seed)  # Keras draws its weights and dropout from here
+hvd.set_random_seed(args.seed)
 
 sizes = {"samples": args.samples, "test_samples": args.test_samples, "size": args.image_size}
 found = load_fruits(args.data, **sizes)

@@ -6,7 +6,6 @@ farandole study -np 1,2,4 --measure accuracy -- examples/mnist.py --data MNIST/r
 """
 
 import argparse
-import random
 
 import keras
 
@@ -27,7 +26,7 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 
 hvd.init()
-random.seed(args.seed)  # Keras draws its weights and dropout from here
+hvd.set_random_seed(args.seed)
 
 # Each worker gets its part of the data: another one in each epoch, and equally many batches.
 found = load_mnist(args.data, samples=args.samples, test_samples=args.test_samples)

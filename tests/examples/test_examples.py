@@ -157,6 +157,26 @@ def test_mnist(tmp_path: Path) -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("script", ["mnist.py", "cifar10.py"])
+def test_one_seed_gives_one_training(tmp_path: Path, script: str, workers: str) -> None:
+    """The labs pair runs by their seeds; mnist.py has dropout."""
+    found = []
+    for number, seed in enumerate("778"):
+        folder = tmp_path / str(number)
+        done = run_cli(
+            *("run", "-np", workers, *small(script, "--seed", seed)),
+            env=recording(folder) | KERAS,
+            timeout_s=100,
+        )
+        assert done.returncode == 0, done.stderr
+        found.append([recorded(folder, rank)["loss"] for rank in range(int(workers))])
+    assert found[0] == found[1], "to the last bit"
+    assert found[0] != found[2]
+
+
+@pytest.mark.ranks
 def test_fruits_on_two_workers(tmp_path: Path) -> None:
     script = small("fruits.py", "--image-size", "32", "--weights", "none")
     environ = recording(tmp_path) | KERAS

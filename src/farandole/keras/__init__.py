@@ -42,6 +42,7 @@ from farandole.engine.context import (  # noqa: E402
 )
 from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
 from farandole.engine.process_sets import ProcessSet, global_process_set  # noqa: E402
+from farandole.engine.seeding import set_random_seed  # noqa: E402
 from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
@@ -105,6 +106,7 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "set_random_seed",
     "shard",
     "shutdown",
     "size",

@@ -51,6 +51,7 @@ from farandole.engine.context import (
     size,
 )
 from farandole.engine.process_sets import ProcessSet, global_process_set
+from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.tensorflow import mpi_ops, util
 from farandole.tensorflow.collectives import (
@@ -140,6 +141,7 @@ __all__ = [
     "reducescatter",
     "remove_process_set",
     "rocm_built",
+    "set_random_seed",
     "shutdown",
     "size",
     "size_op",

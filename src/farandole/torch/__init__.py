@@ -46,6 +46,7 @@ from farandole.engine.context import (
 from farandole.engine.handles import poll, synchronize
 from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
+from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import CollectiveError as HorovodInternalError
 from farandole.torch import mpi_ops
@@ -151,6 +152,7 @@ __all__ = [
     "reducescatter_async",
     "remove_process_set",
     "rocm_built",
+    "set_random_seed",
     "shutdown",
     "size",
     "sparse_allreduce_async",
