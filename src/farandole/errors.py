@@ -42,6 +42,10 @@ class UnfitError(UsageError, CollectiveError):
     """
 
 
+class UnsupportedError(UsageError, NotImplementedError):
+    """Arguments that do not go together; Horovod raises NotImplementedError for them."""
+
+
 class StepsDifferError(CollectiveError):
     """The ranks are at different points of training: the message says where each of them is."""
 

@@ -93,7 +93,7 @@ def combine(gradients: Sequence[Any], sources: Sequence[Any], way: Way) -> list[
     outputs = [like(sent) for sent, _ in packed]
     for index in slices:
         inputs += [given[index].values, given[index].indices]
-        outputs += sparse.specs(given[index])
+        outputs += sparse.specs(given[index], way.how)
     # One more, or a graph would not run it for a rank that has no gradients at all.
     done = tf.TensorSpec([], tf.int32)
     results = call(reducer.reduce, inputs, [*outputs, done], borrowed=True)
