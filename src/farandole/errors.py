@@ -46,6 +46,10 @@ class UnsupportedError(UsageError, NotImplementedError):
     """Arguments that do not go together; Horovod raises NotImplementedError for them."""
 
 
+class OutputError(FarandoleError, OSError):
+    """Our own standard output or error output cannot be written to."""
+
+
 class StepsDifferError(CollectiveError):
     """The ranks are at different points of training: the message says where each of them is."""
 

@@ -11,7 +11,7 @@ from farandole.cli import main as cli
 from farandole.cli.main import commands, main, overview
 from farandole.errors import StartError, UsageError
 from farandole.version import __version__
-from tests.conftest import run_cli
+from tests.conftest import clean_environ, cli_argv, run_cli
 
 
 def test_alone_it_shows_what_exists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +117,61 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+WRITERS = [[], ["--version"], ["env"], ["run", "--help"], ["horovodrun", "--check-build"]]
+
+
+def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with a redirection of the shell's."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *cli_argv(), *arguments],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("redirection", "words"),
+    [
+        (">&-", "stdout is closed"),
+        (">/dev/full", "stdout cannot be written to: No space left on device."),
+        ("<&- >&-", "stdout is closed"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(
+    arguments: list[str], redirection: str, words: str
+) -> None:
+    done = shell(redirection, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"farandole: {words}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_what_succeeds_needs_no_error_output(redirection: str) -> None:
+    done = shell(redirection, "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"farandole {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"), [("2>&-", 2), ("2>/dev/full", 1), (">&- 2>&-", 1)]
+)
+def test_an_error_that_cannot_be_told_is_in_the_exit_code(redirection: str, code: int) -> None:
+    done = shell(redirection, "nothing")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_errors_have_no_reader() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*cli_argv(), "nothing"], stdout=subprocess.PIPE, stderr=writing, check=False, timeout=60
+    )
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (141, b"")

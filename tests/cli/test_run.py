@@ -226,3 +226,46 @@ def test_a_timeline_needs_a_place(tmp_path: Path) -> None:
         done = run_cli("run", "-np", "1", "--timeline", place, "true")
         assert done.returncode == 2
         assert says in done.stderr
+
+
+@pytest.mark.ranks
+def test_no_room_for_output_ends_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "print.py"
+    script.write_text(
+        "import time\nwhile True:\n    print('more', flush=True)\n    time.sleep(0.01)"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*cli_argv(), "run", "-np", "2", str(script)],
+            env=clean_environ(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    start, *rest = done.stderr.splitlines()
+    assert start.startswith("2 workers on 1 host")
+    assert rest == ["farandole: stdout cannot be written to: No space left on device."]
+
+
+@pytest.mark.ranks
+def test_a_reader_that_has_seen_enough_ends_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "print.py"
+    script.write_text(
+        "import time\nwhile True:\n    print('more', flush=True)\n    time.sleep(0.01)"
+    )
+    with subprocess.Popen(
+        [*cli_argv(), "run", "-np", "2", "--no-tag", str(script)],
+        env=clean_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert running.stdout.readline() == "more\n"
+        running.stdout.close()
+        assert running.wait(60) == 141
+        assert len(running.stderr.read().splitlines()) == 1, "the start line"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO
 
-from farandole.errors import FarandoleError, UsageError
+from farandole.errors import FarandoleError, OutputError, UsageError
 from farandole.version import __version__
 
 # In the order in which they are shown. A command is there when its module is.
@@ -35,14 +36,79 @@ _PIPE_CLOSED = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; return its exit code."""
+    if not _open_closed_streams():
+        print(
+            "farandole: stdout is closed, so that output has nowhere to go. Leave out >&-, or "
+            "write to a file or to /dev/null.",
+            file=sys.stderr,
+        )
+        return 1
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Output("stdout", sys.stdout), _Output("stderr", sys.stderr)  # type: ignore[assignment]
     try:
-        code = _run(argv)
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough; what is left of it has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+        code = _PIPE_CLOSED
+    except OutputError as error:
+        code = 1
+        with contextlib.suppress(OSError):
+            print(f"farandole: {error}", file=sys.stderr)
+    finally:
+        sys.stdout, sys.stderr = streams
+    for stream in streams:
+        try:
+            stream.flush()
+        except OSError:
+            # Python would try again at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+class _Output:
+    """A standard stream whose errors can be told from those of files."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self._name, self._stream = name, stream
+
+    def write(self, text: str) -> int:
+        with self._named_errors():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._named_errors():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"{self._name} cannot be written to: {error.strerror}.") from error
+
+
+def _open_closed_streams() -> bool:
+    """Put /dev/null into the place of closed standard streams; say whether stdout was open.
+
+    Their numbers are free otherwise: the next file that is opened would get what is printed.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(opened, True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.dup(2), "w")
+    return sys.stdout is not None
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -62,6 +128,8 @@ def _run(argv: Sequence[str] | None) -> int:
         debug = debug or args.debug
         code: int = args.func(args)
         return code
+    except OutputError:
+        raise
     except FarandoleError as error:
         if debug:
             raise
@@ -116,6 +184,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises what it has to say, for one plain line without the usage."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own keeps quiet if it cannot write.
+        (file or sys.stdout).write(message)
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("farandole").strip()

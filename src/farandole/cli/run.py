@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import functools
 import os
-import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from farandole.cli.stall_flags import add_stall_flags, tell_workers
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
+    from farandole.launch.output import Stream
     from farandole.launch.placement import Placement
     from farandole.launch.plan import Plan
     from farandole.launch.starters import Starter
@@ -367,15 +367,11 @@ def _recording(plan: Plan) -> Iterator[Plan]:
             print(f"farandole: {text}", file=sys.stderr, flush=True)
 
 
-def show(stream: str, line: str) -> None:
+def show(stream: Stream, line: str) -> None:
     """Write one line to our own output by one call, so that nothing comes between."""
-    rest = memoryview(line.encode(errors="replace"))
-    fd = 1 if stream == "stdout" else 2
-    while rest:
-        try:
-            rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # another program made our terminal non-blocking
-            select.select([], [fd], [])
+    from farandole.launch.output import write_out
+
+    write_out(stream, line.encode(errors="replace"))
 
 
 def _command(args: argparse.Namespace) -> list[str]:

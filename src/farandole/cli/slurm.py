@@ -290,9 +290,9 @@ def _whole(text: str, flag: str) -> int:
 
 
 def _show(data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(1, rest) :]
+    from farandole.launch.output import write_out
+
+    write_out("stdout", data)
 
 
 def _say(line: str) -> None:

@@ -68,6 +68,8 @@ def failure_lines(
     if verdict.kind == "done":
         return []
     if verdict.kind == "interrupted":
+        if verdict.exit_code == 128 + signal.SIGPIPE:
+            return []  # the reader of our output went away (`| head`): Unix tools say nothing then
         name = _signal_name(verdict.exit_code - 128)
         return [f"farandole: ended by {name}; all workers have ended."]
     if verdict.kind == "lost":

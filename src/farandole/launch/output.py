@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
+import select
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from farandole.errors import UsageError
+from farandole.errors import OutputError, UsageError
 
 Stream = Literal["stdout", "stderr"]
 Show = Callable[[Stream, str], None]
@@ -142,7 +144,9 @@ class Outputs:
         self.heard: set[int] = set()
         """Ranks that have written something; whoever looks at it clears it."""
         self.broken_pipe = False
-        """Whether the reader of our own output has gone."""
+        """Whether our own output has no reader any more, or no room."""
+        self.error: OutputError | None = None
+        """Why it cannot be written to, where that is not its reader's choice."""
         self._outputs: list[dict[Stream, WorkerOutput]] = []
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for rank in range(size):
@@ -184,10 +188,32 @@ class Outputs:
             # Whoever read our output has gone (`| head`): end as a single program would.
             self.broken_pipe = True
             self._show_line = _show_nothing
+        except OutputError as error:
+            self.broken_pipe, self.error = True, error
+            self._show_line = _show_nothing
 
 
 def _show_nothing(stream: Stream, line: str) -> None:
     """Show nothing: nobody looks, or this rank is not asked for."""
+
+
+def write_out(stream: Stream, data: bytes) -> None:
+    """Write to our own output, past Python's buffers, by one call if it takes all at once.
+
+    Raises:
+        BrokenPipeError: Its reader has gone.
+        OutputError: It cannot be written to.
+    """
+    fd, rest = 1 if stream == "stdout" else 2, memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:  # another program made our terminal non-blocking
+            select.select([], [fd], [])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"{stream} cannot be written to: {error.strerror}.") from error
 
 
 def open_files(folder: Path, num_workers: int) -> list[dict[Stream, BinaryIO]]:

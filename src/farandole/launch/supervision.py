@@ -189,6 +189,8 @@ class Supervision:
     def _outcome(self) -> Outcome:
         verdict = self._supervisor.verdict()
         self._outputs.end()
+        if self._outputs.error is not None:
+            raise self._outputs.error
         if verdict.rank is None:
             return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
         return Outcome(
