@@ -17,6 +17,8 @@ def check_keras() -> None:
     assert hvd.__name__ == "farandole.keras"
     assert horovod.keras.callbacks is farandole.keras.callbacks
     assert MetricAverageCallback is farandole.keras.callbacks.MetricAverageCallback
+    with pytest.raises(ImportError, match=r"farandole\.keras has no elastic training yet"):
+        import horovod.keras.elastic
 
 
 def check_tensorflow() -> None:
@@ -31,7 +33,11 @@ def check_tensorflow() -> None:
     for code in ("import horovod.tensorflow.elastic", "from horovod.tensorflow import elastic"):
         with pytest.raises(ImportError, match="elastic") as caught:
             exec(code)
-        assert "farandole.tensorflow" in str(caught.value)
+        assert "farandole.tensorflow has no elastic training yet" in str(caught.value)
+    for module in (horovod.tensorflow, farandole.keras):
+        with pytest.raises(AttributeError, match=f"{module.__name__} has no elastic .* -np N"):
+            _ = module.elastic
+    assert horovod.tensorflow._executing_eagerly() is True
 
 
 def check_keras_of_tensorflow() -> None:
@@ -46,3 +52,6 @@ def check_keras_of_tensorflow() -> None:
     assert horovod.tensorflow.keras.callbacks.__name__ == "farandole.tensorflow.keras.callbacks"
     optimizer = farandole.keras.DistributedOptimizer
     assert horovod.tensorflow.keras.DistributedOptimizer is optimizer
+    assert not hasattr(horovod.tensorflow.keras, "elastic")
+    with pytest.raises(ImportError, match=r"farandole\.tensorflow\.keras has no elastic"):
+        import horovod.tensorflow.keras.elastic

@@ -132,7 +132,6 @@ def no_horovod(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         ("horovod.spark", "farandole.spark"),
         ("horovod.mxnet", "farandole.mxnet"),
-        ("horovod.torch.elastic", "farandole.torch.elastic"),
         ("horovod.common.elastic", "farandole.horovod.common.elastic"),
         ("horovod.runner.http.http_server", "farandole.horovod.runner.http"),
     ],
@@ -141,6 +140,39 @@ def test_what_farandole_does_not_have_says_so(name: str, meant: str) -> None:
     install()
     with pytest.raises(ModuleNotFoundError, match=rf"no {re.escape(meant)}\..*--horovod-alias off"):
         importlib.import_module(name)
+
+
+@pytest.mark.usefixtures("no_horovod")
+@pytest.mark.parametrize("code", ["import horovod.ray", "from horovod.ray import RayExecutor"])
+def test_ray_has_something_else(code: str) -> None:
+    install()
+    with pytest.raises(ModuleNotFoundError, match=r"RayExecutor, use farandole\.ray\.run\(fn"):
+        exec(code)
+
+
+@pytest.mark.usefixtures("no_horovod")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import horovod.torch.elastic",
+        "from horovod.torch import elastic",
+        "from horovod.torch.elastic import TorchState",
+        "import farandole.torch.elastic",
+    ],
+)
+def test_importing_elastic_says_what_to_do(code: str) -> None:
+    install()
+    with pytest.raises(ModuleNotFoundError, match=r"farandole\.torch has no elastic .* -np N"):
+        exec(code)
+
+
+def test_asking_for_elastic_says_what_to_do() -> None:
+    hvd = importlib.import_module("farandole.torch")
+    assert not hasattr(hvd, "elastic")
+    with pytest.raises(AttributeError, match=r"farandole\.torch has no elastic .* -np N"):
+        _ = hvd.elastic.run
+    with pytest.raises(AttributeError, match=r"module 'farandole\.torch' has no attribute 'mine'"):
+        _ = hvd.mine
 
 
 @pytest.mark.usefixtures("no_horovod")

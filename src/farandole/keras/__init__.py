@@ -10,6 +10,8 @@ model.fit(hvd.shard((x, y), batch_size=32), callbacks=hvd.callbacks.standard())
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from farandole.keras.backend import check_keras as _check_keras
 
 _check_keras()
@@ -44,6 +46,7 @@ from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set  # noqa: E402
 from farandole.engine.seeding import set_random_seed  # noqa: E402
 from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
+from farandole.errors import no_elastic  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
     allgather,
@@ -113,3 +116,10 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)

@@ -23,6 +23,9 @@ _ROOMS = {
     "common": "farandole.horovod.common",
     "runner": "farandole.horovod.runner",
 }
+_INSTEAD = {
+    "ray": "In the place of RayExecutor, use farandole.ray.run(fn, num_workers=N): docs/ray.md.",
+}
 # Scripts import what they need at their top; a data file that is named like a script may be long.
 _LOOKED_AT_BYTES = 1 << 20
 
@@ -100,10 +103,13 @@ class _Finder:
         room, dot, rest = fullname.removeprefix("horovod.").partition(".")
         meant = f"{_ROOMS.get(room, f'farandole.{room}')}{dot}{rest}"
         if room not in _ROOMS or find_spec(_ROOMS[room]) is None or find_spec(meant) is None:
+            advice = _INSTEAD.get(room, "docs/horovod.md lists what it has.")
+            # Of a module that is there, what it has is something else.
+            what = meant if room not in _INSTEAD else f"Horovod's {room}"
             raise ModuleNotFoundError(
-                f"{fullname} is not there: Farandole answers for horovod here and has no {meant}. "
-                "docs/horovod.md lists what it has. Under `farandole run`, --horovod-alias off "
-                "lets an installed Horovod through.",
+                f"{fullname} is not there: Farandole answers for horovod here and has no {what}. "
+                f"{advice} Under `farandole run`, --horovod-alias off lets an installed Horovod "
+                "through.",
                 # Not the name asked for: Python's `from horovod import spark` would say instead
                 # that it cannot import that name, and no more.
                 name=meant,

@@ -53,6 +53,7 @@ from farandole.engine.context import (
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
+from farandole.errors import no_elastic
 from farandole.tensorflow import mpi_ops, util
 from farandole.tensorflow.collectives import (
     allgather,
@@ -85,6 +86,15 @@ from farandole.tensorflow.sizes import (
 )
 from farandole.tensorflow.start import init
 from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+
+# Not public, but programs that are written for eager mode and graphs ask for them here.
+from farandole.tensorflow.util import (  # noqa: F401
+    _cache,
+    _executing_eagerly,
+    _make_subgraph,
+    refs_to_vars,
+    vars_to_refs,
+)
 
 __all__ = [
     "Adasum",
@@ -157,6 +167,5 @@ def __getattr__(name: str) -> Any:
         from farandole.tensorflow.sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization
-    raise AttributeError(
-        f"farandole.tensorflow has no {name}: it has {', '.join(__all__)}.", name=name
-    )
+    text = f"farandole.tensorflow has no {name}: it has {', '.join(__all__)}."
+    raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)

@@ -9,6 +9,8 @@ hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as _error:
@@ -49,6 +51,7 @@ from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import CollectiveError as HorovodInternalError
+from farandole.errors import no_elastic
 from farandole.torch import mpi_ops
 from farandole.torch.collectives import (
     allgather,
@@ -160,3 +163,10 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)

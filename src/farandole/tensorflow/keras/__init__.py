@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import keras as _keras
 
-from farandole.errors import UsageError
+from farandole.errors import UsageError, no_elastic
 from farandole.keras import *  # noqa: F403
 from farandole.keras import __all__ as __all__
 
@@ -14,3 +16,10 @@ if _keras.backend.backend() != "tensorflow":
         f"{_keras.backend.backend()} here. Set KERAS_BACKEND=tensorflow, or import "
         "farandole.keras, which works on every backend."
     )
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)
