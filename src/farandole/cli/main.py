@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Output("stdout", sys.stdout), _Output("stderr", sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = _Output("stdout", sys.stdout), _Output("stderr", sys.stderr)
     try:
         try:
             return _run(argv)
