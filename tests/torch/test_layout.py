@@ -14,7 +14,7 @@ from farandole.engine.buckets import REPLAN
 from farandole.engine.engine import Engine
 from farandole.engine.plan import Gradient, make_plan
 from farandole.recorder.noise import Norms
-from farandole.torch.layout import Layout
+from farandole.torch.layout import Layout, in_channels_last
 from farandole.transport.reduction import AVERAGE
 
 
@@ -37,7 +37,8 @@ def layout_of(engine: Engine, parameters: list[nn.Parameter], bucket_bytes: int 
         for i, p in enumerate(parameters)
     ]
     plan, norms = make_plan(gradients, bucket_bytes), Norms(rank=engine.rank, size=engine.size)
-    return Layout(engine, "test", plan, parameters, AVERAGE, norms)
+    last = [i for i, p in enumerate(parameters) if in_channels_last(p)]
+    return Layout(engine, "test", plan, parameters, AVERAGE, norms, channels_last=last)
 
 
 def give(parameter: nn.Parameter, value: float) -> torch.Tensor:

@@ -16,10 +16,11 @@ import torch
 from farandole.engine import marks
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
-from farandole.errors import MismatchError
+from farandole.errors import MismatchError, UnfitError
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import compress
+from farandole.torch.layout import Faults, in_channels_last, of_another_shape
 from farandole.torch.operations import allreduce_operation
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
@@ -39,6 +40,10 @@ class Told:
     def indices(self, *kinds: str) -> set[int]:
         """Return the parameters that any rank has named under these words."""
         return {index for said in self.ranks for kind in kinds for index in said[kind]}
+
+    def shared(self, kind: str) -> set[int]:
+        """Return the parameters that every rank has named under this word."""
+        return set.intersection(*(set(said[kind]) for said in self.ranks))
 
 
 class ByName:
@@ -69,21 +74,30 @@ class ByName:
         self.nbytes = 0
         """What has been sent."""
 
-    def reduce(self, indices: Sequence[int], order: Sequence[int]) -> Told:
+    def reduce(self, indices: Sequence[int], order: Sequence[int], faults: Faults) -> Told:
         """Reduce these gradients; those that a rank lacks count as zero.
 
         Args:
             indices: of the parameters.
             order: in which this rank's backward has produced gradients, for the others to know.
+            faults: what is wrong with gradients of this rank.
+
+        Raises:
+            UnfitError: on every rank: a gradient of one of them cannot be used.
         """
-        told = self._tell_all(indices, order)
+        told = self._tell_all(indices, order, faults)
         for said in told.ranks:
             self.made_dense |= dict(said["made_dense"])
         present, dense = sorted(told.indices("dense", "sparse")), told.indices("dense")
         handles: list[tuple[int, Callable[[], torch.Tensor], Handle]] = []
+        places: set[int] = set()
         for index in present:
             if index in dense:
                 gradient = _contiguous(self._parameters[index])
+                if gradient.data_ptr() in places:
+                    # A script has let two parameters share one.
+                    gradient = gradient.clone()
+                places.add(gradient.data_ptr())
                 sent, undo = compress(gradient, self._compressor)
                 handles.append((index, partial(undo, sent), self._submit(index, sent)))
         for index, result, handle in handles:
@@ -111,9 +125,14 @@ class ByName:
             recorder.sent("control", len(said))
         return self._engine.exchange(said, name, kind="meeting")
 
-    def _tell_all(self, indices: Sequence[int], order: Sequence[int]) -> Told:
+    def _tell_all(self, indices: Sequence[int], order: Sequence[int], faults: Faults) -> Told:
         """Exchange who has which gradients; refuse models that differ."""
         gradients = [(i, self._parameters[i].grad) for i in indices]
+        faults = faults | {
+            index: of_another_shape(gradient, self._parameters[index])
+            for index, gradient in gradients
+            if gradient is not None and gradient.shape != self._parameters[index].shape
+        }
         said = {
             "parameters": [
                 [name, list(p.shape), TYPE_NAMES.get(p.dtype, str(p.dtype))]
@@ -127,6 +146,8 @@ class ByName:
             "were_dense": sorted(self.dense),
             "were_sparse": self.sparse,
             "made_dense": list(self.made_dense.items()),
+            "channels_last": [i for i, p in enumerate(self._parameters) if in_channels_last(p)],
+            "faults": list(faults.items()),
         }
         answers = self.meet(json.dumps(said).encode(), self.meeting)
         by_rank = {
@@ -138,7 +159,14 @@ class ByName:
         if any("mark" in answer for answer in everyone):
             marks.check([answer.get("mark") for answer in everyone])
         _compare({rank: answer["parameters"] for rank, answer in by_rank.items()})
+        self._refuse(by_rank)
         return Told(ranks=everyone, joined=len(everyone) < len(answers))
+
+    def _refuse(self, by_rank: Mapping[int, dict[str, Any]]) -> None:
+        """Raise UnfitError if a rank has gradients that cannot be reduced."""
+        for rank, said in by_rank.items():
+            for index, fault in said["faults"]:
+                raise UnfitError(f"The gradient of {self._names[index]!r} on rank {rank} {fault}")
 
     def _submit(self, index: int, gradient: torch.Tensor) -> Handle:
         self.nbytes += gradient.nbytes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from operator import attrgetter, is_
 from typing import Any
 
@@ -21,6 +22,16 @@ from farandole.torch.tensors import view_of
 from farandole.transport.reduction import Array, Reduction
 
 _GRADIENT = attrgetter("grad")
+_GEOMETRY = (torch.Tensor.data_ptr, torch.Tensor.stride, torch.Tensor.numel)
+"""What tells where a tensor lies and how: the three questions that torch answers fastest."""
+
+Faults = dict[int, str]
+"""By index of the parameter: what is wrong with its gradient."""
+CHANGED_LATE = (
+    "was changed after it was sent to the other ranks. Change it in a hook, by register_hook, or "
+    "after optimizer.synchronize(), and step inside of optimizer.skip_synchronize(); with Keras "
+    "let the optimizer do it, as by its global_clipnorm."
+)
 
 
 class Layout:
@@ -34,9 +45,23 @@ class Layout:
         parameters: Sequence[torch.nn.Parameter],
         how: Reduction,
         norms: Norms,
+        *,
+        channels_last: Collection[int] = (),
     ) -> None:
+        """Allocate; all ranks do so together.
+
+        Args:
+            engine: reduces.
+            name: of the buckets.
+            plan: where each gradient lies; the same on every rank.
+            parameters: all of the optimizer's.
+            how: the reduction.
+            norms: samples the gradients.
+            channels_last: parameters whose gradients lie so in memory; the same on every rank.
+        """
         self.plan = plan
         self._how, self._norms = how, norms
+        self._parameters = parameters
         bits = max(-(-len(members) // 8) for members in plan.members)
         self._note_bytes = note_bytes = max(bits, marks.NOTE_BYTES)
         device = parameters[next(iter(plan.places))].device
@@ -47,10 +72,22 @@ class Layout:
             view_of(array, dtype)
             for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
         ]
-        self._views = {
-            index: _view_like(flats[place.bucket], place.offset, parameters[index])
+        self._homes = {
+            index: _view_like(
+                flats[place.bucket], place.offset, parameters[index], index in channels_last
+            )
             for index, place in plan.places.items()
         }
+        """Where each gradient lies. No script gets hold of these tensors."""
+        self._views = {index: home.data for index, home in self._homes.items()}
+        """What `p.grad` is pointed at. `p.grad.data = x` gives it other memory."""
+        self._geometry = [list(map(ask, self._homes.values())) for ask in _GEOMETRY]
+        self._starts, self._stops, self._at = zip(
+            *sorted((f.data_ptr(), f.data_ptr() + f.nbytes, i) for i, f in enumerate(flats)),
+            strict=True,
+        )
+        self._taken: dict[int, tuple[torch.Tensor, int]] = {}
+        """The gradients that have come, with their versions: these count in-place changes."""
         self._placed = [parameters[index] for index in self._views]
         self._all_present = [_bits(range(len(each)), note_bytes) for each in plan.members]
         self._all_full = [FULL] * engine.size
@@ -76,16 +113,20 @@ class Layout:
         gradient = parameter.grad
         if place is None or gradient is None or gradient.is_sparse:
             return False
-        view = self._views[index]
-        if gradient is not view:
-            _write(view, gradient)
-            if view.dtype == gradient.dtype:
-                parameter.grad = view
-        bucket = place.bucket
+        if gradient is not self._views[index] or self._moved(index):
+            if gradient.shape != parameter.shape or self._bucket_of(gradient) is not None:
+                # What to do with it can only be told when all have come.
+                return False
+            self._write(index, gradient)
+            gradient = self._aim(index, parameter, gradient)
+        self._taken[index] = gradient, gradient._version
+        bucket, members = place.bucket, self.plan.members[place.bucket]
         if self._came[index] != self._step:
             self._came[index] = self._step
             self._arrived[bucket] += 1
-        if self._arrived[bucket] < len(self.plan.members[bucket]) or bucket == self._last:
+        if self._arrived[bucket] < len(members) or bucket == self._last:
+            return False
+        if not all(map(self._as_taken, members)):
             return False
         self._submit(bucket, self._all_present[bucket], FULL)
         return True
@@ -108,7 +149,37 @@ class Layout:
 
         The loop that a step cannot do without: everything else is done where this says no.
         """
-        return all(map(is_, map(_GRADIENT, self._placed), self._views.values()))
+        views = self._views.values()
+        return (
+            all(map(is_, map(_GRADIENT, self._placed), views))
+            and [list(map(ask, views)) for ask in _GEOMETRY] == self._geometry
+            and all(
+                taken._version == version
+                for bucket, handle in enumerate(self._handles)
+                if handle is not None
+                for taken, version in map(self._taken.__getitem__, self.plan.members[bucket])
+            )
+        )
+
+    def faults(self) -> Faults:
+        """Find gradients that cannot be used, and those that were changed after they were sent.
+
+        What has not been sent may be changed at will: it is taken as it is.
+        """
+        faults: Faults = {}
+        for index, home in self._homes.items():
+            gradient = self._parameters[index].grad
+            if self.submitted(index):
+                if not self._as_taken(index):
+                    faults[index] = CHANGED_LATE
+            elif gradient is not None:
+                among = self._bucket_of(gradient)
+                if gradient.shape != home.shape:
+                    faults[index] = of_another_shape(gradient, home)
+                elif among is not None and self._handles[among] is not None:
+                    # Set to one that was sent.
+                    faults[index] = CHANGED_LATE
+        return faults
 
     def submit_in_place(self) -> None:
         """Submit the buckets that are not on their way, all gradients being `in_place`."""
@@ -118,26 +189,38 @@ class Layout:
                 self._submit(bucket, self._all_present[bucket], FULL)
 
     def submit_rest(
-        self, parameters: Sequence[torch.nn.Parameter], flags: int, sparse: set[int]
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        flags: int,
+        sparse: Collection[int],
+        faults: Collection[int] = (),
     ) -> None:
         """Submit the buckets that were not full; missing gradients count as zero.
 
         Those of `sparse` take part, but do not count as present: unless a peer has a dense one
-        they stay as they are.
+        they stay as they are. Those of `faults` do not take part.
         """
+        # All are read before any is written: a script may have swapped them.
+        moved = {
+            index: gradient.clone() if self._bucket_of(gradient) is not None else gradient
+            for index in self._homes
+            if not self.submitted(index)
+            and index not in faults
+            and (gradient := parameters[index].grad) is not None
+            and (gradient is not self._views[index] or self._moved(index))
+        }
         for bucket, handle in enumerate(self._handles):
             if handle is not None:
                 continue
             present = []
             for position, index in enumerate(self.plan.members[bucket]):
-                gradient, view = parameters[index].grad, self._views[index]
-                if gradient is None:
-                    view.zero_()
+                if parameters[index].grad is None or index in faults:
+                    self._homes[index].zero_()
                     continue
-                if gradient is not view:
-                    _write(view, gradient)
-                    if index not in sparse and view.dtype == gradient.dtype:
-                        parameters[index].grad = view
+                if index in moved:
+                    self._write(index, moved[index])
+                    if index not in sparse:
+                        self._aim(index, parameters[index], moved[index])
                 if index not in sparse:
                     present.append(position)
             asked = flags if bucket == self._last else 0
@@ -232,15 +315,56 @@ class Layout:
 
     def _begin_step(self) -> None:
         self._count_step()
+        self._taken.clear()
         self._in_place = False
         self._handles = [None] * len(self._handles)
 
     def _point(self, parameter: torch.nn.Parameter, index: int) -> None:
         """Let a parameter have its result; what travelled in another precision is a copy."""
-        view = self._views[index]
         # Setting it costs several times what looking at it does, and mostly it is there.
-        if parameter.grad is not view:
-            parameter.grad = view if view.dtype == parameter.dtype else view.to(parameter.dtype)
+        if parameter.grad is not self._views[index] or self._moved(index):
+            home = self._homes[index]
+            if self._aim(index, parameter, home) is home:
+                parameter.grad = home.to(parameter.dtype)
+
+    def _aim(self, index: int, parameter: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
+        """Point `p.grad` at its place if it has the type that is sent; return what it is then."""
+        if self._moved(index):
+            self._views[index] = self._homes[index].data
+        view = self._views[index]
+        if view.dtype != parameter.dtype:
+            return otherwise
+        parameter.grad = view
+        return view
+
+    def _write(self, index: int, gradient: torch.Tensor) -> None:
+        # A gradient has a history of its own after backward(create_graph=True).
+        if gradient.requires_grad:
+            gradient = gradient.detach()
+        self._homes[index].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+
+    def _moved(self, index: int) -> bool:
+        """Say whether the tensor that `p.grad` is pointed at has been given other memory."""
+        view, home = self._views[index], self._homes[index]
+        return any(ask(view) != ask(home) for ask in _GEOMETRY)
+
+    def _as_taken(self, index: int) -> bool:
+        """Say whether a gradient is what it was when it was taken."""
+        gradient = self._parameters[index].grad
+        taken, version = self._taken[index]
+        return (
+            gradient is taken
+            and gradient._version == version
+            and not (gradient is self._views[index] and self._moved(index))
+        )
+
+    def _bucket_of(self, gradient: torch.Tensor) -> int | None:
+        """Return the bucket in whose memory a gradient lies, if it does in any."""
+        if gradient.is_sparse:
+            return None
+        at = gradient.data_ptr()
+        nearest = bisect_right(self._starts, at) - 1
+        return self._at[nearest] if nearest >= 0 and at < self._stops[nearest] else None
 
     def _submit(self, bucket: int, note: Array, flags: int) -> None:
         if self._norms.due and current() is not None:
@@ -256,16 +380,21 @@ def _bits(positions: Sequence[int], nbytes: int) -> Array:
     return np.packbits(bits)
 
 
-def _write(view: torch.Tensor, gradient: torch.Tensor) -> None:
-    # A gradient has a history of its own after backward(create_graph=True).
-    if gradient.requires_grad:
-        gradient = gradient.detach()
-    view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+def of_another_shape(gradient: torch.Tensor, wanted: torch.Tensor) -> str:
+    """Say what is wrong with a gradient that has not its parameter's shape."""
+    return f"has the shape {list(gradient.shape)}. Give it its parameter's, {list(wanted.shape)}."
 
 
-def _view_like(flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return a stretch of a bucket, shaped and laid out in memory like its parameter."""
+def in_channels_last(parameter: torch.Tensor) -> bool:
+    """Say whether a parameter lies in memory with its channels last."""
+    return parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
+
+
+def _view_like(
+    flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter, channels_last: bool
+) -> torch.Tensor:
+    """Return a stretch of a bucket in a parameter's shape."""
     stretch = flat[offset : offset + parameter.numel()]
-    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+    if channels_last:
         return stretch.as_strided(parameter.shape, parameter.stride())
     return stretch.view(parameter.shape)

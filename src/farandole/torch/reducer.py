@@ -25,11 +25,11 @@ from farandole.engine.buckets import REPLAN, BucketSet
 from farandole.engine.engine import Engine
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.plan import Gradient, make_plan
-from farandole.errors import StepsDifferError
+from farandole.errors import StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
 from farandole.torch.by_name import ByName, Told
-from farandole.torch.layout import Layout
+from farandole.torch.layout import Faults, Layout
 from farandole.torch.sending import Sending
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
@@ -167,7 +167,7 @@ class GradientReducer:
         else:
             if self._unhooked:
                 self._hook_all()
-            surprises = self._submit_rest(layout)
+            surprises, faults = self._submit_rest(layout)
             left_out = self._wait(layout.finish, self.parameters, self.engine)
             if surprises:
                 # Somebody else's was dense.
@@ -178,7 +178,7 @@ class GradientReducer:
             else:
                 settled = set(layout.plan.places) - set(left_out)
                 still = (i for i in range(len(self.parameters)) if i not in settled)
-                self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}))
+                self._reduce_by_name(sorted({*still, *filter(self._is_sparse, settled)}), faults)
         for index, dimensions in self._by_name.made_dense.items():
             parameter = self.parameters[index]
             if parameter.grad is not None:
@@ -192,16 +192,19 @@ class GradientReducer:
             everyone = self._by_name.meet(figures, f"{self._by_name.prefix}.overlap")
             self.overlap.decide([json.loads(answer) for answer in everyone if answer])
 
-    def _submit_rest(self, layout: Layout) -> list[int]:
-        """Submit the buckets that are not on their way; return the gradients that do not fit."""
+    def _submit_rest(self, layout: Layout) -> tuple[list[int], Faults]:
+        """Submit the buckets that are not on their way; return the gradients that do not fit.
+
+        First those that the plan does not suit, then those that cannot be used at all.
+        """
         told = not self._untold
         if told and layout.in_place() and not self._came_unplaced():
             layout.submit_in_place()
-            return []
-        surprises = self._surprises(layout)
-        flags = 0 if told and not surprises else REPLAN
-        layout.submit_rest(self.parameters, flags, set(surprises))
-        return surprises
+            return [], {}
+        faults, surprises = layout.faults(), self._surprises(layout)
+        flags = 0 if told and not surprises and not faults else REPLAN
+        layout.submit_rest(self.parameters, flags, set(surprises), faults)
+        return surprises, faults
 
     def _came_unplaced(self) -> bool:
         return bool(self._unplaced) and any(p.grad is not None for p in self._unplaced)
@@ -340,9 +343,17 @@ class GradientReducer:
         gradient = self.parameters[index].grad
         return gradient is not None and gradient.is_sparse
 
-    def _reduce_by_name(self, indices: Sequence[int]) -> None:
+    def _reduce_by_name(self, indices: Sequence[int], faults: Faults | None = None) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
-        told = self._by_name.reduce(indices, self._order)
+        try:
+            told = self._by_name.reduce(indices, self._order, faults or {})
+        except UnfitError:
+            # On all ranks: whoever goes on begins anew, without what is left of this step.
+            self.give_up()
+            self.expect_anew()
+            for parameter in self.parameters:
+                parameter.grad = None
+            raise
         self._untold.clear()
         self._lay_out(told)
 
@@ -377,7 +388,10 @@ class GradientReducer:
             self._plans += 1
             name = f"{self._by_name.prefix}.{self._plans}"
             plan = make_plan(gradients)
-            self.layout = Layout(self.engine, name, plan, self.parameters, self._how, self._norms)
+            self.layout = Layout(
+                *(self.engine, name, plan, self.parameters, self._how, self._norms),
+                channels_last=told.shared("channels_last"),
+            )
             self._unplaced = [p for i, p in enumerate(self.parameters) if i not in plan.places]
 
 
