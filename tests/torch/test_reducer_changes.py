@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -135,11 +135,6 @@ def average(model: nn.Module, step: int, change: Change | None) -> Gradients:
     }
 
 
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
-
-
 def check_change(kind: str, moment: str, *, everywhere: bool, small: bool) -> None:
     """Take steps, in one of which a gradient is changed at a moment, here or on all ranks."""
     change, model = CHANGES[kind], squares_of_layers()
@@ -225,7 +220,7 @@ def check_changes(case: tuple[str, str]) -> None:
     warnings.filterwarnings("ignore", "grad and param do not obey")
     for everywhere in (True, False):
         for small in (False, True):
-            with small_buckets() if small else nothing():
+            with small_buckets() if small else nullcontext():
                 check_change(*case, everywhere=everywhere, small=small)
 
 
