@@ -14,7 +14,7 @@ import pytest
 
 import farandole.torch as hvd
 from farandole.engine import context
-from farandole.errors import NotInitializedError
+from farandole.errors import MismatchError, NotInitializedError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.protocol import LOOPBACK
 
@@ -151,6 +151,46 @@ def test_forgotten_operations_do_not_disturb_the_next_round(nursery: Nursery) ->
     with FakeWorld(2, nursery=nursery) as world:
         for before, after in world.run(rounds, 5, open_and_forget):
             assert after == before
+
+
+def init_with(member: Member, variables: dict[str, str], sets: list[list[int]]) -> str:
+    """Begin with other settings than rank 0; return what is said about it."""
+    if member.rank == 1:
+        os.environ |= variables
+    try:
+        hvd.init(process_sets=sets if member.rank == 1 else None)
+    except MismatchError as error:
+        return str(error)
+    hvd.shutdown()
+    return ""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("variables", "sets", "said"),
+    [
+        (
+            {"FARANDOLE_TRANSPORT": "gloo"},
+            [],
+            "their FARANDOLE_TRANSPORT: ranks 0, 2: auto; rank 1: gloo",
+        ),
+        (
+            {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"},
+            [],
+            "their HOROVOD_DYNAMIC_PROCESS_SETS: ranks 0, 2: False; rank 1: True",
+        ),
+        ({"FARANDOLE_LOCAL_SIZE": "2"}, [], "(one or several): ranks 0, 2: one; rank 1: several"),
+        ({}, [[0, 1]], "process sets of init(): ranks 0, 2: []; rank 1: [[0, 1]]"),
+    ],
+    ids=["transport", "dynamic_sets", "hosts", "sets"],
+)
+def test_ranks_that_begin_differently_are_told(
+    nursery: Nursery, variables: dict[str, str], sets: list[list[int]], said: str
+) -> None:
+    with FakeWorld(3, nursery=nursery) as world:
+        words = world.run(init_with, variables, sets)
+    assert said in words[0]
+    assert words == [words[0]] * 3
 
 
 @pytest.mark.ranks

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,21 @@ def check_models_that_differ() -> None:
     reducer = gradients(["a"])
     with raises(MismatchError, "'a'", "rank 1"):
         reducer.reduce([np.zeros(2 + (context.rank() > 0))])
+
+
+@checks.of(
+    op=({"how": SUM}, "op: rank 0: "),
+    scale=({"how": Reduction(op="average", postscale=2.0)}, "op: rank 0: "),
+    precision=({"wire": "bfloat16"}, "compression: rank 0: float16; rank"),
+)
+def check_optimizers_that_differ(case: tuple[dict[str, Any], str]) -> None:
+    options: dict[str, Any] = {"how": AVERAGE, "wire": "float16"}
+    others, words = case
+    if context.rank() > 0:
+        options |= others
+    reducer = Gradients(context.current().engine, ["a"], **options)
+    with raises(MismatchError, "DistributedOptimizer's", words):
+        reducer.reduce([np.zeros(2, np.float32)])
 
 
 @checks

@@ -16,7 +16,9 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.engine.loop import process_loop
-from farandole.errors import UsageError
+from farandole.engine.overlap import BLOCK_STEPS, BLOCKS, WARM_UP_STEPS
+from farandole.errors import MismatchError, UsageError
+from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.shm.buckets import SharedBuckets
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
@@ -276,3 +278,72 @@ ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
 @checks.each()
 def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
     ranks.run(check)
+
+
+def steps_on_unequal_cores(member: Member) -> bool:
+    """Train on past the steps in which overlap is tried, where rank 1 has no core to spare."""
+    if member.rank == 1:
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    hvd.init()
+    model = mlp()
+    train(model, sgd(model), range(WARM_UP_STEPS + BLOCK_STEPS * BLOCKS + 2))
+    hvd.shutdown()
+    return True
+
+
+@pytest.mark.ranks
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: all ranks have the same")
+def test_ranks_with_unequally_many_cores_try_no_overlap(nursery: Nursery) -> None:
+    with FakeWorld(2, per_host=1, nursery=nursery) as world:
+        assert world.run(steps_on_unequal_cores) == [True, True]
+
+
+def train_with(member: Member, options: list[dict[str, Any]]) -> str:
+    hvd.init()
+    model = mlp()
+    try:
+        train(model, sgd(model, **options[member.rank]))
+    except MismatchError as error:
+        return str(error)
+    finally:
+        hvd.shutdown()
+    return ""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ({"groups": 2}, {}, "groups"),
+        ({"compression": hvd.Compression.fp16}, {}, "compression"),
+        ({"op": hvd.Sum}, {}, "op"),
+    ],
+)
+def test_ranks_that_wrap_their_optimizers_differently_are_told(
+    nursery: Nursery, one: dict[str, Any], other: dict[str, Any], named: str
+) -> None:
+    with FakeWorld(2, nursery=nursery) as world:
+        for said in world.run(train_with, [one, other]):
+            assert f"DistributedOptimizer's {named}: rank 0: " in said
+            assert "; rank 1: " in said
+
+
+@pytest.mark.ranks
+def test_ranks_whose_models_lie_differently_in_memory_get_the_average(nursery: Nursery) -> None:
+    with FakeWorld(2, nursery=nursery) as world:
+        assert world.run(channels_last_on_one_rank) == [True, True]
+
+
+def channels_last_on_one_rank(member: Member) -> bool:
+    hvd.init()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(36, 2))
+    if member.rank == 0:
+        model.to(memory_format=torch.channels_last)
+    train(model, sgd(model), loss_of=lambda step: partial(image_loss, step))
+    hvd.shutdown()
+    return True
+
+
+def image_loss(step: int, model: nn.Module, rank: int) -> torch.Tensor:
+    return model(batch(rank, step, 2, 3, 4, 4)).square().mean()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from farandole.engine.handle_table import HandleTable
 from farandole.engine.loop import process_loop
 from farandole.engine.memory import keep_freed_memory
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
+from farandole.engine.signature import check_same
 from farandole.engine.warned import SOURCES, Warned, hear
 from farandole.engine.watch import open_watch
 from farandole.errors import NotInitializedError, UsageError
@@ -23,6 +25,7 @@ from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
 from farandole.transport.waiting import sharpen_sleep
 from farandole.transport.wire import Wire
+from farandole.version import __version__
 from farandole.world.board import Board
 from farandole.world.cores import host_cores, read_cores
 from farandole.world.environment import read_world
@@ -110,6 +113,8 @@ def init(
     if _rendezvous is None:
         _rendezvous = connect(world)
         atexit.register(shutdown)
+    if world.size > 1:
+        _check_settings(world, _rendezvous, given, dynamic=dynamic)
     loop = process_loop()
     cores = read_cores().available
     loop.crowded, loop.distant = world.local_size > cores, not world.one_host
@@ -139,6 +144,26 @@ def init(
     except BaseException:
         shutdown()
         raise
+
+
+def _check_settings(
+    world: World,
+    rendezvous: Rendezvous,
+    given: Sequence[ProcessSet | Sequence[int]],
+    *,
+    dynamic: bool,
+) -> None:
+    """Raise MismatchError on all ranks if they would not open the same things."""
+    sets = [(each if isinstance(each, ProcessSet) else ProcessSet(each)).ranks for each in given]
+    mine = {
+        "version of farandole": __version__,
+        "FARANDOLE_TRANSPORT": world.transport,
+        "number of hosts (one or several)": "one" if world.one_host else "several",
+        "process sets of init()": sets,
+        "HOROVOD_DYNAMIC_PROCESS_SETS": dynamic or world.dynamic_sets,
+    }
+    everyone = rendezvous.exchange(json.dumps(mine).encode())
+    check_same(dict(enumerate(map(json.loads, everyone))), "their")
 
 
 def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop | None:

@@ -23,6 +23,7 @@ from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.engine.plan import Gradient, Plan, make_plan
+from farandole.engine.signature import check_same
 from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder.noise import norms_of
 from farandole.recorder.recorder import current
@@ -134,9 +135,14 @@ class Gradients:
         if self._plan is not None:
             return self._present
         mine = [None if spec is None else [list(spec[0]), spec[1]] for spec in specs]
-        everyone = self._meet({"names": self._names, "gradients": mine})
+        options = {"op": str(self._how), "compression": self._wire}
+        everyone = self._meet({"names": self._names, "gradients": mine, "options": options})
         if any("mark" in said for said in everyone):
             marks.check([said.get("mark") for said in everyone])
+        check_same(
+            {r: said["options"] for r, said in zip(self._engine.ranks, everyone, strict=True)},
+            "DistributedOptimizer's",
+        )
         found = {index: what for index, what in enumerate(_agree(everyone)) if what is not None}
         sent = {index: self._sent_as(dtype) for index, (_, dtype) in found.items()}
         self._plan = plan = make_plan(

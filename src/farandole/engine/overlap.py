@@ -34,6 +34,11 @@ class OverlapTrial:
         self._last_s: float | None = None
         self._times_s: dict[bool, list[float]] = {False: [], True: []}
 
+    @property
+    def trying(self) -> bool:
+        """Whether both ways are tried: on all ranks or on none, as they decide together."""
+        return self._deciding
+
     def step(self, now_s: float) -> bool:
         """Take note of the end of a step; return whether it is time to decide together."""
         if not self._deciding:
@@ -49,7 +54,7 @@ class OverlapTrial:
         return False
 
     def stop(self) -> None:
-        """End the trial without overlap: ranks will not take equally many steps any more."""
+        """End the trial without overlap: the ranks cannot decide on it together."""
         self.on = self.on and not self._deciding
         self._deciding = False
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from farandole.errors import MismatchError
 from farandole.transport.reduction import Reduction
 
 # The first dimension may differ between ranks: it says how much each of them brings.
@@ -87,6 +88,23 @@ def mismatch(name: str, signatures: Sequence[Signature | None], ranks: Sequence[
         f"The ranks submitted different things under the name {name!r}: {said}. Nothing was "
         "exchanged; make them equal, or give them different names."
     )
+
+
+def check_same(options: Mapping[int, Mapping[str, Any]], whose: str) -> None:
+    """Compare what ranks have set, by rank and by the names of the options.
+
+    Raises:
+        MismatchError: they differ; the message says who has what.
+    """
+    for option in next(iter(options.values())):
+        who: dict[str, list[int]] = {}
+        for rank, values in options.items():
+            who.setdefault(str(values.get(option)), []).append(rank)
+        if len(who) > 1:
+            said = "; ".join(f"{named(ranks)}: {value}" for value, ranks in who.items())
+            raise MismatchError(
+                f"The ranks differ in {whose} {option}: {said}. Make it the same on all ranks."
+            )
 
 
 def named(ranks: Sequence[int]) -> str:

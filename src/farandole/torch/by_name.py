@@ -16,12 +16,14 @@ import torch
 from farandole.engine import marks
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
+from farandole.engine.signature import check_same
 from farandole.errors import MismatchError, UnfitError
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import compress
 from farandole.torch.layout import Faults, in_channels_last, of_another_shape
 from farandole.torch.operations import allreduce_operation
+from farandole.torch.sending import Sending
 from farandole.torch.tensors import TYPE_NAMES
 from farandole.transport.reduction import Reduction
 
@@ -55,11 +57,11 @@ class ByName:
         names: list[str],
         parameters: list[torch.nn.Parameter],
         how: Reduction,
-        compressor: Any,
+        sending: Sending,
         meeting: str | None,
     ) -> None:
         """Begin; names and parameters are the lists of the caller, which may grow."""
-        self._engine, self._how, self._compressor = engine, how, compressor
+        self._engine, self._how, self._sending = engine, how, sending
         self._names, self._parameters = names, parameters
         # Users see it when a step stalls.
         self.prefix = engine.unique_name(f"gradients of {_some(names)}", "\n".join(names))
@@ -74,18 +76,26 @@ class ByName:
         self.nbytes = 0
         """What has been sent."""
 
-    def reduce(self, indices: Sequence[int], order: Sequence[int], faults: Faults) -> Told:
+    def reduce(
+        self,
+        indices: Sequence[int],
+        order: Sequence[int],
+        faults: Faults,
+        *,
+        tries_overlap: bool = False,
+    ) -> Told:
         """Reduce these gradients; those that a rank lacks count as zero.
 
         Args:
             indices: of the parameters.
             order: in which this rank's backward has produced gradients, for the others to know.
             faults: what is wrong with gradients of this rank.
+            tries_overlap: whether this rank tries out overlap.
 
         Raises:
             UnfitError: on every rank: a gradient of one of them cannot be used.
         """
-        told = self._tell_all(indices, order, faults)
+        told = self._tell_all(indices, order, faults, tries_overlap)
         for said in told.ranks:
             self.made_dense |= dict(said["made_dense"])
         present, dense = sorted(told.indices("dense", "sparse")), told.indices("dense")
@@ -98,7 +108,7 @@ class ByName:
                     # A script has let two parameters share one.
                     gradient = gradient.clone()
                 places.add(gradient.data_ptr())
-                sent, undo = compress(gradient, self._compressor)
+                sent, undo = compress(gradient, self._sending.compressor)
                 handles.append((index, partial(undo, sent), self._submit(index, sent)))
         for index, result, handle in handles:
             self._engine.wait(handle)
@@ -125,7 +135,9 @@ class ByName:
             recorder.sent("control", len(said))
         return self._engine.exchange(said, name, kind="meeting")
 
-    def _tell_all(self, indices: Sequence[int], order: Sequence[int], faults: Faults) -> Told:
+    def _tell_all(
+        self, indices: Sequence[int], order: Sequence[int], faults: Faults, tries_overlap: bool
+    ) -> Told:
         """Exchange who has which gradients; refuse models that differ."""
         gradients = [(i, self._parameters[i].grad) for i in indices]
         faults = faults | {
@@ -148,6 +160,8 @@ class ByName:
             "made_dense": list(self.made_dense.items()),
             "channels_last": [i for i, p in enumerate(self._parameters) if in_channels_last(p)],
             "faults": list(faults.items()),
+            "tries_overlap": tries_overlap,
+            "options": self._sending.options(self._how),
         }
         answers = self.meet(json.dumps(said).encode(), self.meeting)
         by_rank = {
@@ -159,6 +173,7 @@ class ByName:
         if any("mark" in answer for answer in everyone):
             marks.check([answer.get("mark") for answer in everyone])
         _compare({rank: answer["parameters"] for rank, answer in by_rank.items()})
+        check_same({r: said["options"] for r, said in by_rank.items()}, "DistributedOptimizer's")
         self._refuse(by_rank)
         return Told(ranks=everyone, joined=len(everyone) < len(answers))
 

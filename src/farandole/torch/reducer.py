@@ -80,9 +80,7 @@ class GradientReducer:
         self._names, self.parameters = list(names), list(parameters)
         self._passes = passes
         self._sending = sending or Sending()
-        self._by_name = ByName(
-            engine, self._names, self.parameters, how, self._sending.compressor, meeting
-        )
+        self._by_name = ByName(engine, self._names, self.parameters, how, self._sending, meeting)
         self.layout: Layout | None = None
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
         self._plans = 0
@@ -346,7 +344,9 @@ class GradientReducer:
     def _reduce_by_name(self, indices: Sequence[int], faults: Faults | None = None) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
         try:
-            told = self._by_name.reduce(indices, self._order, faults or {})
+            told = self._by_name.reduce(
+                indices, self._order, faults or {}, tries_overlap=self.overlap.trying
+            )
         except UnfitError:
             # On all ranks: whoever goes on begins anew, without what is left of this step.
             self.give_up()
@@ -363,6 +363,9 @@ class GradientReducer:
         Without one the next step goes by name, too: as long as some have joined, who could not
         make buckets, and where these cannot hold what is sent.
         """
+        if not all(said["tries_overlap"] for said in told.ranks):
+            # Hosts may have unequally many cores to spare.
+            self.overlap.stop()
         trainable = sorted(told.indices("trainable"))
         order = [*told.ranks[0]["order"], *trainable]
         if self.layout is not None:

@@ -10,6 +10,7 @@ import torch
 
 from farandole.errors import UsageError
 from farandole.torch.compression import Compression
+from farandole.transport.reduction import Reduction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,15 @@ class Sending:
     def in_buckets(self) -> bool:
         """Whether gradients fit into buckets: not what a compressor of the user's makes of them."""
         return self.compressor is None or hasattr(self.compressor, "wire")
+
+    def options(self, how: Reduction) -> dict[str, Any]:
+        """Return what must be the same on every rank, by the names of its arguments."""
+        wire = getattr(self.compressor, "wire", None)
+        return {
+            "op": str(how),
+            "compression": str(wire or getattr(self.compressor, "__name__", self.compressor)),
+            "groups": sorted(self.groups.items()),
+        }
 
     def sent_as(self, parameter: torch.Tensor) -> torch.dtype:
         """Return the type in which a parameter's gradient lies in its bucket."""
