@@ -22,6 +22,10 @@ class NotInitializedError(FarandoleError, ValueError):
     """A function that needs `init()` was called before it."""
 
 
+class ForkedProcessError(FarandoleError, RuntimeError):
+    """A process that was forked from a worker tried to act as that worker."""
+
+
 class StartError(FarandoleError, RuntimeError):
     """The workers did not all arrive: the message names those that are missing."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +15,8 @@ from typing import Any
 import pytest
 
 import farandole.torch as hvd
-from farandole.engine import context
-from farandole.errors import MismatchError, NotInitializedError
+from farandole.engine import arrays, context
+from farandole.errors import ForkedProcessError, MismatchError, NotInitializedError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.protocol import LOOPBACK
 
@@ -191,6 +193,155 @@ def test_ranks_that_begin_differently_are_told(
         words = world.run(init_with, variables, sets)
     assert said in words[0]
     assert words == [words[0]] * 3
+
+
+def in_forked_child(act: Callable[[], Any]) -> Any:
+    """Return what a function gives in a forked child, which then ends as Python ends."""
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writable, pickle.dumps(act()))
+            atexit._run_exitfuncs()
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as answer:
+        found = pickle.load(answer)
+    os.waitpid(pid, 0)
+    return found
+
+
+def refusal(act: Callable[[], Any]) -> str:
+    """Return the error that a function raises for being called in a forked process."""
+    try:
+        act()
+    except ForkedProcessError as error:
+        return str(error)
+    return "it was not refused"
+
+
+def operations_in_a_forked_child(member: Member) -> dict[str, str]:
+    """Try everything there is in a forked child; meanwhile and afterwards the parents go on."""
+    import numpy as np
+    import torch
+
+    hvd.init(process_sets="dynamic")
+    one = torch.ones(1)
+    model = torch.nn.Linear(4, 2)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+
+    def step(*, synchronize: bool = True) -> None:
+        optimizer.zero_grad(set_to_none=False)
+        model(torch.full((3, 4), 1.0 + hvd.rank())).sum().backward()
+        if synchronize:
+            optimizer.synchronize()
+
+    def spoil() -> None:
+        model.weight.grad.fill_(1e9)
+        step(synchronize=False)
+
+    for _ in range(3):
+        hvd.allreduce(one, name="x")
+        step()
+    handle = hvd.allreduce_async(one, name="open")
+    operations = {
+        "allreduce": lambda: hvd.allreduce(one, name="x"),
+        "allreduce without a name": lambda: hvd.allreduce(one),
+        "allreduce_": lambda: hvd.allreduce_(one, name="x"),
+        "allreduce_async": lambda: hvd.allreduce_async(one, name="x"),
+        "grouped_allreduce": lambda: hvd.grouped_allreduce([one, one], name="g"),
+        "allgather": lambda: hvd.allgather(one),
+        "broadcast": lambda: hvd.broadcast(one, 0),
+        "alltoall": lambda: hvd.alltoall(torch.ones(2)),
+        "reducescatter": lambda: hvd.reducescatter(torch.ones(2)),
+        "barrier": hvd.barrier,
+        "join": hvd.join,
+        "synchronize": lambda: hvd.synchronize(handle),
+        "poll": lambda: hvd.poll(handle),
+        "broadcast_object": lambda: hvd.broadcast_object({"a": 1}),
+        "allgather_object": lambda: hvd.allgather_object(1),
+        "broadcast_parameters": lambda: hvd.broadcast_parameters(model.state_dict(), 0),
+        "add_process_set": lambda: hvd.add_process_set([0]),
+        "arrays of keras": lambda: arrays.allreduce(np.ones(1, np.float32)),
+        "init": hvd.init,
+        "a wrapped optimizer": lambda: hvd.DistributedOptimizer(
+            torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=1.0)
+        ),
+        "optimizer.step": optimizer.step,
+        "backward": spoil,
+    }
+
+    def child() -> dict[str, Any]:
+        said = {name: refusal(act) for name, act in operations.items()}
+        place = hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.is_initialized()
+        hvd.shutdown()
+        return said | {"place": place}
+
+    averaged = model.weight.grad.clone()
+    found = in_forked_child(child)
+    assert found.pop("place") == (member.rank, 2, member.rank, 2, True)
+    assert torch.equal(model.weight.grad, averaged), "the child wrote to its parent's gradients"
+    assert hvd.synchronize(handle).item() == 1.0
+    for turn in range(3):
+        assert hvd.allreduce(one * (100**member.rank), name="x", op=hvd.Sum).item() == 101.0
+        assert hvd.allgather_object(turn) == [turn, turn]
+        step()
+        assert model.weight.grad.unique().tolist() == [4.5]
+    return found
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_operations_are_refused_in_a_forked_child(nursery: Nursery, transport: str) -> None:
+    with FakeWorld(2, transport=transport, nursery=nursery) as world:
+        for rank, said in enumerate(world.run(operations_in_a_forked_child)):
+            for name, words in said.items():
+                assert f"was forked from rank {rank} (process {world.pids[rank]})" in words, name
+                assert "\n" not in words
+
+
+def load_by_forked_workers(member: Member) -> tuple[list[str], list[float]]:
+    import torch
+
+    class Data(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> str:
+            return refusal(lambda: hvd.allreduce(torch.ones(1), name="sum"))
+
+    hvd.init()
+    mine = torch.tensor([1.0 + 99 * member.rank])
+    sums = [hvd.allreduce(mine, name="sum", op=hvd.Sum).item() for _ in range(2)]
+    loader = torch.utils.data.DataLoader(
+        Data(), batch_size=None, num_workers=1, multiprocessing_context="fork"
+    )
+    said = list(loader)
+    return said, [*sums, *(hvd.allreduce(mine, name="sum", op=hvd.Sum).item() for _ in range(3))]
+
+
+@pytest.mark.ranks
+def test_a_loader_that_calls_an_operation_does_not_spoil_the_next_ones(nursery: Nursery) -> None:
+    with FakeWorld(2, nursery=nursery) as world:
+        for said, sums in world.run(load_by_forked_workers):
+            assert all("DataLoader" in words for words in said)
+            assert sums == [101.0] * 5
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_may_begin_where_its_parent_has_ended() -> None:
+    hvd.init()
+    hvd.shutdown()
+
+    def child() -> int:
+        hvd.init()
+        return hvd.size()
+
+    assert in_forked_child(child) == 1
 
 
 @pytest.mark.ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.engine.context import add_process_set, current, rank, remove_process_set
+from farandole.engine.context import add_process_set, current, known, rank, remove_process_set
 
 
 class Basics:
@@ -26,17 +26,17 @@ class Basics:
     @staticmethod
     def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
         """Return the ranks of every process set, by its number."""
-        return current().sets.ids_and_ranks()
+        return known().sets.ids_and_ranks()
 
     @staticmethod
     def _process_set_size(process_set_id: int) -> int:
         """Return the number of ranks in a process set."""
-        return len(current().sets.ranks_of(process_set_id))
+        return len(known().sets.ranks_of(process_set_id))
 
     @staticmethod
     def _process_set_rank(process_set_id: int) -> int:
         """Return this worker's place in a process set; -1 outside."""
-        ranks = current().sets.ranks_of(process_set_id)
+        ranks = known().sets.ranks_of(process_set_id)
         return ranks.index(rank()) if rank() in ranks else -1
 
     @staticmethod

@@ -90,6 +90,7 @@ class _InSharedMemory:
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
+        self._loop.refuse_if_forked()
         handle, self._step = _Advancing(self._loop, self._lane), step
         steps = self._buckets.allreduce(bucket, step, how, flags, note)
         if tracing.tracer is not None:

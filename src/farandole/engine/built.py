@@ -20,7 +20,7 @@ def mpi_built(verbose: bool = False) -> bool:
 def mpi_enabled() -> bool:
     """Say whether MPI moves the data, or would after init()."""
     if context.is_initialized():
-        return "mpi" in context.current().engine.transport.name
+        return "mpi" in context.known().engine.transport.name
     return os.environ.get("FARANDOLE_TRANSPORT") == "mpi"
 
 

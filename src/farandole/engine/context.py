@@ -20,7 +20,7 @@ from farandole.engine.process_sets import ProcessSet, ProcessSets, global_proces
 from farandole.engine.signature import check_same
 from farandole.engine.warned import SOURCES, Warned, hear
 from farandole.engine.watch import open_watch
-from farandole.errors import NotInitializedError, UsageError
+from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
 from farandole.transport.waiting import sharpen_sleep
@@ -29,7 +29,7 @@ from farandole.version import __version__
 from farandole.world.board import Board
 from farandole.world.cores import host_cores, read_cores
 from farandole.world.environment import read_world
-from farandole.world.rendezvous import BoardRendezvous, Rendezvous, connect
+from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
 from farandole.world.world import World
 
 
@@ -42,7 +42,7 @@ class Context:
     handles: HandleTable
     rendezvous: Rendezvous
     pid: int
-    """Where init() was called: a forked child must not act for its parent."""
+    """Where init() was called."""
     spare_cores: bool
     """Whether this host has more cores than workers."""
     sets: ProcessSets
@@ -83,6 +83,8 @@ class Context:
 
 
 _current: Context | None = None
+_forked = ""
+"""In a child that was forked from an initialised process: why it takes no part."""
 # Rounds of a rendezvous are counted over the life of the process, so that it outlives shutdown().
 _rendezvous: Rendezvous | None = None
 
@@ -99,13 +101,15 @@ def init(
 
     Raises:
         UsageError: a ValueError: sets that cannot be, or are there twice.
+        ForkedProcessError: this process was forked from one that has called init().
     """
     global _current, _rendezvous
+    _refuse_if_forked()
     dynamic = process_sets == "dynamic"
     if isinstance(process_sets, str) and not dynamic:
         raise UsageError(f'process_sets={process_sets!r}: give a list of sets, or "dynamic".')
     given = () if process_sets is None or isinstance(process_sets, str) else process_sets
-    if _current is not None and _current.pid == os.getpid():
+    if _current is not None:
         _current.sets.find(given)
         return
     world = read_world(os.environ, cores=host_cores())
@@ -184,10 +188,12 @@ def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop |
 
 
 def shutdown() -> None:
-    """Leave the others; without init() it does nothing."""
+    """Leave the others; without init(), and in a forked process, it does nothing."""
     global _current
+    if _forked:
+        return
     context, _current = _current, None
-    if context is not None and context.pid == os.getpid():
+    if context is not None:
         tracing.end()
         context.sets.close()
         context.engine.close()
@@ -203,7 +209,18 @@ def is_initialized() -> bool:
 
 
 def current() -> Context:
-    """Return what init() set up.
+    """Return what init() set up, to do something with the other workers.
+
+    Raises:
+        NotInitializedError: init() was not called.
+        ForkedProcessError: this process was forked from the one that called it.
+    """
+    _refuse_if_forked()
+    return known()
+
+
+def known() -> Context:
+    """Return what init() set up, to look at: a forked process may do so, too.
 
     Raises:
         NotInitializedError: init() was not called.
@@ -213,39 +230,69 @@ def current() -> Context:
     return _current
 
 
+def _refuse_if_forked() -> None:
+    if _forked:
+        raise ForkedProcessError(_forked)
+
+
+def _in_forked_child() -> None:
+    """Take no part any more: the other workers would take this process for its parent."""
+    global _forked
+    if _rendezvous is None or _forked:
+        return
+    if _current is None and isinstance(_rendezvous, SoloRendezvous):
+        return
+    who = "a worker"
+    if _current is not None:
+        who = f"rank {_current.world.rank} (process {_current.pid})"
+    _forked = (
+        f"Process {os.getpid()} was forked from {who} after hvd.init(), and cannot take part in "
+        "operations: the other ranks would take it for its parent. Call them in the process that "
+        "called hvd.init(); in a forked one, such as a DataLoader's worker, call only hvd.rank(), "
+        "hvd.size() and the like. A process that shall call hvd.init() itself must be started anew "
+        "(spawn, not fork)."
+    )
+    if _current is not None:
+        _current.engine.loop.forked = _forked
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
+
+
 def rank() -> int:
     """Return this worker's rank among all workers."""
-    return current().world.rank
+    return known().world.rank
 
 
 def size() -> int:
     """Return the number of workers."""
-    return current().world.size
+    return known().world.size
 
 
 def local_rank() -> int:
     """Return this worker's rank among those on its host."""
-    return current().world.local_rank
+    return known().world.local_rank
 
 
 def local_size() -> int:
     """Return the number of workers on this host."""
-    return current().world.local_size
+    return known().world.local_size
 
 
 def cross_rank() -> int:
     """Return the number of this worker's host."""
-    return current().world.cross_rank
+    return known().world.cross_rank
 
 
 def cross_size() -> int:
     """Return the number of hosts."""
-    return current().world.cross_size
+    return known().world.cross_size
 
 
 def is_homogeneous() -> bool:
     """Say whether all hosts have equally many workers."""
-    return current().homogeneous
+    return known().homogeneous
 
 
 def engine_of(process_set: ProcessSet | int | None) -> Engine:

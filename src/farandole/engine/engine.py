@@ -113,6 +113,7 @@ class Engine:
             queues: whether it waits for an earlier one of its name; else it is refused.
         """
         refuse_if_ended()
+        self.loop.refuse_if_forked()
         handle, named = None, self._named
         if not queues or not named.taken(name):
             handle = named.eager(name, operation, awaited=False)
@@ -127,6 +128,7 @@ class Engine:
     def run(self, name: str, operation: Operation, *, queues: bool = False) -> object:
         """Submit an operation (see `submit`) and wait; return its result or raise its error."""
         refuse_if_ended()
+        self.loop.refuse_if_forked()
         handle = None
         if not queues or not self._named.taken(name):
             handle = self._named.eager(name, operation)
@@ -174,6 +176,7 @@ class Engine:
     def join(self) -> Handle:
         """Submit nothing more until all ranks have joined; the result is the last one of them."""
         refuse_if_ended()
+        self.loop.refuse_if_forked()
         self.loop.wait(lambda: not self._named.queued)
         with self.loop.exclusive():
             return self._named.join()

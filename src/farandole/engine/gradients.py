@@ -100,6 +100,7 @@ class Gradients:
             MismatchError: the ranks' gradients differ in number, names, shapes or types.
             StepsDifferError: a rank is not in a step, but at the end of its epoch.
         """
+        self._engine.loop.refuse_if_forked()
         if self._plan is None:
             self.prepare([None if each is None else spec_of(each) for each in gradients])
         plan, buckets = self._plan, self._buckets

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from farandole.engine.handle import Handle
-from farandole.errors import FarandoleError, PeerDiedError
+from farandole.errors import FarandoleError, ForkedProcessError, PeerDiedError
 from farandole.transport.waiting import Backoff, sharpen_sleep
 
 # How often the thread looks while nobody waits: often enough for peers, seldom enough for the
@@ -108,6 +108,16 @@ class Loop:
         self.crowded = crowded
         self.distant = distant
         self.watch: Watch | None = None
+        self.forked = ""
+        """In a child that was forked from the loop's process: why it may not use it."""
+
+    def refuse_if_forked(self) -> None:
+        """Raise ForkedProcessError in a process that was forked from this loop's.
+
+        Peers would take it for its parent, whose thread and locks it does not have either.
+        """
+        if self.forked:
+            raise ForkedProcessError(self.forked)
 
     def add(self, lane: Advancing) -> None:
         """Advance this one, too."""
@@ -123,6 +133,7 @@ class Loop:
 
     def advance(self) -> bool:
         """Advance everything once, unless somebody else is at it."""
+        self.refuse_if_forked()
         if not self._driving.acquire(blocking=False):
             return False
         try:
@@ -132,6 +143,7 @@ class Loop:
 
     def exclusive(self) -> threading.Lock:
         """Return the lock under which lanes are advanced."""
+        self.refuse_if_forked()
         return self._driving
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -162,6 +174,7 @@ class Loop:
 
         Who polls until it is done would never hear of a peer that died, were it not looked for.
         """
+        self.refuse_if_forked()
         if handle.poll():
             return True
         self.advance()
@@ -173,6 +186,7 @@ class Loop:
 
     def result(self, handle: Handle) -> object:
         """Wait for an operation; return its result or raise its error."""
+        self.refuse_if_forked()
         if not handle.check():
             self.wait(handle.check)
         if handle.error is not None:
@@ -278,6 +292,22 @@ class Loop:
 
 
 _loops: dict[int, Loop] = {}
+
+
+def _in_forked_child() -> None:
+    """Let nobody drive what is the parent's."""
+    for pid, loop in _loops.items():
+        # The thread may have held it, which has no part in the child.
+        loop._driving = threading.Lock()
+        loop.forked = loop.forked or (
+            f"Process {os.getpid()} was forked from worker process {pid}, and cannot take part in "
+            "its operations: the other ranks would take it for its parent. Call them in that "
+            "process."
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def process_loop() -> Loop:

@@ -100,10 +100,12 @@ def _is_library(file: str) -> bool:
 
 
 def _note_failures() -> None:
-    before = sys.excepthook
+    before, pid = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        note_failure(error, trace)
+        # The failure of a process that was forked from this one is not its own.
+        if os.getpid() == pid:
+            note_failure(error, trace)
         before(kind, error, trace)
 
     sys.excepthook = hook
@@ -112,7 +114,7 @@ def _note_failures() -> None:
         # A library may have put its own hook in the place of ours; what ended the script is
         # still known here. A note that was made already stays.
         error = getattr(sys, "last_value", None)
-        if isinstance(error, BaseException):
+        if isinstance(error, BaseException) and os.getpid() == pid:
             note_failure(error, error.__traceback__)
 
     atexit.register(at_exit)

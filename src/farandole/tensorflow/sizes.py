@@ -11,13 +11,13 @@ from farandole.engine import context
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """Return the number of workers in a process set as an int32 tensor."""
-    ranks = context.current().sets.ranks_of(process_set_id)
+    ranks = context.known().sets.ranks_of(process_set_id)
     return tf.constant(len(ranks), tf.int32, name=name or "size")
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """Return 1 as an int32 tensor if this worker is in a process set, else 0."""
-    included = context.rank() in context.current().sets.ranks_of(process_set_id)
+    included = context.rank() in context.known().sets.ranks_of(process_set_id)
     return tf.constant(int(included), tf.int32, name=name or "process_set_included")
 
 

@@ -123,6 +123,7 @@ class GradientReducer:
 
     def synchronize(self) -> None:
         """Reduce what is left, wait for all, and leave the results in `p.grad`."""
+        self.engine.loop.refuse_if_forked()
         recorder = current()
         if recorder is None:
             self._synchronize()
@@ -270,6 +271,7 @@ class GradientReducer:
         return hook
 
     def _came(self, index: int, parameter: torch.Tensor) -> None:
+        self.engine.loop.refuse_if_forked()
         self._fired[index] = fired = self._fired[index] + 1
         if self._sending.as_dense:
             self._make_dense(index)

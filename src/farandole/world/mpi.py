@@ -301,15 +301,16 @@ def _initialising(timeout_s: float | None) -> Iterator[None]:
 
 @functools.cache
 def _end_together(mpi: Any) -> None:
-    atexit.register(_abort_after_failure, mpi)
+    atexit.register(_abort_after_failure, mpi, os.getpid())
 
 
-def _abort_after_failure(mpi: Any) -> None:
+def _abort_after_failure(mpi: Any, pid: int) -> None:
     """End the whole job when this process ends by an exception.
 
     mpi4py would call MPI_Finalize, which waits for the others, who wait for this rank.
     """
-    failed = getattr(sys, "last_value", None) is not None
+    # A process that was forked from this one may fail by itself.
+    failed = getattr(sys, "last_value", None) is not None and os.getpid() == pid
     if failed and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.errors import MismatchError, PeerDiedError
+from farandole.errors import PeerDiedError
 from farandole.transport.protocol import Exchange
 from farandole.transport.reduction import Array
 from farandole.transport.shm.segment import Segment, SegmentError, round_up
@@ -87,11 +87,11 @@ class Fabric:
             hello = {"pid": os.getpid(), "path": path, "bytes": ends[rank]}
             everyone = _agree(exchange, hello, error)
             hellos = [everyone[name] for name in names]
-            if (sizes := [hello["bytes"] for hello in hellos]) != ends:
-                raise MismatchError(
-                    f"Ranks {', '.join(map(str, numbers or names))} lay out their shared memory "
-                    f"differently, in {', '.join(map(str, sizes))} bytes. Install the same version "
-                    "of farandole, and give the same arguments, on all ranks."
+            if not error and (sizes := [hello["bytes"] for hello in hellos]) != ends:
+                error = (
+                    f"ranks {', '.join(map(str, numbers or names))} lay out their shared memory "
+                    f"differently, in {', '.join(map(str, sizes))} bytes. Give the same arguments "
+                    "on all ranks."
                 )
             for peer, hello in enumerate(hellos):
                 if peer != rank and not error:

@@ -6,8 +6,10 @@ too, the kernel frees it, and a small /dev/shm does not matter.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,11 @@ from farandole.transport.reduction import Array
 
 LINE_BYTES = 64
 """A cache line: words of different purposes stand that far apart."""
+
+
+_MAP_FIXED = 0x10
+"""Linux's; Python's mmap does not have it."""
+_all: weakref.WeakSet[Segment] = weakref.WeakSet()
 
 
 class SegmentError(FarandoleError, OSError):
@@ -32,6 +39,7 @@ class Segment:
         self.nbytes = nbytes
         self._fd = fd
         self._map = mmap.mmap(fd, nbytes)
+        _all.add(self)
 
     @classmethod
     def create(cls, nbytes: int) -> Segment:
@@ -81,10 +89,36 @@ class Segment:
         """Return a stretch as a flat array of `count` elements."""
         return np.frombuffer(self._map, dtype, count, offset)
 
+    def keep_changes_private(self) -> None:
+        """Map the memory once more in its place, so that nobody sees what is written to it."""
+        if self._fd >= 0:
+            system: Any = ctypes.CDLL(None)
+            system.mmap(
+                ctypes.c_void_p(np.frombuffer(self._map, np.uint8).ctypes.data),
+                ctypes.c_size_t(self.nbytes),
+                mmap.PROT_READ | mmap.PROT_WRITE,
+                mmap.MAP_PRIVATE | _MAP_FIXED,
+                self._fd,
+                ctypes.c_long(0),
+            )
+
     def close(self) -> None:
         """Close the descriptor; the mapping goes when the last view of it does."""
         _close(self._fd)
         self._fd = -1
+
+
+def keep_changes_private() -> None:
+    """Let nobody see what this process, just forked, writes to memory that its parent shares.
+
+    Its gradients lie there, and an optimizer or backward may write to them.
+    """
+    for segment in list(_all):
+        segment.keep_changes_private()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=keep_changes_private)
 
 
 def _close(fd: int) -> None:
