@@ -280,9 +280,9 @@ def test_on_all_ranks(ranks: Ranks, check: Check) -> None:
     ranks.run(check)
 
 
-def steps_on_unequal_cores(member: Member) -> bool:
-    """Train on past the steps in which overlap is tried, where rank 1 has no core to spare."""
-    if member.rank == 1:
+def steps_on_unequal_cores(member: Member, pinned: int) -> bool:
+    """Train on past the steps in which overlap is tried; one rank may have no core to spare."""
+    if member.rank == pinned:
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     hvd.init()
     model = mlp()
@@ -293,9 +293,14 @@ def steps_on_unequal_cores(member: Member) -> bool:
 
 @pytest.mark.ranks
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: all ranks have the same")
-def test_ranks_with_unequally_many_cores_try_no_overlap(nursery: Nursery) -> None:
-    with FakeWorld(2, per_host=1, nursery=nursery) as world:
-        assert world.run(steps_on_unequal_cores) == [True, True]
+@pytest.mark.parametrize(
+    ("size", "per_host", "pinned"), [(2, 1, 1), (3, 2, -1)], ids=["cores", "hosts"]
+)
+def test_ranks_with_unequally_many_cores_to_spare_train_on(
+    nursery: Nursery, size: int, per_host: int, pinned: int
+) -> None:
+    with FakeWorld(size, per_host=per_host, nursery=nursery) as world:
+        assert world.run(steps_on_unequal_cores, pinned) == [True] * size
 
 
 def train_with(member: Member, options: list[dict[str, Any]]) -> str:

@@ -342,6 +342,29 @@ def check_a_train_step_of_ones_own() -> None:
     assert_close(weights(net), trained_alone(keras.optimizers.SGD(0.1), 5))
 
 
+def check_gradients_with_other_memory() -> None:
+    """A train_step that gives gradients other memory: the average is of what it gave."""
+
+    class Own(keras.Sequential):
+        def train_step(self, given: tuple) -> dict:
+            x, y = given[:2]
+            self.zero_grad()
+            loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+            loss.backward()
+            for variable in self.trainable_weights:
+                variable.value.grad.data = variable.value.grad.data / 2
+            gradients = [variable.value.grad for variable in self.trainable_weights]
+            self.optimizer.apply(gradients, self.trainable_weights)
+            return {"loss": loss}
+
+    seed_weights(3)
+    net = Own([keras.Input((6,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)])
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    x, y = (share(array, hvd.rank()) for array in data(5))
+    net.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    assert_close(weights(net), trained_alone(keras.optimizers.SGD(0.05), 5))
+
+
 def check_loss_scaling_decides_alike() -> None:
     """An infinite gradient on one rank skips the update on all of them."""
     keras.config.set_dtype_policy("mixed_float16")

@@ -26,7 +26,7 @@ _NARROW = (
 )
 _OF_THREE = ("check_adam", "check_unequal_steps_are_named_at_once", "check_collectives")
 _OF_TENSORFLOW = ("check_xla",)
-_OF_TORCH = ("check_every_optimizer",)
+_OF_TORCH = ("check_every_optimizer", "check_gradients_with_other_memory")
 _OF_JAX = ("check_each_worker_has_cores_of_its_own",)
 # torch's fit knows no such thing.
 _OF_COMPILED = ("check_several_steps_in_one_execution",)

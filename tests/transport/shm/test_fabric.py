@@ -84,6 +84,18 @@ def test_one_rank_without_shared_memory_is_an_error_on_all(world: FakeWorld, bro
     assert world.run(attempt) == [("Rank 1: none here", True)] * 3
 
 
+@pytest.mark.ranks
+def test_ranks_that_lay_memory_out_differently_are_told(world: FakeWorld) -> None:
+    def attempt(member: Member) -> str:
+        regions = {"x": 5000 if member.rank == 1 else 100}
+        with pytest.raises(SegmentError) as caught:
+            Fabric.open(member.rank, member.size, member.exchange, regions)
+        return str(caught.value)
+
+    words = "Rank 0: ranks 0, 1, 2 lay out their shared memory differently, in 8192, 12288, 8192"
+    assert all(said.startswith(words) for said in world.run(attempt))
+
+
 def refuse(*_: Any) -> Segment:
     raise SegmentError("none here")
 

@@ -84,8 +84,8 @@ class Fabric:
         try:
             error = _attempt(segments, rank, lambda: Segment.create(ends[rank]))
             path = segments[rank].path if not error else ""
-            hello = {"pid": os.getpid(), "path": path, "bytes": ends[rank]}
-            everyone = _agree(exchange, hello, error)
+            mine = {"pid": os.getpid(), "path": path, "bytes": ends[rank]}
+            everyone = _agree(exchange, mine, error)
             hellos = [everyone[name] for name in names]
             if not error and (sizes := [hello["bytes"] for hello in hellos]) != ends:
                 error = (
