@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from farandole.model.info.scaling import ScalingInfo
+from farandole.report import to_json
 from farandole.report.anonymous import anonymous
-from farandole.report.document import to_json
 from tests.report.builders import Words, comparison, study
 
 WORDS = Words(

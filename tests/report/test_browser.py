@@ -15,11 +15,10 @@ import pytest
 from farandole.model.info.comparison import Comparison
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
-from farandole.report.contents import contents
-from farandole.report.page import page
-from farandole.report.render import bundle
+from farandole.report.render import bundle, page
+from farandole.report.study import document
 from tests.report.builders import HEADLINE, ODD, Words, comparison, study
-from tests.report.test_contents import with_floats
+from tests.report.test_study import with_floats
 from tests.report.visiting import LOOKS, Seen, browsing, visit
 
 PAPER, NIGHT = "rgb(255, 255, 255)", "rgb(20, 24, 28)"
@@ -74,7 +73,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
     with browsing() as browser:
         for name, (info, options) in PAGES.items():
-            text = page(contents(info), scripts=bundle())
+            text = page(document(info), scripts=bundle())
             names = options.get("looks", (name,))
             found |= zip(names, visit(browser, folder, text, **options), strict=True)
     return found

@@ -6,33 +6,38 @@ import json
 import math
 from dataclasses import replace
 
-from farandole.report.contents import contents
-from farandole.report.markdown import document
-from farandole.report.page import page
+import pytest
+
+from farandole.report.document import Figure
 from farandole.report.projection import (
+    _tables,
     fleet_table,
     next_command,
     offer_table,
-    outlooks,
-    shown,
+    projection_section,
+    projection_table,
     terminal_lines,
     to_json,
 )
+from farandole.report.projection import figures as drawn_figures
+from farandole.report.render import markdown, page
+from farandole.report.study import document
 from farandole.report.table import to_lines
 from tests.report.builders import ODD, study
 from tests.report.projections import projection
+from tests.report.test_figures import rows
 
 INFO = replace(study(), projection=projection())
 
 
 def test_without_a_projection_nothing_is_shown() -> None:
-    assert shown(study()) is None
-    assert "More workers" not in document(contents(study()), picture="png")
+    assert projection_section(study()) is None
+    assert "More workers" not in markdown(document(study()), picture="png")
 
 
 def test_the_page_and_the_markdown_have_all_of_it() -> None:
-    found = contents(INFO)
-    text = document(found, picture="png")
+    found = document(INFO)
+    text = markdown(found, picture="png")
     html = page(found, scripts="")
     for part in ("16 workers by the knee.", "The link is taken at its word.", "missed by 9 %"):
         assert part in text
@@ -53,7 +58,7 @@ def test_a_terminal_shows_the_answer_first_and_the_next_measurement_last() -> No
 
 
 def test_what_is_indicative_has_bounds_and_no_value() -> None:
-    table = outlooks(projection())
+    table = projection_table(projection())
     last = dict(zip((column.key for column in table.columns), table.rows[-1], strict=True))
     assert last["workers"] == 64
     assert last["origin"] == "indicative"
@@ -70,7 +75,7 @@ def test_a_fleet_names_the_link_of_its_jobs() -> None:
 
 def test_columns_without_figures_are_left_out() -> None:
     bare = replace(projection(), rows=tuple(replace(row, cost=None) for row in projection().rows))
-    assert "cost" not in {column.key for column in outlooks(bare).columns}
+    assert "cost" not in {column.key for column in projection_table(bare).columns}
 
 
 def test_json_is_strict_and_names_its_schema() -> None:
@@ -84,7 +89,58 @@ def test_json_is_strict_and_names_its_schema() -> None:
 def test_words_of_users_are_never_markup() -> None:
     for odd in ODD:
         info = replace(study(), projection=projection(word=odd, name=odd))
-        html = page(contents(info), scripts="")
+        html = page(document(info), scripts="")
         assert "<script>window.hacked" not in html
         assert "<img src=x" not in html
         assert offer_table(info.projection) is not None  # type: ignore[arg-type]
+
+
+def figures(**changes: object) -> dict[str, Figure]:
+    made = replace(projection(), **changes)  # type: ignore[arg-type]
+    info = replace(study(), projection=made)
+    return {one.name: one for one in drawn_figures(info, _tables(made))}
+
+
+def test_every_figure() -> None:
+    assert set(figures()) == {
+        "projected-throughput",
+        "projected-time",
+        "projected-cost",
+        "projected-metric",
+        "projected-limits",
+        "offers",
+    }
+
+
+def test_without_times_there_is_throughput_alone() -> None:
+    bare = tuple(replace(row, time_s=None, cost=None, metric=None) for row in projection().curve)
+    assert set(figures(curve=bare, goal=None, offers=())) == {
+        "projected-throughput",
+        "projected-limits",
+    }
+
+
+def test_measured_points_bands_and_the_ideal_line() -> None:
+    found = rows(figures()["projected-throughput"])
+    names = {row["name"] for row in found if "name" in row}
+    assert {"measured", "10Gbit", "25Gbit"} <= names
+    ideal = {row["x"]: row["y"] for row in found if set(row) == {"name", "x", "y"}}
+    first = projection().rows[0]
+    assert ideal[16] == pytest.approx(16 * first.throughput.value / first.workers)
+    band = next(row for row in found if row.get("name") == "10Gbit" and row["x"] == 16)
+    assert band["low"] < band["y"] < band["high"]
+
+
+def test_what_is_indicative_has_a_band_and_no_line() -> None:
+    layers = figures()["projected-time"].spec["layer"]
+    data = figures()["projected-time"].spec["datasets"]
+    line = next(one for one in layers if one["mark"] == {"type": "line"})
+    area = next(one for one in layers if one["mark"]["type"] == "area")
+    assert 64 not in {row["x"] for row in data[line["data"]["name"]]}
+    assert 64 in {row["x"] for row in data[area["data"]["name"]]}
+
+
+def test_the_parts_of_the_time_add_up_to_all_of_it() -> None:
+    found = [row for row in rows(figures()["projected-limits"]) if "end" in row]
+    for name in {row["name"] for row in found}:
+        assert max(row["end"] for row in found if row["name"] == name) == pytest.approx(100.0)

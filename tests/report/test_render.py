@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from farandole.report import render
-from farandole.report.charts.scaling import scaling
+from farandole.report.figures import metric_by, scaling
 from farandole.report.render import bundle, pictures
 from tests.report.builders import Words, study
-from tests.report.charts.drawn import drawn
+from tests.report.test_figures import drawn
 
 
 def test_a_picture_holds_its_words_as_text() -> None:
@@ -20,10 +20,10 @@ def test_a_picture_holds_its_words_as_text() -> None:
 
 
 def test_hostile_names_stay_text_in_pictures() -> None:
-    from farandole.report.charts.accuracy import by_epoch
-
     name = "<script>x</script>"
-    svg = pictures(drawn(by_epoch([study(words=Words(metric=name))])), ("svg",))["svg"].decode()
+    svg = pictures(
+        drawn(metric_by([study(words=Words(metric=name))], name, "", "by-epoch")), ("svg",)
+    )["svg"].decode()
     assert "&lt;script&gt;x&lt;/script&gt;" in svg
     assert "<script" not in svg
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import io
 
+from farandole.format import seconds, times, whole
 from farandole.model.statistics import Estimate
+from farandole.report.document import Document, Section, Tables
+from farandole.report.render import page
 from farandole.report.table import (
     Column,
     Table,
     to_csv,
-    to_html,
     to_latex,
     to_lines,
     to_markdown,
 )
-from farandole.report.text import seconds, times, whole
 
 TABLE = Table(
     name="example",
@@ -66,12 +67,13 @@ def test_latex() -> None:
 
 
 def test_html_escapes_and_says_where_the_rest_is() -> None:
-    written = to_html(TABLE, limit=1)
+    shown = Section(key="one", title="One", blocks=(Tables((TABLE,)),))
+    written = page(Document(title="t", openings=(), sections=(shown,)), scripts="")
     assert "<bdi>a|b</bdi>" in written
     assert "An &lt;example&gt;" in written
-    assert "1 of 3 rows; tables/example.csv has all." in written
-    assert "&lt;i&gt;" in to_html(TABLE)
-    assert "<i>" not in to_html(TABLE)
+    assert "&lt;i&gt;" in written
+    assert "<i>" not in written
+    assert TABLE.first(1).notes[-1] == "1 of 3 rows; tables/example.csv has all."
 
 
 def test_lines_are_aligned_words_left_and_figures_right() -> None:

@@ -23,7 +23,7 @@ def test_every_cell_with_its_interval_or_why_not() -> None:
 
 
 def test_launches_left_out_say_why_and_outliers_stay() -> None:
-    table = tables.left_out([study()])
+    table = tables.launches_left_out([study()])
     assert table is not None
     why, counts = keys(table).index("why"), keys(table).index("kept")
     assert [row[counts] for row in table.rows] == ["no", "yes, outlier"]
@@ -32,22 +32,22 @@ def test_launches_left_out_say_why_and_outliers_stay() -> None:
 
 
 def test_without_launches_left_out_or_a_price_there_is_no_table() -> None:
-    assert tables.left_out([bare()]) is None
+    assert tables.launches_left_out([bare()]) is None
     assert tables.costs([bare()]) is None
     assert tables.costs([study()]) is not None
 
 
 def test_what_workers_cost_each_other() -> None:
     info = study()
-    table = tables.apart([info])
+    table = tables.contention([info])
     assert table is not None
     assert [row[0] for row in table.rows] == [row.label for row in info.apart]
     slower = keys(table).index("slowdown")
     assert table.rows[0][slower] == 1.1
-    assert tables.apart([bare()]) is None
+    assert tables.contention([bare()]) is None
     # Why there is no figure is told elsewhere.
     missing = replace(info.apart[0], slowdown=None, loaded_alone_per_s=None, why_not="no")
-    assert tables.apart([replace(info, apart=(missing,))]) is None
+    assert tables.contention([replace(info, apart=(missing,))]) is None
 
 
 def test_a_noise_scale_may_have_a_lower_bound_alone() -> None:

@@ -10,7 +10,7 @@ from farandole.report.theme import COLOURS, DASHES, SERIES, SHAPES, page_config,
 
 
 def test_the_style_sheet_has_the_same_colours_and_every_one_in_all_three_lights() -> None:
-    css = files("farandole.report").joinpath("page.css").read_text()
+    css = files("farandole.report").joinpath("templates", "page.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:

@@ -9,9 +9,9 @@ from typing import Any
 
 from farandole.bench.plan import Group, Quantity, Row, Target
 from farandole.bench.run import LaunchRecord
+from farandole.format import plural, seconds, size
 from farandole.model.statistics import Estimate, ratio, summarize, welch
 from farandole.report.table import Column, Table, to_lines
-from farandole.report.text import plural, seconds, size
 
 REACHED, STRETCH, MISSED = "reached", "stretch reached", "not reached"
 VOID = "void: others used this machine"

@@ -16,8 +16,8 @@ from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Size
+    from farandole.labs.report import LabReport
     from farandole.labs.run import LabRun, Ran
-    from farandole.report.lab import LabReport
 
 SCHEMA = 1
 _BUDGET = "15m"
@@ -239,8 +239,7 @@ def _prepared(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: fl
 
 def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
     """Answer the lab's questions, write its report, and end with the answers."""
-    from farandole.report.lab import terminal_lines, to_json, write_lab
-    from farandole.report.lab.anonymous import anonymous
+    from farandole.labs.report import anonymous, terminal_lines, to_json, write_lab
 
     report = report_of(lab, ran)
     if args.anonymous:
@@ -255,7 +254,7 @@ def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
 def report_of(lab: Lab, ran: Ran) -> LabReport:
     """Return what the report of a lab is made from."""
     from farandole.labs.kept import command
-    from farandole.report.lab import LabReport
+    from farandole.labs.report import LabReport
 
     found = ran.found
     return LabReport(

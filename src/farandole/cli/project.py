@@ -194,7 +194,7 @@ def read_question(args: argparse.Namespace) -> Question:
 
 def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> Path:
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
-    from farandole.report.folder import write
+    from farandole.report import write
     from farandole.report.projection import to_json
     from farandole.study.atomic import write_json
 

@@ -73,15 +73,14 @@ def main(args: argparse.Namespace) -> int:
             f"--target {args.target}: no metric was recorded, so that nothing can have reached it. "
             "Measure accuracy (farandole study --measure both), or leave --target away."
         )
+    from farandole.report import terminal_lines, to_json
     from farandole.report.anonymous import anonymous
-    from farandole.report.document import to_json
-    from farandole.report.terminal import terminal_lines
 
     if args.anonymous:
         found = anonymous(found)
     page = None
     if args.out is not None or not args.json:
-        from farandole.report.folder import write
+        from farandole.report import write
 
         several = len(args.folders) > 1
         place = args.out or (_SEVERAL if several else args.folders[0])
@@ -118,7 +117,7 @@ def load(
 
 
 def _has_metrics(found: ScalingInfo | Comparison) -> bool:
-    from farandole.report.series import studies
+    from farandole.report.figures import studies
 
     return any(info.metrics for info in studies(found))
 

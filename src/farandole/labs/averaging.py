@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from farandole.format import size, whole
 from farandole.labs import columns
 from farandole.labs.lab import Answered, Found, Question
 from farandole.labs.settings import settings_of
 from farandole.model.measured import count
 from farandole.report.table import Column, Table
-from farandole.report.text import size, whole
 from farandole.study.records import Launch
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from farandole.format import NOT_MEASURED, known, whole
 from farandole.report.table import Column
-from farandole.report.text import NOT_MEASURED, known, whole
 
 HERE, LAB = "here", "the lab"
 """Where a row's figures come from."""

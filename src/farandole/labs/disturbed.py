@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from farandole.format import percent
 from farandole.labs.lab import Found
-from farandole.report.text import percent
 
 
 def disturbed(found: Found, study: str) -> list[str]:

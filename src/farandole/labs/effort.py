@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from farandole.format import listed
 from farandole.labs.lab import Asked, Choice
-from farandole.report.text import listed
 
 KERAS = (("KERAS_BACKEND", "torch"),)
 """What scripts with Keras are run on."""

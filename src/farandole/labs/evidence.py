@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Protocol, TypeVar
 
+from farandole.format import between, decimals_for, listed, number
 from farandole.model.gap import finals_by_seed
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate, mean
-from farandole.report.text import between, decimals_for, listed, number
 from farandole.study.records import Cell, Launch
 
 NO_INTERVALS = "One launch per cell: no intervals."

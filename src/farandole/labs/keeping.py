@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import listed, whole
 from farandole.labs import columns
 from farandole.labs.columns import four, in_points, plain, signed
 from farandole.labs.evidence import points
@@ -14,9 +15,8 @@ from farandole.labs.settings import Setting, settings_of
 from farandole.model.gap import Gap, smallest_difference
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, whole
 
 METRIC = "val_accuracy"
 STUDIES = ("workers", "recipes")

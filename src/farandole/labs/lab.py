@@ -1,7 +1,7 @@
 """What a lab is: its questions, the studies that answer them, and what they found.
 
 Everything here is a record or a seam. `run.py` makes the studies that a lab plans, by the public
-`farandole study`; the lab's own answers come out of what they found; `report/lab/` shows them.
+`farandole study`; the lab's own answers come out of what they found; `report.py` shows them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from farandole.model.info.scaling import ScalingInfo
-from farandole.report.figure import Figure
+from farandole.report.document import Figure
 from farandole.report.table import Table
 from farandole.study.records import Study
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from farandole.format import listed, percent, seconds, size
 from farandole.model.info.step import StepSplit
 from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.measured import count
-from farandole.report.text import listed, percent, seconds, size
 
 _PARTS = {
     "data": "waiting for data",

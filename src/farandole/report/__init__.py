@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farandole.report.document import to_json
-    from farandole.report.folder import write
-    from farandole.report.terminal import terminal_lines
+    from farandole.report.study import terminal_lines, to_json, write
 
 __all__ = ["terminal_lines", "to_json", "write"]
 
@@ -20,7 +18,6 @@ __all__ = ["terminal_lines", "to_json", "write"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from farandole.report import study
 
-    module = {"terminal_lines": "terminal", "to_json": "document", "write": "folder"}[name]
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(study, name)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from farandole.model.info.comparison import Comparison
 from farandole.model.info.scaling import ScalingInfo
-from farandole.report.series import studies
+from farandole.report.figures import studies
 
 T = TypeVar("T")
 

@@ -1,17 +1,16 @@
-"""One table, five ways: CSV with full figures, Markdown, LaTeX, HTML and aligned lines."""
+"""One table for every output: CSV with full figures, Markdown, LaTeX and aligned lines."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
-from farandole.model.statistics import Estimate
-from farandole.report import escape
-from farandole.report.text import (
+from farandole.format import (
     NOT_MEASURED,
     between,
     decimals_for,
@@ -19,13 +18,15 @@ from farandole.report.text import (
     number,
     times,
 )
+from farandole.model.statistics import Estimate
+from farandole.report import escape
 
 Show = Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """What one column holds: a name with its unit for files, a title for people."""
+    """One column: a key with its unit for files, a title for people."""
 
     key: str
     title: str
@@ -33,8 +34,17 @@ class Column:
     text: bool = False
     """Words, left-aligned, in place of figures."""
     interval: bool = False
-    """Its cells are `Estimate`s: three columns in CSV, "1.83 (1.79 to 1.87)" elsewhere. One whose
-    value is NaN has bounds only: "1.79 to 1.87"."""
+    """Cells are `Estimate`s: three columns in CSV, "1.83 (1.79 to 1.87)" elsewhere. An estimate
+    whose value is NaN has bounds only: "1.79 to 1.87"."""
+    get: str | Callable[[Any], Any] | None = None
+    """Where `tabulate` finds the cell in a row: an attribute's path, or a function of the row;
+    None: the attribute that is called like the key."""
+
+    def cell(self, row: Any) -> Any:
+        """Return this column's cell of a row."""
+        if callable(self.get):
+            return self.get(row)
+        return attrgetter(self.get or self.key)(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +61,66 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.name, row)
+
+    def index(self, key: str) -> int:
+        """Return the place of a column."""
+        keys = [column.key for column in self.columns]
+        assert key in keys, f"table {self.name} has {keys}, not {key!r}"
+        return keys.index(key)
+
+    def only(self, keys: Collection[str]) -> Table:
+        """Return the table with these columns only."""
+        kept = [place for place, column in enumerate(self.columns) if column.key in keys]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in kept),
+            rows=tuple(tuple(row[place] for place in kept) for row in self.rows),
+        )
+
+    def without(self, keys: Collection[str]) -> Table:
+        """Return the table without these columns."""
+        return self.only({column.key for column in self.columns} - set(keys))
+
+    def without_empty(self) -> Table:
+        """Return the table without the columns that have no cell filled in."""
+        filled = [
+            column.key
+            for place, column in enumerate(self.columns)
+            if any(row[place] not in (None, "") for row in self.rows)
+        ]
+        return self.only(filled)
+
+    def texts(self) -> list[list[str]]:
+        """Return all cells for people, not yet escaped."""
+        return [
+            [shown(column, cell) for column, cell in zip(self.columns, row, strict=True)]
+            for row in self.rows
+        ]
+
+    def first(self, limit: int | None) -> Table:
+        """Return the table cut to so many rows, with a note that says so."""
+        if limit is None or len(self.rows) <= limit:
+            return self
+        note = f"{limit} of {len(self.rows):,} rows; tables/{self.name}.csv has all."
+        return replace(self, rows=self.rows[:limit], notes=(*self.notes, note))
+
+
+def tabulate(
+    name: str,
+    title: str,
+    rows: Iterable[Any],
+    columns: Iterable[Column],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Make a table of records: each column says where its cell is in a record."""
+    columns = tuple(columns)
+    return Table(
+        name=name,
+        title=title,
+        columns=columns,
+        rows=tuple(tuple(column.cell(row) for column in columns) for row in rows),
+        notes=tuple(notes),
+    )
 
 
 def shown(column: Column, cell: Any) -> str:
@@ -99,11 +169,11 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table, *, limit: int | None = None) -> str:
     """Return the table in GitHub's Markdown, with its notes below."""
-    table = _cut(table, limit)
+    table = table.first(limit)
     lines = [
         _piped([column.title for column in table.columns]),
         "|" + "|".join("---" if column.text else "--:" for column in table.columns) + "|",
-        *(_piped(cells) for cells in _texts(table)),
+        *(_piped(cells) for cells in table.texts()),
     ]
     if table.notes:
         lines += ["", *(escape.markdown(note) for note in table.notes)]
@@ -119,7 +189,7 @@ def to_latex(table: Table) -> str:
         "\\hline",
         _ampersands([column.title for column in table.columns]),
         "\\hline",
-        *(_ampersands(cells) for cells in _texts(table)),
+        *(_ampersands(cells) for cells in table.texts()),
         "\\hline",
         "\\end{tabular}",
         *(f"% {escape.visible(note)}" for note in table.notes),
@@ -127,31 +197,9 @@ def to_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_html(table: Table, *, limit: int | None = None) -> str:
-    """Return the table as HTML that scrolls by itself when it is wide."""
-    table = _cut(table, limit)
-    head = "".join(
-        f"<th scope=col{_class(column)}>{escape.html(column.title)}</th>"
-        for column in table.columns
-    )
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            _html_cell(column, text) for column, text in zip(table.columns, cells, strict=True)
-        )
-        + "</tr>"
-        for cells in _texts(table)
-    )
-    notes = "".join(f"<p class=missing>{escape.html(note)}</p>" for note in table.notes)
-    return (
-        f"<div class=scroll tabindex=0><table><caption>{escape.html(table.title)}</caption>\n"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>{notes}"
-    )
-
-
 def to_lines(table: Table, *, indent: str = "  ") -> list[str]:
-    """Return the table as aligned text for a terminal or a file."""
-    rows = [[column.title for column in table.columns], *_texts(table)]
+    """Return the table as aligned text for a terminal."""
+    rows = [[column.title for column in table.columns], *table.texts()]
     rows = [[escape.visible(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
     lines = []
@@ -162,20 +210,6 @@ def to_lines(table: Table, *, indent: str = "  ") -> list[str]:
         ]
         lines.append((indent + "  ".join(cells)).rstrip())
     return lines
-
-
-def _cut(table: Table, limit: int | None) -> Table:
-    if limit is None or len(table.rows) <= limit:
-        return table
-    note = f"{limit} of {len(table.rows):,} rows; tables/{table.name}.csv has all."
-    return replace(table, rows=table.rows[:limit], notes=(*table.notes, note))
-
-
-def _texts(table: Table) -> list[list[str]]:
-    return [
-        [shown(column, cell) for column, cell in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]
 
 
 def _exact(cell: Any) -> str:
@@ -194,16 +228,3 @@ def _piped(cells: Sequence[str]) -> str:
 
 def _ampersands(cells: Sequence[str]) -> str:
     return " & ".join(escape.latex(cell) for cell in cells) + r" \\"
-
-
-def _class(column: Column) -> str:
-    return " class=text" if column.text else ""
-
-
-def _html_cell(column: Column, text: str) -> str:
-    if text == NOT_MEASURED:
-        return f'<td class="none{" text" if column.text else ""}">{text}</td>'
-    if column.text:
-        # bdi: a name in a script from right to left must not turn its neighbours.
-        return f"<td class=text><bdi>{escape.html(text)}</bdi></td>"
-    return f"<td>{escape.html(text)}</td>"

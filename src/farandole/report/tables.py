@@ -1,149 +1,151 @@
-"""Tables that stand without a figure: cells, launches left out, cost, the answer's curve."""
+"""Tables of a study that stand without a figure: cells, launches, cost, the answer's curve."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
+from farandole.format import brief, optional, percent, seconds, size, times, whole
 from farandole.model.info.comparison import Comparison
 from farandole.model.info.curve import Curve
+from farandole.model.info.launches import LaunchRow
 from farandole.model.info.scaling import ScalingInfo
-from farandole.report.series import labelled, on_several_hosts, prefixed
-from farandole.report.table import Column, Table
-from farandole.report.text import brief, number, optional, percent, seconds, size, times, whole
-
-_CELL = Column(key="cell", title="cell", text=True)
+from farandole.report.figures import (
+    NAME,
+    SPEEDUP,
+    WORKERS,
+    Named,
+    item,
+    labelled,
+    several_hosts,
+    split_table,
+)
+from farandole.report.table import Column, Table, tabulate
 
 
 def cells(infos: Sequence[ScalingInfo]) -> Table:
     """Return every cell with its interval."""
     found = labelled(infos, lambda info: info.cells)
-    several = any(named.item.cell.hosts > 1 for named in found)
-    columns = (
-        _CELL,
-        Column(key="workers", title="workers", show=whole),
-        *((Column(key="hosts", title="hosts", show=whole),) if several else ()),
-        Column(key="threads", title="threads", show=whole),
-        Column(key="batch_per_worker", title="batch", show=whole),
-        Column(key="throughput", title="throughput", interval=True),
-        Column(key="unit", title="unit", text=True),
-        Column(key="step_s", title="step", show=seconds, interval=True),
-        Column(key="launches", title="launches", show=whole),
-        Column(key="attempts", title="of", show=whole),
-        Column(key="steps_per_epoch", title="steps per epoch", show=whole),
-        Column(key="parameters", title="parameters", show=whole),
-        Column(key="gradient_bytes", title="gradients", show=size),
-        Column(key="note", title="note", text=True),
-    )
-    rows = tuple(
+    table = tabulate(
+        "cells",
+        "Every cell: medians over launches with 95 % intervals",
+        found,
         (
-            named.name,
-            named.item.cell.workers,
-            *((named.item.cell.hosts,) if several else ()),
-            named.item.cell.threads,
-            named.item.cell.batch,
-            named.item.throughput,
-            named.item.unit,
-            named.item.step_s,
-            named.item.launches,
-            named.item.attempts,
-            named.item.steps_per_epoch,
-            named.item.parameters,
-            named.item.gradient_bytes,
-            named.item.failed or named.item.void_for_speed,
-        )
-        for named in found
+            NAME,
+            item("workers", "workers", whole, path="cell.workers"),
+            item("hosts", "hosts", whole, path="cell.hosts"),
+            item("threads", "threads", whole, path="cell.threads"),
+            item("batch_per_worker", "batch", whole, path="cell.batch"),
+            item("throughput", "throughput", interval=True),
+            item("unit", "unit", text=True),
+            item("step_s", "step", seconds, interval=True),
+            item("launches", "launches", whole),
+            item("attempts", "of", whole),
+            item("steps_per_epoch", "steps per epoch", whole),
+            item("parameters", "parameters", whole),
+            item("gradient_bytes", "gradients", size),
+            Column(
+                key="note",
+                title="note",
+                text=True,
+                get=lambda named: named.item.failed or named.item.void_for_speed,
+            ),
+        ),
     )
-    return Table(
-        name="cells",
-        title="Every cell: medians over launches with 95 % intervals",
-        columns=columns,
-        rows=rows,
-    )
+    return table if any(named.item.cell.hosts > 1 for named in found) else table.without({"hosts"})
 
 
 def launches(infos: Sequence[ScalingInfo]) -> Table:
     """Return every launch, for files."""
-    return _launches(infos, name="launches", title="Every launch", all_of_them=True)
+
+    def why(named: Named[LaunchRow]) -> str:
+        return named.item.why or ("far from the others, and kept" if named.item.outlier else "")
+
+    def counts(named: Named[LaunchRow]) -> str:
+        if not named.item.kept:
+            return "no"
+        return "yes, outlier" if named.item.outlier else "yes"
+
+    return tabulate(
+        "launches",
+        "Every launch",
+        labelled(infos, lambda info: info.launches),
+        (
+            item("launch", "launch", path="id", text=True),
+            NAME,
+            item("purpose", "for", text=True),
+            Column(
+                key="outcome",
+                title="outcome",
+                text=True,
+                get=lambda named: named.item.outcome.replace("_", " "),
+            ),
+            item("repeat", "repeat", whole),
+            item("seed", "seed", optional),
+            Column(key="kept", title="counts", text=True, get=counts),
+            Column(key="why", title="why", text=True, get=why),
+            item("steps", "steps", whole),
+            item("warmup_steps", "warm-up", whole),
+            item("step_s", "step", seconds),
+            item("throughput", "throughput"),
+            item("unit", "unit", text=True),
+            item("wall_s", "wall time", seconds),
+            item("started", "started", text=True),
+        ),
+    )
 
 
-def left_out(infos: Sequence[ScalingInfo]) -> Table | None:
+def launches_left_out(infos: Sequence[ScalingInfo]) -> Table | None:
     """Return the launches whose speed was left out, or that were flagged, with the reason."""
-    table = _launches(
-        infos,
+    table = launches(infos)
+    at = table.index("kept")
+    rows = tuple(row for row in table.rows if row[at] != "yes")
+    if not rows:
+        return None
+    # Why is what a reader looks for; figures of launches that do not count are in the file of all.
+    return replace(
+        table,
         name="launches-left-out",
         title="Launches left out of the speed figures, and flagged ones",
-        all_of_them=False,
-    )
-    return table if table.rows else None
+        rows=rows,
+    ).without({"step_s", "throughput", "unit", "warmup_steps"})
 
 
 def costs(infos: Sequence[ScalingInfo]) -> Table | None:
     """Return what cells cost at the price that was given; None without a price."""
     found = labelled(infos, lambda info: info.costs)
-    if not found:
-        return None
     columns = (
-        _CELL,
-        Column(key="price_per_worker_hour", title="per worker and hour", show=brief),
-        Column(key="per_epoch", title="an epoch"),
-        Column(key="job", title="the job"),
-        Column(key="to_target", title="to the target"),
-        Column(key="per_million_samples", title="a million samples"),
+        NAME,
+        item("price_per_worker_hour", "per worker and hour", brief),
+        item("per_epoch", "an epoch"),
+        item("job", "the job"),
+        item("to_target", "to the target"),
+        item("per_million_samples", "a million samples"),
     )
-    return Table(
-        name="cost",
-        title="Cost, in the currency of the price",
-        columns=columns,
-        rows=tuple(
-            (
-                named.name,
-                named.item.price_per_worker_hour,
-                named.item.per_epoch,
-                named.item.job,
-                named.item.to_target,
-                named.item.per_million_samples,
-            )
-            for named in found
-        ),
-    )
+    return tabulate("cost", "Cost, in the currency of the price", found, columns) if found else None
 
 
 def noise(infos: Sequence[ScalingInfo]) -> Table:
     """Return the gradient noise scale of each cell, for files."""
-    columns = (
-        _CELL,
-        Column(key="noise_scale_samples", title="noise scale"),
-        Column(key="low", title="from"),
-        Column(key="high", title="to"),
-        Column(key="trace", title="tr(Sigma)"),
-        Column(key="squared_norm", title="|G|^2"),
-        Column(key="global_batch", title="global batch", show=brief),
-        Column(key="steps", title="steps", show=whole),
-        Column(key="launches", title="launches", show=whole),
-    )
-    return Table(
-        name="noise",
-        title="Gradient noise scale, in samples, with 90 % intervals",
-        columns=columns,
-        rows=tuple(
-            (
-                named.name,
-                named.item.noise.value,
-                named.item.noise.low,
-                named.item.noise.high,
-                named.item.noise.trace,
-                named.item.noise.squared_norm,
-                named.item.global_batch,
-                named.item.noise.measurements,
-                named.item.launches,
-            )
-            for named in labelled(infos, lambda info: info.noise)
+    return tabulate(
+        "noise",
+        "Gradient noise scale, in samples, with 90 % intervals",
+        labelled(infos, lambda info: info.noise),
+        (
+            NAME,
+            item("noise_scale_samples", "noise scale", path="noise.value"),
+            item("low", "from", path="noise.low"),
+            item("high", "to", path="noise.high"),
+            item("trace", "tr(Sigma)", path="noise.trace"),
+            item("squared_norm", "|G|^2", path="noise.squared_norm"),
+            item("global_batch", "global batch", brief),
+            item("steps", "steps", whole, path="noise.measurements"),
+            item("launches", "launches", whole),
         ),
     )
 
 
-def apart(infos: Sequence[ScalingInfo]) -> Table | None:
+def contention(infos: Sequence[ScalingInfo]) -> Table | None:
     """Return what workers of a host cost each other; None where it was not measured."""
     found = [
         named
@@ -152,34 +154,20 @@ def apart(infos: Sequence[ScalingInfo]) -> Table | None:
     ]
     if not found:
         return None
-    columns = (
-        _CELL,
-        Column(key="computing_alone_s", title="computing, alone", show=seconds),
-        Column(key="computing_together_s", title="computing, all at once", show=seconds),
-        Column(key="update_alone_s", title="update, alone", show=seconds),
-        Column(key="update_together_s", title="update, all at once", show=seconds),
-        Column(key="slowdown", title="as long", show=times),
-        Column(key="loaded_alone_per_s", title="loaded, alone", show=number),
-        Column(key="loaded_together_per_s", title="loaded, all at once", show=number),
-        Column(key="trained_per_s", title="trained on", show=number),
-    )
-    return Table(
-        name="apart",
-        title="What workers of a host cost each other: copies of the script that send nothing",
-        columns=columns,
-        rows=tuple(
-            (
-                named.name,
-                named.item.computing_alone_s,
-                named.item.computing_together_s,
-                named.item.update_alone_s,
-                named.item.update_together_s,
-                named.item.slowdown,
-                named.item.loaded_alone_per_s,
-                named.item.loaded_together_per_s,
-                named.item.trained_per_s,
-            )
-            for named in found
+    return tabulate(
+        "apart",
+        "What workers of a host cost each other: copies of the script that send nothing",
+        found,
+        (
+            NAME,
+            item("computing_alone_s", "computing, alone", seconds),
+            item("computing_together_s", "computing, all at once", seconds),
+            item("update_alone_s", "update, alone", seconds),
+            item("update_together_s", "update, all at once", seconds),
+            item("slowdown", "as long", times),
+            item("loaded_alone_per_s", "loaded, alone"),
+            item("loaded_together_per_s", "loaded, all at once"),
+            item("trained_per_s", "trained on"),
         ),
         notes=("Loaded and trained on: samples per second of one worker.",),
     )
@@ -187,45 +175,36 @@ def apart(infos: Sequence[ScalingInfo]) -> Table | None:
 
 def comparison_rows(comparison: Comparison) -> Table:
     """Return all studies side by side."""
-    columns = (
-        Column(key="study", title="study", text=True),
-        _CELL,
-        Column(key="workers", title="workers", show=whole),
-        Column(key="throughput", title="throughput", interval=True),
-        Column(key="unit", title="unit", text=True),
-        Column(key="speedup", title="speedup", show=times, interval=True),
-        Column(key="final_metric", title=comparison.metric or "metric", interval=True),
-    )
-    rows = tuple(
+    return tabulate(
+        "side-by-side",
+        "Side by side",
+        comparison.rows,
         (
-            row.study,
-            row.label,
-            row.cell.workers,
-            row.throughput,
-            row.unit,
-            row.speedup,
-            row.final_metric,
-        )
-        for row in comparison.rows
+            Column(key="study", title="study", text=True),
+            Column(key="cell", title="cell", text=True, get="label"),
+            Column(key="workers", title="workers", show=whole, get="cell.workers"),
+            Column(key="throughput", title="throughput", interval=True),
+            Column(key="unit", title="unit", text=True),
+            SPEEDUP,
+            Column(key="final_metric", title=comparison.metric or "metric", interval=True),
+        ),
+        notes=(comparison.refused,) if comparison.refused else (),
     )
-    notes = (comparison.refused,) if comparison.refused else ()
-    return Table(name="side-by-side", title="Side by side", columns=columns, rows=rows, notes=notes)
 
 
 def comparison_ratios(comparison: Comparison) -> Table | None:
     """Return throughput of one study over another's; None when that was refused."""
     if not comparison.ratios:
         return None
-    columns = (
-        Column(key="study", title="study", text=True),
-        Column(key="other", title="over", text=True),
-        _CELL,
-        Column(key="ratio", title="ratio", show=times, interval=True),
-    )
     return Table(
         name="ratios",
         title="Throughput over another study's",
-        columns=columns,
+        columns=(
+            Column(key="study", title="study", text=True),
+            Column(key="other", title="over", text=True),
+            Column(key="cell", title="cell", text=True),
+            Column(key="ratio", title="ratio", show=times, interval=True),
+        ),
         rows=tuple(comparison.ratios),
     )
 
@@ -238,149 +217,71 @@ def answer_curve(info: ScalingInfo) -> Table | None:
     """
     lone = bool(info.curves) and all(len(curve.points) == 1 for curve in info.curves)
     if lone and info.answer.void is None:
-        if any(len(split.points) > 1 for split in info.split_tables):
-            return _splits(info)
-        if any(len(sweep.points) > 1 for sweep in info.batch_sweeps):
-            return _sweep(info)
-    curve = next((curve for curve in info.curves if curve.main), None)
-    if curve is None and info.curves:
-        curve = info.curves[0]
-    return None if curve is None else _curve(info, curve)
-
-
-def _splits(info: ScalingInfo) -> Table:
-    split = max(info.split_tables, key=lambda split: (split.best is not None, len(split.points)))
-    columns = (
-        Column(key="processes", title="processes", show=whole),
-        Column(key="threads", title="threads", show=whole),
-        Column(key="throughput", title=split.unit, interval=True),
-        Column(key="note", title="", text=True),
-    )
-    rows = tuple(
-        (
-            point.workers,
-            point.threads,
-            point.throughput,
-            "best" if split.best == (point.workers, point.threads) else "",
-        )
-        for point in split.points
-    )
-    return Table(name="answer", title="The answer's splits", columns=columns, rows=rows)
-
-
-def _sweep(info: ScalingInfo) -> Table:
-    sweep = max(info.batch_sweeps, key=lambda sweep: len(sweep.points))
-    columns = (
-        Column(key="workers", title="workers", show=whole),
-        Column(key="batch_per_worker", title="batch", show=whole),
-        Column(key="throughput", title=sweep.unit, interval=True),
-        Column(key="note", title="", text=True),
-    )
-    rows = tuple(
-        (
-            sweep.workers,
-            point.batch,
-            point.throughput,
-            point.failed or ("best" if point.batch == sweep.best else ""),
-        )
-        for point in sweep.points
-    )
-    return Table(name="answer", title="The answer's batches", columns=columns, rows=rows)
+        splits = [split for split in info.split_tables if len(split.points) > 1]
+        sweeps = [sweep for sweep in info.batch_sweeps if len(sweep.points) > 1]
+        if splits:
+            best = max(splits, key=lambda split: (split.best is not None, len(split.points)))
+            table = split_table([Named(name="", item=best, info=info)])
+            return replace(table, name="answer", title="The answer's splits").without({"group"})
+        if sweeps:
+            sweep = max(sweeps, key=lambda sweep: len(sweep.points))
+            return tabulate(
+                "answer",
+                "The answer's batches",
+                sweep.points,
+                (
+                    Column(key="workers", title="workers", show=whole, get="cell.workers"),
+                    Column(key="batch_per_worker", title="batch", show=whole, get="batch"),
+                    Column(key="throughput", title=sweep.unit, interval=True),
+                    Column(
+                        key="note",
+                        title="",
+                        text=True,
+                        get=lambda point: (
+                            point.failed or ("best" if point.batch == sweep.best else "")
+                        ),
+                    ),
+                ),
+            )
+    main = [curve for curve in info.curves if curve.main] or list(info.curves[:1])
+    return _curve(info, main[0]) if main else None
 
 
 def _curve(info: ScalingInfo, curve: Curve) -> Table:
     void = info.answer.void is not None
-    columns = [
-        Column(key="workers", title="workers", show=whole),
-        Column(key="placement", title="hosts x workers", text=True),
-        Column(key="batch_per_worker", title="batch", show=whole),
-        Column(key="throughput", title=curve.unit, interval=True),
-        Column(key="speedup", title="speedup", show=times, interval=True),
-        Column(key="efficiency", title="efficiency", show=percent),
-        Column(key="launches", title="launches", show=whole),
-        Column(key="note", title="", text=True),
-    ]
-    rows: list[list[Any]] = []
-    placed = on_several_hosts([curve])
-    for point in curve.points:
-        efficiency = None if point.efficiency is None else point.efficiency.value
-        counts = point.valid and not void
-        rows.append(
-            [
-                point.workers,
-                point.cell.placement if placed else None,
-                point.batch,
-                point.throughput if point.valid else None,
-                point.speedup if counts else None,
-                efficiency if counts else None,
-                point.launches,
-                point.why,
-            ]
-        )
-    # Columns without a single figure only take room on a terminal.
-    kept = [
-        index
-        for index in range(len(columns))
-        if any(row[index] not in (None, "") for row in rows)
-        and not (void and columns[index].key in ("speedup", "efficiency"))
-    ]
-    return Table(
-        name="answer",
-        title="The answer's curve",
-        columns=tuple(columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in rows),
-    )
-
-
-def _launches(infos: Sequence[ScalingInfo], *, name: str, title: str, all_of_them: bool) -> Table:
-    columns = (
-        Column(key="launch", title="launch", text=True),
-        _CELL,
-        Column(key="purpose", title="for", text=True),
-        Column(key="outcome", title="outcome", text=True),
-        Column(key="repeat", title="repeat", show=whole),
-        Column(key="seed", title="seed", show=optional),
-        Column(key="kept", title="counts", text=True),
-        Column(key="why", title="why", text=True),
-        Column(key="steps", title="steps", show=whole),
-        Column(key="warmup_steps", title="warm-up", show=whole),
-        Column(key="step_s", title="step", show=seconds),
-        Column(key="throughput", title="throughput", show=number),
-        Column(key="unit", title="unit", text=True),
-        Column(key="wall_s", title="wall time", show=seconds),
-        Column(key="started", title="started", text=True),
-    )
-    rows = [
+    placed = several_hosts(curve.points)
+    table = tabulate(
+        "answer",
+        "The answer's curve",
+        curve.points,
         (
-            launch.id,
-            prefixed(infos, info, launch.label),
-            launch.purpose,
-            launch.outcome.replace("_", " "),
-            launch.repeat,
-            launch.seed,
-            ("yes, outlier" if launch.outlier else "yes") if launch.kept else "no",
-            launch.why or ("far from the others, and kept" if launch.outlier else ""),
-            launch.steps,
-            launch.warmup_steps,
-            launch.step_s,
-            launch.throughput,
-            launch.unit,
-            launch.wall_s,
-            launch.started,
-        )
-        for info in infos
-        for launch in info.launches
-        if all_of_them or launch.outlier or not launch.kept
-    ]
-    # Why is what a reader looks for; figures of launches that do not count are in the file of all.
-    kept = [
-        index
-        for index, column in enumerate(columns)
-        if all_of_them or column.key not in ("step_s", "throughput", "unit", "warmup_steps")
-    ]
-    return Table(
-        name=name,
-        title=title,
-        columns=tuple(columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in rows),
+            WORKERS,
+            Column(
+                key="placement",
+                title="hosts x workers",
+                text=True,
+                get=lambda point: point.cell.placement if placed else None,
+            ),
+            Column(key="batch_per_worker", title="batch", show=whole, get="batch"),
+            Column(
+                key="throughput",
+                title=curve.unit,
+                interval=True,
+                get=lambda point: point.throughput if point.valid else None,
+            ),
+            replace(SPEEDUP, get=lambda point: point.speedup if point.valid else None),
+            Column(
+                key="efficiency",
+                title="efficiency",
+                show=percent,
+                get=lambda point: (
+                    point.efficiency.value if point.valid and point.efficiency else None
+                ),
+            ),
+            Column(key="launches", title="launches", show=whole),
+            Column(key="note", title="", text=True, get="why"),
+        ),
     )
+    table = table.without({"speedup", "efficiency"}) if void else table
+    # Columns without a single figure only take room on a terminal.
+    return table.without_empty()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from farandole.format import percent, seconds, times
 from farandole.labs.caltech.kind import KIND
 from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.corrections import shared_corrections
 from farandole.labs.transfer.times import Timed, gained_here, published_times
 from farandole.labs.transfer.utilisation import input_words
-from farandole.report.text import percent, seconds, times
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:

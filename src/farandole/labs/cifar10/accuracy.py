@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import listed, optional, whole
 from farandole.labs.cifar10.places import WORKERS, four, signed
 from farandole.labs.cifar10.runs import METRIC, Trained, all_trained, tested_on
 from farandole.labs.evidence import points
@@ -14,10 +15,9 @@ from farandole.model.gap import Gap, smallest_difference
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.recipes import RECIPES
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import by_epoch, lines
+from farandole.report.charts import by_epoch, lines
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, optional, whole
 from farandole.study.records import Cell
 
 LAB_TEST_SAMPLES = 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.format import seconds
 from farandole.labs.cifar10.effort import LAB_SAMPLES, LAB_TOO_LARGE
 from farandole.labs.cifar10.places import (
     BATCH,
@@ -23,10 +24,9 @@ from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info.launches import CellRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import seconds
 
 _LAB = "lab, 1 K80"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed, plural, size
 from farandole.labs import effort as alike
 from farandole.labs.cifar10.effort import (
     LAB_ACCURACY_BATCH,
@@ -17,7 +18,6 @@ from farandole.labs.cifar10.effort import (
 )
 from farandole.labs.lab import Asked, Choice, DataFacts
 from farandole.recipes import recipe
-from farandole.report.text import listed, plural, size
 
 _LAB_WORKERS = "1, 2 and 4"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import seconds, size
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import (
     BATCH,
@@ -25,10 +26,9 @@ from farandole.model.communication import steps_per_epoch
 from farandole.model.info.communication import Communication
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import seconds, size
 
 # Two figures within a quarter of each other are called about the same.
 _ALIKE = 1.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed
 from farandole.labs.cifar10.communication import largest_moved, measured_words
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import GB
@@ -14,7 +15,6 @@ from farandole.labs.lab import Correction, Found
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
-from farandole.report.text import listed
 
 _GIB = 2**30
 

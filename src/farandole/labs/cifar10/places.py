@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from farandole.format import number, times, whole
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.evidence import NO_INTERVALS, only, without_intervals
 from farandole.model.info.curve import CurvePoint
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.table import Column
-from farandole.report.text import number, times, whole
 
 GB = 1e9
 IMAGES = f"{LAB_SAMPLES:,} images"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import percent, seconds, times, whole
 from farandole.labs.cifar10.places import four, signed
 from farandole.labs.cifar10.plan import REPLICAS
 from farandole.labs.cifar10.runs import (
@@ -20,10 +21,9 @@ from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info.launches import CellRow
 from farandole.model.measured import count, figure
 from farandole.model.statistics import SPEED_MARGIN
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import percent, seconds, times, whole
 
 FIRST = "first_sample"
 """What the script records of each epoch: the number of the sample that it begins with."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.format import listed, seconds, times
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import (
     BATCH,
@@ -31,10 +32,9 @@ from farandole.model.communication import steps_per_epoch
 from farandole.model.info.curve import CurvePoint
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, seconds, times
 
 
 def answer_speedup(found: Found, question: Question) -> Answered:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from farandole.format import listed, optional, percent, seconds, size
 from farandole.labs.cifar10.places import four, signed
 from farandole.labs.cifar10.runs import METRIC, Trained, base_recipe, fewest_workers, trained
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, optional, percent, seconds, size
 from farandole.study.records import BYTE_KINDS
 
 NORMS = {"local": "left alone", "broadcast": "broadcast from rank 0", "sync": "synchronised"}

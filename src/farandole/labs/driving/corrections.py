@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from farandole.format import listed
 from farandole.labs.averaging import exchange, shown_by
 from farandole.labs.driving.questions import METRIC, four
 from farandole.labs.driving.workers import constant_mse
 from farandole.labs.lab import Correction, Found
 from farandole.labs.settings import settings_of
 from farandole.model.measured import count
-from farandole.report.text import listed
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:

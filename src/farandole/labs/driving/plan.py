@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farandole.format import listed
 from farandole.labs import effort as alike
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
 from farandole.labs.training import Training, Workload
-from farandole.report.text import listed
 
 WORK = Workload(
     name="driving",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from farandole.format import NOT_MEASURED, known
 from farandole.labs.lab import Question
 from farandole.report.table import Column
-from farandole.report.text import NOT_MEASURED, known
 
 WORKERS = Question(key="workers", text="What do time and loss become as workers are added?")
 VERDICT = Question(key="verdict", text="Does it pay to add workers, and why not?")

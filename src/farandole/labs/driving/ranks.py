@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from farandole.format import brief, plural, whole
 from farandole.labs import columns
 from farandole.labs.driving.questions import RANK_LOSS, RANKS, four
 from farandole.labs.lab import Answered, Found
 from farandole.model.measured import count
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, plural, whole
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE
 from farandole.study.records import Launch, Study
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.format import listed, number, optional, percent, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE
 from farandole.labs.driving.questions import SIZE
@@ -14,9 +15,8 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.measured import count
 from farandole.model.pays import SAVED, Pays, Speed, enough_steps, fixed_time, size_that_pays
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, number, optional, percent, seconds, whole
 
 _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Of the data set, for the figure."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import listed, percent, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import plain
 from farandole.labs.driving.questions import LOSS_COLUMN, METRIC, VERDICT, four
@@ -17,7 +18,6 @@ from farandole.model.pays import SAVED
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.model.verdicts.job import LEAST_STEPS
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, seconds, whole
 
 _TIME = ("fixed_cost", "no_significant_difference")
 _KINDS = ("data_too_small", *_TIME)

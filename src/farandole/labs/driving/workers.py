@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import listed, percent, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
@@ -20,9 +21,8 @@ from farandole.labs.settings import Setting, settings_of
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, seconds, whole
 
 
 def answer_workers(found: Found) -> Answered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farandole.format import listed, seconds, times, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, without_intervals
 from farandole.labs.faces.plan import BATCH as BATCH_STUDY
@@ -13,9 +14,8 @@ from farandole.labs.faces.questions import BATCH, MODELS
 from farandole.labs.lab import Answered, Found
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN, Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, seconds, times, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

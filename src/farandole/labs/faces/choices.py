@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed, plural
 from farandole.labs import effort as alike
 from farandole.labs.faces.effort import (
     LAB_BATCH,
@@ -15,7 +16,6 @@ from farandole.labs.faces.effort import (
 )
 from farandole.labs.lab import Asked, Choice, DataFacts
 from farandole.labs.training import Workload
-from farandole.report.text import listed, plural
 
 _FIT = "to fit the time"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farandole.format import listed, percent, times
 from farandole.labs.claims import claims_of
 from farandole.labs.evidence import interval_words
 from farandole.labs.faces.batch import batch_gains
@@ -22,7 +23,6 @@ from farandole.labs.faces.points import (
 from farandole.labs.faces.questions import MODELS
 from farandole.labs.faces.split import split_words
 from farandole.labs.lab import Correction, Found
-from farandole.report.text import listed, percent, times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
+from farandole.format import listed, times
 from farandole.labs.faces.points import CPU, GPU, HERE, Point, first, last, measured, published_weak
 from farandole.labs.faces.questions import MODELS, ORDER
 from farandole.labs.lab import Answered, Found
 from farandole.model.statistics import SPEED_MARGIN
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, times
 
 Speeds = Mapping[str, float]
 """Images per second by network."""

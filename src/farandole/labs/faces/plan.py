@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from farandole.format import listed
 from farandole.labs import effort as alike
 from farandole.labs.duration import STUDY_S, launch_s, steps_s
 from farandole.labs.faces.choices import choices
@@ -21,7 +22,6 @@ from farandole.labs.faces.effort import (
 from farandole.labs.faces.questions import MODELS
 from farandole.labs.lab import Asked, DataFacts, Plan, Planned, Rate
 from farandole.labs.training import Training, Workload, busy_flags, speed_flags
-from farandole.report.text import listed
 
 SCALING, BATCH, SPLIT = "scaling", "batch", "split"
 WORKERS, RECIPE = "workers", "recipes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from farandole.errors import FarandoleError
+from farandole.format import listed
 from farandole.labs.faces.plan import SCALING
 from farandole.labs.faces.points import PROJECTED, Point, curves
 from farandole.labs.lab import Found
@@ -14,7 +15,6 @@ from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.join import ProjectionRow
 from farandole.model.projection.question import Question
 from farandole.model.statistics import Estimate
-from farandole.report.text import listed
 
 LAB_COUNTS = (1, 2, 4, 8)
 

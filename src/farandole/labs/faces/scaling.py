@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.format import listed, number, percent, seconds, times, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, without_intervals
 from farandole.labs.faces.plan import SCALING
@@ -25,11 +26,9 @@ from farandole.labs.faces.questions import MODELS, STRONG, WEAK
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info.curve import Scaling
 from farandole.model.measured import count
-from farandole.report.charts.marks import doubling
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import lines
+from farandole.report.charts import doubling, lines
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, number, percent, seconds, times, whole
 
 _COUNT = "workers (here) or nodes (lab)"
 _HOLLOW = "Hollow marks: the lab's, one run each."

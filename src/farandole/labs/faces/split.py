@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from farandole.format import listed, percent, size, times, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, without_intervals
 from farandole.labs.faces.plan import BATCH, SCALING
@@ -14,9 +15,8 @@ from farandole.labs.faces.questions import MODELS, SPLIT
 from farandole.labs.lab import Answered, Found
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import SPEED_MARGIN, Estimate
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, size, times, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

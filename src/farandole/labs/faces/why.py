@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import known, listed, percent, seconds, size, times, whole
 from farandole.labs.faces.effort import LAB_GLOBAL_BATCH
 from farandole.labs.faces.plan import SCALING
 from farandole.labs.faces.points import (
@@ -26,10 +27,9 @@ from farandole.model.info.curve import LawFit
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.laws import fit_amdahl, fit_gustafson
 from farandole.model.statistics import Estimate
-from farandole.report.figure import Figure
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from farandole.report.text import known, listed, percent, seconds, size, times, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

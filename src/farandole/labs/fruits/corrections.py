@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed, percent, seconds, times
 from farandole.labs.claims import claims_of
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.fruits.kind import KIND
@@ -9,7 +10,6 @@ from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.corrections import shared_corrections
 from farandole.labs.transfer.times import Timed, gained_here, timed
 from farandole.model.measured import count
-from farandole.report.text import listed, percent, seconds, times
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:

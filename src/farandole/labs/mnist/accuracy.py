@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import whole
 from farandole.labs import columns, keeping
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.keeping import Trained, trained
@@ -10,9 +11,8 @@ from farandole.labs.mnist.questions import BEST, KEEPING_ACCURACY
 from farandole.model.gap import smallest_difference
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import whole
 
 _MNIST_TEST = 10_000
 """Test samples of MNIST, by which the lab's accuracies are judged."""

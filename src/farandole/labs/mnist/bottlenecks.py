@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import percent, seconds, size, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
@@ -12,9 +13,8 @@ from farandole.labs.usage import split_words, use_words
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.measured import count
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import percent, seconds, size, whole
 
 _UNEVEN = ("uneven_utilisation", "uneven_memory", "straggler", "contention")
 _BOUND = ("communication_bound", "input_bound", "compute_bound")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed
 from farandole.labs.claims import claims_of
 from farandole.labs.evidence import interval_words, only, worker_counts
 from farandole.labs.lab import Correction, Found
@@ -10,7 +11,6 @@ from farandole.labs.mnist.steps import LAB_TWO_NODES, full_steps
 from farandole.labs.settings import settings_of
 from farandole.model.jobs import training_steps
 from farandole.model.measured import count
-from farandole.report.text import listed
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:

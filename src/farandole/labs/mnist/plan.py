@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farandole.format import listed
 from farandole.labs import effort as alike
 from farandole.labs.duration import STUDY_S, steps_s
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
 from farandole.labs.training import Training, Workload, busy_flags, speed_flags
 from farandole.recipes import recipe
-from farandole.report.text import listed
 
 WORK = Workload(
     name="mnist",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import listed, optional, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.lab import Answered, Found
@@ -14,7 +15,6 @@ from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
 from farandole.model.measured import count
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, optional, whole
 
 LAB_TWO_NODES = 3120
 """Steps that the lab names for its run on two nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import listed, number, seconds, whole
 from farandole.labs.columns import four, plain
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
@@ -14,7 +15,6 @@ from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
 from farandole.model.measured import count
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, number, seconds, whole
 
 _NODES = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (2, 4))
 """Nodes and workers on each, as in the lab."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farandole.format import percent, seconds, times, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
@@ -13,9 +14,8 @@ from farandole.labs.mnist.questions import UTILISATION
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import SPEED_MARGIN, Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import percent, seconds, times, whole
 
 _CHANGE = 0.02
 """Shares closer than this are the same to a sampler that looks twice a second."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import listed, percent, seconds, times, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.disturbed import disturbed
@@ -23,9 +24,8 @@ from farandole.model.info.launches import CellRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, percent, seconds, times, whole
 
 _COUNTS = "counts"
 

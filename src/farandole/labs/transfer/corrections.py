@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.format import listed
 from farandole.labs.averaging import shown_by
 from farandole.labs.columns import four
 from farandole.labs.keeping import trained
@@ -10,7 +11,6 @@ from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.original import original_words
 from farandole.labs.transfer.wrapped import same_batch_words, unwrapped_words, wrapped_example
 from farandole.model.measured import count
-from farandole.report.text import listed
 
 
 def shared_corrections(found: Found, kind: Kind) -> tuple[Correction, ...]:

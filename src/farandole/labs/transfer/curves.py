@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farandole.format import brief, listed, whole
 from farandole.labs import columns
 from farandole.labs.columns import four
 from farandole.labs.evidence import NO_INTERVALS, matching, without_intervals
@@ -19,9 +20,8 @@ from farandole.model.info.metric import MetricCurve
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, listed, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import listed, number, percent, whole
 from farandole.labs import columns
 from farandole.labs.columns import four, plain, signed
 from farandole.labs.evidence import NO_INTERVALS, counts_in_words, points, without_intervals
@@ -16,9 +17,8 @@ from farandole.labs.transfer.questions import ORIGINAL, TRAINING, VALIDATION
 from farandole.model.gap import finals_by_seed
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import listed, number, percent, whole
 
 _SPOILT = 0.5
 """Below this share of the accuracy that another rate gets, a rate does not train."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from farandole.format import brief, listed
 from farandole.labs.columns import HERE, LAB, four, signed
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.curves import courses
@@ -14,9 +15,8 @@ from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.statistics import ACCURACY_MARGIN
 from farandole.model.verdicts.training import GAP_MARGINS
-from farandole.report.lab.charts import bars
+from farandole.report.charts import bars
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, listed
 
 LIMIT = GAP_MARGINS * ACCURACY_MARGIN
 """From this gap on a network counts as overfitted, here as in every study."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from farandole.format import listed
 from farandole.labs import effort as alike
 from farandole.labs.lab import Asked, DataFacts, Plan, Planned, Rate
 from farandole.labs.original import ORIGINAL
 from farandole.labs.training import Training, Workload
 from farandole.labs.transfer.choices import choices
 from farandole.labs.transfer.kind import RECIPES, Effort, Kind
-from farandole.report.text import listed
 
 IMAGE_SIZES = {"quick": 64, "budget": 96, "full": 224}
 """Pixels of a side. Networks of ImageNet take 224; on a CPU that costs several times as much."""

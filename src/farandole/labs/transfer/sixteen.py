@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import FarandoleError
+from farandole.format import brief, listed, seconds, whole
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.kind import Guess, Kind
@@ -19,9 +20,8 @@ from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.join import ProjectionRow
 from farandole.model.projection.question import Question
 from farandole.model.statistics import Estimate
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, listed, seconds, whole
 from farandole.study.records import Study
 
 WORKERS = 16

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import brief, listed, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.evidence import counts_in_words, only
@@ -21,9 +22,8 @@ from farandole.model.info.metric import MetricRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.measured import count
 from farandole.model.stability import WINDOW
-from farandole.report.lab.charts import bars, lines
+from farandole.report.charts import bars, lines
 from farandole.report.table import Column, Table
-from farandole.report.text import brief, listed, seconds, whole
 
 RULE = (
     f"Stable: the first epoch from which the median of {WINDOW} evaluations is at the level where "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole.format import percent, seconds, size, whole
 from farandole.labs import columns
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
@@ -13,9 +14,8 @@ from farandole.labs.usage import split_words, use_words
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.measured import count
-from farandole.report.lab.charts import lines
+from farandole.report.charts import lines
 from farandole.report.table import Column, Table
-from farandole.report.text import percent, seconds, size, whole
 
 _BINS = 16
 """Points of a line: each is the mean of an equal part of the time."""

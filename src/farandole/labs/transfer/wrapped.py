@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.format import optional, size, whole
 from farandole.labs import columns
 from farandole.labs.averaging import Exchange, exchange
 from farandole.labs.columns import four
@@ -16,7 +17,6 @@ from farandole.model.gap import Gap
 from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.table import Column, Table
-from farandole.report.text import optional, size, whole
 
 _STUDIES = {
     "workers": "wrapped",

@@ -1,1 +1,0 @@
-"""One module per kind of figure; each makes a Figure from infos, or says what is missing."""

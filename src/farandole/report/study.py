@@ -1,0 +1,304 @@
+"""The report of one study, or of several side by side: as a document, as JSON, on a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from farandole.format import brief, listed, moment
+from farandole.model.info.answer import Answer
+from farandole.model.info.comparison import Comparison
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.verdict import Verdict
+from farandole.report import figures, render, tables, words
+from farandole.report.document import (
+    Block,
+    Bullets,
+    Commands,
+    Document,
+    Facts,
+    Figure,
+    Figures,
+    Finding,
+    Findings,
+    Heading,
+    Opening,
+    Prose,
+    Section,
+    Tables,
+    plain,
+)
+from farandole.report.escape import visible
+from farandole.report.figures import Missing, studies
+from farandole.report.projection import projection_section
+from farandole.report.table import Table, to_lines
+from farandole.version import __version__
+
+SCHEMA = 1
+_MOST_EVIDENCE = 8
+_TERMINAL_SENTENCES = 4
+_TERMINAL_VERDICTS = 3
+
+
+def write(
+    found: ScalingInfo | Comparison,
+    folder: str | os.PathLike[str],
+    *,
+    figures: Sequence[str] = ("png",),
+    tables: Sequence[str] = ("csv", "md"),
+    drawn_since: float | None = None,
+) -> Path:
+    """Write report.html, report.md, figures/ and tables/, and return the page's path.
+
+    Args:
+        found: One study, or several side by side.
+        folder: Made if it is not there; what an earlier report left is replaced.
+        figures: Endings of pictures: png, svg, pdf.
+        tables: Endings of tables: csv, md, tex.
+        drawn_since: Keep pictures that are there and younger than this Unix time, but for those of
+            a projection: drawing takes most of the time, and the study has not changed.
+
+    Raises:
+        UsageError: An ending is not known.
+        StoreError: The folder cannot be written to.
+    """
+    shown = document(found)
+    projected = [
+        figure
+        for section in shown.sections
+        if section.key == "projection"
+        for block in section.blocks
+        if isinstance(block, Figures)
+        for figure in block.figures
+    ]
+    return render.write(
+        shown, folder, figures=figures, tables=tables, drawn_since=drawn_since, redraw=projected
+    )
+
+
+def document(found: ScalingInfo | Comparison) -> Document:
+    """Return everything that a report on one study, or on several, shows."""
+    comparison = found if isinstance(found, Comparison) else None
+    infos = studies(found)
+    planned = figures.sections(infos)
+    paste = figures.scaling(infos)
+    sections = [
+        _findings(infos, comparison),
+        _side_by_side(comparison),
+        projection_section(infos[0]) if comparison is None else None,
+        *(_figures(index, title, parts) for index, (title, parts) in enumerate(planned)),
+        _tables("cost", "Cost", tables.costs(infos)),
+        _not_shown(infos, [one for _, parts in planned for one in parts]),
+        Section(
+            key="method",
+            title="Method",
+            link="method",
+            blocks=(
+                *_each(infos, lambda info: Prose((words.paragraph(info),))),
+                *_listed_tables(tables.contention(infos)),
+            ),
+        ),
+        Section(
+            key="machine",
+            title="Machine",
+            blocks=_each(infos, lambda info: machine_facts(info.machine)),
+        ),
+        _tables("cells", "Every cell", tables.cells(infos), link="cells"),
+        _tables("left-out", "Launches left out", tables.launches_left_out(infos))
+        or Section(
+            key="left-out",
+            title="Launches left out",
+            blocks=(Prose(("None: every launch counts.",)),),
+        ),
+        Section(
+            key="commands",
+            title="Commands that reproduce it",
+            link="commands",
+            blocks=_each(infos, lambda info: Commands(tuple(words.commands(info)))),
+        ),
+    ]
+    caption = words.caption(infos)
+    about = [caption, *(words.paragraph(info) for info in infos)]
+    return Document(
+        title=infos[0].answer.headline,
+        openings=tuple(_opening(info) for info in infos),
+        sections=tuple(section for section in sections if section is not None),
+        extra_figures=(replace(paste, caption=caption),) if paste else (),
+        csv_only=(
+            tables.launches(infos),
+            figures.metric_table(infos),
+            figures.utilisation_over_time(infos),
+            tables.noise(infos),
+        ),
+        extra_files={"figures/scaling.txt": "\n\n".join(about) + "\n"} if paste else {},
+    )
+
+
+def to_json(found: ScalingInfo | Comparison) -> dict[str, Any]:
+    """Return everything that is known, the answer first; None stands for "not measured"."""
+    infos = studies(found)
+    comparison = None
+    if isinstance(found, Comparison):
+        comparison = plain(found)
+        del comparison["infos"]
+    return {
+        "answer": answer_json(infos[0].answer),
+        "headline": infos[0].answer.headline,
+        "schema": SCHEMA,
+        "kind": "farandole-report",
+        "version": __version__,
+        "studies": [_study_json(info) for info in infos],
+        "comparison": comparison,
+    }
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """Return an answer as programs read it."""
+    keys = ("workers", "speedup", "interval", "accuracy", "limited_by", "void", "next")
+    return {key: plain(getattr(answer, key)) for key in keys}
+
+
+def _study_json(info: ScalingInfo) -> dict[str, Any]:
+    content: dict[str, Any] = plain(info)
+    # Drawn and in tables/, but too long for a document that people and programs read whole.
+    del content["utilisation_series"]
+    content["answer"] = answer_json(info.answer) | content["answer"]
+    return content | {"method": words.paragraph(info), "commands": words.commands(info)}
+
+
+def terminal_lines(found: ScalingInfo | Comparison, report: str | Path | None = None) -> list[str]:
+    """Return the answer's sentence, a table, the weightiest verdicts and the report's path.
+
+    Args:
+        found: One study, or several side by side.
+        report: The page that was written, to be named in the last line.
+    """
+    lines: list[str] = []
+    if isinstance(found, Comparison):
+        lines += [visible(f"{info.label}: {info.answer.headline}") for info in studies(found)]
+        lines += ["", *to_lines(tables.comparison_rows(found))]
+        if found.refused:
+            lines += ["", visible(found.refused)]
+    else:
+        lines += _terminal_study(found)
+    if report is not None:
+        lines += ["", f"report: {visible(report)}"]
+    return lines
+
+
+def _terminal_study(info: ScalingInfo) -> list[str]:
+    headline = info.answer.headline
+    sentences = [visible(sentence) for sentence in words.sentences(info)]
+    lines = [visible(headline), *sentences[:_TERMINAL_SENTENCES]]
+    if len(sentences) > _TERMINAL_SENTENCES:
+        lines.append(f"... and {len(sentences) - _TERMINAL_SENTENCES} more in the report.")
+    table = tables.answer_curve(info)
+    if table is not None:
+        lines += ["", *to_lines(table)]
+    pressing = [one for one in words.verdicts(info) if one.severity in ("void", "warn")]
+    # The headline has said why a void study is void.
+    news = [one for one in pressing if one.sentence not in headline][:_TERMINAL_VERDICTS]
+    if news:
+        lines += ["", *(visible(f"{one.sentence} {one.action}".rstrip()) for one in news)]
+    if not info.complete:
+        lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
+    return [*lines, "", f"next: {visible(info.answer.next)}"]
+
+
+def machine_facts(machine: Mapping[str, object]) -> Block:
+    """Return what is known of a machine."""
+    pairs = tuple(words.machine_rows(machine))
+    return Facts(pairs) if pairs else Prose(("Not recorded.",))
+
+
+def _opening(info: ScalingInfo) -> Opening:
+    state = "" if info.complete else "The study is not complete: --resume goes on with it."
+    return Opening(
+        label=info.label,
+        note=". ".join(part for part in (moment(info.created), state) if part),
+        headline=info.answer.headline,
+        sentences=words.sentences(info),
+        next=f"Next: {info.answer.next}",
+        void=info.answer.void is not None,
+    )
+
+
+def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Section | None:
+    found = [("", verdict) for verdict in (comparison.verdicts if comparison else ())]
+    found += [
+        (info.label if len(infos) > 1 else "", verdict)
+        for info in infos
+        for verdict in words.verdicts(info)
+    ]
+    if not found:
+        return None
+    items = tuple(
+        Finding(
+            severity=verdict.severity,
+            study=study,
+            sentence=f"{verdict.sentence} {verdict.action}".rstrip(),
+            evidence=_evidence(verdict),
+        )
+        for study, verdict in found
+    )
+    return Section(key="verdicts", title="What it means", blocks=(Findings(items),))
+
+
+def _evidence(verdict: Verdict) -> str:
+    parts = [
+        f"{key.replace('_', ' ')} {value if isinstance(value, str) else brief(value)}"
+        for key, value in list(verdict.evidence.items())[:_MOST_EVIDENCE]
+    ]
+    more = len(verdict.evidence) - len(parts)
+    return "; ".join([*parts, *([f"and {more} more"] if more else [])])
+
+
+def _side_by_side(comparison: Comparison | None) -> Section | None:
+    if comparison is None:
+        return None
+    ratios = tables.comparison_ratios(comparison)
+    shown = (tables.comparison_rows(comparison), *((ratios,) if ratios else ()))
+    return Section(key="side", title="Side by side", blocks=(Tables(shown, titled=True),))
+
+
+def _figures(index: int, title: str, parts: Sequence[Figure | Missing]) -> Section | None:
+    drawn = tuple(one for one in parts if isinstance(one, Figure))
+    if not drawn:
+        return None
+    first = index == 0
+    key = "speed" if first else f"section-{index}"
+    return Section(key=key, title=title, link="figures" if first else "", blocks=(Figures(drawn),))
+
+
+def _tables(key: str, title: str, table: Table | None, link: str = "") -> Section | None:
+    if table is None:
+        return None
+    return Section(key=key, title=title, link=link, blocks=_listed_tables(table))
+
+
+def _listed_tables(table: Table | None) -> tuple[Block, ...]:
+    return () if table is None else (Tables((table,)),)
+
+
+def _not_shown(infos: Sequence[ScalingInfo], parts: Sequence[Figure | Missing]) -> Section | None:
+    titles: dict[str, list[str]] = {}
+    for one in parts:
+        if isinstance(one, Missing):
+            titles.setdefault(one.hint, []).append(one.title)
+    lines = [f"{listed(names)}: {hint}" for hint, names in titles.items()]
+    lines += [note for info in infos for note in info.notes]
+    if not lines:
+        return None
+    return Section(key="missing", title="Not shown", blocks=(Bullets(tuple(lines)),))
+
+
+def _each(infos: Sequence[ScalingInfo], make: Any) -> tuple[Block, ...]:
+    """Return a block per study, each under its label where there are several."""
+    blocks: list[Block] = []
+    for info in infos:
+        blocks += [Heading(info.label)] if len(infos) > 1 else []
+        blocks.append(make(info))
+    return tuple(blocks)

@@ -1,0 +1,195 @@
+"""The report of a small lab, made by hand; every string in it can be made hostile at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+from farandole.format import seconds, size, times, whole
+from farandole.labs.lab import (
+    Answered,
+    Asked,
+    Choice,
+    Correction,
+    DataFacts,
+    Plan,
+    Planned,
+    Question,
+    Size,
+)
+from farandole.labs.report import LabReport
+from farandole.model.statistics import Estimate
+from farandole.report.charts import bars, by_epoch, lines
+from farandole.report.table import Column, Table
+from tests.report.builders import ODD, Words, metric_curve, near, speedup, study
+
+Say = Callable[[str], str]
+"""What to write in the place of a usual word."""
+
+
+def plainly(word: str) -> str:
+    """Return the word itself."""
+    return word
+
+
+def oddly(turn: int) -> Say:
+    """Return a way to say that puts one hostile string after the other."""
+    turns = count(turn)
+
+    def say(word: str) -> str:
+        return ODD[next(turns) % len(ODD)]
+
+    return say
+
+
+def speed_table(say: Say = plainly) -> Table:
+    """Return a speedup by batch and workers, with intervals."""
+    return Table(
+        name="speedup",
+        title=say("Speedup by workers"),
+        columns=(
+            Column(key="batch", title=say("batch"), text=True),
+            Column(key="workers", title=say("workers"), show=whole),
+            Column(key="speedup", title=say("speedup"), show=times, interval=True),
+            Column(key="epoch_s", title=say("epoch"), show=seconds, interval=True),
+        ),
+        rows=tuple(
+            (batch, workers, near(speedup(workers)), near(40 / speedup(workers)))
+            for batch in (say("batch 32"), say("batch 128"))
+            for workers in (1, 2, 4)
+        ),
+        notes=(say("One thread per worker."),),
+    )
+
+
+def bytes_table(say: Say = plainly) -> Table:
+    """Return bytes by kind, far apart, one of them none."""
+    names = [say(word) for word in ("left alone", "broadcast", "synchronised")]
+    kinds = [say(word) for word in ("gradients", "buffers")]
+    figures = ((44_695_848, 0), (44_695_848, 38_400), (44_695_848, 76_800))
+    return Table(
+        name="bytes",
+        title=say("Bytes by kind"),
+        columns=(
+            Column(key="norm", title=say("batch norm"), text=True),
+            Column(key="kind", title=say("kind"), text=True),
+            Column(key="bytes", title=say("bytes per step"), show=size),
+        ),
+        rows=tuple(
+            (name, kind, value)
+            for name, values in zip(names, figures, strict=True)
+            for kind, value in zip(kinds, values, strict=True)
+        ),
+    )
+
+
+@cache
+def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = None) -> LabReport:
+    """Return the report of a lab with three questions, the last one not answered by a table."""
+    speed, sent = speed_table(say), bytes_table(say)
+    here = study(words=words)
+    there = study((1, 2, 4), words=words)
+    return LabReport(
+        name=say("tiny"),
+        title=say("Where the time goes"),
+        asked=Asked(size=size_, budget_s=900.0, data=Path("data"), workers=(), recipes=(), cores=2),
+        data=DataFacts(
+            source=say("made by hand"),
+            train=50_000,
+            test=10_000,
+            sample=say("32x32 RGB"),
+            skipped=(say("7.png: not an image"), say("8.png: empty")),
+        ),
+        plan=Plan(
+            studies=(_planned(say, "speedup"), _planned(say, "lost")),
+            choices=(
+                Choice(what=say("epochs"), lab=say("5"), here=say("2"), why=say("fits 15 min")),
+            ),
+        ),
+        answered=(
+            Answered(
+                question=Question(key=say("speedup"), text=say("What do more workers bring?")),
+                sentences=(say("2 workers: 1.85x."), say("4 workers: 3.2x.")),
+                tables=(speed,),
+                figures=(
+                    lines(
+                        "speedup",
+                        say("Speedup"),
+                        say("With ideal."),
+                        speed,
+                        x="workers",
+                        y="speedup",
+                        series="batch",
+                        ideal=True,
+                    ),
+                    lines(
+                        "epoch",
+                        say("Epoch"),
+                        say("By workers."),
+                        speed,
+                        x="workers",
+                        y="epoch_s",
+                        series="batch",
+                        log=True,
+                    ),
+                ),
+            ),
+            Answered(
+                question=Question(key=say("bytes"), text=say("What crosses the network?")),
+                sentences=(say("Gradients: 44.7 MB."),),
+                tables=(sent, speed),
+                figures=(
+                    bars(
+                        "bytes",
+                        say("Bytes"),
+                        say("By kind."),
+                        sent,
+                        x="norm",
+                        y="bytes",
+                        series="kind",
+                    ),
+                    by_epoch(
+                        "accuracy-by-epoch",
+                        say("Accuracy"),
+                        say("By recipe."),
+                        {say(f"recipe {n}"): metric_curve(n, words) for n in (1, 2)},
+                    ),
+                ),
+            ),
+            Answered(
+                question=Question(key=say("enough"), text=say("Would gradients do?")),
+                sentences=(),
+                tables=(),
+            ),
+        ),
+        corrections=(
+            Correction(
+                said=say("1.19 times"),
+                right=say("1.23 times"),
+                shown_by=say("4.946042 / 4.017061"),
+            ),
+        ),
+        published={say("tiny_speedup"): there},
+        studies={say("speedup"): here},
+        created=say("2026-11-16T05:00:00Z"),
+        command=("farandole", "lab", say("tiny"), say("--quick")),
+        notes=(say("The link was not measured."),),
+    )
+
+
+def alone(value: float) -> Estimate:
+    """Return a value without an interval."""
+    return Estimate(value=value, low=None, high=None)
+
+
+def _planned(say: Say, name: str) -> Planned:
+    return Planned(
+        name=say(name),
+        title=say(f"For {name}"),
+        flags=("-np", "1,2"),
+        script="tiny.py",
+        arguments=(),
+        estimate_s=60.0,
+    )

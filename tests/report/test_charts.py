@@ -1,0 +1,183 @@
+"""Charts that labs draw from their tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import pytest
+
+from farandole.format import percent, whole
+from farandole.report import charts
+from farandole.report.charts import bars, by_epoch, lines
+from farandole.report.document import Figure
+from farandole.report.table import Column, Table
+from tests.labs.report_builders import alone, bytes_table, lab, speed_table
+from tests.report.builders import metric_curve, near, speedup
+from tests.report.test_figures import rows
+
+
+def figure_of(table: Table, **options: Any) -> Figure:
+    return lines("name", "title", "caption.", table, x="workers", **options)
+
+
+def counted(*values: float | None) -> Table:
+    """Return figures at 1, 2, 4, ... workers."""
+    return Table(
+        name="t",
+        title="T",
+        columns=(
+            Column(key="workers", title="workers", show=whole),
+            Column(key="y", title="value", show=percent),
+        ),
+        rows=tuple((2**power, value) for power, value in enumerate(values)),
+    )
+
+
+@pytest.mark.parametrize(
+    "figure", [figure for one in lab().answered for figure in one.figures], ids=lambda f: f.name
+)
+def test_every_specification_is_valid(figure: Figure) -> None:
+    alt.LayerChart.from_dict(figure.spec)
+
+
+def test_intervals_and_values_come_from_the_table() -> None:
+    drawn = rows(figure_of(speed_table(), y="speedup", series="batch"))
+    point = next(row for row in drawn if row["x"] == 2 and row["name"] == "batch 32")
+    assert point["y"] == pytest.approx(speedup(2))
+    assert point["low"] == pytest.approx(0.98 * speedup(2))
+    assert point["text"] == "1.85x (1.81 to 1.89)"
+
+
+def test_times_and_bytes_are_drawn_in_the_unit_of_the_largest() -> None:
+    drawn = figure_of(speed_table(), y="epoch_s", series="batch")
+    assert "epoch (s)" in str(drawn.spec)
+    sent = bars("name", "title", "", bytes_table(), x="norm", y="bytes", series="kind")
+    assert max(row["y"] for row in rows(sent)) == pytest.approx(44.695848)
+    assert "bytes per step (MB)" in str(sent.spec)
+
+
+def test_published_series_are_hollow_and_come_last() -> None:
+    drawn = figure_of(speed_table(), y="speedup", series="batch", published=("batch 32",))
+    names = list(dict.fromkeys(row["name"] for row in rows(drawn)))
+    assert names == ["batch 128", "batch 32"]
+    hollow = [layer for layer in drawn.spec["layer"] if layer["mark"].get("style") == "hollow"]
+    data = drawn.spec["datasets"][hollow[0]["data"]["name"]]
+    assert {row["name"] for row in data} == {"batch 32"}
+
+
+def test_a_lone_line_from_elsewhere_is_named() -> None:
+    table = replace(speed_table(), rows=speed_table().rows[:3])
+    for published, legend in (((), None), (("batch 32",), "stroke")):
+        drawn = figure_of(table, y="speedup", series="batch", published=published)
+        shown = drawn.spec["layer"][0]["encoding"]["color"]["legend"]
+        assert (shown and shown["symbolType"]) == legend
+
+
+def test_numbers_as_series_say_what_they_are_of() -> None:
+    table = counted(0.5, 0.6)
+    drawn = bars("name", "title", "", table, x="y", y="y", series="workers")
+    assert {row["name"] for row in rows(drawn)} == {"1 worker", "2 workers"}
+
+
+def test_a_figure_without_data_has_no_specification() -> None:
+    assert figure_of(counted(None, None), y="y").spec == {}
+    assert bars("name", "title", "", counted(), x="workers", y="y").spec == {}
+    assert by_epoch("name", "title", "", {}).spec == {}
+
+
+def test_a_zero_has_no_place_on_a_logarithmic_axis() -> None:
+    drawn = figure_of(counted(0.0, 0.5, -1.0), y="y", log=True)
+    assert {row["y"] for row in rows(drawn)} == {0.5}
+    assert "A zero has no place" in drawn.caption
+    alt.LayerChart.from_dict(drawn.spec)
+
+
+def test_bars_without_zero_are_points() -> None:
+    for options, mark in (({}, "bar"), ({"zero": False}, "point"), ({"log": True}, "point")):
+        drawn = bars("n", "t", "", counted(0.5, 0.6), x="workers", y="y", **options)  # type: ignore[arg-type]
+        assert drawn.spec["layer"][0]["mark"]["type"] == mark
+
+
+@pytest.mark.parametrize(("values", "side"), [((0.5, 0.8), "top"), ((0.8, 0.5), "bottom")])
+def test_figures_stand_where_the_line_does_not(values: tuple[float, float], side: str) -> None:
+    (words,) = (
+        layer["mark"]
+        for layer in figure_of(counted(*values), y="y").spec["layer"]
+        if layer["mark"].get("style") == "value"
+    )
+    assert (words["baseline"], words["align"]) == (side, "left")
+
+
+def test_the_longest_bar_leaves_room_for_its_figure() -> None:
+    for values, lowest in (((0.5, 0.8), 0.0), ((-0.2, 0.8), -0.2)):
+        drawn = bars("n", "t", "", counted(*values), x="workers", y="y")
+        low, high = drawn.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+        assert low == pytest.approx(lowest)
+        assert high >= 0.8 + 0.15 * (0.8 - low)
+
+
+def test_equal_categories_are_not_drawn_over_each_other() -> None:
+    table = replace(counted(0.5, 0.6), rows=((1, 0.5), (1, 0.6)))
+    drawn = bars("n", "t", "", table, x="workers", y="y")
+    assert [row["category"] for row in rows(drawn)] == ["1", "1 (2)"]
+
+
+def test_more_lines_than_colours_are_left_to_the_table() -> None:
+    table = replace(
+        speed_table(),
+        rows=tuple((f"batch {n}", w, near(1.0), alone(1.0)) for n in range(10) for w in (1, 2)),
+    )
+    drawn = figure_of(table, y="speedup", series="batch")
+    assert len({row["name"] for row in rows(drawn)}) == 8
+    assert drawn.caption == "caption. 8 of 10 lines are drawn; the table has all."
+    assert len(drawn.table.rows) == 20
+
+
+def test_a_metric_by_epoch() -> None:
+    drawn = by_epoch("accuracy", "title", "", {"linear": metric_curve(2), "fixed": metric_curve(4)})
+    assert drawn.table.columns[2].title == "val_accuracy"
+    assert len(drawn.table.rows) == 20
+    assert {row["name"] for row in rows(drawn)} == {"linear", "fixed"}
+
+
+def test_a_column_that_is_not_there_is_a_mistake_of_the_lab() -> None:
+    with pytest.raises(AssertionError, match="nowhere"):
+        figure_of(speed_table(), y="nowhere")
+
+
+def test_the_ideal_is_linear_between_its_ends_too() -> None:
+    # Doublings get equal room on the horizontal axis alone: the line is bent there.
+    spec = figure_of(counted(1, 1.9, 3.4, 5.5), y="y", ideal=True).spec
+    (dashed,) = (one for one in spec["layer"] if one["mark"].get("style") == "ideal")
+    ideal = spec["datasets"][dashed["data"]["name"]]
+    assert all(row["x"] == row["y"] for row in ideal)
+    assert {2, 4} <= {round(row["x"], 9) for row in ideal}
+
+
+def test_a_short_logarithmic_axis_has_ticks_between_the_tens() -> None:
+    short = str(figure_of(counted(1, 2, 4, 8), y="y", log=True).spec)
+    assert "[1.0, 2.0, 5.0, 10.0]" in short
+    long = str(figure_of(counted(1, 30, 900), y="y", log=True).spec)
+    assert "[1.0, 10.0, 100.0, 1000.0]" in long
+
+
+def test_names_at_the_ends_only_where_there_is_room() -> None:
+    def end(name: str, y: float) -> dict[str, Any]:
+        return {"name": name, "x": 4, "y": y}
+
+    assert charts._far_apart([end("a", 1.0), end("b", 4.0)], log=False)
+    assert not charts._far_apart([end("a", 3.9), end("b", 4.0)], log=False)
+    assert not charts._far_apart([end("a", 1.0)], log=False)
+    assert not charts._far_apart([end("a" * 40, 1.0), end("b", 4.0)], log=False)
+
+
+def test_behind_long_words_a_legend_has_fewer_columns() -> None:
+    parts = ["start-up", "epochs", "between epochs"]
+    assert charts._legend_columns(parts, charts._room_beside(["1 worker", "2 workers"])) == 3
+    assert (
+        charts._legend_columns(parts, charts._room_beside(["2 workers, batch 64, model=resnet18"]))
+        == 1
+    )
+    assert charts._room_beside([]) == 66

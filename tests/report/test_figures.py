@@ -1,0 +1,201 @@
+"""The figures of a study."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from farandole.model.statistics import Estimate
+from farandole.report import figures
+from farandole.report.document import Figure, unlike
+from farandole.report.figures import Missing
+from tests.report.builders import (
+    GRADIENT_BYTES,
+    PEAK,
+    SINGLE,
+    cell_row,
+    comparison,
+    curve,
+    metric_row,
+    speedup,
+    study,
+)
+
+
+def drawn(found: Figure | Missing) -> Figure:
+    """Return the figure, and fail where there is none."""
+    assert isinstance(found, Figure), found
+    return found
+
+
+def rows(figure: Figure) -> list[dict[str, Any]]:
+    """Return all rows of all data in a specification."""
+    return [row for values in figure.spec["datasets"].values() for row in values]
+
+
+def test_speedup_rows_are_amdahls() -> None:
+    figure = drawn(figures.speedup([study()]))
+    points = {row["x"]: row["y"] for row in rows(figure) if "short" in row}
+    assert points == pytest.approx({1: 1.0, 2: speedup(2), 4: speedup(4)})
+    two = next(row for row in rows(figure) if row.get("x") == 2 and "text" in row)
+    assert two["text"] == "1.85x (1.81 to 1.89)"
+
+
+def test_throughput_has_its_unit_and_ideal() -> None:
+    figure = drawn(figures.throughput([study()]))
+    assert "throughput (samples/s)" in json.dumps(figure.spec)
+    ideal = [row["y"] for row in rows(figure) if set(row) == {"name", "x", "y"}]
+    assert sorted(set(ideal)) == [SINGLE, 2 * SINGLE, 4 * SINGLE]
+    assert figure.table.rows[1][3] == study().curves[0].points[1].throughput
+
+
+def test_a_point_that_does_not_count_is_in_the_table_without_its_speed() -> None:
+    info = study()
+    points = list(info.curves[0].points)
+    points[2] = replace(points[2], valid=False, why="more ranks than cores")
+    info = replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
+    figure = drawn(figures.speedup([info]))
+    assert 4 not in {row.get("x") for row in rows(figure)}
+    assert figure.table.rows[2][0] == 4
+    assert figure.table.rows[2][-1] == "more ranks than cores"
+    assert not [cell for cell in figure.table.rows[2] if isinstance(cell, Estimate)]
+
+
+def test_wide_spans_double_and_narrow_ones_do_not() -> None:
+    narrow = json.dumps(drawn(figures.speedup([study((1, 2, 4))])).spec)
+    wide = json.dumps(drawn(figures.speedup([study((1, 2, 4, 8, 16))])).spec)
+    assert '"log"' not in narrow
+    assert '"log"' in wide
+
+
+def test_many_curves_are_drawn_in_part_and_tabulated_whole() -> None:
+    more = tuple(curve(batch=2**power, main=power == 5) for power in range(12))
+    info = replace(study(), curves=more)
+    figure = drawn(figures.throughput([info]))
+    assert len({row["name"] for row in rows(figure) if "short" in row}) == 8
+    assert "8 of 12 curves are drawn" in figure.caption
+    assert len(figure.table.rows) == 12 * 3
+    assert figure.table.rows[0][0].endswith("batch 32")
+
+
+def test_studies_side_by_side_are_told_apart_by_label() -> None:
+    infos = comparison(("laptop", "laptop")).infos
+    figure = drawn(figures.speedup(figures.studies(comparison(("laptop", "laptop")))))
+    names = {row["name"] for row in rows(figure) if "short" in row}
+    assert len(infos) == len(names) == 2
+    assert any(name.startswith("laptop (2), ") for name in names)
+
+
+def test_points_on_several_hosts_say_where_they_are() -> None:
+    info = study()
+    points = list(info.curves[0].points)
+    points[2] = replace(points[2], cell=replace(points[2].cell, hosts=2))
+    info = replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
+    figure = drawn(figures.speedup([info]))
+    four = next(row for row in rows(figure) if row.get("x") == 4 and "short" in row)
+    assert four["short"].endswith("(2x2)")
+    assert four["category"] == "4 (2x2)"
+    assert [column.key for column in figure.table.columns[:2]] == ["workers", "placement"]
+    assert [row[1] for row in figure.table.rows] == ["1x1", "1x2", "2x2"]
+    # On one host there is nothing to say.
+    alone = drawn(figures.speedup([study()]))
+    assert "placement" not in [column.key for column in alone.table.columns]
+    assert not any("(" in row["short"] for row in rows(alone) if "short" in row)
+
+
+def test_diverged_seeds_leave_no_point() -> None:
+    info = study()
+    gone = replace(metric_row(4), final=None, diverged=3)
+    figure = drawn(figures.metric_at_end([replace(info, metrics=(*info.metrics[:2], gone))]))
+    assert len({row["category"] for row in rows(figure)}) == 2
+    assert figure.table.rows[2][7] == 3
+
+
+def test_nan_in_a_metric_is_left_out() -> None:
+    info = study()
+    first = info.metric_curves[0]
+    odd = replace(first.points[3], value=Estimate(value=math.nan, low=math.nan, high=math.nan))
+    points = (*first.points[:3], odd, *first.points[4:])
+    info = replace(info, metric_curves=(replace(first, points=points), *info.metric_curves[1:]))
+    figure = drawn(figures.metric_by([info], "val_accuracy", "", "by-epoch"))
+    assert not [row for row in rows(figure) if row["y"] is None or math.isnan(row["y"])]
+
+
+def test_the_parts_of_a_step_add_up() -> None:
+    figure = drawn(figures.step_split([study()]))
+    bars_of = [row for row in rows(figure) if row["name"].startswith("2 workers") and "x" in row]
+    step_ms = study().splits[1].step_s * 1e3
+    assert max(row["end"] for row in bars_of) == pytest.approx(step_ms)
+    assert {row["part"] for row in bars_of} >= {"compute", "communication", "optimizer"}
+
+
+def test_bytes_by_kind_are_in_units() -> None:
+    figure = drawn(figures.bytes_by_kind([study()]))
+    gradients = [row for row in rows(figure) if row["part"] == "gradients"]
+    assert {row["text"] for row in gradients} == {"89.4 MB", "179 MB"}
+    assert figure.table.rows[0][1] == 2 * GRADIENT_BYTES
+
+
+def test_bandwidth_is_in_gigabytes() -> None:
+    figure = drawn(figures.bandwidth([study()]))
+    ways = {row["name"]: row["y"] for row in rows(figure)}
+    assert ways == pytest.approx(
+        {"measured": PEAK / 2e9, "derived": PEAK / 2.4e9, "peak of the link": PEAK / 1e9}
+    )
+
+
+def test_a_batch_that_failed_is_marked() -> None:
+    figure = drawn(figures.batch_sweep([study()]))
+    assert [row["x"] for row in rows(figure) if row["note"].startswith("out of")] == [512]
+    assert figure.table.rows[-1][-1].startswith("out of memory")
+
+
+def test_the_best_split_is_framed() -> None:
+    figure = drawn(figures.split_heat_map([study()]))
+    assert {row["split"] for row in rows(figure) if "best" in row["note"]} == {"8 x 1"}
+
+
+def test_utilisation_has_at_most_four_panels() -> None:
+    figure = drawn(figures.utilisation([study((1, 2, 3, 4, 5, 6))]))
+    assert len({row["name"] for row in rows(figure)}) == 4
+    assert "4 of 6 cells are drawn" in figure.caption
+    assert len(figures.utilisation_over_time([study((1, 2))]).rows) == 3 * 40
+
+
+def test_names_that_were_there_get_a_number() -> None:
+    assert unlike(["a", "b", "a", "a (2)", "a"]) == ["a", "b", "a (2)", "a (2) (2)", "a (3)"]
+
+
+def test_main_curves_come_first_and_kinds_are_named_where_both_are_there() -> None:
+    other = curve(main=False, scaling="strong", batch=32)
+    info = replace(study(), curves=(other, curve()))
+    names = [named.name for named in figures._curves([info], "speedup")]
+    assert names == ["weak scaling, resnet18, batch 64", "strong scaling, resnet18, batch 32"]
+
+
+def test_a_curve_in_another_unit_is_left_out() -> None:
+    info = replace(study(), curves=(curve(), replace(curve(), unit="jobs/s")))
+    assert len(figures._curves([info], "speedup")) == 1
+
+
+def test_cells_of_main_curves_are_drawn_before_others() -> None:
+    info = study()
+    main = {point.cell for point in info.curves[0].points}
+    far = [cell_row(replace(info.cells[0].cell, batch=size)) for size in (1, 2, 3, 4)]
+    info = replace(info, cells=(*far, *info.cells))
+    found = figures._foremost(figures.labelled([info], lambda one: one.cells), 3)
+    assert {named.item.cell for named in found} == main
+
+
+def test_what_is_not_drawn_is_said() -> None:
+    assert figures.left_out(3, 3, "cells") == ""
+    assert figures.left_out(3, 5, "cells") == " 3 of 5 cells are drawn; the table has all."
+
+
+def test_labels_of_studies_differ() -> None:
+    assert [info.label for info in figures.studies(comparison(("a", "a")))] == ["a", "a (2)"]
+    assert [info.label for info in figures.studies(comparison(("", "b")))] == ["study", "b"]

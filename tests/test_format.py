@@ -1,0 +1,67 @@
+"""Digits and units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from farandole import format as text
+
+
+@pytest.mark.parametrize(
+    ("show", "value", "expected"),
+    [
+        (text.number, 1234.5, "1,234"),
+        (text.number, 12.345, "12.3"),
+        (text.number, 9.996, "10.0"),
+        (text.number, 0.012345, "0.0123"),
+        (text.number, 0, "0"),
+        (text.number, None, "not measured"),
+        (text.number, math.nan, "not measured"),
+        (text.number, math.inf, "infinite"),
+        (text.whole, 18750, "18,750"),
+        (text.percent, 0.06, "6 %"),
+        (text.percent, 0.0031, "0.3 %"),
+        (text.percent, 0.0, "0 %"),
+        (text.percent, None, "not measured"),
+        (text.times, 1.8312, "1.83x"),
+        (text.times, 10.56, "10.6x"),
+        (text.seconds, 25e-6, "25.0 us"),
+        (text.seconds, 0.99999e-3, "1.00 ms"),
+        (text.seconds, 0.0312, "31.2 ms"),
+        (text.seconds, 0.9999, "1.00 s"),
+        (text.seconds, 62.661095, "62.7 s"),
+        (text.seconds, 319, "5 min 19 s"),
+        (text.seconds, 5910, "1 h 38 min"),
+        (text.seconds, 0.0, "0 s"),
+        (text.size, 44_695_848, "44.7 MB"),
+        (text.size, 999_960, "1.00 MB"),
+        (text.size, 512, "512 B"),
+    ],
+)
+def test_figures(show: Callable[[float | None], str], value: float | None, expected: str) -> None:
+    assert show(value) == expected
+
+
+def test_needless_zeros_and_what_need_not_be_there() -> None:
+    assert [text.brief(value) for value in (5.0, 0.98, 2.5, 100, None)] == [
+        *("5", "0.98", "2.5", "100"),
+        "not measured",
+    ]
+    assert [text.optional(None), text.optional(7)] == ["", "7"]
+
+
+def test_moments() -> None:
+    assert text.moment("2026-11-15T22:00:41Z") == "2026-11-15 22:00 UTC"
+    assert text.moment("2026-11-15T22:00:41.5+00:00") == "2026-11-15 22:00 UTC"
+    assert text.moment("yesterday") == "yesterday"
+
+
+def test_intervals_lists_and_plurals() -> None:
+    assert text.between(1.79, 1.874) == "1.79 to 1.87"
+    assert text.between(None, 2.0) == ""
+    assert text.listed(["1", "2", "4"]) == "1, 2 and 4"
+    assert text.listed(["1"]) == "1"
+    assert [text.plural(1, "cell"), text.plural(2, "launch")] == ["1 cell", "2 launches"]
