@@ -1,0 +1,210 @@
+"""Questions as data: rows, a table, figures and a template for the sentences.
+
+A lab's question names where its rows come from, which columns its table has, what is drawn from
+it, and the sentences of its answer as a template. `answer` puts them together. What does not fit
+this shape is a function of its own (`Question.build`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from farandole import format
+from farandole.labs.lab import Answered, Found
+from farandole.labs.lab import Question as Asked
+from farandole.model.info.scaling import ScalingInfo
+from farandole.model.statistics import Estimate
+from farandole.report.document import Figure
+from farandole.report.table import Column, Table, shown, tabulate
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HERE, LAB = "here", "the lab"
+"""Where a row's figures come from."""
+
+
+class Row(SimpleNamespace):
+    """One setting with everything known about it; an attribute that is not known is None."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+    def but(self, **changes: Any) -> Row:
+        """Return the row with changes."""
+        return Row(**{**vars(self), **changes})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A line chart of a question's table; the rest goes to `charts.lines` as it is."""
+
+    name: str
+    title: str
+    caption: str
+    options: Mapping[str, Any]
+    rows: Callable[[Sequence[Row]], Iterable[Row]] | None = None
+    """Which rows are drawn, with a table of their own; None: the question's table as a whole."""
+    columns: tuple[Column, ...] = ()
+    """Of that table."""
+    kind: ClassVar[str] = "lines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars(Lines):
+    """A bar chart of a question's table; the rest goes to `charts.bars` as it is."""
+
+    kind: ClassVar[str] = "bars"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One thing that a lab asks, and how it is answered."""
+
+    key: str
+    """In report.json and file names: "batch", "communication"."""
+    text: str
+    title: str = ""
+    """Of its table."""
+    rows: Callable[[Found], Sequence[Row]] | None = None
+    columns: tuple[Column, ...] = ()
+    say: str = ""
+    """A jinja2 template; every line that is not empty is a sentence. It sees `rows`, `here` and
+    `lab` (the rows by source), `found`, and what `facts` returns."""
+    facts: Callable[[Found, Sequence[Row]], Mapping[str, Any]] | None = None
+    figures: tuple[Lines, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: Callable[[Found, Sequence[Row]], Sequence[Table]] | None = None
+    """Further tables."""
+    build: Callable[[Found], Answered] | None = None
+    """Answers a question that is too special for rows, columns and a template."""
+
+    @property
+    def asked(self) -> Asked:
+        """The question as the report shows it."""
+        return Asked(key=self.key, text=self.text)
+
+
+def answer(question: Question, found: Found) -> Answered:
+    """Answer one question from what the studies found."""
+    if question.build is not None:
+        return question.build(found)
+    assert question.rows is not None
+    rows = list(question.rows(found))
+    table = tabulate(question.key, question.title, rows, question.columns, question.notes)
+    facts = question.facts(found, rows) if question.facts else {}
+    further = question.tables(found, rows) if question.tables else ()
+    return Answered(
+        question=question.asked,
+        sentences=sentences(question.say, found=found, rows=rows, **facts),
+        tables=(table, *further),
+        figures=tuple(_figure(one, rows, table) for one in question.figures),
+    )
+
+
+def sentences(template: str, *, rows: Sequence[Row] = (), **facts: Any) -> tuple[str, ...]:
+    """Return the sentences of a template: its lines that are not empty."""
+    here = [row for row in rows if row.source == HERE]
+    lab = [row for row in rows if row.source == LAB]
+    text = _environment().from_string(template).render(rows=rows, here=here, lab=lab, **facts)
+    return tuple(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
+    """Return one row per cell of a study, with everything that is known about the cell."""
+    if info is None:
+        return []
+    points = {point.cell: point for curve in reversed(info.curves) for point in curve.points}
+    by_cell: dict[str, dict[Any, Any]] = {
+        name: {one.cell: one for one in getattr(info, name)}
+        for name in ("job_times", "utilisation", "splits", "communication")
+    }
+    rows = []
+    for one in info.cells:
+        cell = one.cell
+        job, use = by_cell["job_times"].get(cell), by_cell["utilisation"].get(cell)
+        point = points.get(cell)
+        counts = point is not None and point.valid
+        metrics = {row.metric: row for row in info.metrics if row.cell == cell}
+        main = metrics.get(info.main_metric or "")
+        rows.append(
+            Row(**dict(cell.params)).but(
+                source=source,
+                cell=cell,
+                label=one.label,
+                workers=cell.workers,
+                hosts=cell.hosts,
+                threads=cell.threads,
+                batch=cell.batch,
+                device=cell.device,
+                today=cell.today,
+                throughput=one.throughput,
+                unit=one.unit,
+                step_s=one.step_s,
+                steps_per_epoch=one.steps_per_epoch,
+                launches=one.launches,
+                attempts=one.attempts,
+                note=one.failed or one.void_for_speed,
+                speedup=point.speedup if point and counts else None,
+                efficiency=point.efficiency if point and counts else None,
+                job_s=job.job_s if job else None,
+                epoch_s=job.epoch_s if job else None,
+                epochs=job.epochs if job else None,
+                startup_s=job.startup_s if job else None,
+                cpu=use.cpu if use else None,
+                gpu=use.gpu if use else None,
+                memory_bytes=use.memory_bytes if use else None,
+                final=main.final if main else None,
+                seeds=main.seeds if main else None,
+                metrics=metrics,
+                job=job,
+                use=use,
+                point=point,
+                split=by_cell["splits"].get(cell),
+                communication=by_cell["communication"].get(cell),
+            )
+        )
+    return rows
+
+
+def estimate(value: float | None) -> Estimate | None:
+    """Return a figure without an interval."""
+    return None if value is None else Estimate(value=value, low=None, high=None)
+
+
+def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
+    """Return "1.83x (1.79 to 1.87)", or the figure alone where there is no interval."""
+    return shown(Column(key="", title="", show=show, interval=True), value)
+
+
+def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
+    if one.rows is not None:
+        table = tabulate(one.name, one.title, one.rows(rows), one.columns)
+    from farandole.report import charts  # imports Altair
+
+    draw: Callable[..., Figure] = getattr(charts, one.kind)
+    return draw(one.name, one.title, one.caption, table, **one.options)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment of the sentences: the one formatter as filters."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, autoescape=False)
+    names = ("number", "percent", "times", "seconds", "size", "rate", "whole", "brief", "listed")
+    environment.filters |= {name: getattr(format, name) for name in names}
+    environment.filters |= {
+        "count": format.plural,
+        "interval": interval,
+        "interval_times": lambda value: interval(value, format.times),
+        "interval_seconds": lambda value: interval(value, format.seconds),
+        "four": lambda value: f"{value:.4f}",
+    }
+    return environment
