@@ -28,7 +28,7 @@ _EXTRAS = {"torch": "torch", "keras": "labs"}
 
 def names() -> tuple[str, ...]:
     """Name the labs of this installation."""
-    return tuple(name for name in _NEEDS if _is_there(f"farandole.labs.{name}.lab"))
+    return tuple(name for name in _NEEDS if _is_there(f"farandole.labs.{name}"))
 
 
 def load(name: str) -> Lab:
@@ -40,7 +40,10 @@ def load(name: str) -> Lab:
     if name not in names():
         listed = ", ".join(names()) or "none in this installation"
         raise UsageError(f"there is no lab {name!r}. Labs: {listed}.")
-    lab: Lab = importlib.import_module(f"farandole.labs.{name}.lab").LAB
+    module = importlib.import_module(f"farandole.labs.{name}")
+    if not hasattr(module, "LAB"):  # a lab that is still a folder
+        module = importlib.import_module(f"farandole.labs.{name}.lab")
+    lab: Lab = module.LAB
     return lab
 
 
