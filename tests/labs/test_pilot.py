@@ -26,6 +26,7 @@ def launch(number: int, *, workers: int = 1, step_s: float = 0.1, wall_s: float 
         exposed_s=unknown,
         ready_s=unknown,
         done_s=unknown,
+        passes=unknown,
         samples=np.full(41, 8.0),
     )
     use = Utilisation(

@@ -44,6 +44,7 @@ def make_steps(
     communication_s: float | Sequence[float] = np.nan,
     exposed_s: float | Sequence[float] = np.nan,
     ready_s: Floats | None = None,
+    passes: float = np.nan,
     samples: float = np.nan,
 ) -> Steps:
     """Return steps of the given durations; the first one ends one duration after the begin."""
@@ -58,6 +59,7 @@ def make_steps(
         exposed_s=column(exposed_s, steps),
         ready_s=column(np.nan, steps) if ready_s is None else ready_s,
         done_s=column(np.nan, steps),
+        passes=column(passes, steps),
         samples=column(samples, steps),
     )
 

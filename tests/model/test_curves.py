@@ -94,10 +94,11 @@ def test_one_cell_is_one_point() -> None:
 
 def test_void_cells_have_no_speedup() -> None:
     launches = [timed_launch(Cell(workers=n, batch=8), 0.1) for n in (1, 2, 4)]
-    (curve,) = curves_of(launches, void=[Cell(workers=4, batch=8)])
+    (curve,) = curves_of(launches, void={Cell(workers=4, batch=8): "because"})
     assert curve.points[2].speedup is None
     assert curve.points[2].efficiency is None
     assert not curve.points[2].valid
+    assert curve.points[2].why == "because"
     assert curve.best_workers == 2
 
 

@@ -21,11 +21,15 @@ def test_a_line_is_strict_json() -> None:
 
 
 def test_steps_are_columns() -> None:
-    rows = [[10.5, None, 0.25, 0.0, 0.0, None, None, 32], [11.0, 0.1, 0.2, 1, 2, 3, 4, math.nan]]
+    rows = [
+        [10.5, None, 0.25, 0.0, 0.0, None, None, 2, 32],
+        [11.0, 0.1, 0.2, 1, 2, 3, 4, None, math.nan],
+    ]
     columns = json.loads(steps_line(rows))["columns"]
     assert tuple(columns) == COLUMNS
     assert columns["end_s"] == [10.5, 11.0]
     assert columns["data_s"] == [None, 0.1]
+    assert columns["passes"] == [2, None]
     assert columns["samples"] == [32, None]
 
 

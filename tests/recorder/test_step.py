@@ -39,6 +39,7 @@ def test_everything_adds_up() -> None:
         "exposed_s": 0.75,
         "ready_s": 2.5,
         "done_s": 3.0,
+        "passes": 2,
         "samples": 48,
     }
     # The next step had none of it, which is something else than not measured.

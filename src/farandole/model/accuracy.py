@@ -135,7 +135,7 @@ def baseline(
         candidates,
         key=lambda other: (
             other.cell.workers,
-            other.batch != found.batch,
+            other.worker_batch != found.worker_batch,
             other.global_batch != found.global_batch,
         ),
     )

@@ -32,7 +32,7 @@ from farandole.model.split import split_step
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
 from farandole.model.utilisation import utilisation_series, utilise
 from farandole.model.verdicts.curve import interval
-from farandole.model.void import find_voids, repeats_one_batch
+from farandole.model.void import find_voids, repeats_one_batch, why_no_speedup
 from farandole.study.records import Cell, Study
 
 
@@ -56,10 +56,14 @@ def analyse(
     spec = study.spec
     metrics = collect_metrics(cells)
     metric = choose_metric(metrics, target)
-    voids = tuple(void for cell in cells for void in find_voids(cell))
+    voids = tuple(void for cell in cells for void in find_voids(cell, cells))
     void_cells = frozenset(void.cell for void in voids)
     prefer = spec.get("scaling")
-    curves = draw_curves(cells, void_cells, prefer if prefer in ("strong", "weak") else None)
+    curves = draw_curves(
+        cells,
+        {void.cell: why_no_speedup(void.kind) for void in voids},
+        prefer if prefer in ("strong", "weak") else None,
+    )
     splits = {c.cell: split for c in cells if (split := split_step(c)) is not None}
     communication = {
         c.cell: found

@@ -47,7 +47,7 @@ def _row(one: Apart, found: Measured) -> ApartRow:
     if one not in quiet([one]):
         why_not = f"other programs took {one.foreign_share:.0%} of the cores"
         one = Apart(cell=one.cell)
-    alone, together = alone_s(one), together_s(one)
+    alone, together, batch = alone_s(one), together_s(one), found.worker_batch
     return ApartRow(
         cell=one.cell,
         label=found.label,
@@ -59,7 +59,7 @@ def _row(one: Apart, found: Measured) -> ApartRow:
         slowdown=together / alone if alone and together else None,
         loaded_alone_per_s=one.loaded_alone_per_s,
         loaded_together_per_s=one.loaded_together_per_s,
-        trained_per_s=found.batch / found.step_s.value if found.batch and found.step_s else None,
+        trained_per_s=batch / found.step_s.value if batch and found.step_s else None,
         why_not=why_not,
     )
 

@@ -122,10 +122,10 @@ def one_worker(
     found: Measured, cells: Sequence[Measured], *, same_global_batch: bool
 ) -> Measured | None:
     """Return the cell of one worker to compare with, at the same batch per worker or globally."""
-    batch = found.global_batch if same_global_batch else found.batch
+    batch = found.global_batch if same_global_batch else found.worker_batch
     for other in cells:
         same = group_of(other.cell) == group_of(found.cell) and not other.cell.today
-        if same and other.cell.workers == 1 and other.batch == batch:
+        if same and other.cell.workers == 1 and other.worker_batch == batch:
             return other
     return None
 
@@ -136,7 +136,8 @@ def _derived(
     """Return communication per step and per epoch, and steps per epoch."""
     workers = found.cell.workers
     samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
-    steps = steps_per_epoch(samples, found.batch, workers) if samples and found.batch else None
+    batch = found.worker_batch
+    steps = steps_per_epoch(samples, batch, workers) if samples and batch else None
     weak = one_worker(found, cells, same_global_batch=False)
     strong = one_worker(found, cells, same_global_batch=True) if found.batch else None
     per_step = per_epoch = None

@@ -43,7 +43,7 @@ def _setting(found: Measured, kind: Kind) -> Setting:
 
 
 def _batch(found: Measured, kind: Kind) -> int | None:
-    return found.global_batch if kind == "global batch" else found.batch
+    return found.global_batch if kind == "global batch" else found.worker_batch
 
 
 def _table(row: Sequence[Measured], cells: Sequence[Cell], kind: Kind) -> SplitTable:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from farandole.model.info.curve import Curve, CurvePoint, Scaling
 from farandole.model.laws import fit_amdahl, fit_gustafson
@@ -12,6 +13,7 @@ from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_rela
 from farandole.study.records import Cell
 
 _MORE_HOSTS = "more hosts"
+_NONE_VOID: Mapping[Cell, str] = MappingProxyType({})
 
 Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
@@ -39,7 +41,9 @@ def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
 
 
 def draw_curves(
-    cells: Sequence[Measured], void: Collection[Cell] = (), prefer: Scaling | None = None
+    cells: Sequence[Measured],
+    void: Mapping[Cell, str] = _NONE_VOID,
+    prefer: Scaling | None = None,
 ) -> tuple[Curve, ...]:
     """Return every strong and weak curve of at least two worker counts, the main one first.
 
@@ -47,7 +51,7 @@ def draw_curves(
 
     Args:
         cells: of a study, sorted.
-        void: cells whose workers did not train together; they have no speedup.
+        void: cells that have no speedup, each with the reason.
         prefer: the kind of scaling that was asked for.
     """
     groups: dict[Group, list[Measured]] = {}
@@ -58,7 +62,7 @@ def draw_curves(
     curves: list[Curve] = []
     asked_first = sorted(groups.items(), key=lambda item: min(cell.order for cell in item[1]))
     for group, members in asked_first:
-        weak = _by_key(members, lambda found: found.batch)
+        weak = _by_key(members, lambda found: found.worker_batch)
         strong = _by_key(members, lambda found: found.global_batch)
         # Without any batch it cannot be strong scaling that was controlled for.
         strong.pop(None, None)
@@ -133,13 +137,13 @@ def _curve(
     group: str,
     batch: int | None,
     row: Sequence[Measured],
-    void: Collection[Cell],
+    void: Mapping[Cell, str],
     many: bool,
 ) -> Curve:
     unit = common_unit(row)
     row = [found for found in row if found.rates(unit)]
     base = row[0]
-    points = tuple(_point(found, base, unit, found.cell in void) for found in row)
+    points = tuple(_point(found, base, unit, void.get(found.cell, "")) for found in row)
     good = [point for point in points if point.valid and point.speedup is not None]
     # Laws speak of multiples of the baseline, which is one worker where it was measured.
     multiples = [point.workers / base.cell.workers for point in good]
@@ -165,14 +169,14 @@ def _curve(
     return replace(curve, sentence=_sentence(curve))
 
 
-def _point(found: Measured, base: Measured, unit: str, is_void: bool) -> CurvePoint:
+def _point(found: Measured, base: Measured, unit: str, why_void: str) -> CurvePoint:
     throughput = found.throughput(unit)
     reference = base.throughput(unit)
     assert throughput is not None
     assert reference is not None
     ideal = found.cell.workers / base.cell.workers
     speedup = efficiency = None
-    if not is_void:
+    if not why_void:
         one = Estimate(value=1.0, low=1.0, high=1.0)
         speedup = one if found is base else ratio(found.rates(unit), base.rates(unit))
         efficiency = scaled(speedup, 1 / ideal)
@@ -180,6 +184,7 @@ def _point(found: Measured, base: Measured, unit: str, is_void: bool) -> CurvePo
         cell=found.cell,
         workers=found.cell.workers,
         batch=found.batch,
+        accumulation=found.accumulation,
         global_batch=found.global_batch,
         throughput=throughput,
         speedup=speedup,
@@ -188,8 +193,8 @@ def _point(found: Measured, base: Measured, unit: str, is_void: bool) -> CurvePo
         ideal_speedup=ideal,
         step_s=found.step_s,
         launches=len(found.rates(unit)),
-        valid=not is_void,
-        why="the workers did not train together" if is_void else "",
+        valid=not why_void,
+        why=why_void,
     )
 
 

@@ -103,7 +103,7 @@ def _of_steps(found: Findings) -> list[Verdict | None]:
     largest: dict[object, Measured] = {}
     for cell in found.cells:
         if cell.cell in found.splits and not cell.cell.today and cell.cell not in found.void:
-            largest[(group_of(cell.cell), cell.batch)] = cell
+            largest[(group_of(cell.cell), cell.worker_batch)] = cell
     for cell in largest.values():
         split = found.splits[cell.cell]
         verdicts += step_verdicts(split, found.communication.get(cell.cell))
@@ -114,7 +114,7 @@ def _of_steps(found: Findings) -> list[Verdict | None]:
                 if other.cell in found.splits
                 and not other.cell.today
                 and group_of(other.cell) == group_of(cell.cell)
-                and other.batch == cell.batch
+                and other.worker_batch == cell.worker_batch
                 and other.cell.workers < cell.cell.workers
             ),
             None,

@@ -51,8 +51,8 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     )
     samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
     steps = None
-    if samples and found.batch:
-        steps = math.ceil(steps_per_epoch(samples, found.batch, found.cell.workers))
+    if samples and (batch := found.worker_batch):
+        steps = math.ceil(steps_per_epoch(samples, batch, found.cell.workers))
     measured = bool(epoch_times)
     epoch_s = geometric_mean(epoch_times) if measured else None
     step_s = found.step_s

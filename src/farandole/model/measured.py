@@ -26,10 +26,12 @@ class Measured:
     paces: tuple[Pace, ...]
     """Of the launches whose speed counts."""
     batch: int | None
-    """Per worker: planned, or else seen."""
+    """Per worker and backward pass: planned, or else seen."""
     failed: str
     """Why no launch ended well; empty when one did."""
     void_for_speed: str
+    accumulation: int = 1
+    """Backward passes per step."""
     order: int = 0
     """Position of its first launch in the study: what was asked for first comes first."""
 
@@ -39,9 +41,15 @@ class Measured:
         return all(launch.purpose == "imported" for launch in self.launches)
 
     @property
+    def worker_batch(self) -> int | None:
+        """Samples per step of a worker."""
+        return None if self.batch is None else self.batch * self.accumulation
+
+    @property
     def global_batch(self) -> int | None:
         """Samples per step over all workers."""
-        return None if self.batch is None else self.batch * self.cell.workers
+        each = self.worker_batch
+        return None if each is None else each * self.cell.workers
 
     @property
     def ended_well(self) -> tuple[Launch, ...]:
@@ -138,6 +146,7 @@ def _measure_cell(
         batch=cell.batch if cell.batch is not None else (batches[0] if batches else None),
         failed="" if paces else _failure(launches),
         void_for_speed=void,
+        accumulation=max((found.accumulation for found in paces.values()), default=1),
     )
     return measured, rows
 

@@ -9,6 +9,7 @@ from farandole.model.info.cores import SplitTable
 from farandole.model.info.metric import MetricRow
 from farandole.model.info.verdict import Void
 from farandole.model.measured import Measured, count
+from farandole.model.void import why_no_speedup
 
 
 def mend_line(cell: Measured) -> str:
@@ -44,7 +45,7 @@ def split_answer(table: SplitTable) -> Answer:
 
 
 def void_answer(voids: Sequence[Void]) -> Answer:
-    """Answer a study whose workers did not train together."""
+    """Answer a study whose workers did not train together, or whose work nobody saw."""
     first = min(voids, key=lambda void: void.cell.workers)
     return Answer(
         workers=None,
@@ -57,7 +58,7 @@ def void_answer(voids: Sequence[Void]) -> Answer:
         void=first.sentence,
         next=first.mend,
         headline=f"{first.sentence} {first.mend}",
-        sentences=("No speedup is shown: the workers did not share one training.",),
+        sentences=(f"No speedup is shown: {why_no_speedup(first.kind)}.",),
     )
 
 

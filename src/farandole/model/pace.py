@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,14 +36,20 @@ class Pace:
     typical: npt.NDArray[np.intp]
     """Indices of the typical steps, whose slowest duration is in the middle half; of two, both."""
     batch: int | None
-    """Per worker, as planned or else as seen."""
+    """Per worker and backward pass, as planned or else as seen."""
+    accumulation: int
+    """Backward passes per step."""
 
 
 def pace(launch: Launch) -> Pace:
     """Measure one launch."""
-    batch = planned_or_seen_batch(launch)
     slowest = slowest_durations(launch)
     warmup = warmup_steps(slowest)
+    samples = [_median(rank.steps.samples[warmup:]) for rank in launch.ranks]
+    batch = planned_or_seen_batch(launch)
+    passes = 1 if batch is None else _accumulation(launch, batch, samples, warmup)
+    if batch is None:
+        batch = _told_batch(launch, warmup)
     steady = slowest[warmup:]
     good = np.isfinite(steady) & (steady > 0)
     figures = launch.figures
@@ -58,11 +64,12 @@ def pace(launch: Launch) -> Pace:
     return Pace(
         launch=launch,
         step_s=step_s,
-        rates=_rates(launch, step_s, batch, warmup),
+        rates=_rates(launch, step_s, None if batch is None else batch * passes, samples),
         steps=int(good.sum()),
         warmup=warmup,
         typical=typical,
         batch=batch,
+        accumulation=passes,
     )
 
 
@@ -114,15 +121,20 @@ def positive(value: object) -> float | None:
 
 
 def _rates(
-    launch: Launch, step_s: float | None, batch: int | None, warmup: int
+    launch: Launch,
+    step_s: float | None,
+    worker_batch: int | None,
+    by_rank: Sequence[float | None],
 ) -> Mapping[str, float]:
     rates: dict[str, float] = {}
     workers = launch.cell.workers
-    samples = _samples_per_step(launch, warmup)
-    if samples is None and batch is not None:
-        samples = float(batch * workers)
+    # All ranks must have told theirs, and a step without any samples tells nothing.
+    told = [samples for samples in by_rank if samples is not None]
+    samples = sum(told) if told and len(told) == len(by_rank) else None
+    if not samples and worker_batch is not None:
+        samples = float(worker_batch * workers)
     throughput = positive(launch.figures.get("throughput"))
-    if step_s is not None and samples is not None:
+    if step_s is not None and samples:
         rates["samples/s"] = samples / step_s
     elif throughput is not None:
         rates["samples/s"] = throughput
@@ -135,12 +147,22 @@ def _rates(
     return rates
 
 
-def _samples_per_step(launch: Launch, warmup: int) -> float | None:
-    total = 0.0
-    for rank in launch.ranks:
-        samples = rank.steps.samples[warmup:]
-        samples = samples[np.isfinite(samples)]
-        if not len(samples):
-            return None
-        total += float(np.median(samples))
-    return total if total > 0 else None
+def _accumulation(launch: Launch, batch: int, samples: Sequence[float | None], warmup: int) -> int:
+    """Return the backward passes per step: as counted, or of older recordings by their samples."""
+    counted = [_median(rank.steps.passes[warmup:]) for rank in launch.ranks]
+    passes = max((count for count in counted if count is not None), default=None)
+    if passes is None:
+        passes = max((one / batch for one in samples if one is not None), default=1.0)
+    return max(1, round(passes))
+
+
+def _told_batch(launch: Launch, warmup: int) -> int | None:
+    """Return the samples of a worker's step, if scripts have told the same in all steps."""
+    columns = [rank.steps.samples[warmup:] for rank in launch.ranks]
+    told = {float(count) for column in columns for count in column[np.isfinite(column)]}
+    return int(told.pop()) if len(told) == 1 and min(told) >= 1 else None
+
+
+def _median(column: Floats) -> float | None:
+    known = column[np.isfinite(column)]
+    return float(np.median(known)) if len(known) else None

@@ -1,6 +1,7 @@
-"""Why a speedup may not be printed: the workers did not train together.
+"""Why a speedup may not be printed: mostly, the workers did not train together.
 
-Gradients never averaged, weights that differ, data that were not sharded.
+Gradients never averaged, weights that differ, data that were not sharded; or nobody saw how much
+work a step is.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from farandole.model.curves import group_of
 from farandole.model.info.verdict import Void, VoidKind
 from farandole.model.measured import Measured, count
 from farandole.study.records import Launch, Rank
@@ -27,6 +29,7 @@ SHARD = (
     "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
     "rank=hvd.rank()), and set_epoch(epoch) before every epoch"
 )
+SAMPLES = "Say how many samples each worker's step has: farandole.record(samples=...) in every step"
 
 
 KERAS = {
@@ -43,8 +46,20 @@ KERAS = {
 """The same for programs that train with Keras."""
 
 
-def find_voids(found: Measured) -> list[Void]:
-    """Return what is wrong with a cell's launches, at most one reason of each kind."""
+def why_no_speedup(kind: VoidKind) -> str:
+    """Say in a few words why a cell has no speedup."""
+    if kind == "work_unknown":
+        return "how much work a step is was not seen"
+    return "the workers did not train together"
+
+
+def find_voids(found: Measured, cells: Sequence[Measured] = ()) -> list[Void]:
+    """Return what is wrong with a cell's launches, at most one reason of each kind.
+
+    Args:
+        found: the cell.
+        cells: all of the study, those with fewer workers among them.
+    """
     by_kind: dict[VoidKind, list[Launch]] = {}
     workers = found.cell.workers
     if workers < 2:
@@ -53,6 +68,8 @@ def find_voids(found: Measured) -> list[Void]:
         kind = void_of(launch)
         if kind:
             by_kind.setdefault(kind, []).append(launch)
+    if not by_kind and any(map(_work_unknown, (found, *_fewer(found, cells)))):
+        by_kind["work_unknown"] = [pace.launch for pace in found.paces]
     return [_void(kind, found, launches) for kind, launches in by_kind.items()]
 
 
@@ -82,6 +99,24 @@ def repeats_one_batch(rank: Rank) -> bool:
     """Tell whether every step trained on the same samples, as synthetic benchmarks do."""
     hashes = rank.sample_hashes
     return len(hashes) > 1 and 2 * len(set(hashes)) <= len(hashes)
+
+
+def _fewer(found: Measured, cells: Sequence[Measured]) -> list[Measured]:
+    """Return the cells that a speedup of this one may be relative to."""
+    return [
+        other
+        for other in cells
+        if other.cell.workers < found.cell.workers and group_of(other.cell) == group_of(found.cell)
+    ]
+
+
+def _work_unknown(found: Measured) -> bool:
+    """Tell whether steps were recorded, and no samples that could be compared with others'."""
+    return any(
+        len(rank.steps) and "samples/s" not in pace.rates
+        for pace in found.paces
+        for rank in pace.launch.ranks
+    )
 
 
 def _nothing_averaged(ranks: Sequence[Rank]) -> bool:
@@ -134,6 +169,15 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         )
         evidence = _fingerprints(ranks)
         mend = BROADCAST
+    elif kind == "work_unknown":
+        sentence = (
+            f"How many samples a step of your {workers} has could not be seen: no DataLoader was "
+            "used, and no call of a model in training mode. A step may be less work with more "
+            "workers, as with gradient accumulation that is divided among them, so that steps per "
+            "second are no speedup."
+        )
+        evidence = {"steps": max(len(rank.steps) for rank in ranks)}
+        mend = SAMPLES
     else:
         sentence = (
             f"Your {workers} all trained on the same samples: the work was repeated, not shared."
@@ -142,7 +186,7 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         evidence = {"overlap of samples": min(share for share in shares if share is not None)}
         mend = SHARD
     if any("keras" in rank.framework for rank in ranks):
-        mend = KERAS[mend]
+        mend = KERAS.get(mend, mend)
     return Void(
         kind=kind,
         cell=found.cell,

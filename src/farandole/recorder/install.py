@@ -31,11 +31,13 @@ def install() -> None:
 def _follow_training(loaders: Any) -> None:
     import torch
 
-    from farandole.recorder import ddp, optimizers
+    from farandole.recorder import ddp, optimizers, passes
 
     # First, so that it tells of a step's gradients before the step ends.
     ddp.install(torch)
-    optimizers.install(optimizers.Optimizers(loaders))
+    followed = passes.Passes(torch)
+    passes.install(torch, followed)
+    optimizers.install(optimizers.Optimizers(loaders, followed))
     _follow_process()
 
 

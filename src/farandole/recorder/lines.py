@@ -15,6 +15,7 @@ COLUMNS = (
     "exposed_s",
     "ready_s",
     "done_s",
+    "passes",
     "samples",
 )
 

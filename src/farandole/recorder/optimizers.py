@@ -10,6 +10,7 @@ from farandole.recorder.cuda import StreamClock, peak_bytes
 from farandole.recorder.gradient_times import LOOKS, GradientTimes
 from farandole.recorder.loaders import Loaders
 from farandole.recorder.noise import scaled_by
+from farandole.recorder.passes import Passes
 from farandole.recorder.rates import Rates
 from farandole.recorder.recorder import Recorder, current
 from farandole.recorder.rounds import Rounds
@@ -42,8 +43,8 @@ class _Update:
 class Optimizers:
     """Follows the optimizers of one worker."""
 
-    def __init__(self, loaders: Loaders) -> None:
-        self._loaders = loaders
+    def __init__(self, loaders: Loaders, passes: Passes) -> None:
+        self._loaders, self._passes = loaders, passes
         self._rounds = Rounds()
         self._rates = Rates()
         self._weights = Weights()
@@ -101,6 +102,7 @@ class Optimizers:
 
     def _end_step(self, recorder: Recorder, optimizer: Any) -> None:
         self._loaders.settle(recorder)
+        self._passes.step_ends(recorder, lambda: set(self._trained()))
         self._rates.held_by(recorder, optimizer)
         if recorder.steps in LOOKS:
             self._sample(recorder)
@@ -111,9 +113,11 @@ class Optimizers:
 
     def _sample(self, recorder: Recorder) -> None:
         """Look when gradients are ready."""
-        optimizers = self._weights.optimizers()
-        parameters = {id(p): p for one in optimizers for p in parameters_of(one)}
-        self._gradient_times.step_ends(recorder, list(parameters.values()))
+        self._gradient_times.step_ends(recorder, list(self._trained().values()))
+
+    def _trained(self) -> dict[int, Any]:
+        """Return the parameters of all optimizers, by their ids."""
+        return {id(p): p for one in self._weights.optimizers() for p in parameters_of(one)}
 
     def _introduce(self, optimizer: Any, recorder: Recorder) -> None:
         """Tell of an optimizer that makes its first update."""

@@ -108,7 +108,23 @@ class Recorder:
 
     def trained_on(self, samples: int) -> None:
         """Tell of a batch of which nobody knows how long training waited for it."""
-        self._step.samples = (self._step.samples or 0.0) + samples
+        self._step.trained_on(samples)
+
+    def backward(self, samples: int | None) -> None:
+        """Tell of a backward pass.
+
+        Args:
+            samples: that the model was called with for it; None where no new call was seen.
+        """
+        self._step.passes += 1
+        if samples:
+            self._step.calls.append(samples)
+
+    @property
+    def knows_samples(self) -> bool:
+        """Whether anybody has told how many samples steps have."""
+        step = self._step
+        return bool(step.samples is not None or step.calls or self._said_late is not None)
 
     def samples(self, count: float) -> None:
         """Say how many samples a step has; counts more than what a loader was seen to give.

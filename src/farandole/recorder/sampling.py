@@ -27,6 +27,14 @@ def arrays_of(batch: Any) -> list[Any]:
     return found
 
 
+def first_length(item: Any) -> int | None:
+    """Return the first dimension of the first array that has one; None where there is none."""
+    for array in _walk(item, 0):
+        if len(array.shape):
+            return int(array.shape[0])
+    return None
+
+
 def full_batch(batch: Any, batch_size: int | None) -> int | None:
     """Return the size of a batch that is plainly full; None if it takes a closer look."""
     first = batch[0] if batch.__class__ in (list, tuple) and batch else batch

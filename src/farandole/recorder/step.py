@@ -17,7 +17,7 @@ Later = Callable[[], "float | None"]
 _Moved = tuple[float, float, float, float]
 """Gradients on their way: ready, done, began, exposed."""
 RawRow = list[Any]
-"""End, data, optimizer, what moved (a list, or the four figures of it), samples."""
+"""End, data, optimizer, what moved (a list, or the four figures of it), passes, samples."""
 
 
 class OpenStep:
@@ -30,6 +30,12 @@ class OpenStep:
         """Of batches that were seen."""
         self.said_samples: float | None = None
         """By the script's own word, which counts more."""
+        self.batches = 0
+        """That were seen to be given to training."""
+        self.passes = 0
+        """Backward passes."""
+        self.calls: list[int] = []
+        """Samples that the model was called with, by backward pass, where that is followed."""
         self.moved: list[_Moved] = []
         """May be added to in threads of autograd's."""
         self._optimizer_s: float | Later | None = None
@@ -39,7 +45,12 @@ class OpenStep:
         """Add a batch."""
         self.data_s = (self.data_s or 0.0) + seconds
         if samples is not None:
-            self.samples = (self.samples or 0.0) + samples
+            self.trained_on(samples)
+
+    def trained_on(self, samples: float) -> None:
+        """Add a batch of which nobody knows how long training waited for it."""
+        self.batches += 1
+        self.samples = (self.samples or 0.0) + samples
 
     def optimizer(self, seconds: float) -> None:
         """Add an update."""
@@ -55,8 +66,17 @@ class OpenStep:
         moved = self.moved
         if moved:
             self.moved = []
-        said = self.said_samples
-        row = [end_s, self.data_s, self._optimizer_s, moved, self.samples if said is None else said]
+        samples, passes = self.samples, self.passes
+        if self.batches:
+            # A GAN has more passes than batches, a step with two loaders more batches.
+            passes = min(self.batches, passes or self.batches)
+        elif self.calls:
+            samples, passes = float(sum(self.calls)), len(self.calls)
+        if self.said_samples is not None:
+            samples = self.said_samples
+        row = [end_s, self.data_s, self._optimizer_s, moved, passes or None, samples]
+        self.batches = self.passes = 0
+        self.calls = []
         # What was measured once is 0 in a step where nothing came.
         if self.data_s is not None:
             self.data_s = 0.0
@@ -74,7 +94,7 @@ class OpenStep:
         they were ready.
         """
         count, said = len(ends_s), self.said_samples
-        _, data_s, optimizer_s, moved, seen = self.end(ends_s[-1])
+        _, data_s, optimizer_s, moved, passes, seen = self.end(ends_s[-1])
         several, rest = divmod(len(moved), count)
         each: list[Any]
         if not rest:
@@ -86,18 +106,20 @@ class OpenStep:
             data_s /= count
         if isinstance(optimizer_s, float):
             optimizer_s /= count
+        if passes is not None:
+            passes /= count
         counts = [seen if known is None else float(known) for known in samples]
         if said is not None:
             counts = [said / count] * count
         return [
-            [end_s, data_s, optimizer_s, own, number]
+            [end_s, data_s, optimizer_s, own, passes, number]
             for end_s, own, number in zip(ends_s, each, counts, strict=True)
         ]
 
     def figures(self, row: RawRow) -> list[float | None]:
         """Return a row in the order of COLUMNS; to be asked for one row after the other."""
-        end_s, data_s, optimizer_s, moved, samples = row
-        return [end_s, data_s, optimizer_s, *self._moved_figures(moved), samples]
+        end_s, data_s, optimizer_s, moved, passes, samples = row
+        return [end_s, data_s, optimizer_s, *self._moved_figures(moved), passes, samples]
 
     def _moved_figures(self, moved: Any) -> tuple[Any, Any, Any, Any]:
         """Return communication, exposed, ready and done."""

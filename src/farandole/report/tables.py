@@ -250,6 +250,7 @@ def answer_curve(info: ScalingInfo) -> Table | None:
 def _curve(info: ScalingInfo, curve: Curve) -> Table:
     void = info.answer.void is not None
     placed = several_hosts(curve.points)
+    accumulates = any(point.accumulation > 1 for point in curve.points)
     table = tabulate(
         "answer",
         "The answer's curve",
@@ -263,6 +264,8 @@ def _curve(info: ScalingInfo, curve: Curve) -> Table:
                 get=lambda point: point.cell.placement if placed else None,
             ),
             Column(key="batch_per_worker", title="batch", show=whole, get="batch"),
+            Column(key="accumulation", title="accumulation", show=whole),
+            Column(key="global_batch", title="global batch", show=whole),
             Column(
                 key="throughput",
                 title=curve.unit,
@@ -283,5 +286,6 @@ def _curve(info: ScalingInfo, curve: Curve) -> Table:
         ),
     )
     table = table.without({"speedup", "efficiency"}) if void else table
+    table = table if accumulates else table.without({"accumulation", "global_batch"})
     # Columns without a single figure only take room on a terminal.
     return table.without_empty()

@@ -83,6 +83,8 @@ class Steps:
     """When this rank's last gradients were ready to go."""
     done_s: Floats
     """When the last gradients had arrived."""
+    passes: Floats
+    """Backward passes that it took: with gradient accumulation several."""
     samples: Floats
     """Samples that this rank trained on."""
 

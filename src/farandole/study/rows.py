@@ -18,6 +18,7 @@ STEP_COLUMNS = (
     "exposed_s",
     "ready_s",
     "done_s",
+    "passes",
     "samples",
 )
 

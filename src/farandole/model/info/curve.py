@@ -18,7 +18,7 @@ class CurvePoint:
     cell: Cell
     workers: int
     batch: int | None
-    """Per worker."""
+    """Per worker and backward pass."""
     global_batch: int | None
     throughput: Estimate
     speedup: Estimate | None
@@ -31,6 +31,13 @@ class CurvePoint:
     valid: bool
     """Whether its speed counts; else `why` says why not. Its speedup is not to be shown then."""
     why: str = ""
+    accumulation: int = 1
+    """Backward passes per step."""
+
+    @property
+    def worker_batch(self) -> int | None:
+        """Samples per step of a worker."""
+        return None if self.batch is None else self.batch * self.accumulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,7 @@ class Curve:
     label: str
     """For a legend: group and batch."""
     batch: int | None
-    """The fixed batch: per worker (weak) or global (strong)."""
+    """The fixed batch of a step: per worker (weak) or global (strong)."""
     unit: str
     """Of the throughput: samples/s, batches/s, epochs/s or jobs/s."""
     baseline_workers: int

@@ -25,12 +25,12 @@ class Verdict:
     """Of the cells that it speaks of."""
 
 
-VoidKind = Literal["not_averaged", "weights_differ", "same_samples"]
+VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "work_unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Void:
-    """A reason why workers did not train together."""
+    """A reason why a speedup is not shown: mostly, workers did not train together."""
 
     kind: VoidKind
     cell: Cell

@@ -152,7 +152,7 @@ def collect(
     counted = [found for found in counted if found.rates(unit)]
     if curve.batch is None:
         # Rows of an unknown batch cannot stand beside others.
-        counted = [found for found in counted if found.batch is None]
+        counted = [found for found in counted if found.worker_batch is None]
     for found in counted:
         _check_units(found)
     timing = _Timing(counted, unit, study.spec)
@@ -160,7 +160,7 @@ def collect(
         StepRow(
             workers=found.cell.workers,
             hosts=found.cell.hosts,
-            batch=found.batch or 1,
+            batch=found.worker_batch or 1,
             step_s=seconds,
         )
         for found in counted
@@ -216,7 +216,7 @@ class _Timing:
         if unit in ("epochs/s", "jobs/s"):
             if self.samples is None or not self.steps_known:
                 # Any number will do: it cancels when steps become epochs again.
-                self.samples, self.steps_known = float(cells[0].batch or 1), False
+                self.samples, self.steps_known = float(cells[0].worker_batch or 1), False
                 self.assumptions.append(
                     "Steps are not known, only epochs: the number of samples or the batch is "
                     "missing."
@@ -231,7 +231,7 @@ class _Timing:
         """Return a launch's step time, or what stands for it."""
         if pace.step_s is not None and self._unit in ("samples/s", "batches/s"):
             return pace.step_s
-        global_batch = (found.batch or 1) * found.cell.workers
+        global_batch = found.global_batch or found.cell.workers
         rate = pace.rates.get(self._unit)
         if rate is None:
             return None
@@ -252,7 +252,7 @@ def _check_units(found: Measured) -> None:
     for pace in found.paces:
         figures = pace.launch.figures
         step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
-        if step_s is None or stated is None or found.batch is None:
+        if step_s is None or stated is None or found.worker_batch is None:
             continue
         reckoned = found.batch * found.cell.workers / step_s
         if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
@@ -322,7 +322,7 @@ def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
 
 def _value(found: Measured, name: str) -> str | None:
     if name == "batch":
-        return None if found.batch is None else str(found.batch)
+        return None if found.worker_batch is None else str(found.batch)
     if name in _FACTORS:
         return str(getattr(found.cell, name))
     return dict(found.cell.params).get(name)

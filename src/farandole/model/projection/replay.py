@@ -310,7 +310,7 @@ def computing_of(found: Measured) -> Computing | None:
         if max(pace.warmup, 1) <= times.step < len(rank.steps) and times.bytes
         if (sample := _sample(rank, times)) is not None
     ]
-    if not samples or found.batch is None:
+    if not samples or found.worker_batch is None:
         return None
     # The order in which gradients come may differ now and then: the usual one counts.
     (usual, _), *_ = Counter(sizes for sizes, _, _ in samples).most_common(1)
