@@ -83,6 +83,17 @@ def test_the_report_of_a_study(imported: Path, capsys: pytest.CaptureFixture[str
     assert (imported / "tables" / "cells.tex").exists()
 
 
+@pytest.mark.parametrize("command", [["report"], ["project", "-np", "4"]])
+def test_a_damaged_link_is_one_line_and_no_more(imported: Path, command: list[str]) -> None:
+    (imported / "link.json").write_text("[" * 100_000)
+    done = run_cli(*command, imported)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        f"farandole: {imported / 'link.json'} is damaged (its lists or objects are nested too "
+        "deeply). Remove it, and --resume measures the link again. The study is read without it."
+    ]
+
+
 def test_json_alone_writes_nothing(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(imported.rglob("*"))
     assert report.main(parse(str(imported), "--json", "--price", "2.5")) == 0

@@ -116,6 +116,7 @@ assert type(model).__call__ is torch.nn.Module.__call__  # nothing is followed t
     assert ran.ranks[0].setup["batch_seen"] == 8
 
 
+@pytest.mark.soak
 def test_compiled_modules_are_followed_without_a_warning(tmp_path: Path) -> None:
     script = TRAIN + "model = torch.compile(model, backend='eager')\n"
     script += LOOP.format("for _ in range(2): loss(model(x)).backward()")

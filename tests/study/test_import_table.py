@@ -204,6 +204,7 @@ def test_what_pandas_numbers_the_rows_with_is_passed_over() -> None:
         ("batch,epoch_s\n1,2\n", "does not say how many workers (it has batch, epoch_s)"),
         ("workers,hosts,epoch_s\n1,1,2\n,,2\n", "line 3: neither workers nor hosts is given"),
         ("workers,epoch_s\n0,2\n", "line 2: column 'workers' is '0', but must be a whole number"),
+        ("workers,epoch_s\n1e20,2\n", "column 'workers' is '1e20', but must be at most 1,000,000,"),
         ("workers,epoch_s\n-1,2\n", "column 'workers' is '-1'"),
         ("workers,epoch_s\n1.5,2\n", "column 'workers' is '1.5'"),
         ("workers,epoch_s\ntwo,2\n", "column 'workers' is 'two'"),

@@ -166,6 +166,29 @@ def test_a_newer_schema_is_refused(tmp_path: Path, name: str) -> None:
         read_study(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["study.json", "launches/0001-w2-b64-r0/launch.json"])
+def test_nesting_that_is_too_deep_is_damage(tmp_path: Path, name: str) -> None:
+    make_study(tmp_path)
+    add_launch(tmp_path, make_launch())
+    (tmp_path / name).write_text('{"spec": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(UsageError, match=r"is damaged \(.* nested too deeply\)"):
+        read_study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"schema": 1, "allreduce": 3}', '{"a": ' + "[" * 100_000 + "]" * 100_000]
+)
+def test_a_damaged_link_is_left_out(tmp_path: Path, text: str) -> None:
+    make_study(tmp_path)
+    add_launch(tmp_path, make_launch())
+    (tmp_path / "link.json").write_text(text)
+    study = read_study(tmp_path)
+    assert study.link == Link()
+    (note,) = study.notes
+    assert "link.json is damaged (" in note
+    assert note.endswith("The study is read without it.")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     make_study(tmp_path / "s")

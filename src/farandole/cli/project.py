@@ -133,11 +133,13 @@ def projected(folder: str | Path, question: Question) -> ScalingInfo:
     """Read a study, and return what it says with what it promises."""
     from dataclasses import replace
 
+    from farandole.cli.report import say_notes
     from farandole.model.analyse import analyse
     from farandole.model.projection.advice import project
     from farandole.study.read import read_study
 
     study = read_study(folder)
+    say_notes(study)
     info = analyse(study)
     return replace(info, projection=project(study, info, question))
 

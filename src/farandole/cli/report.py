@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from farandole.errors import UsageError
 if TYPE_CHECKING:
     from farandole.model.info.comparison import Comparison
     from farandole.model.info.scaling import ScalingInfo
+    from farandole.study.records import Study
 
 _SEVERAL = "farandole-report"
 
@@ -105,6 +107,7 @@ def load(
     from farandole.study.read import read_study
 
     studies = [read_study(folder) for folder in folders]
+    say_notes(*studies)
     if len(studies) == 1:
         from farandole.cli.project import with_earlier_projection
         from farandole.model.analyse import analyse
@@ -114,6 +117,13 @@ def load(
     from farandole.model.compare import compare
 
     return compare(studies, price_per_worker_hour=price, target=target)
+
+
+def say_notes(*studies: Study) -> None:
+    """Say what of these studies could not be read, one line each."""
+    for study in studies:
+        for note in study.notes:
+            print(f"farandole: {note}", file=sys.stderr)
 
 
 def _has_metrics(found: ScalingInfo | Comparison) -> bool:

@@ -200,7 +200,7 @@ def _today(cells: Sequence[Measured], curves: Sequence[Curve], workers: int | No
 
 def _notes(cells: Sequence[Measured], study: Study) -> tuple[str, ...]:
     """Say what could not be measured or was left out."""
-    notes: dict[str, None] = {}
+    notes: dict[str, None] = dict.fromkeys(study.notes)
     for found in cells:
         for launch in found.launches:
             steps = {len(rank.steps) for rank in launch.ranks}

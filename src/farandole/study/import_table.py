@@ -35,6 +35,8 @@ _ENDS: dict[str, Outcome] = {
     "timeout": "timeout",
     "timed out": "timeout",
 }
+# Beyond any machine; a larger one is another column's value.
+_MOST = 1_000_000_000
 _NEEDED = "Add a column `workers` (or `hosts`) with how many took part in each row."
 
 
@@ -272,6 +274,10 @@ class _Reader:
         except UnreadableError:
             found = None
         least = 0 if column.name == "seed" else 1
+        if found is not None and found > _MOST and column.name != "seed":
+            raise self._wrong(
+                row, f"column {column.given!r} is {value!r}, but must be at most {_MOST:,}."
+            )
         if found is None or found < least or value.endswith("%"):
             kind = "a whole number" if least == 0 else "a whole number of at least 1"
             raise self._wrong(row, f"column {column.given!r} is {value!r}, but must be {kind}.")

@@ -64,7 +64,7 @@ def parse_rank(lines: Iterable[bytes], *, name: str) -> Rank | None:
             parts.take(content, name)
         except UsageError:
             raise  # a newer schema, which is a ValueError, too
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             damaged_last = True
     return parts.rank()
 

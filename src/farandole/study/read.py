@@ -15,8 +15,14 @@ from farandole.study.rank_file import newer_schema, read_rank
 from farandole.study.records import SCHEMA, Apart, Launch, Link, Study
 
 
+class DamagedError(UsageError):
+    """A file of a study that does not hold what it should."""
+
+
 def read_study(path: str | PathLike[str]) -> Study:
     """Read a study with all launches that were recorded to their end; it always has a label.
+
+    A damaged link.json is left out, and the study's notes say so: it is a calibration only.
 
     Raises:
         UsageError: There is no study, it cannot be read, or a newer Farandole wrote it.
@@ -30,8 +36,13 @@ def read_study(path: str | PathLike[str]) -> Study:
     launches = tuple(read_launch(launch) for launch in folders)
     # Without a label the folder's name tells studies apart.
     label = head.label or place.resolve().name
+    notes: tuple[str, ...] = ()
+    try:
+        link = _read_link(place)
+    except DamagedError as error:
+        link, notes = Link(), (f"{error} The study is read without it.",)
     return replace(
-        head, label=label, launches=launches, link=_read_link(place), apart=read_apart(place)
+        head, label=label, launches=launches, link=link, apart=read_apart(place), notes=notes
     )
 
 
@@ -122,7 +133,7 @@ def _read_link(path: Path) -> Link:
     _check_schema(file, content)
     try:
         return encode.link_from_json(content)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _damaged(file, error) from error
 
 
@@ -148,6 +159,8 @@ def _read_json(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_bytes())
     except OSError as error:
         raise _unreadable(file, error) from error
+    except RecursionError as error:
+        raise _damaged(file, ValueError("its lists or objects are nested too deeply")) from error
     except ValueError as error:
         raise _damaged(file, error) from error
     if not isinstance(content, dict):
@@ -167,11 +180,10 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
     return UsageError(f"{path} cannot be read ({error.strerror}).")
 
 
-def _damaged(file: Path, error: Exception) -> UsageError:
+def _damaged(file: Path, error: Exception) -> DamagedError:
     why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    then = (
-        "Remove it, and --resume makes that launch again."
-        if file.name == folder.LAUNCH_FILE
-        else "Take it from a backup."
-    )
-    return UsageError(f"{file} is damaged ({why}). {then}")
+    then = {
+        folder.LAUNCH_FILE: "Remove it, and --resume makes that launch again.",
+        folder.LINK_FILE: "Remove it, and --resume measures the link again.",
+    }.get(file.name, "Take it from a backup.")
+    return DamagedError(f"{file} is damaged ({why}). {then}")

@@ -310,6 +310,8 @@ class Study:
     """One for each number of workers on a host."""
     complete: bool = True
     """Whether every planned launch has been made."""
+    notes: tuple[str, ...] = ()
+    """What of it could not be read, in sentences."""
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Study:
