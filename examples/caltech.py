@@ -67,4 +67,4 @@ history = model.fit(
 )
 if hvd.rank() == 0:
     accuracy = history.history["val_accuracy"][-1]
-    print(f"test accuracy {accuracy:.4f} on {len(found.y_test)} images, {hvd.size()} workers")
+    print(f"test accuracy {accuracy:.4f} on {len(found.y_test)} images; workers: {hvd.size()}")

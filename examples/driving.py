@@ -61,4 +61,4 @@ history = model.fit(
 )
 if hvd.rank() == 0:
     mse = history.history["val_loss"][-1]
-    print(f"test MSE {mse:.4f}, of a constant {constant_mse:.4f}; {hvd.size()} workers")
+    print(f"test MSE {mse:.4f}, of a constant {constant_mse:.4f}; workers: {hvd.size()}")

@@ -59,4 +59,4 @@ history = model.fit(
 )
 if hvd.rank() == 0 and not args.loop:
     accuracy = history.history["val_accuracy"][-1]
-    print(f"test accuracy {accuracy:.4f} on {len(found.y_test)} faces, {hvd.size()} workers")
+    print(f"test accuracy {accuracy:.4f} on {len(found.y_test)} faces; workers: {hvd.size()}")

@@ -46,4 +46,4 @@ history = model.fit(
     callbacks=hvd.callbacks.standard(initial_lr=rate, warmup_epochs=2),
 )
 if hvd.rank() == 0:
-    print(f"accuracy {history.history['val_accuracy'][-1]:.3f} over {hvd.size()} workers")
+    print(f"accuracy {history.history['val_accuracy'][-1]:.3f}; workers: {hvd.size()}")

@@ -26,5 +26,5 @@ for epoch in range(5):
         loss.backward()
         optimizer.step()
     if dist.get_rank() == 0:
-        print(f"epoch {epoch}: loss {loss:.3f} over {dist.get_world_size()} workers")
+        print(f"epoch {epoch}: loss {loss:.3f}; workers: {dist.get_world_size()}")
 dist.destroy_process_group()

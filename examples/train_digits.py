@@ -26,4 +26,4 @@ for epoch in range(5):
         optimizer.step()
     average = hvd.allreduce(loss.detach(), name="loss")
     if hvd.rank() == 0:
-        print(f"epoch {epoch}: loss {average:.3f} over {hvd.size()} workers")
+        print(f"epoch {epoch}: loss {average:.3f}; workers: {hvd.size()}")

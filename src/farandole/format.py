@@ -126,12 +126,6 @@ def factor_decimals(ratio: float) -> int:
     return 2 if abs(ratio) < 9.995 else 1
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun: 1 cell, 2 cells, 3 launches."""
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{ending}"
-
-
 def listed(parts: list[str]) -> str:
     """Join parts as in a sentence: "1, 2 and 4"."""
     if len(parts) < 2:

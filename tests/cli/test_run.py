@@ -214,7 +214,7 @@ def test_a_timeline_is_written_after_ctrl_c(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "timeline of 1 workers" in errors
+    assert "timeline of 1 worker " in errors
     assert "optimizer" in tracks(file)[0]
 
 

@@ -30,7 +30,7 @@ def test_train_digits() -> None:
     found = losses(done.stdout)
     assert len(found) == 5, "only rank 0 prints, once per epoch"
     assert found[-1] < found[0]
-    assert "over 2 workers" in done.stdout
+    assert "; workers: 2" in done.stdout
 
 
 @pytest.mark.ranks
@@ -40,7 +40,7 @@ def test_train_ddp() -> None:
     found = losses(done.stdout)
     assert len(found) == 5, "only rank 0 prints, once per epoch"
     assert found[-1] < found[0]
-    assert "over 2 workers" in done.stdout
+    assert "; workers: 2" in done.stdout
 
 
 @pytest.mark.ranks
@@ -153,7 +153,7 @@ def test_mnist(tmp_path: Path) -> None:
     done = run_cli("run", "-np", "1", *small("mnist.py"), env=environ, timeout_s=100)
     assert done.returncode == 0, done.stderr
     (accuracy,) = recorded(tmp_path, 0)["val_accuracy"]
-    assert f"test accuracy {accuracy:.4f} on 20 images, 1 workers" in done.stdout
+    assert f"test accuracy {accuracy:.4f} on 20 images; workers: 1" in done.stdout
 
 
 @pytest.mark.ranks
@@ -187,7 +187,7 @@ def test_fruits_on_two_workers(tmp_path: Path) -> None:
     assert first["pretrained"] == [0.0]
     assert first["val_accuracy"] == second["val_accuracy"], "of all workers"
     assert steps(tmp_path) == [8.0] * 3
-    (line,) = re.findall(r"test accuracy (\S+) on 20 images, 2 workers", done.stdout)
+    (line,) = re.findall(r"test accuracy (\S+) on 20 images; workers: 2", done.stdout)
     assert first["val_accuracy"] == [pytest.approx(float(line), abs=0.0001)]
 
 

@@ -98,7 +98,7 @@ def test_every_flag_has_a_variable() -> None:
         ({"command": ["-m"]}, "-m needs a module"),
         ({"command": ["nowhere.py"]}, "nowhere.py: there is no such script"),
         ({"command": ["no-such-program"]}, "no-such-program: there is no such command"),
-        ({"show_ranks": "2"}, "--show-ranks 2: there are 2 workers, ranks 0 to 1"),
+        ({"show_ranks": "2"}, "--show-ranks 2: the job has 2 workers, ranks 0 to 1"),
         ({"show_ranks": "1-0"}, "--show-ranks 1-0"),
         ({"show_ranks": "first"}, "--show-ranks first: give ranks such as 0, 0,2 or 0-3, or all"),
         ({"show_ranks": ""}, "--show-ranks : give ranks"),

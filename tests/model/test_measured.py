@@ -8,7 +8,14 @@ import pytest
 
 from farandole.model.measured import count, figure, label_cells, measure, usable_cores
 from farandole.study.records import Cell
-from tests.model.build import make_launch, make_study, table_launch, timed_launch
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    table_launch,
+    timed_launch,
+)
 
 
 @pytest.mark.parametrize(
@@ -171,3 +178,13 @@ def test_a_failure_before_the_batch_was_seen_belongs_to_the_cell_that_was_mended
     assert [row.kept for row in rows] == [False, True]
     (alone,), _ = measure(make_study([failed]))
     assert alone.failed == "failed: no module"
+
+
+def test_a_launch_of_20_steps_has_20_steps() -> None:
+    slow_begin = [0.5] * 6 + [0.1] * 14
+    cell = Cell(workers=1, batch=8)
+    launch = make_launch(cell, [make_rank(0, make_steps(slow_begin, samples=8))])
+    _, (row,) = measure(make_study([launch]))
+    assert row.steps == 20
+    assert row.warmup_steps >= 6
+    assert row.counted_steps == 20 - row.warmup_steps

@@ -32,7 +32,7 @@ def test_places(text: str, room: Room, places: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("text", "room", "says"),
     [
-        ("2x4", ONE, "-np 2x4 needs 2 hosts, but this study has one host"),
+        ("2x4", ONE, "-np 2x4 needs 2 hosts, but this study has 1 host"),
         ("1,3x1", TWO, "-np 3x1 needs 3 hosts, but this study has 2 hosts"),
         ("0x4", TWO, "from 1 up"),
         ("2x", TWO, "give numbers from 1 up"),

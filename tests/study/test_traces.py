@@ -93,7 +93,7 @@ def test_runs_that_never_reached_their_target_are_left_out(never: str) -> None:
         ("1,1,4,0.4", "1,1,4,fast", "'fast', which is no number"),
         ("1,1,4,0.4", "1,1,0,0.4", "'local_batch' is '0', but must be a whole number"),
         ("1,1,4,0.4", "1,1.5,4,0.4", "'workers' is '1.5', but must be a whole number"),
-        ("1,1,4,0.4", "2,1,4,0.4", "line 2: 2 nodes for 1 workers: one would have none"),
+        ("1,1,4,0.4", "2,1,4,0.4", "line 2: 2 nodes for 1 worker: one would have none"),
         ("0.9,0.3", "0.9,300", "a sync time of 300 s in a step of 0.9 s.*Check the units"),
         ("0.9,0.3", "0.9,-0.3", "the sync time is -0.3 s, but must be 0 or more"),
         ("step_time_s", "step_time_h", "has the unit 'h'. Choose from s, ms, us"),

@@ -15,6 +15,7 @@ from farandole.cli import slurm
 from farandole.cli.flags import add_flag
 from farandole.cli.stall_flags import add_stall_flags, tell_workers
 from farandole.errors import UsageError
+from farandole.plural import count
 
 if TYPE_CHECKING:
     from farandole.launch.output import Stream
@@ -361,7 +362,10 @@ def _recording(plan: Plan) -> Iterator[Plan]:
             assert plan.record_dir is not None
             assert plan.timeline is not None
             ranks = timeline.write(plan.record_dir, plan.timeline)
-            text = f"timeline of {ranks} workers in {plan.timeline}: open it at ui.perfetto.dev"
+            text = (
+                f"timeline of {count(ranks, 'worker')} in {plan.timeline}: open it at "
+                "ui.perfetto.dev"
+            )
             if not ranks:
                 text = f"no worker recorded anything: the timeline in {plan.timeline} is empty"
             print(f"farandole: {text}", file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from farandole.format import listed
 from farandole.labs.lab import Asked, Choice
+from farandole.plural import count
 
 KERAS = (("KERAS_BACKEND", "torch"),)
 """What scripts with Keras are run on."""
@@ -93,7 +94,7 @@ def differing(choices: list[Choice]) -> tuple[Choice, ...]:
 
 def beyond(workers: tuple[int, ...], cores: int) -> str:
     """Say which numbers of workers do not count for speed, and why; empty when all do."""
-    more = tuple(count for count in workers if count > cores)
+    more = tuple(number for number in workers if number > cores)
     if not more:
         return ""
-    return f"{words(more)} share {cores} cores: they count for accuracy, not for speed"
+    return f"{words(more)} share {count(cores, 'core')}: they count for accuracy, not for speed"

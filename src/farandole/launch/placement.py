@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
+from farandole.plural import count
 
 # What a remote shell gets as one argument; a leading dash would be an option to it.
 _HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])", re.ASCII)
@@ -74,16 +75,16 @@ class Placement:
         for number, share in enumerate(self.hosts):
             if rank in share.ranks:
                 return number
-        raise UsageError(f"Rank {rank} is on none of {len(self.hosts)} hosts.")
+        raise UsageError(f"Rank {rank} is on none of {count(len(self.hosts), 'host')}.")
 
 
 def numbered(counts: Iterable[tuple[str, int]]) -> Placement:
     """Number ranks host by host, given how many each host has; those with none are left out."""
     shares, first = [], 0
-    for name, count in counts:
-        if count:
-            shares.append(HostShare(name=name, ranks=tuple(range(first, first + count))))
-            first += count
+    for name, number in counts:
+        if number:
+            shares.append(HostShare(name=name, ranks=tuple(range(first, first + number))))
+            first += number
     return Placement(hosts=tuple(shares))
 
 
@@ -169,8 +170,9 @@ def pack(slots: Sequence[Slots], num_workers: int, *, flag: str = "-np") -> Plac
     if num_workers > total:
         listed = ", ".join(f"{host.name}:{host.count}" for host in slots)
         raise UsageError(
-            f"You asked for {num_workers} workers ({flag} {num_workers}), but the hosts have "
-            f"{total} slot{'s' * (total != 1)} ({listed}). Use {flag} {total}, or name more hosts "
+            f"You asked for {count(num_workers, 'worker')} ({flag} {num_workers}), but the "
+            "hosts have "
+            f"{count(total, 'slot')} ({listed}). Use {flag} {total}, or name more hosts "
             "or slots."
         )
     counts, left = [], num_workers
@@ -189,7 +191,7 @@ def spread(slots: Sequence[Slots], shape: Shape) -> Placement:
     if shape.hosts > len(slots):
         names = ", ".join(host.name for host in slots)
         raise UsageError(
-            f"{shape} needs {shape.hosts} hosts, but there are {len(slots)} ({names}). "
+            f"{shape} needs {count(shape.hosts, 'host')}, but there are {len(slots)} ({names}). "
             "Name more hosts, or use fewer."
         )
     for host in slots[: shape.hosts]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from farandole.model.info.launches import LaunchRow
 from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
+from farandole.plural import count as count
 from farandole.study.records import Cell, Launch, Study
 
 TOO_BUSY = 0.25
@@ -231,7 +232,8 @@ def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool
         kept=not why,
         why=why,
         outlier=outlier,
-        steps=found.steps if found else 0,
+        steps=max((len(rank.steps) for rank in launch.ranks), default=0),
+        counted_steps=found.steps if found else 0,
         warmup_steps=found.warmup if found else 0,
         step_s=found.step_s if found else None,
         throughput=found.rates[unit] if found and unit else None,
@@ -271,12 +273,6 @@ def factor_words(cell: Cell, varying: set[str]) -> list[str]:
     """Return the factors beside workers, batch, threads and hosts, as far as they vary."""
     words = [str(getattr(cell, name)) for name in ("device", "transport") if name in varying]
     return words + [f"{name}={value}" for name, value in cell.params if name in varying]
-
-
-def count(number: int, noun: str) -> str:
-    """Return "1 worker", "2 workers", "4 processes"."""
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def figure(value: float) -> str:

@@ -247,7 +247,10 @@ def _split(
         what = "GPUs" if room.gpus else "cores"
         where = "this machine" if room.hosts == 1 else f"{room.hosts} hosts"
         listed = ", ".join(map(str, default))
-        notes.say(f"No -np was given: {listed} workers, up to the {what} of {where}.")
+        notes.say(
+            f"No -np was given: {listed} {'worker' if listed == '1' else 'workers'}, up to the "
+            f"{what} of {where}."
+        )
     else:
         places = parse_places(asked.workers, room=room, auto=default)
     if threads_text is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole.errors import UsageError
+from farandole.plural import count
 from farandole.study import folder
 from farandole.study.atomic import cannot_write
 from farandole.study.columns import Column, understand, unknown_note
@@ -240,7 +241,9 @@ class _Reader:
             )
             workers = hosts
         if hosts is not None and hosts > workers:
-            raise self._wrong(row, f"{hosts} hosts for {workers} workers: one would have none.")
+            raise self._wrong(
+                row, f"{count(hosts, 'host')} for {count(workers, 'worker')}: one would have none."
+            )
         factors = {
             name: text for name, text in texts.items() if name not in ("device", "transport")
         }
@@ -259,11 +262,14 @@ class _Reader:
         if shared is None:
             return batch
         if shared % workers:
-            raise self._wrong(row, f"{workers} workers do not divide a global batch of {shared}.")
+            raise self._wrong(
+                row, f"{count(workers, 'worker')} do not divide a global batch of {shared}."
+            )
         if batch is not None and batch * workers != shared:
             raise self._wrong(
                 row,
-                f"batch {batch} on {workers} workers is a global batch of {batch * workers}, not "
+                f"batch {batch} on {count(workers, 'worker')} is a global batch of "
+                f"{batch * workers}, not "
                 f"{shared}. Give one of the two; batch is per worker.",
             )
         return shared // workers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.launch.placement import Shape, parse_shape
+from farandole.plural import count
 from farandole.study import values
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def per_host(workers: int, hosts: int) -> int:
 def _check(shape: Shape, room: Room) -> None:
     if shape.hosts <= room.hosts:
         return
-    have = "one host" if room.hosts == 1 else f"{room.hosts} hosts"
+    have = count(room.hosts, "host")
     raise UsageError(
-        f"-np {shape} needs {shape.hosts} hosts, but this study has {have}. Run it inside of a "
+        f"-np {shape} needs {count(shape.hosts, 'host')}, but this study has {have}. Run "
+        "it inside of a "
         "SLURM allocation, or name hosts: -H h1:4,h2:4."
     )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from farandole.plural import count
+
 if TYPE_CHECKING:
     from farandole.study.frames import Frames
 
@@ -330,8 +332,8 @@ class Study:
         cells, launches = len(self.cells), len(self.launches)
         open_ones = "" if self.complete else ", not complete"
         return (
-            f"<Study {self.label!r}: {cells} cell{'s' * (cells != 1)}, "
-            f"{launches} launch{'es' * (launches != 1)}{open_ones}, in {self.path!r}>"
+            f"<Study {self.label!r}: {count(cells, 'cell')}, "
+            f"{count(launches, 'launch')}{open_ones}, in {self.path!r}>"
         )
 
     def _repr_html_(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 from farandole.launch.plan import resolve_command
+from farandole.plural import count
 from farandole.study import folder
 from farandole.study.atomic import write_json
 from farandole.study.attempt import Setting, TimeIsOver, attempt
@@ -121,8 +122,8 @@ class Run:
             left_s = self._left_s()
             if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
                 listener.say(
-                    f"The time limit is near: {len(open_ones)} of the planned launches were not "
-                    "made. --resume makes them."
+                    f"The time limit is near: {count(len(open_ones), 'planned launch')} not made. "
+                    "--resume goes on."
                 )
                 return False
             one = open_ones[0]
@@ -232,11 +233,12 @@ class Run:
         found = largest(tried)
         if found is None:
             raise StudyRefusedError(
-                f"No batch down to 1 fits into the memory of a worker, with {count(workers)}. "
+                "No batch down to 1 fits into the memory of a worker, with "
+                f"{count(workers, 'worker')}. "
                 "Raise --memory, or use fewer workers."
             )
         self._setting.listener.say(
-            f"The largest batch that fits is {found}, with {count(workers)}."
+            f"The largest batch that fits is {found}, with {count(workers, 'worker')}."
         )
         return found
 
@@ -279,11 +281,6 @@ def _elsewhere(spec: Spec) -> dict[str, Any]:
         "quota": None,
         "hosts": room.hosts,
     }
-
-
-def count(workers: int) -> str:
-    """Write a number of workers."""
-    return f"{workers} worker{'s' * (workers != 1)}"
 
 
 def finished(path: Path) -> list[Launch]:
@@ -331,7 +328,8 @@ def nothing_to_do(spec: Spec) -> str:
     if any(is_void_for_speed(spec, cell) for cell in cells):
         listed = ",".join(map(str, spec.workers))
         return (
-            f"-np {listed}: this machine has room for {spec.room.workers} workers, and more say "
+            f"-np {listed}: this machine has room for "
+            f"{count(spec.room.workers, 'worker')}, and more say "
             "nothing about speed. Use fewer, or --measure accuracy."
         )
     return "There is nothing to launch: give at least one number of workers."

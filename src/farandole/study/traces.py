@@ -12,6 +12,7 @@ from typing import Literal
 from farandole.errors import DataError
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.steps import StepRow
+from farandole.plural import count
 from farandole.study.numerals import (
     Decimal,
     UnreadableError,
@@ -71,7 +72,8 @@ def parse_trace(content: bytes, *, name: str) -> StepTrace | EpochTrace:
     reader = _Reader(sheet, name)
     if len(sheet.rows) < _FEWEST:
         raise DataError(
-            f"{name} has {len(sheet.rows)} rows. A backtest needs at least {_FEWEST}: some to fit, "
+            f"{name} has {count(len(sheet.rows), 'row')}. A backtest needs at least "
+            f"{_FEWEST}: some to fit, "
             "some to score."
         )
     return reader.epochs() if "epochs_to_target" in reader.places else reader.steps()
@@ -126,7 +128,9 @@ class _Reader:
     def _step_row(self, row: Row) -> StepRow:
         hosts, workers = self._count(row, "nodes"), self._count(row, "workers")
         if hosts > workers:
-            raise self._wrong(row, f"{hosts} nodes for {workers} workers: one would have none.")
+            raise self._wrong(
+                row, f"{count(hosts, 'node')} for {count(workers, 'worker')}: one would have none."
+            )
         step = self._positive(row, "step_time_s")
         return StepRow(
             workers=workers,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
+from farandole.plural import count
 from farandole.transport.hosts import Survey, shared_memory_works, survey
 from farandole.transport.protocol import LOOPBACK, Exchange, Transport
 from farandole.world.routes import interface_of
@@ -138,7 +139,8 @@ def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
 def _said(transport: Transport, found: Survey, how: str, trouble: str = "") -> Opened:
     device = interface_of(found.address) or "no device of this host"
     remark = (
-        f"{found.hosts.size} workers on {len(found.hosts.ranks)} hosts: {how}; the network is "
+        f"{count(found.hosts.size, 'worker')} on {count(len(found.hosts.ranks), 'host')}: "
+        f"{how}; the network is "
         f"reached by {device} ({found.address})."
     )
     return Opened(transport=transport, address=found.address, remark=f"{trouble} {remark}".strip())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole.errors import StartError, UsageError
+from farandole.plural import count
 from farandole.world.board import Board
 from farandole.world.rendezvous import BoardRendezvous, wait_until
 
@@ -37,7 +38,8 @@ def connect_announced(world: World, *, folder: Path | None = None) -> BoardRende
     """
     if not world.one_host:
         raise UsageError(
-            f"This job has {world.size} workers, {world.local_size} of them on this host, but "
+            f"This job has {count(world.size, 'worker')}, {world.local_size} of them on "
+            "this host, but "
             f"workers that {world.source} starts can meet on one host only. Start them with "
             "`farandole run -H`, mpirun, srun or torchrun, which work across hosts."
         )

@@ -403,7 +403,7 @@ def test_a_measured_network_is_not_overruled_by_a_stated_link() -> None:
         ({"step_s": -1.0}, "takes -1 s"),
         ({"step_s": math.nan}, "takes nan s"),
         ({"step_s": math.inf}, "takes inf s"),
-        ({"workers": 0}, "0 workers on 1 hosts"),
+        ({"workers": 0}, "0 workers on 1 host "),
         ({"hosts": 3}, "2 workers on 3 hosts"),
         ({"batch": 0}, "a batch of 0"),
     ],

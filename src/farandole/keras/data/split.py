@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farandole.errors import UsageError
+from farandole.plural import count
 
 Remainder = Literal["drop", "pad", "keep"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
@@ -82,8 +83,9 @@ def plan(
     """
     if length < size:
         raise UsageError(
-            f"{length} {unit} cannot be shared by {size} workers: each needs at least one. "
-            f"Use at most {max(length, 1)} workers, or more data."
+            f"{length} {unit} cannot be shared by {count(size, 'worker')}: each needs at "
+            "least one. "
+            f"Use at most {count(max(length, 1), 'worker')}, or more data."
         )
     if remainder == "drop":
         used = length - length % size
@@ -95,7 +97,8 @@ def plan(
         used -= used // size % batch * size
         if not used:
             raise UsageError(
-                f"drop_last=True leaves nothing: {length} {unit} over {size} workers do not fill "
+                f"drop_last=True leaves nothing: {length} {unit} over "
+                f"{count(size, 'worker')} do not fill "
                 f"one batch of {batch}. Use a smaller batch, or drop_last=False."
             )
     whole = Split(length=length, size=size, batch=batch, used=used, remainder=remainder)
@@ -105,7 +108,8 @@ def plan(
     most = whole.steps(0)
     if limit > most:
         raise UsageError(
-            f"You asked for {limit} steps, but {length} {unit} over {size} workers in batches of "
+            f"You asked for {count(limit, 'step')}, but {length} {unit} over "
+            f"{count(size, 'worker')} in batches of "
             f"{batch} make {most}. Use steps={most} or leave it out."
         )
     return Split(

@@ -186,7 +186,7 @@ def _theirs(lab: ScalingInfo) -> list[str]:
 def _figure(rows: Sequence[tuple[Any, ...]]) -> Figure:
     kinds = ("transfer, measured", "T(N) - T(1)/N", "lab: T(N) - T(1)/N")
     drawn = [
-        (f"batch {row[0]}, {row[1]} workers", kind, value)
+        (f"batch {row[0]}, {count(row[1], 'worker')}", kind, value)
         for row in rows
         for kind, value in zip(kinds, (row[5], row[6], row[10]), strict=True)
         # What is below zero has no place on a logarithmic axis; the table has it.

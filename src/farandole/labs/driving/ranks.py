@@ -10,6 +10,7 @@ from farandole.labs import columns
 from farandole.labs.driving.questions import RANK_LOSS, RANKS, four
 from farandole.labs.lab import Answered, Found
 from farandole.model.measured import count
+from farandole.plural import count as plural
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE

@@ -295,7 +295,9 @@ def _soonest_words(rows: list[Stable], cores: int) -> list[str]:
         said.append(f"{sentence}.")
     void = [row.workers for row in rows if row.source == HERE and row.workers > cores]
     if void:
-        said.append(f"{counts_in_words(sorted(void))} have no time that counts on {cores} cores.")
+        said.append(
+            f"{counts_in_words(sorted(void))} have no time that counts on {count(cores, 'core')}."
+        )
     if len([row for row in rows if row.reached_s is not None]) > 1:
         said.append(
             "An epoch gets shorter with more workers, and more epochs may be needed: what counts "

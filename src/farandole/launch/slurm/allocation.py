@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.launch.placement import Placement, Shape, Slots, pack, parse_shape, spread
+from farandole.plural import count
 from farandole.world.slurm import in_step, per_node, slurm_hosts
 
 
@@ -46,9 +47,10 @@ class Allocation:
         most = sum(slots.count for slots in room)
         if num_workers > most:
             noun = "GPUs" if self.gpus else "CPUs"
-            nodes = f"{len(self.hosts)} node{'s' * (len(self.hosts) != 1)}"
+            nodes = count(len(self.hosts), "node")
             raise UsageError(
-                f"You asked for {num_workers} workers ({flag} {num_workers}), but SLURM gave job "
+                f"You asked for {count(num_workers, 'worker')} ({flag} {num_workers}), but "
+                "SLURM gave job "
                 f"{self.job_id} {most} {noun} on {nodes}. Use {flag} {most}, or submit with "
                 f"--ntasks={num_workers}."
             )
@@ -82,7 +84,7 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
     if len(cpus) != len(hosts) or len(tasks) not in (0, len(hosts)):
         name = "SLURM_TASKS_PER_NODE" if len(cpus) == len(hosts) else "SLURM_JOB_CPUS_PER_NODE"
         raise UsageError(
-            f"SLURM gave this job {len(hosts)} nodes (SLURM_JOB_NODELIST), but {name}="
+            f"SLURM gave this job {count(len(hosts), 'node')} (SLURM_JOB_NODELIST), but {name}="
             f"{environ[name]!r} speaks of another number. Leave SLURM's variables as they are."
         )
     return Allocation(job_id=job_id, hosts=hosts, tasks=tasks, cpus=cpus, gpus=_gpus(environ))
@@ -146,7 +148,8 @@ def check_step(environ: Mapping[str, str], np: str | None) -> int | None:
     if asked == tasks:
         return tasks
     raise UsageError(
-        f"You asked for {asked} workers ({flag}{text}), but SLURM gave this step {tasks} tasks "
+        f"You asked for {count(asked, 'worker')} ({flag}{text}), but SLURM gave this step "
+        f"{count(tasks, 'task')} "
         f"(SLURM_NTASKS={tasks}), and each of them is a worker. Use {flag}{tasks}, start the step "
         f"with srun --ntasks={asked}, or leave srun away: farandole run starts the step itself."
     )

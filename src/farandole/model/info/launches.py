@@ -46,6 +46,8 @@ class LaunchRow:
     outlier: bool
     """Flagged, and kept all the same."""
     steps: int
+    """That were recorded: with `--steps 20` these are 20."""
+    counted_steps: int
     """That entered its figure."""
     warmup_steps: int
     """Dropped at the begin."""

@@ -8,6 +8,7 @@ from farandole.model.info.answer import Bound
 from farandole.model.info.communication import Communication
 from farandole.model.info.step import StepSplit
 from farandole.model.info.verdict import Verdict
+from farandole.plural import count
 from farandole.study.records import Cell
 
 # Shares of a step above which a part is worth mending.
@@ -154,10 +155,13 @@ def oversubscription(cell: Cell, label: str, cores: float | None) -> Verdict | N
         kind="oversubscription",
         severity="warn",
         sentence=(
-            f"Too few cores: {cell.workers} x {cell.threads} threads share {cores:.0f} cores "
+            f"Too few cores: {cell.workers} x {count(cell.threads, 'thread')} share "
+            f"{count(round(cores), 'core')} "
             f"({label})."
         ),
-        action=f"Use at most {cores:.0f} threads in all: fewer workers, or --threads 1.",
+        action=(
+            f"Use at most {count(round(cores), 'thread')} in all: fewer workers, or --threads 1."
+        ),
         evidence={"threads in all": float(per_host), "cores": cores},
         labels=(label,),
     )
