@@ -186,5 +186,5 @@ def test_a_launch_of_20_steps_has_20_steps() -> None:
     launch = make_launch(cell, [make_rank(0, make_steps(slow_begin, samples=8))])
     _, (row,) = measure(make_study([launch]))
     assert row.steps == 20
-    assert row.warmup_steps >= 6
+    assert row.warmup_steps > 1
     assert row.counted_steps == 20 - row.warmup_steps
