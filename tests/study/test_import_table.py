@@ -235,3 +235,16 @@ def test_what_is_not_clear_is_refused_in_one_line(text: str, message: str) -> No
         read_table(text.encode(), name="t.csv")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_long_table_becomes_one_file(tmp_path: Path) -> None:
+    rows = "".join(f"{2 ** (n % 3)},{n},{1 + n / 7:.3f},0.{n}\n" for n in range(1001))
+    (tmp_path / "long.csv").write_text(f"workers,seed,epoch_s,val_accuracy\n{rows}")
+    study, _ = import_table(tmp_path / "long.csv", tmp_path / "out")
+    assert len(study.launches) == 1001
+    assert read_study(tmp_path / "out").launches == study.launches
+    assert list((tmp_path / "out" / "launches").iterdir()) == []
+    with (tmp_path / "out" / "launches.jsonl").open("a") as file:
+        file.write("{")
+    with pytest.raises(UsageError, match=r"launches\.jsonl is damaged"):
+        read_study(tmp_path / "out")

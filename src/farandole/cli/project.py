@@ -210,9 +210,10 @@ def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> P
 
 def _last_launch(folder: Path) -> float:
     """Return when the study last changed, as Unix time."""
-    from farandole.study.folder import LAUNCH_FILE, finished_folders
+    from farandole.study.folder import LAUNCH_FILE, ROWS_FILE, finished_folders
 
-    return max((one / LAUNCH_FILE).stat().st_mtime for one in finished_folders(folder))
+    files = [one / LAUNCH_FILE for one in finished_folders(folder)] or [folder / ROWS_FILE]
+    return max(file.stat().st_mtime for file in files)
 
 
 def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> ScalingInfo:

@@ -66,6 +66,30 @@ def launch_to_json(launch: Launch) -> dict[str, Any]:
     return content
 
 
+def row_to_json(launch: Launch, cells: dict[Cell, Any]) -> dict[str, Any]:
+    """Return a line of launches.jsonl: what an imported row tells, as in launch.json.
+
+    Args:
+        launch: Of the row.
+        cells: What cells become, kept from row to row: few are all that a table has.
+    """
+    if launch.cell not in cells:
+        cells[launch.cell] = cell_to_json(launch.cell)
+    return {
+        "schema": SCHEMA,
+        "id": launch.id,
+        "cell": cells[launch.cell],
+        "repeat": launch.repeat,
+        "seed": launch.seed,
+        "purpose": launch.purpose,
+        "outcome": launch.outcome,
+        "reason": launch.reason,
+        "wall_s": launch.wall_s,
+        "figures": {name: number(value) for name, value in launch.figures.items()},
+        "metrics": [metric_to_json(metric) for metric in launch.metrics],
+    }
+
+
 def launch_from_json(content: Mapping[str, Any]) -> Launch:
     """Return a launch without its ranks.
 

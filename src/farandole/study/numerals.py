@@ -26,6 +26,8 @@ class UnreadableError(ValueError):
 
 def is_missing(text: str) -> bool:
     """Tell whether somebody left the value out."""
+    if text and text[0].isdecimal():
+        return False
     return text.strip().lower() in _MISSING
 
 
@@ -37,6 +39,9 @@ def decimal_mark(texts: Iterable[str], *, separator: str) -> Decimal:
     """
     dot = comma = unclear = None
     for text in texts:
+        # What says nothing, or nothing new, is most of a large table.
+        if text.isdecimal() or (dot and "," not in text and text.count(".") == 1):
+            continue
         bare = _bare(text)
         if _ONLY_DOT.fullmatch(bare):
             dot = dot or text
@@ -67,6 +72,11 @@ def parse_number(text: str, mark: Decimal) -> float:
     Raises:
         UnreadableError: It is no number.
     """
+    if mark == "." and "," not in text:
+        try:
+            return float(text)
+        except ValueError:
+            pass  # spaces within, a percentage, or no number
     bare = _bare(text)
     thousands = "," if mark == "." else "."
     if thousands in bare:

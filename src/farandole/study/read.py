@@ -33,7 +33,7 @@ def read_study(path: str | PathLike[str]) -> Study:
         folders = folder.finished_folders(place)
     except OSError as error:
         raise _unreadable(place, error) from error
-    launches = tuple(read_launch(launch) for launch in folders)
+    launches = (*(read_launch(launch) for launch in folders), *_read_rows(place))
     # Without a label the folder's name tells studies apart.
     label = head.label or place.resolve().name
     notes: tuple[str, ...] = ()
@@ -83,6 +83,27 @@ def read_launch(path: Path, *, ranks: bool = True) -> Launch:
         return launch
     found = (read_rank(rank) for rank in folder.rank_files(path))
     return replace(launch, ranks=tuple(rank for rank in found if rank is not None))
+
+
+def _read_rows(path: Path) -> list[Launch]:
+    """Read the launches of a long imported table; none where a study has no such file."""
+    file = path / folder.ROWS_FILE
+    launches = []
+    try:
+        with file.open("rb") as lines:
+            for line in lines:
+                content = json.loads(line)
+                _check_schema(file, content)
+                launches.append(encode.launch_from_json(content))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    except UsageError:
+        raise  # a newer schema, which is a ValueError, too
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise _damaged(file, error) from error
+    return launches
 
 
 def is_study(path: Path) -> bool:

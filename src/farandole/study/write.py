@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -10,7 +11,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 from farandole.study import encode, folder
-from farandole.study.atomic import cannot_write, write_json
+from farandole.study.atomic import cannot_write, write_json, write_text
 from farandole.study.read import is_study
 from farandole.study.records import Apart, Cell, Launch, Link, Study
 
@@ -117,6 +118,18 @@ def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
         StoreError: It cannot be written; the launch then counts as interrupted.
     """
     write_json(place / folder.LAUNCH_FILE, encode.launch_to_json(launch), durable=durable)
+
+
+def write_rows(study: Path, launches: Sequence[Launch]) -> None:
+    """Write the launches of a long imported table into one file, launches.jsonl.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    cells: dict[Cell, Any] = {}
+    dump = json.JSONEncoder(allow_nan=False).encode
+    lines = (dump(encode.row_to_json(launch, cells)) for launch in launches)
+    write_text(study / folder.ROWS_FILE, "\n".join([*lines, ""]), durable=False)
 
 
 def write_link(study: Path, link: Link) -> None:
