@@ -85,8 +85,11 @@ def row_to_json(launch: Launch, cells: dict[Cell, Any]) -> dict[str, Any]:
         "outcome": launch.outcome,
         "reason": launch.reason,
         "wall_s": launch.wall_s,
-        "figures": {name: number(value) for name, value in launch.figures.items()},
-        "metrics": [metric_to_json(metric) for metric in launch.metrics],
+        "figures": dict(launch.figures),
+        "metrics": [
+            {"name": metric.name, "value": number(metric.value), "epoch": metric.epoch}
+            for metric in launch.metrics
+        ],
     }
 
 

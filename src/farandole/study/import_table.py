@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 from collections import Counter
@@ -66,6 +67,16 @@ def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[S
     except OSError as error:
         raise UsageError(f"{table} cannot be read ({error.strerror}).") from error
     check_new(out)
+    collects = gc.isenabled()
+    gc.disable()  # nothing of a table is garbage before its end, and looking for it takes a fifth
+    try:
+        return _import(content, table, out, label)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _import(content: bytes, table: Path, out: Path, label: str | None) -> tuple[Study, Imported]:
     imported = read_table(content, name=str(table))
     study = create_study(
         out,
@@ -114,6 +125,8 @@ class _Reader:
         self._notes: list[str] = []
         self._mark = self._decimal_mark()
         self._columns = self._understood()
+        self._cells: dict[tuple[tuple[str, object], ...], Cell] = {}
+        """By what rows say of them: a long table has few."""
 
     def imported(self) -> Imported:
         launches: list[Launch] = []
@@ -170,6 +183,8 @@ class _Reader:
 
     def _judged(self, column: Column, values: list[str]) -> Column:
         """Settle what a column's name alone leaves open, by its values."""
+        if column.role not in ("repeat", "other"):
+            return column
         values = [value for value in values if value.lower() not in _ENDS]
         numbers = [is_number(value, self._mark) for value in values]
         if column.role == "repeat":
@@ -177,8 +192,6 @@ class _Reader:
                 self._notes.append(f"Column {column.given!r} was taken for the number of a repeat.")
                 return column
             return replace(column, role="text")
-        if column.role != "other":
-            return column
         if not any(numbers):
             if values:
                 self._notes.append(f"Column {column.given!r} has text and became a factor.")
@@ -207,7 +220,7 @@ class _Reader:
                 continue
             if column.role == "text":
                 texts[column.name] = value
-            elif value.lower() in _ENDS:
+            elif not value[0].isdecimal() and value.lower() in _ENDS:
                 outcome = _ENDS[value.lower()]
             elif column.role == "count":
                 counts[column.name] = self._count(row, column, value)
@@ -219,7 +232,11 @@ class _Reader:
             return None
         if "epochs" in counts:
             figures["epochs"] = counts["epochs"]
-        cell, seed = self._cell(row, counts, texts), counts.get("seed")
+        seed = counts.pop("seed", None)
+        factors = (*counts.items(), *texts.items())
+        cell = self._cells.get(factors)
+        if cell is None:
+            cell = self._cells[factors] = self._cell(row, counts, texts)
         repeat = repeats[cell, seed]
         return Launch(
             id=folder.launch_id(number, cell, repeat),
