@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import farandole
-from farandole.plural import count
+from farandole.format import plural
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from farandole.plural import count
     ],
 )
 def test_count(number: int, noun: str, words: str) -> None:
-    assert count(number, noun) == words
+    assert plural(number, noun) == words
 
 
 def test_no_text_has_a_plural_of_its_own() -> None:

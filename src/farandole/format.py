@@ -126,6 +126,12 @@ def factor_decimals(ratio: float) -> int:
     return 2 if abs(ratio) < 9.995 else 1
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 worker", "4 processes", "3 launches", "1,024 steps"."""
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def listed(parts: list[str]) -> str:
     """Join parts as in a sentence: "1, 2 and 4"."""
     if len(parts) < 2:

@@ -111,7 +111,7 @@ def test_what_cannot_be_is_one_line(
 @pytest.mark.parametrize(
     ("flags", "env", "says"),
     [
-        (["-np", "2x4"], {}, "-np 2x4 needs 2 hosts, but this study has one host"),
+        (["-np", "2x4"], {}, "-np 2x4 needs 2 hosts, but this study has 1 host"),
         (["-np", "1"], STEP, "srun has started this study 4 times"),
         (["--sbatch", "time=5"], {}, "is for --per-cell-jobs"),
         (["--resume", "old", "--setup", "file"], {}, "use --out old with the whole command"),

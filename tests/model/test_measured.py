@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from farandole.model.measured import count, figure, label_cells, measure, usable_cores
+from farandole.format import plural
+from farandole.model.measured import figure, label_cells, measure, usable_cores
 from farandole.study.records import Cell
 from tests.model.build import (
     make_launch,
@@ -156,7 +157,7 @@ def test_labels_are_unique() -> None:
 
 
 def test_counting() -> None:
-    assert [count(1, "worker"), count(4, "process")] == ["1 worker", "4 processes"]
+    assert [plural(1, "worker"), plural(4, "process")] == ["1 worker", "4 processes"]
 
 
 def test_figures_of_sentences_have_no_exponent() -> None:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from farandole.plural import count
+from farandole.format import plural
 from farandole.version import __version__
 from farandole.world.machine import package_version
 
@@ -142,7 +142,7 @@ def _check_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             "check",
-            f"{verdict}: values and gradients on {count(len(found['devices']), 'worker')} "
+            f"{verdict}: values and gradients on {plural(len(found['devices']), 'worker')} "
             f"({devices})",
         ),
         *found["wrong"].items(),

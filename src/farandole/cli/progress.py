@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from farandole.plural import count
+from farandole.format import plural
 from farandole.study.plan import Planned
 from farandole.study.progress import Now, duration, ended_line, planned_words
 from farandole.study.records import Launch
@@ -103,7 +103,7 @@ class Bars:
         share = share if share < 0.8 else 1 - 0.2 / (1 + 5 * (share - 0.8))
         note = f"{moment.elapsed_s:.0f} s"
         if moment.steps:
-            note += f", {count(moment.steps, 'step')}"
+            note += f", {plural(moment.steps, 'step')}"
         if moment.samples_per_s:
             note += f", {moment.samples_per_s:,.0f} samples/s"
         self._progress.update(self._launch, completed=share, note=note)

@@ -15,7 +15,7 @@ from farandole.cli import slurm
 from farandole.cli.flags import add_flag
 from farandole.cli.stall_flags import add_stall_flags, tell_workers
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.launch.output import Stream
@@ -363,7 +363,7 @@ def _recording(plan: Plan) -> Iterator[Plan]:
             assert plan.timeline is not None
             ranks = timeline.write(plan.record_dir, plan.timeline)
             text = (
-                f"timeline of {count(ranks, 'worker')} in {plan.timeline}: open it at "
+                f"timeline of {plural(ranks, 'worker')} in {plan.timeline}: open it at "
                 "ui.perfetto.dev"
             )
             if not ranks:

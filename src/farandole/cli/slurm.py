@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.launch.placement import Shape
@@ -178,7 +178,7 @@ def shape_asked(args: argparse.Namespace) -> Shape | None:
     workers, nodes, per_node = _size(args)
     if nodes is None or per_node is None:
         raise UsageError(
-            f"{count(workers, 'worker')} cannot be shared evenly by -N {nodes}. Give -np "
+            f"{plural(workers, 'worker')} cannot be shared evenly by -N {nodes}. Give -np "
             "alone, and "
             "they are packed."
         )
@@ -207,7 +207,7 @@ def tasks_around(args: argparse.Namespace, environ: Mapping[str, str]) -> int | 
     if tasks is not None and given:
         raise UsageError(
             f"--{given[0].replace('_', '-')} is for whoever starts all workers, but srun has "
-            f"started {count(tasks, 'task')} already (SLURM_NTASKS={tasks}). Leave srun "
+            f"started {plural(tasks, 'task')} already (SLURM_NTASKS={tasks}). Leave srun "
             "away, or the flag."
         )
     return tasks
@@ -256,8 +256,8 @@ def _size(args: argparse.Namespace) -> tuple[int, int | None, int | None]:
     workers = _whole(given, "-np")
     if nodes is not None and per_node is not None and nodes * per_node != workers:
         raise UsageError(
-            f"You asked for {count(workers, 'worker')} (-np {workers}), but "
-            f"{count(nodes, 'node')} with {per_node} "
+            f"You asked for {plural(workers, 'worker')} (-np {workers}), but "
+            f"{plural(nodes, 'node')} with {per_node} "
             f"tasks each have {nodes * per_node} (-N {nodes} --ntasks-per-node {per_node}). Leave "
             "-np away, or correct one of them."
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.cli import study_hosts
 from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.study.hosts import Hosts
@@ -332,7 +332,7 @@ def _plan_lines(path: Path, spec: Spec, *, dry: bool) -> list[str]:
         room = fitting(spec, open_ones, done, left_s=spec.time_limit_s)
         lines.append(
             f"--time-limit {duration(spec.time_limit_s)} has room for about {room} of "
-            f"{count(rest.launches, 'launch')}."
+            f"{plural(rest.launches, 'launch')}."
         )
     return lines
 
@@ -380,7 +380,7 @@ def _import(args: argparse.Namespace) -> int:
     study, imported = import_table(Path(given.table), path, label=given.label)
     for note in imported.notes:
         _say(note)
-    _say(f"{count(len(study.launches), 'row')} became a study in {_shown(path)}")
+    _say(f"{plural(len(study.launches), 'row')} became a study in {_shown(path)}")
     if not args.no_report:
         _report(path, as_json=given.json)
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.cli.flags import add_flag
 from farandole.cli.slurm import add_job_flags
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.study.hosts import Hosts
@@ -103,7 +103,7 @@ def check_resumed(spec: Spec, hosts: Hosts | None) -> None:
     have = 1 if hosts is None else hosts.room.hosts
     if not spec.jobs and have < spec.room.hosts:
         raise UsageError(
-            f"The study was begun on {count(spec.room.hosts, 'host')}, and here are "
+            f"The study was begun on {plural(spec.room.hosts, 'host')}, and here are "
             f"{have}. Resume it in an "
-            f"allocation of {count(spec.room.hosts, 'node')}, or name hosts with -H."
+            f"allocation of {plural(spec.room.hosts, 'node')}, or name hosts with -H."
         )

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from farandole.format import size, whole
+from farandole.format import plural, size, whole
 from farandole.labs import columns
 from farandole.labs.lab import Answered, Found, Question
 from farandole.labs.settings import settings_of
-from farandole.model.measured import count
 from farandole.report.table import Column, Table
 from farandole.study.records import Launch
 
@@ -88,7 +87,7 @@ def shown_by(moved: Exchange) -> str:
     each = moved.gradient_bytes_per_step or 0.0
     ends = "one and the same fingerprint" if moved.fingerprints == 1 else "different fingerprints"
     return (
-        f"on {count(moved.ranks, 'worker')} each rank sent {size(each)} of gradients in each of "
+        f"on {plural(moved.ranks, 'worker')} each rank sent {size(each)} of gradients in each of "
         f"{moved.steps:,} steps, and the weights of all {moved.ranks} ranks end with {ends}"
     )
 
@@ -101,7 +100,7 @@ def _said(seen: list[Exchange]) -> list[str]:
     said = [f"Gradients are averaged in every step: {shown_by(most)}."]
     together = sum(moved.together for moved in several)
     said.append(
-        f"The same holds in {together} of {count(len(several), 'setting')} with several workers; "
+        f"The same holds in {together} of {plural(len(several), 'setting')} with several workers; "
         "weights never travel after the first broadcast, because equal gradients keep equal "
         "weights equal."
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from farandole.format import listed
+from farandole.format import listed, plural
 from farandole.labs.lab import Asked, Choice
-from farandole.plural import count
 
 KERAS = (("KERAS_BACKEND", "torch"),)
 """What scripts with Keras are run on."""
@@ -97,4 +96,4 @@ def beyond(workers: tuple[int, ...], cores: int) -> str:
     more = tuple(number for number in workers if number > cores)
     if not more:
         return ""
-    return f"{words(more)} share {count(cores, 'core')}: they count for accuracy, not for speed"
+    return f"{words(more)} share {plural(cores, 'core')}: they count for accuracy, not for speed"

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Protocol, TypeVar
 
-from farandole.format import between, decimals_for, listed, number
+from farandole.format import between, decimals_for, listed, number, plural
 from farandole.model.gap import finals_by_seed
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate, mean
 from farandole.study.records import Cell, Launch
 
@@ -135,7 +134,7 @@ def points(estimate: Estimate) -> str:
 def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
     """Return "1 worker", "1, 2 and 4 workers"."""
     if len(counts) == 1:
-        return count(counts[0], noun)
+        return plural(counts[0], noun)
     return f"{listed([str(one) for one in counts])} {noun}s"
 
 
@@ -145,7 +144,7 @@ def void_times(workers: Iterable[int], cores: int, *, metric: str = "accuracy") 
     if not void:
         return []
     return [
-        f"{counts_in_words(void)} share {count(cores, 'core')}: their times are void, their "
+        f"{counts_in_words(void)} share {plural(cores, 'core')}: their times are void, their "
         f"{metric} counts."
     ]
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import listed, whole
+from farandole.format import listed, plural, whole
 from farandole.labs import columns
 from farandole.labs.columns import four, in_points, plain, signed
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.gap import Gap, smallest_difference
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -152,27 +151,27 @@ def _keeping_words(rows: list[Trained]) -> list[str]:
     best = max(at_most, key=lambda row: row.worst)
     said = []
     if base is not None:
-        alone = f"{count(base.setting.workers, 'worker')} ({four(base.accuracy.value)})"
+        alone = f"{plural(base.setting.workers, 'worker')} ({four(base.accuracy.value)})"
         what = (
             f"keeps most of the accuracy of {alone}"
             if len(at_most) > 1
             else f"is compared with {alone}"
         )
         said.append(
-            f"On {count(most, 'worker')}, recipe {best.setting.recipe} {what}: "
+            f"On {plural(most, 'worker')}, recipe {best.setting.recipe} {what}: "
             f"{four(best.accuracy.value)}, {_gap(best)}."
         )
     rest = [f"{row.setting.recipe} {_gap(row)}" for row in at_most if row is not best]
     if rest:
-        said.append(f"The other recipes on {count(most, 'worker')}: {listed(rest)}.")
+        said.append(f"The other recipes on {plural(most, 'worker')}: {listed(rest)}.")
     said.append(
-        f"{count(most, 'worker')} at a fixed number of epochs make {_share(most)} of the steps, "
+        f"{plural(most, 'worker')} at a fixed number of epochs make {_share(most)} of the steps, "
         "each on an averaged gradient of a larger batch: scaling the rate makes up for fewer "
         "steps, a warm-up for what a large rate does to untrained weights, more epochs for steps "
         "that are missing."
     )
     said.append(
-        f"{best.setting.test_samples:,} test samples and {count(best.setting.seeds, 'seed')} tell "
+        f"{best.setting.test_samples:,} test samples and {plural(best.setting.seeds, 'seed')} tell "
         f"differences from {100 * best.resolvable:.2f} points on from none."
     )
     if best.setting.seeds < 2:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from farandole.format import listed, percent, seconds, size
+from farandole.format import listed, percent, plural, seconds, size
 from farandole.model.info.step import StepSplit
 from farandole.model.info.utilisation import UtilisationRow
-from farandole.model.measured import count
 
 _PARTS = {
     "data": "waiting for data",
@@ -21,7 +20,7 @@ def use_words(row: UtilisationRow) -> str:
     """Say how busy the workers of a cell were, and what memory each took."""
     shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
     memory = [taken for *_, taken in row.by_rank if taken is not None]
-    words = f"{count(row.cell.workers, 'worker')}: "
+    words = f"{plural(row.cell.workers, 'worker')}: "
     parts = []
     if shares:
         parts.append(f"{_span(percent(min(shares)), percent(max(shares)))} of its cores busy")
@@ -43,6 +42,6 @@ def split_words(split: StepSplit) -> str:
         if part / split.step_s >= _LEAST_SHARE
     ]
     return (
-        f"A step of {seconds(split.step_s)} on {count(split.cell.workers, 'worker')} is "
+        f"A step of {seconds(split.step_s)} on {plural(split.cell.workers, 'worker')} is "
         f"{listed(told)}."
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 # What a remote shell gets as one argument; a leading dash would be an option to it.
 _HOST = re.compile(r"(\w[\w.-]*@)?(\w[\w.-]*|\[[0-9A-Fa-f:.]+\])", re.ASCII)
@@ -75,7 +75,7 @@ class Placement:
         for number, share in enumerate(self.hosts):
             if rank in share.ranks:
                 return number
-        raise UsageError(f"Rank {rank} is on none of {count(len(self.hosts), 'host')}.")
+        raise UsageError(f"Rank {rank} is on none of {plural(len(self.hosts), 'host')}.")
 
 
 def numbered(counts: Iterable[tuple[str, int]]) -> Placement:
@@ -170,9 +170,9 @@ def pack(slots: Sequence[Slots], num_workers: int, *, flag: str = "-np") -> Plac
     if num_workers > total:
         listed = ", ".join(f"{host.name}:{host.count}" for host in slots)
         raise UsageError(
-            f"You asked for {count(num_workers, 'worker')} ({flag} {num_workers}), but the "
+            f"You asked for {plural(num_workers, 'worker')} ({flag} {num_workers}), but the "
             "hosts have "
-            f"{count(total, 'slot')} ({listed}). Use {flag} {total}, or name more hosts "
+            f"{plural(total, 'slot')} ({listed}). Use {flag} {total}, or name more hosts "
             "or slots."
         )
     counts, left = [], num_workers
@@ -191,7 +191,7 @@ def spread(slots: Sequence[Slots], shape: Shape) -> Placement:
     if shape.hosts > len(slots):
         names = ", ".join(host.name for host in slots)
         raise UsageError(
-            f"{shape} needs {count(shape.hosts, 'host')}, but there are {len(slots)} ({names}). "
+            f"{shape} needs {plural(shape.hosts, 'host')}, but there are {len(slots)} ({names}). "
             "Name more hosts, or use fewer."
         )
     for host in slots[: shape.hosts]:

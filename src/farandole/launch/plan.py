@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 from farandole.world.cores import Cores, threads_per_worker
 from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
 
@@ -223,7 +223,7 @@ def _ranks(text: str | None, name: str, workers: int) -> frozenset[int] | None:
         ranks.update(range(int(first), int(last or first) + 1))
     if not ranks or max(ranks) >= workers:
         raise UsageError(
-            f"{name}{text}: the job has {count(workers, 'worker')}, ranks 0 to {workers - 1}. "
+            f"{name}{text}: the job has {plural(workers, 'worker')}, ranks 0 to {workers - 1}. "
             "Choose of these."
         )
     return frozenset(ranks)

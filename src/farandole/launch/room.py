@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import MissingExtraError, StartError, UsageError
+from farandole.format import plural
 from farandole.launch.placement import Placement, numbered
-from farandole.plural import count
 from farandole.world.environment import is_loopback
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -183,7 +183,7 @@ def no_room(
     fits = int(min(total.get(kind, 0) / amount for kind, amount in bundle.items()))
     do = f"Use {flag}{fits}" if 0 < fits < num_workers else "Wait until others have ended"
     return (
-        f"You asked for {count(num_workers, 'worker')} ({flag}{num_workers}) with {asked} "
+        f"You asked for {plural(num_workers, 'worker')} ({flag}{num_workers}) with {asked} "
         "each, but the Ray "
         f"cluster has {has}, and did not find room within {timeout_s:g} s. {do}, or add hosts."
     )

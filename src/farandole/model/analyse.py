@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from farandole.format import plural
 from farandole.model.accuracy import (
     choose_metric,
     collect_metrics,
@@ -25,7 +26,7 @@ from farandole.model.info.job import Cost, JobTime
 from farandole.model.info.launches import CellRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import time_job
-from farandole.model.measured import Measured, count, figure, measure, usable_cores
+from farandole.model.measured import Measured, figure, measure, usable_cores
 from farandole.model.pace import positive
 from farandole.model.recorded_noise import cell_noise
 from farandole.model.split import split_step
@@ -193,7 +194,7 @@ def _today(cells: Sequence[Measured], curves: Sequence[Curve], workers: int | No
     if point is not None and point.valid:
         chosen = next(found for found in cells if found.cell == point.cell)
         gain = ratio(chosen.rates(unit), today.rates(unit))
-        chosen_words = count(point.workers, "worker")
+        chosen_words = plural(point.workers, "worker")
         sentence += f" The answer's {chosen_words}: {gain.value:.2f}x that{interval(gain)}."
     return Today(cell=today.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence)
 
@@ -225,7 +226,7 @@ def _notes(cells: Sequence[Measured], study: Study) -> tuple[str, ...]:
     for one in apart_rows(study.apart, cells):
         if one.why_not:
             notes[
-                f"What {count(one.cell.workers, 'worker')} cost each other was not measured: "
+                f"What {plural(one.cell.workers, 'worker')} cost each other was not measured: "
                 f"{one.why_not}."
             ] = None
     if not study.complete:

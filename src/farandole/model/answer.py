@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farandole.format import plural
 from farandole.model.accuracy_time import accuracy_time
 from farandole.model.curves import group_of
 from farandole.model.info.answer import Answer, Bound
@@ -13,7 +14,7 @@ from farandole.model.info.job import Cost, JobTime
 from farandole.model.info.metric import AccuracyVerdict, MetricRow
 from farandole.model.info.step import StepSplit
 from farandole.model.info.verdict import Verdict, Void
-from farandole.model.measured import Measured, count, figure
+from farandole.model.measured import Measured, figure
 from farandole.model.no_speedup import empty_answer, mend_line, split_answer, void_answer
 from farandole.model.statistics import Estimate
 from farandole.model.verdicts.curve import interval, undecided
@@ -191,17 +192,17 @@ def _headline(
 ) -> str:
     group = f"{which}: " if which else ""
     alone = (
-        f"{group}{count(base.workers, 'worker')}: {figure(base.throughput.value)} {curve.unit}; "
+        f"{group}{plural(base.workers, 'worker')}: {figure(base.throughput.value)} {curve.unit}; "
     )
     if silent is not None:
         why = silent.failed or "the machine was busy"
         return (
-            f"{alone}no launch with {count(silent.cell.workers, 'worker')} counts ({why}), so "
+            f"{alone}no launch with {plural(silent.cell.workers, 'worker')} counts ({why}), so "
             "there is no speedup yet."
         )
     if len(curve.points) == 1:
         return f"{alone}only one worker count was measured, so there is no speedup yet."
-    against = "" if base.workers == 1 else f" than {count(base.workers, 'worker')}"
+    against = "" if base.workers == 1 else f" than {plural(base.workers, 'worker')}"
     if point is base:
         best = _fastest_other(curve)
         assert best.speedup is not None
@@ -210,14 +211,14 @@ def _headline(
             pays = "Cannot tell yet whether more workers pay"
         return (
             f"{group}{pays}: "
-            f"{count(best.workers, 'worker')} reach "
+            f"{plural(best.workers, 'worker')} reach "
             f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
-            f"{count(base.workers, 'worker')}{_once(best.speedup)}"
+            f"{plural(base.workers, 'worker')}{_once(best.speedup)}"
             f"{f', {accuracy}' if accuracy else ''}; {limit}."
         )
     assert point.speedup is not None
     return (
-        f"{group}{count(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
+        f"{group}{plural(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
         f"{interval(point.speedup)}{_once(point.speedup)}, {accuracy}; {limit}."
     )
 
@@ -323,7 +324,7 @@ def _sentences(
             sentences.append(f"{curve.label} ({curve.scaling}): {pays}.")
         elif last.speedup is not None and len(curve.points) > 1:
             sentences.append(
-                f"{curve.label} ({curve.scaling}): {count(last.workers, 'worker')} "
+                f"{curve.label} ({curve.scaling}): {plural(last.workers, 'worker')} "
                 f"{last.speedup.value:.2f}x{interval(last.speedup)}."
             )
     cost = costs.get(point.cell)
@@ -333,6 +334,6 @@ def _sentences(
         if words:
             sentences.append(
                 f"At {cost.price_per_worker_hour:g} per worker and hour, "
-                f"{count(point.workers, 'worker')}: {', '.join(words)}."
+                f"{plural(point.workers, 'worker')}: {', '.join(words)}."
             )
     return sentences

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from farandole.format import plural
 from farandole.model.curves import Group, group_labels, group_of
 from farandole.model.info.batches import BatchPoint, BatchSweep
 from farandole.model.info.utilisation import UtilisationRow
-from farandole.model.measured import Measured, common_unit, count, figure
+from farandole.model.measured import Measured, common_unit, figure
 from farandole.model.statistics import SPEED_MARGIN, speed_relation
 from farandole.study.records import Cell
 
@@ -27,7 +28,7 @@ def sweep_batches(
     for (group, workers, _), row in rows.items():
         if len(row) > 1:
             words = [labels[group]] if labels[group] else []
-            label = ", ".join([*words, count(workers, "worker")])
+            label = ", ".join([*words, plural(workers, "worker")])
             sweeps.append(_sweep(labels[group], label, workers, row, utilisation))
     return tuple(sweeps)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.model.analyse import analyse
 from farandole.model.info.comparison import Comparison, ComparisonRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.verdict import Verdict
-from farandole.model.measured import Measured, count, measure
+from farandole.model.measured import Measured, measure
 from farandole.model.statistics import Estimate, ratio
 from farandole.model.verdicts.groups import faster_device_gains_nothing
 from farandole.study.records import Study
@@ -153,6 +154,6 @@ def _device_verdicts(labels: Sequence[str], infos: Sequence[ScalingInfo]) -> tup
                 device = str(gpus[0])
             key = (row.cell.workers, row.cell.batch, row.cell.params, row.unit)
             speeds.setdefault(key, {})[f"{device} ({name})"] = row.throughput
-            units[key] = (count(row.cell.workers, "worker"), row.unit)
+            units[key] = (plural(row.cell.workers, "worker"), row.unit)
     verdicts = [faster_device_gains_nothing(found, *units[key]) for key, found in speeds.items()]
     return tuple(verdict for verdict in verdicts if verdict is not None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from farandole.format import plural
 from farandole.model.curves import gain
 from farandole.model.info.cores import SplitPoint, SplitTable
-from farandole.model.measured import Measured, common_unit, count, factor_words, figure
+from farandole.model.measured import Measured, common_unit, factor_words, figure
 from farandole.study.records import Cell
 
 Kind = Literal["global batch", "batch"]
@@ -85,8 +86,8 @@ def _sentence(best: Measured | None, points: Sequence[SplitPoint], unit: str) ->
     chosen = next(point for point in points if point.cell == best.cell)
     worst = min(points, key=lambda point: point.throughput.value)
     return (
-        f"{count(chosen.workers, 'process')} x "
-        f"{count(chosen.threads, 'thread')} is best: {figure(chosen.throughput.value)} {unit}, "
+        f"{plural(chosen.workers, 'process')} x "
+        f"{plural(chosen.threads, 'thread')} is best: {figure(chosen.throughput.value)} {unit}, "
         f"{chosen.throughput.value / worst.throughput.value:.2f} times {worst.workers} x "
         f"{worst.threads}."
     )

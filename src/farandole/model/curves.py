@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from farandole.format import plural
 from farandole.model.info.curve import Curve, CurvePoint, Scaling
 from farandole.model.laws import fit_amdahl, fit_gustafson
-from farandole.model.measured import Measured, common_unit, count, factor_words
+from farandole.model.measured import Measured, common_unit, factor_words
 from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation
 from farandole.study.records import Cell
 
@@ -35,7 +36,7 @@ def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
     for group, cell in found.items():
         words = factor_words(cell, varying)
         if several_threads and cell.threads is not None:
-            words.append(count(cell.threads, "thread"))
+            words.append(plural(cell.threads, "thread"))
         labels[group] = ", ".join(words)
     return labels
 
@@ -209,17 +210,17 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 def _sentence(curve: Curve) -> str:
     if len(curve.points) < 2:
-        return f"Only {count(curve.baseline_workers, 'worker')} measured: there is no curve yet."
+        return f"Only {plural(curve.baseline_workers, 'worker')} measured: there is no curve yet."
     last = curve.points[-1]
     law = curve.amdahl if curve.scaling == "strong" else curve.gustafson
     if last.speedup is None or last.efficiency is None:
-        return f"{count(last.workers, 'worker').capitalize()}: {last.why}."
+        return f"{plural(last.workers, 'worker').capitalize()}: {last.why}."
     first = (
-        f"{count(last.workers, 'worker')} reach {last.speedup.value:.2f}x of "
+        f"{plural(last.workers, 'worker')} reach {last.speedup.value:.2f}x of "
         f"{last.ideal_speedup:g}x, an efficiency of {last.efficiency.value:.0%}."
     )
     if curve.baseline_workers != 1:
-        base = count(curve.baseline_workers, "worker")
+        base = plural(curve.baseline_workers, "worker")
         first += f" (Relative to {base}, the fewest that were measured.)"
     return f"{first} {law.sentence}" if law else first
 

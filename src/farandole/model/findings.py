@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from farandole.format import plural
 from farandole.model.curves import group_of
 from farandole.model.info.communication import Communication
 from farandole.model.info.curve import Curve
@@ -14,7 +15,7 @@ from farandole.model.info.metric import MetricCurve, MetricRow
 from farandole.model.info.step import StepSplit
 from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.info.verdict import Verdict
-from farandole.model.measured import Measured, common_unit, count
+from farandole.model.measured import Measured, common_unit
 from farandole.model.pace import dataset_size
 from farandole.model.series import held_out, training_partner
 from farandole.model.statistics import Estimate
@@ -230,7 +231,7 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
         if speed is not None:
             by_device.setdefault(key, {})[cell.cell.device] = speed
             others = [f"{name}={value}" for name, value in cell.cell.params]
-            words[key] = ", ".join([count(cell.cell.workers, "worker"), *others])
+            words[key] = ", ".join([plural(cell.cell.workers, "worker"), *others])
     for setting, speeds in by_device.items():
         verdicts.append(on_groups.faster_device_gains_nothing(speeds, words[setting], unit))
     for factor in dict.fromkeys(name for cell in counted for name, _ in cell.cell.params):
@@ -241,7 +242,7 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
             value = params.pop(factor, None)
             if value is None or speed is None:
                 continue
-            where = [cell.cell.device, count(cell.cell.workers, "worker")]
+            where = [cell.cell.device, plural(cell.cell.workers, "worker")]
             where += [] if cell.batch is None else [f"batch {cell.batch}"]
             where += [f"{name}={other}" for name, other in params.items()]
             settings.setdefault(", ".join(where), {})[value] = speed

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from farandole.format import plural
 from farandole.model.info.launches import LaunchRow
 from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
-from farandole.plural import count as count
 from farandole.study.records import Cell, Launch, Study
 
 TOO_BUSY = 0.25
@@ -257,15 +257,15 @@ def label_cells(cells: Iterable[Cell]) -> dict[Cell, str]:
 
 
 def _label(cell: Cell, varying: set[str]) -> str:
-    parts = [count(cell.workers, "worker")]
+    parts = [plural(cell.workers, "worker")]
     if cell.today:
         parts = ["today: 1 process, all cores"]
     if "batch" in varying and cell.batch is not None:
         parts.append(f"batch {cell.batch}")
     if "threads" in varying and cell.threads is not None and not cell.today:
-        parts.append(count(cell.threads, "thread"))
+        parts.append(plural(cell.threads, "thread"))
     if "hosts" in varying:
-        parts.append(count(cell.hosts, "host"))
+        parts.append(plural(cell.hosts, "host"))
     return ", ".join([*parts, *factor_words(cell, varying)])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farandole.format import plural
 from farandole.model.info.answer import Answer
 from farandole.model.info.cores import SplitTable
 from farandole.model.info.metric import MetricRow
 from farandole.model.info.verdict import Void
-from farandole.model.measured import Measured, count
+from farandole.model.measured import Measured
 from farandole.model.void import why_no_speedup
 
 
@@ -95,7 +96,7 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
         following = "Run it with --measure both."
     else:
         why = f" ({first})" if first else ""
-        headline = f"No launch counts: {count(len(cells), 'cell')}, none with a figure{why}."
+        headline = f"No launch counts: {plural(len(cells), 'cell')}, none with a figure{why}."
         failed = next((cell for cell in cells if cell.failed), None)
         following = "Run it with --measure speed." if failed is None else mend_line(failed)
     return Answer(

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from farandole.format import plural
 from farandole.model.curves import group_of
 from farandole.model.info.verdict import Void, VoidKind
-from farandole.model.measured import Measured, count
+from farandole.model.measured import Measured
 from farandole.study.records import Launch, Rank
 
 _SAME = 0.5
@@ -152,7 +153,7 @@ def _same_samples(ranks: Sequence[Rank]) -> bool:
 
 
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
-    workers = count(found.cell.workers, "worker")
+    workers = plural(found.cell.workers, "worker")
     ranks = launches[0].ranks
     evidence: Mapping[str, float | str]
     if kind == "not_averaged":

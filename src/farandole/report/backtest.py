@@ -7,9 +7,9 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from farandole.format import plural
 from farandole.model.projection.backtest import ErrorFigures, FileScore
 from farandole.model.projection.intervals import half_width
-from farandole.plural import count
 from farandole.report.escape import visible
 from farandole.report.table import Column, Table, to_lines
 
@@ -34,7 +34,7 @@ def lines(name: str, found: FileScore) -> list[str]:
 def title(name: str, found: FileScore) -> str:
     """Say what was fitted and what scored."""
     return visible(
-        f"{name}: {found.kind}, {count(found.rows_fit, 'row')} fitted, {found.rows_scored} scored"
+        f"{name}: {found.kind}, {plural(found.rows_fit, 'row')} fitted, {found.rows_scored} scored"
     )
 
 
@@ -127,7 +127,7 @@ def _groups(found: FileScore) -> list[str]:
     for group in dict.fromkeys(row.group for row in found.rows):
         rows = [row for row in found.rows if row.group == group]
         share = fmean(row.covered for row in rows)
-        line = f"{visible(group)}: {count(len(rows), 'row')}, {share:.0%} inside"
+        line = f"{visible(group)}: {plural(len(rows), 'row')}, {share:.0%} inside"
         near = [row for row in rows if not row.projected.indicative]
         if found.kind == "steps" and near:
             width = fmean(row.log_width for row in near)

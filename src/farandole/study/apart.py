@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from farandole.plural import count
+from farandole.format import plural
 from farandole.study import folder
 from farandole.study.attempt import Setting, attempt
 from farandole.study.plan import Planned
@@ -67,7 +67,7 @@ def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float 
     if spec.jobs:
         return Apart(cell=cell, why_not="each launch is a job of its own")
     setting.listener.say(
-        f"Measuring what {count(cell.workers, 'worker')} cost each other, for a few seconds."
+        f"Measuring what {plural(cell.workers, 'worker')} cost each other, for a few seconds."
     )
     place = folder.apart_folder(study, cell.workers)
     shutil.rmtree(place, ignore_errors=True)

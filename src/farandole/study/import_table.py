@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 from farandole.study import folder
 from farandole.study.atomic import cannot_write
 from farandole.study.columns import Column, understand, unknown_note
@@ -265,7 +265,8 @@ class _Reader:
             workers = hosts
         if hosts is not None and hosts > workers:
             raise self._wrong(
-                row, f"{count(hosts, 'host')} for {count(workers, 'worker')}: one would have none."
+                row,
+                f"{plural(hosts, 'host')} for {plural(workers, 'worker')}: one would have none.",
             )
         factors = {
             name: text for name, text in texts.items() if name not in ("device", "transport")
@@ -286,12 +287,12 @@ class _Reader:
             return batch
         if shared % workers:
             raise self._wrong(
-                row, f"{count(workers, 'worker')} do not divide a global batch of {shared}."
+                row, f"{plural(workers, 'worker')} do not divide a global batch of {shared}."
             )
         if batch is not None and batch * workers != shared:
             raise self._wrong(
                 row,
-                f"batch {batch} on {count(workers, 'worker')} is a global batch of "
+                f"batch {batch} on {plural(workers, 'worker')} is a global batch of "
                 f"{batch * workers}, not "
                 f"{shared}. Give one of the two; batch is per worker.",
             )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.launch.placement import Shape, parse_shape
-from farandole.plural import count
 from farandole.study import values
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def per_host(workers: int, hosts: int) -> int:
 def _check(shape: Shape, room: Room) -> None:
     if shape.hosts <= room.hosts:
         return
-    have = count(room.hosts, "host")
+    have = plural(room.hosts, "host")
     raise UsageError(
-        f"-np {shape} needs {count(shape.hosts, 'host')}, but this study has {have}. Run "
+        f"-np {shape} needs {plural(shape.hosts, 'host')}, but this study has {have}. Run "
         "it inside of a "
         "SLURM allocation, or name hosts: -H h1:4,h2:4."
     )

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from farandole.plural import count
+from farandole.format import plural
 from farandole.study.cells import is_void_for_speed
 from farandole.study.records import Cell, Launch, Purpose
 from farandole.study.spec import ENOUGH_S, Spec
@@ -120,7 +120,7 @@ def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
     if not void:
         return []
     noun = "GPU" if spec.room.gpus else "core"
-    have = count(spec.room.per_host, "slot" if spec.room.per_host == spec.room.slots else noun)
+    have = plural(spec.room.per_host, "slot" if spec.room.per_host == spec.room.slots else noun)
     have += " each" if spec.room.hosts > 1 else ""
     several = spec.room.hosts > 1
     listed = ", ".join(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from farandole.plural import count
+from farandole.format import plural
 from farandole.study.plan import Estimate, Planned
 from farandole.study.records import Cell, Launch
 
@@ -105,9 +105,9 @@ class Tail:
 def cell_words(cell: Cell) -> str:
     """Name a cell: `2 workers, batch 64, lr=0.1`; one thread per worker goes without saying."""
     if cell.today:
-        words = [f"1 process with all {count(cell.threads or 1, 'core')}"]
+        words = [f"1 process with all {plural(cell.threads or 1, 'core')}"]
     else:
-        words = [count(cell.workers, "worker")]
+        words = [plural(cell.workers, "worker")]
         if cell.hosts > 1:
             words = [f"{words[0]} on {cell.hosts} hosts"]
         if cell.threads is not None and cell.threads > 1:
@@ -146,14 +146,14 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
 
 def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> list[str]:
     """Say what would be done: cells, launches, minutes and worker-hours."""
-    lines = [f"{count(len(cells), 'cell')}:"]
+    lines = [f"{plural(len(cells), 'cell')}:"]
     lines += [f"  {cell_words(cell)}" for cell in cells]
     source = ""
     if open_ones.guessed:
         source = (
             ", a guess for want of launches like these"
             if open_ones.guessed == open_ones.launches
-            else f" (of these, {count(open_ones.guessed, 'launch')} by a guess)"
+            else f" (of these, {plural(open_ones.guessed, 'launch')} by a guess)"
         )
     return [*lines, launches_line(whole, open_ones), _time_line(open_ones) + source + "."]
 
@@ -171,7 +171,7 @@ def launches_line(whole: Estimate, open_ones: Estimate) -> str:
     # Tries of what others disturbed are not part of the plan.
     done = max(0, whole.launches - open_ones.launches)
     made = f", {done} of them made already" if done else ""
-    return f"{count(whole.launches, 'launch')}{made}."
+    return f"{plural(whole.launches, 'launch')}{made}."
 
 
 def _time_line(estimate: Estimate) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from farandole.plural import count
+from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.study.frames import Frames
@@ -332,8 +332,8 @@ class Study:
         cells, launches = len(self.cells), len(self.launches)
         open_ones = "" if self.complete else ", not complete"
         return (
-            f"<Study {self.label!r}: {count(cells, 'cell')}, "
-            f"{count(launches, 'launch')}{open_ones}, in {self.path!r}>"
+            f"<Study {self.label!r}: {plural(cells, 'cell')}, "
+            f"{plural(launches, 'launch')}{open_ones}, in {self.path!r}>"
         )
 
     def _repr_html_(self) -> str:

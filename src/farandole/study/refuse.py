@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farandole.errors import FarandoleError, UsageError
+from farandole.format import plural
 from farandole.launch.slurm.status import REFUSED
-from farandole.plural import count
 from farandole.study.folder import OUTPUT_FILE
 from farandole.study.progress import cell_words
 from farandole.study.records import Launch
@@ -52,7 +52,7 @@ def workers_mismatch(spec: Spec, launch: Launch) -> str | None:
     if spec.launcher is None or not sizes or sizes[0] == launch.cell.workers:
         return None
     return (
-        f"the cell has {count(launch.cell.workers, 'worker')}, but "
+        f"the cell has {plural(launch.cell.workers, 'worker')}, but "
         f"{spec.launcher} started {sizes[0]}. Put {{workers}} where it takes their number, or "
         "leave the launcher away: then Farandole starts the workers"
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.launch.plan import resolve_command
-from farandole.plural import count
 from farandole.study import folder
 from farandole.study.atomic import write_json
 from farandole.study.attempt import Setting, TimeIsOver, attempt
@@ -122,7 +122,7 @@ class Run:
             left_s = self._left_s()
             if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
                 listener.say(
-                    f"The time limit is near: {count(len(open_ones), 'planned launch')} not made. "
+                    f"The time limit is near: {plural(len(open_ones), 'planned launch')} not made. "
                     "--resume goes on."
                 )
                 return False
@@ -234,11 +234,11 @@ class Run:
         if found is None:
             raise StudyRefusedError(
                 "No batch down to 1 fits into the memory of a worker, with "
-                f"{count(workers, 'worker')}. "
+                f"{plural(workers, 'worker')}. "
                 "Raise --memory, or use fewer workers."
             )
         self._setting.listener.say(
-            f"The largest batch that fits is {found}, with {count(workers, 'worker')}."
+            f"The largest batch that fits is {found}, with {plural(workers, 'worker')}."
         )
         return found
 
@@ -329,7 +329,7 @@ def nothing_to_do(spec: Spec) -> str:
         listed = ",".join(map(str, spec.workers))
         return (
             f"-np {listed}: this machine has room for "
-            f"{count(spec.room.workers, 'worker')}, and more say "
+            f"{plural(spec.room.workers, 'worker')}, and more say "
             "nothing about speed. Use fewer, or --measure accuracy."
         )
     return "There is nothing to launch: give at least one number of workers."

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from farandole.errors import DataError
+from farandole.format import plural
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.steps import StepRow
-from farandole.plural import count
 from farandole.study.numerals import (
     Decimal,
     UnreadableError,
@@ -72,7 +72,7 @@ def parse_trace(content: bytes, *, name: str) -> StepTrace | EpochTrace:
     reader = _Reader(sheet, name)
     if len(sheet.rows) < _FEWEST:
         raise DataError(
-            f"{name} has {count(len(sheet.rows), 'row')}. A backtest needs at least "
+            f"{name} has {plural(len(sheet.rows), 'row')}. A backtest needs at least "
             f"{_FEWEST}: some to fit, "
             "some to score."
         )
@@ -129,7 +129,8 @@ class _Reader:
         hosts, workers = self._count(row, "nodes"), self._count(row, "workers")
         if hosts > workers:
             raise self._wrong(
-                row, f"{count(hosts, 'node')} for {count(workers, 'worker')}: one would have none."
+                row,
+                f"{plural(hosts, 'node')} for {plural(workers, 'worker')}: one would have none.",
             )
         step = self._positive(row, "step_time_s")
         return StepRow(

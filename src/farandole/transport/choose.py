@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 from farandole.transport.hosts import Survey, shared_memory_works, survey
 from farandole.transport.protocol import LOOPBACK, Exchange, Transport
 from farandole.world.routes import interface_of
@@ -139,7 +139,7 @@ def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
 def _said(transport: Transport, found: Survey, how: str, trouble: str = "") -> Opened:
     device = interface_of(found.address) or "no device of this host"
     remark = (
-        f"{count(found.hosts.size, 'worker')} on {count(len(found.hosts.ranks), 'host')}: "
+        f"{plural(found.hosts.size, 'worker')} on {plural(len(found.hosts.ranks), 'host')}: "
         f"{how}; the network is "
         f"reached by {device} ({found.address})."
     )

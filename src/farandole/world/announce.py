@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole.errors import StartError, UsageError
-from farandole.plural import count
+from farandole.format import plural
 from farandole.world.board import Board
 from farandole.world.rendezvous import BoardRendezvous, wait_until
 
@@ -38,7 +38,7 @@ def connect_announced(world: World, *, folder: Path | None = None) -> BoardRende
     """
     if not world.one_host:
         raise UsageError(
-            f"This job has {count(world.size, 'worker')}, {world.local_size} of them on "
+            f"This job has {plural(world.size, 'worker')}, {world.local_size} of them on "
             "this host, but "
             f"workers that {world.source} starts can meet on one host only. Start them with "
             "`farandole run -H`, mpirun, srun or torchrun, which work across hosts."

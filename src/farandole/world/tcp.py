@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import StartError, UsageError
-from farandole.plural import count
+from farandole.format import plural
 from farandole.world.channel import Connection, Door, call
 from farandole.world.environment import is_loopback
 from farandole.world.routes import address_towards
@@ -204,7 +204,7 @@ def connect_tcp(world: World, environ: Mapping[str, str]) -> TcpRendezvous:
     """
     if not world.hosts:
         raise UsageError(
-            f"This job has {count(world.size, 'worker')} on several hosts, but "
+            f"This job has {plural(world.size, 'worker')} on several hosts, but "
             f"{world.source} does not say "
             "on which (SLURM_STEP_NODELIST is not set). Start the workers with srun."
         )

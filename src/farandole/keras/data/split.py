@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farandole.errors import UsageError
-from farandole.plural import count
+from farandole.format import plural
 
 Remainder = Literal["drop", "pad", "keep"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
@@ -83,9 +83,9 @@ def plan(
     """
     if length < size:
         raise UsageError(
-            f"{length} {unit} cannot be shared by {count(size, 'worker')}: each needs at "
+            f"{length} {unit} cannot be shared by {plural(size, 'worker')}: each needs at "
             "least one. "
-            f"Use at most {count(max(length, 1), 'worker')}, or more data."
+            f"Use at most {plural(max(length, 1), 'worker')}, or more data."
         )
     if remainder == "drop":
         used = length - length % size
@@ -98,7 +98,7 @@ def plan(
         if not used:
             raise UsageError(
                 f"drop_last=True leaves nothing: {length} {unit} over "
-                f"{count(size, 'worker')} do not fill "
+                f"{plural(size, 'worker')} do not fill "
                 f"one batch of {batch}. Use a smaller batch, or drop_last=False."
             )
     whole = Split(length=length, size=size, batch=batch, used=used, remainder=remainder)
@@ -108,8 +108,8 @@ def plan(
     most = whole.steps(0)
     if limit > most:
         raise UsageError(
-            f"You asked for {count(limit, 'step')}, but {length} {unit} over "
-            f"{count(size, 'worker')} in batches of "
+            f"You asked for {plural(limit, 'step')}, but {length} {unit} over "
+            f"{plural(size, 'worker')} in batches of "
             f"{batch} make {most}. Use steps={most} or leave it out."
         )
     return Split(

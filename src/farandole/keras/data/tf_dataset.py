@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.keras.data.epochs import Epochs
 from farandole.keras.data.split import Split, plan, remark
 from farandole.keras.data.terms import Terms
-from farandole.plural import count
 
 # What a worker spends on shuffling by default, if elements say how large they are.
 _BUFFER_BYTES = 256 << 20
@@ -229,9 +229,9 @@ def _describe(result: Any, split: Split | None, steps: int | None, terms: Terms)
         return
     keeps = terms.remainder == "keep" and steps is None
     result.dropped, result.padded = (0 if keeps else None), 0
-    result.remark = f"{result.unit} of unknown number over {count(terms.size, 'worker')}"
+    result.remark = f"{result.unit} of unknown number over {plural(terms.size, 'worker')}"
     if steps is not None:
-        result.remark += f": {count(steps, 'step')} per epoch, the rest is left out."
+        result.remark += f": {plural(steps, 'step')} per epoch, the rest is left out."
     elif keeps:
         result.remark += ": none is left out, and steps may differ by one."
     else:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import listed, optional, whole
+from farandole.format import listed, optional, plural, whole
 from farandole.labs.cifar10.places import WORKERS, four, signed
 from farandole.labs.cifar10.runs import METRIC, Trained, all_trained, tested_on
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.gap import Gap, smallest_difference
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.recipes import RECIPES
 from farandole.report.charts import by_epoch, lines
@@ -160,13 +159,13 @@ def _sentences(held: Sequence[Held], tests: int) -> list[str]:
     plain = next((x for x in held if x.run.workers == most and x.run.name == "fixed"), None)
     if plain is not None and plain.gap is not None:
         sentences.append(
-            f"{count(most, 'worker')} at one worker's rate: {points(plain.gap.difference)} of "
+            f"{plural(most, 'worker')} at one worker's rate: {points(plain.gap.difference)} of "
             f"accuracy, where {alone}{_fewer(plain.run, one.run)}."
         )
     chosen = best(held, most)
     if chosen is not None and chosen.gap is not None and chosen is not plain:
         sentences.append(
-            f"The best recipe at {count(most, 'worker')} and equal epochs is {chosen.run.name}: "
+            f"The best recipe at {plural(most, 'worker')} and equal epochs is {chosen.run.name}: "
             f"{points(chosen.gap.difference)}."
         )
     elif chosen is plain and plain is not None:
@@ -180,7 +179,7 @@ def _sentences(held: Sequence[Held], tests: int) -> list[str]:
     limits = [each.resolved for each in held if each.resolved is not None]
     if limits:
         sentences.append(
-            f"With {tests:,} test images and {count(len(one.run.by_seed), 'seed')}, differences "
+            f"With {tests:,} test images and {plural(len(one.run.by_seed), 'seed')}, differences "
             f"below {100 * max(limits):.2f} points cannot be told from none."
         )
     return sentences
@@ -208,7 +207,7 @@ def _theirs(found: Found) -> list[str]:
     limit = 100 * smallest_difference(LAB_TEST_SAMPLES, min(shares) / 100, 1)
     cell = next(iter(ends["accuracy"]))
     return [
-        f"The lab's runs at batch {cell.batch} on {count(cell.workers, 'GPU')} ended at "
+        f"The lab's runs at batch {cell.batch} on {plural(cell.workers, 'GPU')} ended at "
         f"{listed(told)}, {max(shares) - min(shares):.2f} points apart; CIFAR-10's "
         f"{LAB_TEST_SAMPLES:,} test images would resolve {limit:.2f} between single runs, and it "
         "has no run of one GPU to compare with."
@@ -248,13 +247,13 @@ def _by_workers(held: Sequence[Held]) -> Figure:
 def _by_epoch(runs: Sequence[Trained]) -> Figure:
     most = max((run.workers for run in runs), default=0)
     curves = {
-        f"{run.name}, {count(run.workers, 'worker')}": run.curve
+        f"{run.name}, {plural(run.workers, 'worker')}": run.curve
         for run in runs
         if run.workers in (1, most)
     }
     return by_epoch(
         "accuracy-epochs",
-        f"Test accuracy by epoch: one worker, and the recipes on {count(most, 'worker')}",
+        f"Test accuracy by epoch: one worker, and the recipes on {plural(most, 'worker')}",
         "Mean over seeds.",
         {name: curve for name, curve in curves.items() if curve is not None},
         y_title="test accuracy",

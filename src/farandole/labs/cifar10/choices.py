@@ -17,7 +17,6 @@ from farandole.labs.cifar10.effort import (
     trained_counts,
 )
 from farandole.labs.lab import Asked, Choice, DataFacts
-from farandole.plural import count as plural
 from farandole.recipes import recipe
 
 _LAB_WORKERS = "1, 2 and 4"

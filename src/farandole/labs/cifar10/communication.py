@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import seconds, size
+from farandole.format import plural, seconds, size
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import (
     BATCH,
@@ -25,7 +25,6 @@ from farandole.labs.lab import Answered, Found, Question
 from farandole.model.communication import steps_per_epoch
 from farandole.model.info.communication import Communication
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.report.charts import bars
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
@@ -104,7 +103,7 @@ def measured_words(found: Moved) -> str:
     row, bus = found.row, found.row.bus_bytes_per_s
     rate = f", {bus / GB:.2f} GB/s" if bus else ""
     return (
-        f"At batch {row.cell.batch} on {count(row.cell.workers, 'worker')} the gradients "
+        f"At batch {row.cell.batch} on {plural(row.cell.workers, 'worker')} the gradients "
         f"({size(row.gradient_bytes)}) take {seconds(found.transfer_s)} of a step{rate}; "
         f"{_derived_words(found)}."
     )
@@ -186,7 +185,7 @@ def _theirs(lab: ScalingInfo) -> list[str]:
 def _figure(rows: Sequence[tuple[Any, ...]]) -> Figure:
     kinds = ("transfer, measured", "T(N) - T(1)/N", "lab: T(N) - T(1)/N")
     drawn = [
-        (f"batch {row[0]}, {count(row[1], 'worker')}", kind, value)
+        (f"batch {row[0]}, {plural(row[1], 'worker')}", kind, value)
         for row in rows
         for kind, value in zip(kinds, (row[5], row[6], row[10]), strict=True)
         # What is below zero has no place on a logarithmic axis; the table has it.

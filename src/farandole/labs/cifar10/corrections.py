@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.format import listed
+from farandole.format import listed, plural
 from farandole.labs.cifar10.communication import largest_moved, measured_words
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import GB
@@ -14,7 +14,6 @@ from farandole.labs.evidence import interval_words, only, points
 from farandole.labs.lab import Correction, Found
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 
 _GIB = 2**30
 
@@ -119,7 +118,7 @@ def _slips(found: Found) -> list[Correction]:
     here = "No speedup was measured here."
     if point is not None and point.speedup is not None:
         here = (
-            f"Here {count(point.workers, 'worker')} at batch {point.batch} reach "
+            f"Here {plural(point.workers, 'worker')} at batch {point.batch} reach "
             f"{interval_words(point.speedup)} times, by the same formula."
         )
     return [
@@ -154,7 +153,7 @@ def _updates_here(found: Found) -> str:
     lost = f", and {points(gap.difference)} of accuracy" if gap else ""
     return (
         f"At the same rate and epochs one worker makes {one.steps:,} updates and "
-        f"{count(many.workers, 'worker')} make {many.steps:,}, {_parameters(one, many)}{lost}."
+        f"{plural(many.workers, 'worker')} make {many.steps:,}, {_parameters(one, many)}{lost}."
     )
 
 

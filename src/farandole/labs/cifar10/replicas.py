@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import percent, seconds, times, whole
+from farandole.format import percent, plural, seconds, times, whole
 from farandole.labs.cifar10.places import four, signed
 from farandole.labs.cifar10.plan import REPLICAS
 from farandole.labs.cifar10.runs import (
@@ -19,7 +19,7 @@ from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info.launches import CellRow
-from farandole.model.measured import count, figure
+from farandole.model.measured import figure
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.charts import bars
 from farandole.report.document import Figure
@@ -72,7 +72,7 @@ def _rows(found: Found) -> list[tuple[str, CellRow]]:
     if several is not None:
         processes = trained(found, workers=several, recipe=base_recipe(found))
         if processes is not None and processes.row is not None:
-            made.append((count(several, "process"), processes.row))
+            made.append((plural(several, "process"), processes.row))
     return made
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.format import listed, seconds, times
+from farandole.format import listed, plural, seconds, times
 from farandole.labs.cifar10.effort import LAB_SAMPLES
 from farandole.labs.cifar10.places import (
     BATCH,
@@ -31,7 +31,6 @@ from farandole.labs.lab import Answered, Found, Question
 from farandole.model.communication import steps_per_epoch
 from farandole.model.info.curve import CurvePoint
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.report.charts import lines
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
@@ -127,7 +126,7 @@ def _here(info: ScalingInfo | None) -> list[str]:
         if point.speedup is not None
     ]
     sentences = [
-        f"{count(most[0].workers, 'worker')} against one, throughput: {listed(parts)}.",
+        f"{plural(most[0].workers, 'worker')} against one, throughput: {listed(parts)}.",
         _trend(most),
         scaling_words(info),
     ]
@@ -161,7 +160,7 @@ def _beyond(found: Found, info: ScalingInfo | None, lab: ScalingInfo) -> list[st
         return []
     words = listed([str(number) for number in beyond])
     return [
-        f"The lab's {words} workers would take turns on {count(found.asked.cores, 'core')}: their "
+        f"The lab's {words} workers would take turns on {plural(found.asked.cores, 'core')}: their "
         "speed is not measured here, since it would say nothing."
     ]
 

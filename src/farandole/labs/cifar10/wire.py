@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farandole.format import listed, optional, percent, seconds, size
+from farandole.format import listed, optional, percent, plural, seconds, size
 from farandole.labs.cifar10.places import four, signed
 from farandole.labs.cifar10.runs import METRIC, Trained, base_recipe, fewest_workers, trained
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import bars
 from farandole.report.document import Figure
@@ -191,7 +190,7 @@ def _norm_words(runs: Sequence[tuple[str, Trained]], local: Trained | None) -> l
         return ["The runs that broadcast or synchronise statistics are missing."]
     parts = [f"{NORMS[norm]} {_gap_words(gap)}" for norm, gap in gaps.items()]
     return [
-        f"On {count(local.workers, 'worker')}, statistics left alone reach "
+        f"On {plural(local.workers, 'worker')}, statistics left alone reach "
         f"{local.accuracy.value:.4f}; against that {listed(parts)}: {_norm_verdict(gaps)}.",
         "The lab said yes, too: its statistics stay on each GPU, and the first one's are kept.",
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from farandole.format import listed
+from farandole.format import listed, plural
 from farandole.labs.averaging import exchange, shown_by
 from farandole.labs.driving.questions import METRIC, four
 from farandole.labs.driving.workers import constant_mse
 from farandole.labs.lab import Correction, Found
 from farandole.labs.settings import settings_of
-from farandole.model.measured import count
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:
@@ -52,7 +51,7 @@ def _errors(found: Found) -> str:
         loss = one.final(METRIC)
         constant = constant or constant_mse(one)
         if loss is not None:
-            shown.append(f"{four(loss.value)} on {count(one.workers, 'worker')}")
+            shown.append(f"{four(loss.value)} on {plural(one.workers, 'worker')}")
     if not shown:
         return "No launch ran to its end here."
     beside = f", beside {four(constant)} of the best constant" if constant is not None else ""

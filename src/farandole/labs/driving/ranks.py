@@ -9,8 +9,6 @@ from farandole.format import brief, plural, whole
 from farandole.labs import columns
 from farandole.labs.driving.questions import RANK_LOSS, RANKS, four
 from farandole.labs.lab import Answered, Found
-from farandole.model.measured import count
-from farandole.plural import count as plural
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE
@@ -114,7 +112,7 @@ def _said(
     last = max(epoch for epoch, _ in losses)
     ends: dict[int, Any] = {rank: value for (epoch, rank), value in losses.items() if epoch == last}
     said = [
-        f"In the last epoch on {count(launch.cell.workers, 'worker')} the ranks' own losses lie "
+        f"In the last epoch on {plural(launch.cell.workers, 'worker')} the ranks' own losses lie "
         f"between {four(min(ends.values()))} and {four(max(ends.values()))}: each sees other "
         "samples with the same weights, so that losses differ and weights do not."
         if len(ends) > 1

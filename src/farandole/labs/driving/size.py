@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.format import listed, number, optional, percent, seconds, whole
+from farandole.format import listed, number, optional, percent, plural, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE
 from farandole.labs.driving.questions import SIZE
@@ -13,7 +13,6 @@ from farandole.labs.driving.workers import job_time
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.measured import count
 from farandole.model.pays import SAVED, Pays, Speed, enough_steps, fixed_time, size_that_pays
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -107,7 +106,7 @@ def _curves(base: Setting | None, speeds: dict[int, Speed]) -> Table:
             Column(key="job_s", title="job", show=seconds),
         ),
         rows=tuple(
-            (count(workers, "worker"), size, speed.job_s(size, base.epochs))
+            (plural(workers, "worker"), size, speed.job_s(size, base.epochs))
             for workers, speed in speeds.items()
             if base is not None
             for size in (round(base.samples * factor) for factor in _SIZES)
@@ -146,7 +145,7 @@ def _check(found: Found, speeds: dict[int, Speed]) -> tuple[Table, ...]:
 def _by_steps(settings: Sequence[Setting]) -> list[str]:
     """Say what steps alone ask for."""
     each = [
-        f"{enough_steps(one.batch, one.workers):,} on {count(one.workers, 'worker')}"
+        f"{enough_steps(one.batch, one.workers):,} on {plural(one.workers, 'worker')}"
         for one in settings
     ]
     return [f"For enough steps per epoch it takes {listed(each)}."] if each else []
@@ -161,12 +160,12 @@ def _said(found: Found, base: Setting | None, pays: Sequence[Pays]) -> list[str]
         ]
     said = []
     for one in pays:
-        many = count(one.many.workers, "worker")
+        many = plural(one.many.workers, "worker")
         if one.samples is None:
             gain = one.many.samples_per_s / one.few.samples_per_s
             said.append(
                 f"{many} would not pay at any size: they train {number(gain)} times as fast as "
-                f"{count(one.few.workers, 'worker')}, which never saves {percent(SAVED)}."
+                f"{plural(one.few.workers, 'worker')}, which never saves {percent(SAVED)}."
             )
             continue
         times_here = one.samples / base.samples
@@ -182,7 +181,7 @@ def _said(found: Found, base: Setting | None, pays: Sequence[Pays]) -> list[str]
         )
     first, last = pays[-1].few, pays[-1].many
     fixed = [
-        f"{seconds(speed.fixed_s)} on {count(speed.workers, 'worker')}" for speed in (first, last)
+        f"{seconds(speed.fixed_s)} on {plural(speed.workers, 'worker')}" for speed in (first, last)
     ]
     said.append(
         f"A job of {base.epochs} epochs has {listed(fixed)} that do not depend on the data; a "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import listed, percent, seconds, whole
+from farandole.format import listed, percent, plural, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import plain
 from farandole.labs.driving.questions import LOSS_COLUMN, METRIC, VERDICT, four
@@ -13,7 +13,6 @@ from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info.verdict import Verdict
-from farandole.model.measured import count
 from farandole.model.pays import SAVED
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.model.verdicts.job import LEAST_STEPS
@@ -103,7 +102,7 @@ def _pays(found: Found, settings: tuple[Setting, ...]) -> list[str]:
     if before is not None and after is not None:
         good.append(after.value <= before.value * (1 + SPEED_MARGIN))
         parts.append(
-            f"end with a loss of {four(after.value)}, where {count(own[0].workers, 'worker')} "
+            f"end with a loss of {four(after.value)}, where {plural(own[0].workers, 'worker')} "
             f"{'ends' if own[0].workers == 1 else 'end'} with {four(before.value)}"
         )
     if not good:
@@ -111,10 +110,10 @@ def _pays(found: Found, settings: tuple[Setting, ...]) -> list[str]:
     if len(timed) < 2:
         return [
             "Whether adding workers pays cannot be told, for want of times that count: "
-            f"{count(many.workers, 'worker')} {parts[0]}."
+            f"{plural(many.workers, 'worker')} {parts[0]}."
         ]
     verdict = "pays" if all(good) else "does not pay" if not any(good) else "has its price"
-    return [f"Adding workers {verdict}: {count(many.workers, 'worker')} {', and '.join(parts)}."]
+    return [f"Adding workers {verdict}: {plural(many.workers, 'worker')} {', and '.join(parts)}."]
 
 
 def _small(settings: tuple[Setting, ...]) -> list[str]:
@@ -122,10 +121,10 @@ def _small(settings: tuple[Setting, ...]) -> list[str]:
     own = [one for one in settings if one.study == "workers"]
     if not own:
         return ["No launch here ran: the verdict is that of the lab's table."]
-    each = [f"{steps_per_epoch(one)} on {count(one.workers, 'worker')}" for one in own]
+    each = [f"{steps_per_epoch(one)} on {plural(one.workers, 'worker')}" for one in own]
     few = [one.workers for one in own if steps_per_epoch(one) < LEAST_STEPS]
     verdict = (
-        f"fewer than {LEAST_STEPS} from {count(min(few), 'worker')} on: the data set is too small"
+        f"fewer than {LEAST_STEPS} from {plural(min(few), 'worker')} on: the data set is too small"
         if few
         else f"at least {LEAST_STEPS} everywhere"
     )
@@ -153,7 +152,7 @@ def _why(settings: tuple[Setting, ...]) -> list[str]:
         steps = by_recipe["fixed"] - start.value
         rate = by_recipe["linear"] - by_recipe["fixed"]
         said.append(
-            f"On {count(many, 'worker')} the loss goes from {four(start.value)} to "
+            f"On {plural(many, 'worker')} the loss goes from {four(start.value)} to "
             f"{four(by_recipe['fixed'])} by fewer steps alone (rate unscaled, {steps:+.2g}), and "
             f"to {four(by_recipe['linear'])} with the rate scaled as well ({rate:+.2g})."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import listed, percent, seconds, whole
+from farandole.format import listed, percent, plural, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
@@ -19,7 +19,6 @@ from farandole.labs.evidence import (
 from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -202,13 +201,13 @@ def _time_words(found: Found, settings: list[Setting]) -> list[str]:
         gain = slow.value / fast.value
         what = "shorter" if gain > 1 else "longer"
         said.append(
-            f"{count(many.workers, 'worker')} take {seconds(fast.value)} for the job and "
-            f"{count(few.workers, 'worker')} {seconds(slow.value)}: {percent(abs(1 - 1 / gain))} "
+            f"{plural(many.workers, 'worker')} take {seconds(fast.value)} for the job and "
+            f"{plural(few.workers, 'worker')} {seconds(slow.value)}: {percent(abs(1 - 1 / gain))} "
             f"{what} with {many.workers / few.workers:g} times the workers."
         )
     elif timed:
         one, job = timed[0]
-        said.append(f"Only {count(one.workers, 'worker')} were timed: {seconds(job.value)}.")
+        said.append(f"Only {plural(one.workers, 'worker')} were timed: {seconds(job.value)}.")
     else:
         said.append("No job time was measured that counts.")
     return said + void_times((one.workers for one in settings), found.asked.cores, metric="loss")
@@ -218,7 +217,7 @@ def _loss_words(settings: list[Setting]) -> list[str]:
     scored = [(one, loss) for one in settings if (loss := one.final(METRIC)) is not None]
     if not scored:
         return ["The loss was not measured: no launch ran to its end."]
-    each = [f"{four(loss.value)} on {count(one.workers, 'worker')}" for one, loss in scored]
+    each = [f"{four(loss.value)} on {plural(one.workers, 'worker')}" for one, loss in scored]
     said = [f"The loss on the test set ends at {listed(each)}."]
     constant = constant_mse(scored[0][0])
     if constant is not None:

@@ -16,7 +16,6 @@ from farandole.labs.faces.effort import (
 )
 from farandole.labs.lab import Asked, Choice, DataFacts
 from farandole.labs.training import Workload
-from farandole.plural import count as plural
 
 _FIT = "to fit the time"
 

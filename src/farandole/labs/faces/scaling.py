@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.format import listed, number, percent, seconds, times, whole
+from farandole.format import listed, number, percent, plural, seconds, times, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import NO_INTERVALS, interval_words, without_intervals
 from farandole.labs.faces.plan import SCALING
@@ -25,7 +25,6 @@ from farandole.labs.faces.projected import projected
 from farandole.labs.faces.questions import MODELS, STRONG, WEAK
 from farandole.labs.lab import Answered, Found, Question
 from farandole.model.info.curve import Scaling
-from farandole.model.measured import count
 from farandole.report.charts import doubling, lines
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
@@ -228,7 +227,7 @@ def _here_words(points: Sequence[Point], scaling: Scaling) -> list[str]:
         return [f"No speedup of workers was measured here when {kept}."]
     shares = [end.efficiency.value for end in ends if end.efficiency is not None]
     return [
-        f"{count(ends[0].count, 'worker')} against one, when {kept}: {listed(parts)}, an "
+        f"{plural(ends[0].count, 'worker')} against one, when {kept}: {listed(parts)}, an "
         f"efficiency of {_span(shares)}."
     ]
 
@@ -244,7 +243,7 @@ def _ahead_words(points: Sequence[Point]) -> list[str]:
     if not parts:
         return []
     return [
-        f"Projected, not measured: {count(ends[0].count, 'worker')} on as many cores of this kind "
+        f"Projected, not measured: {plural(ends[0].count, 'worker')} on as many cores of this kind "
         f"would give {listed(parts)}, with 90 % intervals."
     ]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from farandole.format import listed, percent, seconds, times
+from farandole.format import listed, percent, plural, seconds, times
 from farandole.labs.claims import claims_of
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.fruits.kind import KIND
 from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.corrections import shared_corrections
 from farandole.labs.transfer.times import Timed, gained_here, timed
-from farandole.model.measured import count
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:
@@ -39,7 +38,7 @@ def _fixed(found: Found) -> Correction:
     each = [_sum(row) for row in lab]
     here = [row for row in rows if row.source == HERE and row.fixed_share is not None]
     beside = [
-        f"{percent(1 - row.fixed_share)} on {count(row.workers, 'worker')}"
+        f"{percent(1 - row.fixed_share)} on {plural(row.workers, 'worker')}"
         for row in here
         if row.fixed_share is not None
     ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from farandole.format import whole
+from farandole.format import plural, whole
 from farandole.labs import columns, keeping
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.keeping import Trained, trained
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import BEST, KEEPING_ACCURACY
 from farandole.model.gap import smallest_difference
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -86,15 +85,15 @@ def _best_words(best: dict[int, Trained]) -> list[str]:
     number, top = max(best.items(), key=lambda item: item[1].accuracy.value)
     others = [row for other, row in best.items() if other != number]
     said = [
-        f"The best accuracy here is {four(top.accuracy.value)}, with {count(number, 'worker')} and "
-        f"recipe {top.setting.recipe}."
+        f"The best accuracy here is {four(top.accuracy.value)}, with {plural(number, 'worker')} "
+        f"and recipe {top.setting.recipe}."
     ]
     if others:
         second = max(others, key=lambda row: row.accuracy.value)
         ahead = top.accuracy.value - second.accuracy.value
         tell = "more" if ahead > top.resolvable else "less"
         said.append(
-            f"That is {100 * ahead:.2f} points above {count(second.setting.workers, 'worker')}, "
+            f"That is {100 * ahead:.2f} points above {plural(second.setting.workers, 'worker')}, "
             f"{tell} than the {100 * top.resolvable:.2f} that the test samples can tell from none."
         )
     return said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import percent, seconds, size, whole
+from farandole.format import percent, plural, seconds, size, whole
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
 from farandole.labs.lab import Answered, Found
@@ -12,7 +12,6 @@ from farandole.labs.mnist.questions import BOTTLENECKS
 from farandole.labs.usage import split_words, use_words
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.utilisation import UtilisationRow
-from farandole.model.measured import count
 from farandole.report.charts import bars
 from farandole.report.table import Column, Table
 
@@ -73,7 +72,7 @@ def _rows(info: ScalingInfo, used: UtilisationRow) -> list[tuple[Any, ...]]:
     split = only(info.splits, workers=workers)
     compute = dict(split.compute_by_rank_s) if split else {}
     return [
-        (count(workers, "worker"), rank, cpu, memory, compute.get(rank))
+        (plural(workers, "worker"), rank, cpu, memory, compute.get(rank))
         for rank, cpu, _, memory in used.by_rank
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.format import listed
+from farandole.format import listed, plural
 from farandole.labs.claims import claims_of
 from farandole.labs.evidence import interval_words, only, worker_counts
 from farandole.labs.lab import Correction, Found
@@ -10,7 +10,6 @@ from farandole.labs.mnist import plan
 from farandole.labs.mnist.steps import LAB_TWO_NODES, full_steps
 from farandole.labs.settings import settings_of
 from farandole.model.jobs import training_steps
-from farandole.model.measured import count
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:
@@ -38,8 +37,8 @@ def _speedup_here(found: Found) -> str:
     few, many = points[0], points[-1]
     assert many.speedup is not None
     return (
-        f"Here {count(many.workers, 'worker')} make {interval_words(many.throughput)} samples/s "
-        f"and {count(few.workers, 'worker')} {interval_words(few.throughput)}: "
+        f"Here {plural(many.workers, 'worker')} make {interval_words(many.throughput)} samples/s "
+        f"and {plural(few.workers, 'worker')} {interval_words(few.throughput)}: "
         f"{interval_words(many.speedup)} times, by the same formula."
     )
 
@@ -67,8 +66,8 @@ def _size_here(found: Found) -> str:
         if launch is None or one is None or one.counted is None:
             continue
         shown.append(
-            f"{count(len(launch.ranks), 'recorded rank')} and {one.counted:,} steps on "
-            f"{count(number, 'worker')}"
+            f"{plural(len(launch.ranks), 'recorded rank')} and {one.counted:,} steps on "
+            f"{plural(number, 'worker')}"
         )
     if not shown:
         return "No launch here ran to its end."
@@ -88,7 +87,7 @@ def _six(found: Found) -> Correction:
     if counted:
         agree = sum(one.counted == one.whole_steps for one in counted)
         here = (
-            f" Counted here, {agree} of {count(len(counted), 'worker count')} take exactly the "
+            f" Counted here, {agree} of {plural(len(counted), 'worker count')} take exactly the "
             "steps that whole batches of their shares give."
         )
     return Correction(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import listed, optional, whole
+from farandole.format import listed, optional, plural, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.lab import Answered, Found
@@ -13,7 +13,6 @@ from farandole.labs.mnist.questions import STEPS
 from farandole.labs.settings import Setting, settings_of
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
-from farandole.model.measured import count
 from farandole.report.table import Column, Table
 
 LAB_TWO_NODES = 3120
@@ -85,14 +84,14 @@ def _said(here: tuple[Setting, ...]) -> list[str]:
     if not counted:
         return [*said, "No launch here ran to its end, so that none could be counted."]
     alike = [one for one in counted if one.recipe == counted[0].recipe]
-    told = [f"{one.counted:,} on {count(one.workers, 'worker')}" for one in alike]
+    told = [f"{one.counted:,} on {plural(one.workers, 'worker')}" for one in alike]
     said.append(
         f"Counted here, {alike[0].epochs} epochs of {alike[0].samples:,} samples at "
         f"{alike[0].batch} per worker, recipe {alike[0].recipe}: {listed(told)}."
     )
     agree = sum(one.counted == one.whole_steps for one in counted)
     said.append(
-        f"In {agree} of {count(len(counted), 'setting')} the count is that of whole steps: the "
+        f"In {agree} of {plural(len(counted), 'setting')} the count is that of whole steps: the "
         "formula's fraction is an epoch's last, smaller batch, which is a step all the same."
     )
     return said

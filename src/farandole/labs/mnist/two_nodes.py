@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import listed, number, seconds, whole
+from farandole.format import listed, number, plural, seconds, whole
 from farandole.labs.columns import four, plain
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist import plan
@@ -13,7 +13,6 @@ from farandole.labs.settings import Setting, settings_of
 from farandole.model.info.metric import MetricRow
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.jobs import training_steps
-from farandole.model.measured import count
 from farandole.report.table import Column, Table
 
 _NODES = ((1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (2, 4))
@@ -98,6 +97,6 @@ def _said(here: dict[int, Setting]) -> list[str]:
     ]
     scored = [(size, found) for size, s in here.items() if (found := s.final(METRIC)) is not None]
     if scored:
-        each = [f"{four(value.value)} with {count(size, 'worker')}" for size, value in scored]
+        each = [f"{four(value.value)} with {plural(size, 'worker')}" for size, value in scored]
         said.append(f"On this one host, with its own samples and epochs: {listed(each)}.")
     return said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farandole.format import percent, seconds, times, whole
+from farandole.format import percent, plural, seconds, times, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
@@ -12,7 +12,6 @@ from farandole.labs.evidence import NO_INTERVALS, interval_words, only, without_
 from farandole.labs.lab import Answered, Found
 from farandole.labs.mnist.questions import UTILISATION
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -95,7 +94,7 @@ def _measured(info: ScalingInfo) -> list[_Row]:
         rows.append(
             _Row(
                 source=HERE,
-                device=count(row.cell.threads, "core") if row.cell.threads else "CPU",
+                device=plural(row.cell.threads, "core") if row.cell.threads else "CPU",
                 batch=row.cell.batch,
                 share=None if used is None else used.cpu,
                 throughput=row.throughput,

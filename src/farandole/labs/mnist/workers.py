@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import listed, percent, seconds, times, whole
+from farandole.format import listed, percent, plural, seconds, times, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.disturbed import disturbed
@@ -22,7 +22,6 @@ from farandole.labs.mnist.questions import METRIC, WORKERS
 from farandole.labs.settings import settings_of
 from farandole.model.info.launches import CellRow
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -168,7 +167,7 @@ def _published(info: ScalingInfo | None) -> list[_Row]:
                 efficiency=point.efficiency if point else None,
                 accuracy=metric.final if metric else None,
                 runs=1,
-                speed=f"on {count(job.cell.hosts, 'node')}",
+                speed=f"on {plural(job.cell.hosts, 'node')}",
             )
         )
     return rows
@@ -220,8 +219,8 @@ def _speed_words(here: list[_Row], cores: int) -> list[str]:
         if row.speedup is None or row.efficiency is None:
             continue
         words = (
-            f"{count(row.workers, 'worker')} train {interval_words(row.speedup)} times as fast as "
-            f"{count(here[0].workers, 'worker')}, an efficiency of {percent(row.efficiency.value)}"
+            f"{plural(row.workers, 'worker')} train {interval_words(row.speedup)} times as fast as "
+            f"{plural(here[0].workers, 'worker')}, an efficiency of {percent(row.efficiency.value)}"
         )
         if row.job_speedup is not None:
             words += f"; the whole job, start-up and tests included, is {times(row.job_speedup)}"
@@ -235,7 +234,7 @@ def _accuracy_words(here: list[_Row]) -> list[str]:
     scored = [(row.workers, row.accuracy) for row in here if row.accuracy is not None]
     if not scored:
         return ["Accuracy was not measured: no launch ran to its end."]
-    each = [f"{four(accuracy.value)} on {count(number, 'worker')}" for number, accuracy in scored]
+    each = [f"{four(accuracy.value)} on {plural(number, 'worker')}" for number, accuracy in scored]
     said = [f"Accuracy ends at {listed(each)}."]
     if without_intervals(accuracy for _, accuracy in scored):
         said.append(NO_INTERVALS)

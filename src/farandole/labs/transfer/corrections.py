@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.format import listed
+from farandole.format import listed, plural
 from farandole.labs.averaging import shown_by
 from farandole.labs.columns import four
 from farandole.labs.keeping import trained
@@ -10,7 +10,6 @@ from farandole.labs.lab import Correction, Found
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.original import original_words
 from farandole.labs.transfer.wrapped import same_batch_words, unwrapped_words, wrapped_example
-from farandole.model.measured import count
 
 
 def shared_corrections(found: Found, kind: Kind) -> tuple[Correction, ...]:
@@ -67,7 +66,7 @@ def _steps(found: Found) -> list[str]:
     """Say how many steps were counted, and what accuracy came of them."""
     told = [
         f"{row.setting.counted:,} steps of {row.setting.global_batch} samples on "
-        f"{count(row.setting.workers, 'worker')} (accuracy {four(row.accuracy.value)})"
+        f"{plural(row.setting.workers, 'worker')} (accuracy {four(row.accuracy.value)})"
         for row in trained(found, ("workers",))
         if row.setting.counted is not None
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farandole.format import brief, listed, whole
+from farandole.format import brief, listed, plural, whole
 from farandole.labs import columns
 from farandole.labs.columns import four
 from farandole.labs.evidence import NO_INTERVALS, matching, without_intervals
@@ -18,7 +18,6 @@ from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import ACCURACY, PRETRAINED, TRAINING, VALIDATION
 from farandole.model.info.metric import MetricCurve
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -131,7 +130,7 @@ def _said(by_workers: Mapping[int, tuple[Epoch, ...]]) -> list[str]:
         last.append(end.validation)
         training = "" if end.training is None else f" (training {four(end.training.value)})"
         said.append(
-            f"{count(workers, 'worker')}: validation goes from {four(begin.validation.value)} "
+            f"{plural(workers, 'worker')}: validation goes from {four(begin.validation.value)} "
             f"after the first epoch to {four(end.validation.value)} after {brief(end.number)}"
             f"{training}."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import listed, number, percent, whole
+from farandole.format import listed, number, percent, plural, whole
 from farandole.labs import columns
 from farandole.labs.columns import four, plain, signed
 from farandole.labs.evidence import NO_INTERVALS, counts_in_words, points, without_intervals
@@ -15,7 +15,6 @@ from farandole.labs.settings import Setting, settings_of
 from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import ORIGINAL, TRAINING, VALIDATION
 from farandole.model.gap import finals_by_seed
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import bars
 from farandole.report.table import Column, Table
@@ -100,7 +99,7 @@ def _drawn(rows: list[Tried]) -> Table:
             Column(key="validation", title="validation accuracy", show=four, interval=True),
         ),
         rows=tuple(
-            (f"{one.recipe}, {count(one.workers, 'worker')}, rate {one.rate:g}", row.validation)
+            (f"{one.recipe}, {plural(one.workers, 'worker')}, rate {one.rate:g}", row.validation)
             for row in rows
             if (one := row.setting) and row.validation is not None
         ),
@@ -116,7 +115,7 @@ def original_words(found: Found, kind: Kind) -> list[str]:
             continue
         where = f"at {kind.original_rate:g} x {one.workers} = {one.rate:g}"
         if row.validation is None:
-            said.append(f"{where} {count(row.diverged, 'run')} diverged")
+            said.append(f"{where} {plural(row.diverged, 'run')} diverged")
             continue
         words = f"{where} validation ends at {four(row.validation.value)}"
         if row.lost is not None:
@@ -158,7 +157,7 @@ def _said(kind: Kind, rows: list[Tried], found: Found) -> list[str]:
         said.append(
             f"The rate that is used here, {first.setting.base_rate:g} for one worker, is "
             f"{number(times)} times smaller and ends at {four(first.validation.value)} on "
-            f"{count(first.setting.workers, 'worker')}."
+            f"{plural(first.setting.workers, 'worker')}."
         )
         failed = [
             row.setting.workers

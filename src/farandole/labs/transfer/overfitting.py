@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farandole.format import brief, listed
+from farandole.format import brief, listed, plural
 from farandole.labs.columns import HERE, LAB, four, signed
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.curves import courses
@@ -12,7 +12,6 @@ from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import OVERFITTING, TRAINING, VALIDATION
 from farandole.labs.transfer.times import CPU
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import ACCURACY_MARGIN
 from farandole.model.verdicts.training import GAP_MARGINS
 from farandole.report.charts import bars
@@ -164,7 +163,7 @@ def _said(rows: list[Fit]) -> list[str]:
         said.append("It cannot be told: no launch here ran to its end with both accuracies.")
     else:
         over = [row for row in here if row.gap is not None and row.gap > LIMIT]
-        each = [f"{signed(row.gap)} points on {count(row.workers, 'worker')}" for row in here]
+        each = [f"{signed(row.gap)} points on {plural(row.workers, 'worker')}" for row in here]
         what = (
             "The network overfits here"
             if len(over) == len(here)
@@ -181,7 +180,7 @@ def _said(rows: list[Fit]) -> list[str]:
             lost = most.best - most.validation
             ends = f"{100 * lost:.2f} points above the end" if lost > 0 else "and ends there"
             said.append(
-                f"On {count(most.workers, 'worker')} validation was best after epoch "
+                f"On {plural(most.workers, 'worker')} validation was best after epoch "
                 f"{brief(most.best_epoch)} ({four(most.best)}), {ends}."
             )
     lab = [row for row in rows if row.source == LAB and row.gap is not None]

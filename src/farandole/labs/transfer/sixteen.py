@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import FarandoleError
-from farandole.format import brief, listed, seconds, whole
+from farandole.format import brief, listed, plural, seconds, whole
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.lab import Answered, Found
 from farandole.labs.transfer.kind import Guess, Kind
 from farandole.labs.transfer.questions import SIXTEEN, VALIDATION
 from farandole.labs.transfer.times import CPU
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.projection.advice import Projection, project
 from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.join import ProjectionRow
@@ -266,7 +265,9 @@ def _beyond(one: Outcome, row: ProjectionRow) -> str:
     what = listed(parts) or "no time that is known"
     assert one.made is not None
     counts = listed([str(number) for number in one.made.measured_workers])
-    return f"{count(row.workers, 'worker')}{where}, from runs on {counts}: {what} (90 % intervals)."
+    return (
+        f"{plural(row.workers, 'worker')}{where}, from runs on {counts}: {what} (90 % intervals)."
+    )
 
 
 def _span(projected: Prediction | Estimate, show: Any) -> str:

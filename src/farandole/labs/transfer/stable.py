@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import brief, listed, seconds, whole
+from farandole.format import brief, listed, plural, seconds, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB, four
 from farandole.labs.evidence import counts_in_words, only
@@ -20,7 +20,6 @@ from farandole.labs.transfer.times import CPU
 from farandole.model.info.job import JobTime
 from farandole.model.info.metric import MetricRow
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.stability import WINDOW
 from farandole.report.charts import bars, lines
 from farandole.report.table import Column, Table
@@ -239,7 +238,7 @@ def _stable_words(rows: list[Stable]) -> list[str]:
     known = [row for row in here if row.epochs is not None]
     said = []
     if known:
-        each = [f"{brief(row.epochs)} on {count(row.workers, 'worker')}" for row in known]
+        each = [f"{brief(row.epochs)} on {plural(row.workers, 'worker')}" for row in known]
         said.append(f"Epochs to a stable validation accuracy here: {listed(each)}.")
     never = [row.workers for row in here if row.epochs is None]
     if never:
@@ -283,20 +282,20 @@ def _soonest_words(rows: list[Stable], cores: int) -> list[str]:
             continue
         best, last = timed[0], timed[-1]
         sentence = (
-            f"{words} {count(best.workers, 'worker')} on {best.device} "
+            f"{words} {plural(best.workers, 'worker')} on {best.device} "
             f"{'is' if best.workers == 1 else 'are'} stable soonest, after "
             f"{seconds(best.reached_s)} and {brief(best.epochs)} epochs"
         )
         if last is not best:
             sentence += (
-                f"; last {'is' if last.workers == 1 else 'are'} {count(last.workers, 'worker')} on "
-                f"{last.device} with {seconds(last.reached_s)} and {brief(last.epochs)}"
+                f"; last {'is' if last.workers == 1 else 'are'} {plural(last.workers, 'worker')} "
+                f"on {last.device} with {seconds(last.reached_s)} and {brief(last.epochs)}"
             )
         said.append(f"{sentence}.")
     void = [row.workers for row in rows if row.source == HERE and row.workers > cores]
     if void:
         said.append(
-            f"{counts_in_words(sorted(void))} have no time that counts on {count(cores, 'core')}."
+            f"{counts_in_words(sorted(void))} have no time that counts on {plural(cores, 'core')}."
         )
     if len([row for row in rows if row.reached_s is not None]) > 1:
         said.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import listed, percent, seconds, times, whole
+from farandole.format import listed, percent, plural, seconds, times, whole
 from farandole.labs import columns
 from farandole.labs.columns import HERE, LAB
 from farandole.labs.disturbed import disturbed
@@ -22,7 +22,6 @@ from farandole.labs.transfer.kind import Kind
 from farandole.labs.transfer.questions import TIMES
 from farandole.model.info.job import JobTime
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
@@ -116,7 +115,7 @@ def gained_here(found: Found, kind: Kind) -> str:
     assert many.epoch_s is not None
     slow, fast = few.epoch_s.value, many.epoch_s.value
     return (
-        f"Here an epoch takes {seconds(slow)} on {count(few.workers, 'worker')} and "
+        f"Here an epoch takes {seconds(slow)} on {plural(few.workers, 'worker')} and "
         f"{seconds(fast)} on {many.workers}: {times(slow / fast)} as fast for "
         f"{many.workers / few.workers:g} times the workers, {percent(1 - fast / slow)} less."
     )
@@ -209,10 +208,10 @@ def _said(found: Found, kind: Kind, rows: list[Timed]) -> list[str]:
         assert many.epoch_s is not None
         assert many.job_s is not None
         said = [
-            f"{count(many.workers, 'worker')} take {interval_words(many.epoch_s, unit='s')} for an "
-            f"epoch and {seconds(many.job_s.value)} for the job, {count(few.workers, 'worker')} "
-            f"{times(ratio(few.epoch_s, many.epoch_s))} and {times(ratio(few.job_s, many.job_s))} "
-            "as long.",
+            f"{plural(many.workers, 'worker')} take {interval_words(many.epoch_s, unit='s')} for "
+            f"an epoch and {seconds(many.job_s.value)} for the job, "
+            f"{plural(few.workers, 'worker')} {times(ratio(few.epoch_s, many.epoch_s))} and "
+            f"{times(ratio(few.job_s, many.job_s))} as long.",
             *_fixed_words(many),
         ]
     said += void_times((row.workers for row in here), found.asked.cores)

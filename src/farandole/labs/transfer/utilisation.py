@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.format import percent, seconds, size, whole
+from farandole.format import percent, plural, seconds, size, whole
 from farandole.labs import columns
 from farandole.labs.disturbed import disturbed
 from farandole.labs.evidence import only
@@ -13,7 +13,6 @@ from farandole.labs.transfer.questions import UTILISATION
 from farandole.labs.usage import split_words, use_words
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
-from farandole.model.measured import count
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table
 
@@ -92,7 +91,7 @@ def _over_time(found: Found, info: ScalingInfo | None) -> Table:
             Column(key="cpu", title="CPU utilisation", show=percent),
         ),
         rows=tuple(
-            (f"{count(one.cell.workers, 'worker')}, rank {one.rank}", time_s, cpu)
+            (f"{plural(one.cell.workers, 'worker')}, rank {one.rank}", time_s, cpu)
             for one in fitting
             if one.cell.workers in wanted
             for time_s, cpu in binned(one)
@@ -142,10 +141,10 @@ def input_words(info: ScalingInfo) -> list[str]:
     if share < _KEEPS_UP:
         return [
             f"Images come in time: at most {percent(share)} of a step waits for them "
-            f"({count(workers, 'worker')})."
+            f"({plural(workers, 'worker')})."
         ]
     return [
         f"Training is held up by its input: {percent(share)} of a step on "
-        f"{count(workers, 'worker')} waits for images, where less than {percent(_KEEPS_UP)} would "
+        f"{plural(workers, 'worker')} waits for images, where less than {percent(_KEEPS_UP)} would "
         "keep up."
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.format import optional, size, whole
+from farandole.format import optional, plural, size, whole
 from farandole.labs import columns
 from farandole.labs.averaging import Exchange, exchange
 from farandole.labs.columns import four
@@ -14,7 +14,6 @@ from farandole.labs.lab import Answered, Found
 from farandole.labs.settings import Setting, settings_of
 from farandole.labs.transfer.questions import VALIDATION, WRAPPED
 from farandole.model.gap import Gap
-from farandole.model.measured import count
 from farandole.model.statistics import Estimate
 from farandole.report.table import Column, Table
 
@@ -98,9 +97,9 @@ def unwrapped_words(found: Found) -> list[str]:
     one = rows[0]
     said = [
         f"Without it each rank sends {size(one.moved.gradient_bytes_per_step or 0.0)} of gradients "
-        f"and the {count(one.setting.workers, 'rank')} end with "
-        f"{count(one.moved.fingerprints, 'different set')} of weights after "
-        f"{count(one.moved.steps, 'step')}."
+        f"and the {plural(one.setting.workers, 'rank')} end with "
+        f"{plural(one.moved.fingerprints, 'different set')} of weights after "
+        f"{plural(one.moved.steps, 'step')}."
     ]
     voids = [void for void in info.voids if void.cell.workers == one.setting.workers]
     said += [f'The study says so by itself: "{void.sentence}" {void.mend}' for void in voids[:1]]
@@ -122,9 +121,9 @@ def same_batch_words(found: Found) -> list[str]:
         return []
     shared, alone, gap = made
     return [
-        f"Averaging alone: {count(shared.workers, 'worker')} with {shared.batch} samples each make "
-        f"{shared.counted or shared.whole_steps:,} steps of {shared.global_batch}, as one worker "
-        f"does ({alone.counted or alone.whole_steps:,} of {alone.global_batch}), and end "
+        f"Averaging alone: {plural(shared.workers, 'worker')} with {shared.batch} samples each "
+        f"make {shared.counted or shared.whole_steps:,} steps of {shared.global_batch}, as one "
+        f"worker does ({alone.counted or alone.whole_steps:,} of {alone.global_batch}), and end "
         f"{points(gap.difference)} beside it."
     ]
 
@@ -145,7 +144,7 @@ def _wrapped_words(rows: list[Shown]) -> list[str]:
     ends = "the same weights" if most.moved.fingerprints == 1 else "different weights"
     return [
         f"The wrapper averages gradients in every step: on "
-        f"{count(most.setting.workers, 'worker')} each rank sends "
+        f"{plural(most.setting.workers, 'worker')} each rank sends "
         f"{size(most.moved.gradient_bytes_per_step or 0.0)} in each of {most.moved.steps:,} steps, "
         f"and all ranks end with {ends}."
     ]

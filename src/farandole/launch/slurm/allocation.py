@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.launch.placement import Placement, Shape, Slots, pack, parse_shape, spread
-from farandole.plural import count
 from farandole.world.slurm import in_step, per_node, slurm_hosts
 
 
@@ -47,9 +47,9 @@ class Allocation:
         most = sum(slots.count for slots in room)
         if num_workers > most:
             noun = "GPUs" if self.gpus else "CPUs"
-            nodes = count(len(self.hosts), "node")
+            nodes = plural(len(self.hosts), "node")
             raise UsageError(
-                f"You asked for {count(num_workers, 'worker')} ({flag} {num_workers}), but "
+                f"You asked for {plural(num_workers, 'worker')} ({flag} {num_workers}), but "
                 "SLURM gave job "
                 f"{self.job_id} {most} {noun} on {nodes}. Use {flag} {most}, or submit with "
                 f"--ntasks={num_workers}."
@@ -84,7 +84,7 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation | None:
     if len(cpus) != len(hosts) or len(tasks) not in (0, len(hosts)):
         name = "SLURM_TASKS_PER_NODE" if len(cpus) == len(hosts) else "SLURM_JOB_CPUS_PER_NODE"
         raise UsageError(
-            f"SLURM gave this job {count(len(hosts), 'node')} (SLURM_JOB_NODELIST), but {name}="
+            f"SLURM gave this job {plural(len(hosts), 'node')} (SLURM_JOB_NODELIST), but {name}="
             f"{environ[name]!r} speaks of another number. Leave SLURM's variables as they are."
         )
     return Allocation(job_id=job_id, hosts=hosts, tasks=tasks, cpus=cpus, gpus=_gpus(environ))
@@ -148,8 +148,8 @@ def check_step(environ: Mapping[str, str], np: str | None) -> int | None:
     if asked == tasks:
         return tasks
     raise UsageError(
-        f"You asked for {count(asked, 'worker')} ({flag}{text}), but SLURM gave this step "
-        f"{count(tasks, 'task')} "
+        f"You asked for {plural(asked, 'worker')} ({flag}{text}), but SLURM gave this step "
+        f"{plural(tasks, 'task')} "
         f"(SLURM_NTASKS={tasks}), and each of them is a worker. Use {flag}{tasks}, start the step "
         f"with srun --ntasks={asked}, or leave srun away: farandole run starts the step itself."
     )

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Literal
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.model.info.curve import Scaling
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import count
 from farandole.model.projection.epochs import Goal, stable_sentence
 from farandole.model.projection.intervals import Prediction, duration, number, track_record
 from farandole.model.projection.join import ProjectionRow, Projector
@@ -312,7 +312,7 @@ def _knee(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
         rule="knee",
         workers=chosen.workers,
         link=link,
-        sentence=count(chosen.workers, "worker") + sentence,
+        sentence=plural(chosen.workers, "worker") + sentence,
     )
 
 
@@ -339,7 +339,7 @@ def _within(
             figure, best = min(known, key=lambda pair: pair[0].value)
             sentence = (
                 f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
-                f"{'soonest' if is_time else 'cheapest'} is {count(best.workers, 'worker')}, "
+                f"{'soonest' if is_time else 'cheapest'} is {plural(best.workers, 'worker')}, "
                 f"{figure.text(write)}."
             )
         return Recommendation(rule=rule, workers=None, link=link, sentence=sentence)
@@ -356,7 +356,7 @@ def _within(
             f"{duration(_value(chosen.time_s))}."
         )
     doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
-    sentence = f"{count(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
+    sentence = f"{plural(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
     return Recommendation(rule=rule, workers=chosen.workers, link=link, sentence=sentence)
 
 
@@ -446,7 +446,7 @@ def _fleet_sentence(
 def _jobs(row: FleetRow) -> str:
     name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
     place = f" on {row.link}" if row.link else ""
-    return f"{name} of {count(row.workers, 'worker')}{place}"
+    return f"{name} of {plural(row.workers, 'worker')}{place}"
 
 
 def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
@@ -504,7 +504,7 @@ def _headline(found: Projection, counts: Sequence[int], choices: Sequence[Projec
     if chosen.workers >= min(counts):
         return _row_sentence(found, chosen)
     return (
-        f"More than {count(chosen.workers, 'worker')} hardly pays: {_gain(found, chosen)} there; "
+        f"More than {plural(chosen.workers, 'worker')} hardly pays: {_gain(found, chosen)} there; "
         f"{_row_sentence(found, largest)}"
     )
 
@@ -520,11 +520,11 @@ def _row_sentence(found: Projection, row: ProjectionRow) -> str:
         low, high = number(row.speedup.low), number(row.speedup.high)
         rest = (
             f"{number(row.speedup.value)}x the throughput of "
-            f"{count(found.measured_workers[0], 'worker')} ({low} to {high}); limited by "
+            f"{plural(found.measured_workers[0], 'worker')} ({low} to {high}); limited by "
             f"{_LIMITS[row.limited_by]}"
         )
     separator = "; " if cost else ", "
-    return f"{count(row.workers, 'worker')}{place}: {_gain(found, row)}{cost}{separator}{rest}."
+    return f"{plural(row.workers, 'worker')}{place}: {_gain(found, row)}{cost}{separator}{rest}."
 
 
 def _gain(found: Projection, row: ProjectionRow) -> str:
@@ -617,7 +617,7 @@ def _assumptions(projector: Projector) -> tuple[str, ...]:
         fixed = data.fixed_costs[most]
         each = f" and {duration(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
         sentences.append(
-            f"What a job takes beside training stays as on {count(most, 'worker')}: "
+            f"What a job takes beside training stays as on {plural(most, 'worker')}: "
             f"{duration(fixed.once_s)}{each}."
         )
     if projector.input is not None and any("input" in r.parts for r in projector.rows.values()):
@@ -650,7 +650,7 @@ def _next_step(
 
     if len(workers) == 1:
         return measure(
-            f"Every launch had {count(workers[0], 'worker')}: a second count shows what "
+            f"Every launch had {plural(workers[0], 'worker')}: a second count shows what "
             "communication costs here.",
             workers=[workers[0], 2 * workers[0]],
         )
@@ -688,7 +688,7 @@ def _next_step(
     if far and far.epochs is not None and far.epochs.width > far.throughput.width:
         seeds = spec.get("seeds")
         return measure(
-            f"Most of the interval at {count(far.workers, 'worker')} comes from the epochs: "
+            f"Most of the interval at {plural(far.workers, 'worker')} comes from the epochs: "
             "more seeds narrow it.",
             measure="both",
             seeds=2 * (seeds if isinstance(seeds, int) and seeds > 0 else 3),
@@ -723,8 +723,8 @@ def _own_schedule(
     if data.curve.scaling == "weak":
         batch = math.ceil(batch / most)
     return measure(
-        f"{why}: {count(most, 'worker')} trained to the end at global batch "
-        f"{nearest.global_batch} tell those of {count(nearest.workers, 'worker')}; runs at a "
+        f"{why}: {plural(most, 'worker')} trained to the end at global batch "
+        f"{nearest.global_batch} tell those of {plural(nearest.workers, 'worker')}; runs at a "
         "constant rate tell those of any.",
         measure="both",
         batches=[data.batch, batch],

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from farandole.errors import DataError
+from farandole.format import plural
 from farandole.model.laws import amdahl_fraction
 from farandole.model.projection.epochs import EpochRow, fit_epochs
 from farandole.model.projection.intervals import FARTHEST, Prediction, Reach
@@ -190,7 +191,8 @@ def backtest_steps(
                 measured=row.step_s,
                 projected=value,
                 baselines={law: at(row) for law, at in laws.items()},
-                label=f"{row.workers} workers on {row.hosts} nodes, batch {row.batch}",
+                label=f"{plural(row.workers, 'worker')} on {plural(row.hosts, 'node')}, "
+                f"batch {row.batch}",
             )
             for row, value in zip(large, projected, strict=True)
         ]

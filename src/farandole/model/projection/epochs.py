@@ -23,9 +23,10 @@ from typing import Literal
 import numpy as np
 
 from farandole.errors import DataError, UsageError
+from farandole.format import plural
 from farandole.model.accuracy import collect_metrics
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import Measured, count, figure
+from farandole.model.measured import Measured, figure
 from farandole.model.noise import NoiseScale
 from farandole.model.pace import stated
 from farandole.model.projection.intervals import FARTHEST, Prediction
@@ -274,7 +275,7 @@ def _never_reached(cells: Sequence[Measured], metric: str, target: float) -> Usa
         )
     sign = 1 if _higher(metric) else -1
     value, epoch, found = max(values, key=lambda one: sign * one[0])
-    best = f"the best is {value:g} ({count(found.cell.workers, 'worker')}, epoch {epoch:g})"
+    best = f"the best is {value:g} ({plural(found.cell.workers, 'worker')}, epoch {epoch:g})"
     if sign * value >= sign * target:
         return UsageError(
             f"{metric}={target:g} was not held in any run: {best}, but {WINDOW} evaluations in a "
@@ -638,7 +639,7 @@ def _assumptions(
     if not repeated:
         sentences.append("No batch was run twice: runs are taken to spread by 5 %.")
     if cut := sum(not row.reached for row in rows):
-        sentences.append(f"{count(cut, 'run')} ended before the target and count as lower bounds.")
+        sentences.append(f"{plural(cut, 'run')} ended before the target and count as lower bounds.")
     return tuple(sentences)
 
 

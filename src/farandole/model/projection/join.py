@@ -13,12 +13,13 @@ from statistics import median
 from typing import Literal
 
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.model.apart import quiet
 from farandole.model.communication import payload_bytes
 from farandole.model.curves import group_of
 from farandole.model.info.curve import Curve, CurvePoint
 from farandole.model.info.scaling import ScalingInfo
-from farandole.model.measured import Measured, common_unit, count, figure, measure, usable_cores
+from farandole.model.measured import Measured, common_unit, figure, measure, usable_cores
 from farandole.model.pace import Pace, dataset_size, positive
 from farandole.model.projection import intervals
 from farandole.model.projection.allreduce import usable
@@ -252,12 +253,12 @@ def _check_units(found: Measured) -> None:
     for pace in found.paces:
         figures = pace.launch.figures
         step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
-        if step_s is None or stated is None or found.worker_batch is None:
+        if step_s is None or stated is None or found.batch is None:
             continue
         reckoned = found.batch * found.cell.workers / step_s
         if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
             raise UsageError(
-                f"{count(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
+                f"{plural(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
                 f"{duration(step_s)} train {figure(reckoned)} samples a second, but the table "
                 f"says {figure(stated)}. Correct the units (step_s, step_ms; samples a second of "
                 "all workers together), and import it again."
@@ -294,7 +295,7 @@ def _no_curve(shown: str, timed: Sequence[Measured], others: Sequence[str]) -> U
     or_others = f", or name cells that have two: {' or '.join(others)}" if others else ""
     if len(counts) == 1:
         return UsageError(
-            f"{shown} was measured with {count(counts[0], 'worker')} only, and what more would "
+            f"{shown} was measured with {plural(counts[0], 'worker')} only, and what more would "
             f"give shows from two numbers of workers on. Measure a second one{or_others}."
         )
     return UsageError(
@@ -370,7 +371,7 @@ def _fixed_costs(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, Fixe
 def _few_rows(data: StudyData, study: Study) -> UsageError:
     """Say that there are too few rows, and what would help."""
     is_few = "is" if len(data.rows) == 1 else "are"
-    rows = f"{count(len(data.rows), 'row')} with a time {is_few}"
+    rows = f"{plural(len(data.rows), 'row')} with a time {is_few}"
     if len(data.rows) >= LEAST_ROWS:
         remedy = (
             "Measure a second one: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
@@ -378,7 +379,7 @@ def _few_rows(data: StudyData, study: Study) -> UsageError:
             else "Add rows of a second one to the table, and import it again."
         )
         return UsageError(
-            f"All rows with a time are of {count(data.workers[0], 'worker')}, which is too few to "
+            f"All rows with a time are of {plural(data.workers[0], 'worker')}, which is too few to "
             "project from: what more would give shows from two numbers of workers on, or from "
             "recorded gradient times. " + remedy
         )
@@ -746,7 +747,7 @@ class Projector:
         if link is None and offer.workers > per_host and self.question.links:
             link = self.question.links[0]
         if link is None and self.needs_link(offer.workers, per_host):
-            hosts = count(math.ceil(offer.workers / per_host), "host")
+            hosts = plural(math.ceil(offer.workers / per_host), "host")
             raise UsageError(
                 f"The offer {offer.name} has {hosts} and does not say what connects them. Add a "
                 f"link to it: '{offer.name}: {offer.text}, 25Gbit'."
@@ -762,7 +763,7 @@ class Projector:
 
     def measured(self, point: CurvePoint) -> ProjectionRow | None:
         """Return a measured count as a row; None when its launches gave no time."""
-        hosts, batch = point.cell.hosts, point.batch or 1
+        hosts, batch = point.cell.hosts, point.worker_batch or 1
         place = (point.workers, hosts, batch)
         rows = [row for row in self.data.rows if (row.workers, row.hosts, row.batch) == place]
         if not rows:

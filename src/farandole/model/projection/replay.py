@@ -316,7 +316,7 @@ def computing_of(found: Measured) -> Computing | None:
     (usual, _), *_ = Counter(sizes for sizes, _, _ in samples).most_common(1)
     alike = [(ready, rest) for sizes, ready, rest in samples if sizes == usual]
     return _computing(
-        found.batch,
+        found.worker_batch,
         max(1, found.cell.workers // found.cell.hosts),
         usual,
         np.median([ready for ready, _ in alike], axis=0),

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from farandole.errors import DataError
+from farandole.format import plural
 from farandole.model.projection.intervals import Prediction, duration, predict, track_record
 from farandole.model.projection.question import LinkSpeed
 from farandole.model.statistics import NORMAL_90
@@ -503,13 +504,13 @@ def _check(rows: Sequence[StepRow]) -> None:
     for row in rows:
         if not 0 < row.step_s < math.inf:
             raise DataError(
-                f"A step of {row.workers} workers takes {row.step_s:g} s, but must take more than "
-                "0. Correct or remove that row."
+                f"A step of {plural(row.workers, 'worker')} takes {row.step_s:g} s, but must "
+                "take more than 0. Correct or remove that row."
             )
         if row.workers < 1 or row.batch < 1 or not 1 <= row.hosts <= row.workers:
             raise DataError(
-                f"A row has {row.workers} workers on {row.hosts} hosts with a batch of "
-                f"{row.batch}. Correct or remove it."
+                f"A row has {plural(row.workers, 'worker')} on {plural(row.hosts, 'host')} with "
+                f"a batch of {row.batch}. Correct or remove it."
             )
 
 

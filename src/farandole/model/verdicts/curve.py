@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farandole.format import plural
 from farandole.model.info.curve import Curve, CurvePoint
 from farandole.model.info.verdict import Verdict
-from farandole.model.measured import count
 from farandole.model.statistics import (
     LEAST_LAUNCHES,
     SPEED_MARGIN,
@@ -46,13 +46,14 @@ def leaves_linear(curve: Curve) -> Verdict | None:
                 kind="leaves_linear",
                 severity="note",
                 sentence=(
-                    f"The curve leaves linear at {count(point.workers, 'worker')}: efficiency "
+                    f"The curve leaves linear at {plural(point.workers, 'worker')}: efficiency "
                     f"{point.efficiency.value:.0%}{reached} "
                     f"({curve.label})."
                 ),
                 action=(
-                    f"Up to {count(before.workers if before else curve.baseline_workers, 'worker')}"
-                    " the money is well spent; beyond that you pay for waiting."
+                    "Up to "
+                    f"{plural(before.workers if before else curve.baseline_workers, 'worker')} "
+                    "the money is well spent; beyond that you pay for waiting."
                 ),
                 evidence={
                     "workers": float(point.workers),
@@ -84,7 +85,7 @@ def more_than_linear(curve: Curve) -> Verdict | None:
                 action=(
                     "Do not quote it before it is explained: a slow or cold baseline, another "
                     "batch, another device, or a model that fits a cache only when shared. "
-                    f"Measure {count(curve.baseline_workers, 'worker')} again with --repeats 5."
+                    f"Measure {plural(curve.baseline_workers, 'worker')} again with --repeats 5."
                 ),
                 evidence={"speedup": point.speedup.value, "ideal": point.ideal_speedup},
                 labels=(curve.label,),
@@ -129,7 +130,7 @@ def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdict | None:
         half_width = (found.high - found.low) / 2 / found.value
         if half_width > NOISY or undecided(found):
             more = max(LEAST_LAUNCHES, 2 * point.launches)
-            workers = count(point.workers, "worker")
+            workers = plural(point.workers, "worker")
             begin = f"Too noisy to tell: the speedup of {workers} lies"
             if not found.low < 1 < found.high:
                 sure = "faster" if found.low >= 1 else "slower"

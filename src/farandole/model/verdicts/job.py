@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farandole.format import plural
 from farandole.model.info.job import JobTime
 from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.info.verdict import Verdict
 from farandole.model.laws import amdahl_fraction
-from farandole.model.measured import count, figure
+from farandole.model.measured import figure
 
 FIXED_SHARE = 0.30
 FLAT = 0.80
@@ -67,11 +68,11 @@ def flat_jobs(jobs: Sequence[JobTime]) -> Verdict | None:
         kind="fixed_cost",
         severity="warn",
         sentence=(
-            f"Fixed cost: {count(fewest, 'worker')} took {figure(longest)} s and "
-            f"{count(last[0], 'worker')} {figure(last[1])} s: {min(serial, 1.0):.0%} of the job is "
-            f"not shared.{factor}"
+            f"Fixed cost: {plural(fewest, 'worker')} took {figure(longest)} s and "
+            f"{plural(last[0], 'worker')} {figure(last[1])} s: {min(serial, 1.0):.0%} of the job "
+            f"is not shared.{factor}"
         ),
-        action=f"Stay with {count(fewest, 'worker')}, or give them more to do.",
+        action=f"Stay with {plural(fewest, 'worker')}, or give them more to do.",
         evidence={"serial fraction": serial, "fewest (s)": longest, "most (s)": last[1]},
         labels=tuple(job.label for job in jobs if job.job_s),
     )
@@ -91,7 +92,7 @@ def data_too_small(
         kind="data_too_small",
         severity="warn",
         sentence=(
-            f"A data set too small for {count(workers, 'worker')}: {samples} samples are "
+            f"A data set too small for {plural(workers, 'worker')}: {samples} samples are "
             f"{steps:.3g} steps per epoch at a global batch of {global_batch} ({label})."
         ),
         action=(

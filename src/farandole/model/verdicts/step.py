@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from farandole.format import plural
 from farandole.model.info.answer import Bound
 from farandole.model.info.communication import Communication
 from farandole.model.info.step import StepSplit
 from farandole.model.info.verdict import Verdict
-from farandole.plural import count
 from farandole.study.records import Cell
 
 # Shares of a step above which a part is worth mending.
@@ -155,12 +155,12 @@ def oversubscription(cell: Cell, label: str, cores: float | None) -> Verdict | N
         kind="oversubscription",
         severity="warn",
         sentence=(
-            f"Too few cores: {cell.workers} x {count(cell.threads, 'thread')} share "
-            f"{count(round(cores), 'core')} "
+            f"Too few cores: {cell.workers} x {plural(cell.threads, 'thread')} share "
+            f"{plural(round(cores), 'core')} "
             f"({label})."
         ),
         action=(
-            f"Use at most {count(round(cores), 'thread')} in all: fewer workers, or --threads 1."
+            f"Use at most {plural(round(cores), 'thread')} in all: fewer workers, or --threads 1."
         ),
         evidence={"threads in all": float(per_host), "cores": cores},
         labels=(label,),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from farandole.format import plural
 from farandole.model.info.metric import MetricCurve, MetricRow
 from farandole.model.info.verdict import Verdict
-from farandole.model.measured import count, figure
+from farandole.model.measured import figure
 from farandole.model.series import Series
 from farandole.model.stability import WINDOW, plateau, reach
 
@@ -101,7 +102,7 @@ def diverged(row: MetricRow) -> Verdict | None:
         kind="diverged",
         severity="warn",
         sentence=(
-            f"{row.diverged} of {count(row.seeds, 'run')} diverged: {row.metric} ended as NaN or "
+            f"{row.diverged} of {plural(row.seeds, 'run')} diverged: {row.metric} ended as NaN or "
             f"infinity ({row.label})."
         ),
         action="Lower the learning rate, or warm it up over the first epochs.",
@@ -155,7 +156,7 @@ def changed(row: MetricRow) -> Verdict | None:
     elif row.verdict == "inconclusive":
         sentence = (
             f"Cannot tell whether {row.metric} changed: {number} over "
-            f"{count(row.seeds, 'seed')} ({row.label})."
+            f"{plural(row.seeds, 'seed')} ({row.label})."
         )
         more = max(5, 2 * row.seeds)
         kind, action = "too_noisy", f"Run it again with --measure accuracy --seeds {more}."
