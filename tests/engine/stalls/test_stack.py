@@ -32,6 +32,38 @@ def outer():
 outer()
 """
 
+BUSY = """
+import sys, threading
+from farandole.engine.stalls import stack
+def come_and_go():
+    while True:
+        thread = threading.Thread(target=sorted, args=(range(50),), kwargs={"key": lambda x: -x})
+        thread.start()
+        thread.join()
+for _ in range(2):
+    threading.Thread(target=come_and_go, daemon=True).start()
+def standing():
+    print(stack.offer(), flush=True)
+    sys.stdin.read()
+standing()
+"""
+STUCK = """
+import ctypes
+from farandole.engine.stalls import stack
+def stuck():
+    print(stack.offer(), flush=True)
+    ctypes.PyDLL(None).sleep(60)  # does not let go of the interpreter
+stuck()
+"""
+LATE = """
+import faulthandler, os, signal
+from farandole.engine.stalls import stack
+stack.offer()
+signum = signal.SIGRTMIN + stack._OFFSET
+faulthandler.unregister(signum)  # as Python does when it ends
+os.kill(os.getpid(), signum)
+"""
+
 
 @pytest.fixture
 def program() -> Iterator[subprocess.Popen[str]]:
@@ -63,14 +95,14 @@ def test_who_would_die_of_it_is_not_asked(program: subprocess.Popen[str]) -> Non
     assert program.stdout is not None
     path = program.stdout.readline().split()[0]
     with subprocess.Popen(["sleep", "60"]) as other:
-        fd = path.rpartition("/")[2]
-        assert stack.ask(f"/proc/{other.pid}/fd/1") == []
-        assert stack.ask(f"/proc/{other.pid}/fd/{fd}") == []
+        fds = path.rpartition("/")[2]
+        assert stack.ask(f"/proc/{other.pid}/fd/1,2") == []
+        assert stack.ask(f"/proc/{other.pid}/fd/{fds}") == []
         assert other.poll() is None
         other.kill()
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "/proc/4194305/fd/3"])
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "/proc/4194305/fd/3,4"])
 def test_who_is_not_there_gives_nothing(path: str) -> None:
     assert stack.ask(path) == []
 
@@ -98,14 +130,33 @@ def test_long_stacks_are_cut() -> None:
     assert stack.shortened(lines[:30]) == lines[:30]
 
 
-def test_the_main_thread_is_the_oldest() -> None:
-    dump = (
-        "Thread 0x00007f1 (most recent call first):\n"
-        '  File "loop.py", line 9 in _run\n'
-        "\n"
-        "Current thread 0x00007f2 (most recent call first):\n"
-        '  File "train.py", line 3 in load\n'
-        '  File "train.py", line 7 in <module>\n'
-    )
-    assert names(stack.main_thread(dump)) == ["load", "<module>"]
-    assert stack.main_thread("") == []
+def test_a_process_survives_being_asked_while_its_threads_come_and_go() -> None:
+    """Frames and states of running threads are freed at any time: only the main thread's count."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        for _ in range(60):
+            found = names(stack.ask(path))
+            assert process.poll() is None
+            assert found in (["standing", "<module>"], []), "nothing, if it had no time to answer"
+        assert eventually(lambda: stack.ask(path))
+        process.kill()
+
+
+def test_native_code_that_keeps_the_interpreter_is_seen() -> None:
+    """No other thread of Python runs then, and answers."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        assert eventually(lambda: names(stack.ask(path, timeout_s=0.3))) == ["stuck", "<module>"]
+        process.kill()
+
+
+def test_a_signal_that_comes_late_does_not_end_a_process() -> None:
+    """faulthandler is gone before the last objects are, and the signal's default is death."""
+    done = subprocess.run([sys.executable, "-c", LATE], timeout=60, check=False)
+    assert done.returncode == 0
