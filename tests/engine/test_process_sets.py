@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
+
 import pytest
 import torch
 
 import farandole.torch as hvd
 from farandole.engine.process_sets import _place_in
-from farandole.errors import CollectiveError, MismatchError, UsageError
+from farandole.errors import CollectiveError, MismatchError, StartError, UsageError
 from farandole.testing import Member, Nursery
 from farandole.world.world import World
 from tests.conftest import eventually
@@ -326,6 +330,57 @@ def test_who_left_a_set_is_named_as_users_know_it(nursery: Nursery, transport: s
         said = world.run(leave_a_set)[1].lower()
         assert "rank 2" in said
         assert "rank 0" not in said
+
+
+def run_out_of_descriptors(member: Member) -> list[str]:
+    """Make sets of ranks 1 and 2 while rank 2 can open no more files, and once it can again."""
+    hvd.init(process_sets="dynamic")
+    said: list[str] = []
+    files = []
+    if member.rank == 2:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        with contextlib.suppress(OSError):
+            while True:
+                files.append(os.dup(0))
+    try:
+        hvd.add_process_set([1, 2])
+    except StartError as error:
+        said.append(str(error))
+    for file in files:
+        os.close(file)
+    some = hvd.add_process_set([1, 2])
+    if some.included():
+        said.append(str(hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=some).item()))
+    return said
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("transport", ["shm", "gloo", "hierarchical"])
+def test_a_rank_without_descriptors_is_named_on_all_ranks(nursery: Nursery, transport: str) -> None:
+    with world_of(3, transport, nursery) as world:
+        outside, *members = world.run(run_out_of_descriptors)
+    assert outside[0].startswith("Rank 2 is out of file descriptors (ulimit -n ")
+    assert members == [[outside[0], "2.0"]] * 2
+
+
+def start_without_descriptors(member: Member) -> str:
+    if member.rank == 1:
+        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, used + 2))
+    try:
+        hvd.init()
+    except StartError as error:
+        return str(error)
+    return "started"
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("transport", ["shm", "gloo", "hierarchical"])
+def test_a_job_without_descriptors_does_not_start(nursery: Nursery, transport: str) -> None:
+    with world_of(3, transport, nursery) as world:
+        said = world.run(start_without_descriptors)
+    assert said[0].startswith("Rank 1 is out of file descriptors (ulimit -n ")
+    assert len(set(said)) == 1
 
 
 # On two hosts, of three ranks and two, the set of even ranks is on both, that of odd ones too.

@@ -14,13 +14,14 @@ from typing import Any
 
 from farandole.engine.engine import Engine
 from farandole.engine.signature import named
-from farandole.errors import MismatchError, UsageError
+from farandole.errors import FarandoleError, MismatchError, StartError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.world.world import World
 
 _MEETING = "farandole.process_sets"
 _DONE = b"done"
 _STEP = b"step:"
+_FAILED = b"failed:"
 
 
 class ProcessSet:
@@ -81,6 +82,10 @@ class ProcessSet:
 global_process_set = ProcessSet([])
 """All workers."""
 global_process_set.process_set_id = 0
+
+
+class _SetNotOpenedError(StartError):
+    """All workers have heard that a set could not be opened."""
 
 
 class ProcessSets:
@@ -220,7 +225,14 @@ class ProcessSets:
         number = next(i for i in range(1, len(self._ranks) + 1) if i not in self._ranks)
         engine = None
         if self._world.rank in ranks:
-            engine = self._open(number, ranks, [everyone[rank] for rank in ranks])
+            try:
+                engine = self._open(number, ranks, [everyone[rank] for rank in ranks])
+            except _SetNotOpenedError:
+                raise
+            except FarandoleError as error:
+                # All workers hear of it in their next round, also those outside: it is the last.
+                self._meet(_FAILED + str(error).encode())
+                raise
         self._wait_for_all()
         self._engines[number], self._ranks[number] = engine, ranks
         self._take(made, number)
@@ -233,7 +245,7 @@ class ProcessSets:
         world = _place_in(self._world, ranks, [member["host"] for member in members])
 
         def exchange(payload: bytes) -> list[bytes]:
-            answers = self._engine.exchange(_STEP + payload, _MEETING)
+            answers = self._meet(_STEP + payload)
             return [answers[rank].removeprefix(_STEP) for rank in ranks]
 
         opened = open_transport(world, exchange, address=self._engine.address, numbers=ranks)
@@ -252,8 +264,20 @@ class ProcessSets:
 
     def _wait_for_all(self) -> None:
         """Keep company to workers that are still opening the set's transport."""
-        while any(answer != _DONE for answer in self._engine.exchange(_DONE, _MEETING)):
+        while any(answer != _DONE for answer in self._meet(_DONE)):
             pass
+
+    def _meet(self, payload: bytes) -> list[bytes]:
+        """Take part in one round of all workers.
+
+        Raises:
+            _SetNotOpenedError: A worker could not open the set.
+        """
+        answers = self._engine.exchange(payload, _MEETING)
+        for answer in answers:
+            if answer.startswith(_FAILED):
+                raise _SetNotOpenedError(answer.removeprefix(_FAILED).decode())
+        return answers
 
 
 def _process_set(given: ProcessSet | Sequence[int]) -> ProcessSet:

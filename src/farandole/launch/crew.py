@@ -12,17 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from farandole.errors import UsageError
 from farandole.launch.output import Feed, Stream
 from farandole.launch.process import WorkerProcess, catching, group_states
 from farandole.launch.supervision import Look
 from farandole.launch.supervisor import GRACE_S, Exited
 from farandole.world.board import Board
+from farandole.world.descriptors import reserve_descriptors
 
 _CHUNK = 1 << 16
 # How often ends are looked for where the system cannot wake us (no pidfd).
 _POLL_S = 0.05
 # What leftover processes of ended workers get to write before the pipes are given up.
 _DRAIN_S = 0.5
+# Both ends of two pipes for output and of its life line, one that tells of its end.
+_DESCRIPTORS = 8
 _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 
@@ -59,6 +63,8 @@ class Crew:
         Raises:
             UsageError: It cannot be started.
         """
+        if lack := reserve_descriptors(_DESCRIPTORS):
+            raise UsageError(f"rank {rank} cannot be started: its launcher is {lack}")
         worker = WorkerProcess(argv, rank=rank, environ=environ, pass_fds=fds, cwd=cwd)
         self._workers[rank] = worker
         self._running.append(rank)

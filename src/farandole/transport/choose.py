@@ -8,15 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from farandole.errors import UsageError
+from farandole.errors import StartError, UsageError
 from farandole.format import plural
 from farandole.transport.hosts import Survey, shared_memory_works, survey
 from farandole.transport.protocol import LOOPBACK, Exchange, Transport
+from farandole.world.descriptors import reserve_descriptors
 from farandole.world.routes import interface_of
 from farandole.world.world import World
 
 if TYPE_CHECKING:
     from farandole.transport.hierarchical.transport import OpenBetween
+
+
+# Descriptors that gloo and the wire take for each rank at most: sockets to that rank, to torch's
+# store and to rank 0, and a file of shared memory for a moment.
+_PER_RANK = 4
+# Those that opening shared memory takes for a moment.
+_PASSING = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +84,13 @@ def open_transport(
         exchange: a rendezvous of all ranks.
         address: where the others reach this rank, as far as is known and not set by the user.
         numbers: those of the ranks in messages, where they are others.
+
+    Raises:
+        StartError: on every rank alike, if one of them cannot open enough files.
     """
     if world.size > 1 and not world.one_host:
         choose(world)  # what cannot be is refused before anybody is asked
+        _reserve(world, exchange, numbers, _PER_RANK * world.size)
         found = survey(world, exchange, address=address, numbers=numbers)
         return _open_across(world, exchange, found)
     name = choose(world)
@@ -90,17 +102,30 @@ def open_transport(
         from farandole.transport.shm.segment import SegmentError
         from farandole.transport.shm.transport import ShmTransport
 
+        # The peers of a process set are watched already.
+        _reserve(world, exchange, numbers, _PASSING + (0 if numbers else world.size))
         try:
             transport = ShmTransport(world.rank, world.size, exchange, numbers=numbers)
             return Opened(transport=transport)
         except SegmentError as error:
             # Raised on every rank alike, so that all of them fall back.
+            _reserve(world, exchange, numbers, _PER_RANK * world.size)
             return Opened(
                 transport=_open_gloo(world, exchange, LOOPBACK),
                 remark=f"{error} Using gloo instead.",
             )
+    _reserve(world, exchange, numbers, _PER_RANK * world.size)
     names = [f"rank {number}" for number in numbers]
     return Opened(transport=_open_flat(world, exchange, LOOPBACK, names))
+
+
+def _reserve(world: World, exchange: Exchange, numbers: Sequence[int], count: int) -> None:
+    """Let all ranks find out together whether each of them can open so many files."""
+    lack = reserve_descriptors(count)
+    number = numbers[world.rank] if numbers else world.rank
+    for said in exchange(f"Rank {number} is {lack}".encode() if lack else b""):
+        if said:
+            raise StartError(said.decode())
 
 
 def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:

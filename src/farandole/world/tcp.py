@@ -111,11 +111,11 @@ class TcpRendezvous:
 
     def _serve(self, patience_s: float) -> None:
         """Let in whoever calls, and take in what has been sent (rank 0)."""
-        reading: list[Any] = _there(self._peers)
+        reading: list[Connection | Door] = [*_there(self._peers)]
         writing = [peer for peer in _there(self._peers) if peer.backed_up]
         if self._door is not None:
             reading += [self._door, *self._door.strangers]
-        select.select(reading, writing, [], patience_s)
+        _wait(reading, writing, patience_s)
         for connection, first in self._door.accept() if self._door is not None else ():
             self._let_in(connection, _decoded(first))
         if self._door is not None and len(self._peers) == self._size - 1:
@@ -158,7 +158,7 @@ class TcpRendezvous:
                     f"not answer. See what rank 0 does. {_TIME}"
                 )
             writing = [connection] if connection.backed_up else []
-            select.select([connection], writing, [], min(left, 0.1))
+            _wait([connection], writing, min(left, 0.1))
             connection.flush()
 
     def _tell(self, message: bytes) -> None:
@@ -169,7 +169,7 @@ class TcpRendezvous:
             if time.monotonic() > deadline:
                 return  # whoever does not read is lost in the next exchange
             writing = [peer for peer in self._peers.values() if peer.backed_up]
-            select.select([], writing, [], 0.1)
+            _wait([], writing, 0.1)
             for peer in writing:
                 peer.flush()
 
@@ -311,6 +311,19 @@ def _call(
                 "rank 0 has not called hvd.init(), or a firewall keeps the hosts apart. " + _TIME
             )
         time.sleep(_BETWEEN_ROUNDS_S)
+
+
+def _wait(
+    reading: Sequence[Connection | Door], writing: Sequence[Connection], timeout_s: float
+) -> None:
+    """Wait until one of them is ready; select() takes no descriptors from 1024 on."""
+    poll = select.poll()
+    for each in reading:
+        poll.register(each, select.POLLIN)
+    for connection in writing:
+        both = select.POLLIN if connection in reading else 0
+        poll.register(connection, select.POLLOUT | both)
+    poll.poll(timeout_s * 1000)
 
 
 def _there(peers: Mapping[int, Connection]) -> list[Connection]:

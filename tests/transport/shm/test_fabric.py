@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -67,6 +66,28 @@ def world(nursery: Nursery) -> Iterator[FakeWorld]:
 
 
 @pytest.mark.ranks
+def test_fabrics_share_what_tells_of_a_peers_end(world: FakeWorld) -> None:
+    def opened(member: Member) -> Any:
+        before = len(descriptors())
+        fabrics = [
+            Fabric.open(member.rank, member.size, member.exchange, {"x": 100}) for _ in range(4)
+        ]
+        fabrics[0].words(member.rank, "x", 0, 1)[0] = 7
+        member.exchange(b"")
+        used, seen = len(descriptors()) - before, fabrics[0].words(0, "x", 0, 1)[0]
+        fabrics.pop().close()
+        member.exchange(b"")
+        fabrics[0].check_peers()
+        member.exchange(b"")
+        for fabric in fabrics:
+            fabric.close()
+        return used, seen, len(descriptors()) - before
+
+    # One for each peer, however many fabrics there are.
+    assert world.run(opened) == [(2, 7, 0)] * 3
+
+
+@pytest.mark.ranks
 @pytest.mark.parametrize("broken", ["create", "attach"])
 def test_one_rank_without_shared_memory_is_an_error_on_all(world: FakeWorld, broken: str) -> None:
     def attempt(member: Member) -> Any:
@@ -77,8 +98,6 @@ def test_one_rank_without_shared_memory_is_an_error_on_all(world: FakeWorld, bro
             Fabric.open(member.rank, member.size, member.exchange, {"x": 100})
         except SegmentError as error:
             text = str(error)
-        # Only now is the mapping gone, which has a descriptor of its own.
-        gc.collect()
         return text, descriptors() == before
 
     assert world.run(attempt) == [("Rank 1: none here", True)] * 3

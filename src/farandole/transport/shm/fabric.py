@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +23,10 @@ from farandole.transport.shm.segment import Segment, SegmentError, round_up
 
 _GONE = "gone"
 _PAGE_BYTES = 4096
+
+_pidfds: dict[int, tuple[int, int]] = {}
+"""By process the descriptor that tells of its end, which all fabrics share, and their number."""
+_pidfds_lock = threading.Lock()
 
 
 class Fabric:
@@ -77,6 +82,7 @@ class Fabric:
             SegmentError: on every rank alike, if one of them could not make or map a segment.
         """
         names = range(size) if among is None else among
+        number = (numbers or names)[rank]
         offsets = {_GONE: 0}
         end = _lay_out(regions, offsets, _PAGE_BYTES)
         ends = [_lay_out(of_first or {}, offsets, end), *[end] * (size - 1)]
@@ -85,7 +91,7 @@ class Fabric:
             error = _attempt(segments, rank, lambda: Segment.create(ends[rank]))
             path = segments[rank].path if not error else ""
             mine = {"pid": os.getpid(), "path": path, "bytes": ends[rank]}
-            everyone = _agree(exchange, mine, error)
+            everyone = _agree(exchange, mine, error, number)
             hellos = [everyone[name] for name in names]
             if not error and (sizes := [hello["bytes"] for hello in hellos]) != ends:
                 error = (
@@ -98,7 +104,7 @@ class Fabric:
                     error = _attempt(
                         segments, peer, partial(Segment.attach, hello["path"], ends[peer])
                     )
-            _agree(exchange, {}, error)
+            _agree(exchange, {}, error, number)
         except BaseException:
             for segment in segments.values():
                 segment.close()
@@ -134,12 +140,11 @@ class Fabric:
     def close(self) -> None:
         """Leave the group; memory goes when no peer maps it any more."""
         self._gone[self.rank][0] = 1
-        for pidfd in self._pidfds.values():
-            os.close(pidfd)
+        self._segments[self.rank].close()
+        for peer in self._pidfds:
+            _release_pidfd(self._pids[peer])
         self._pidfds.clear()
         self._poll = select.poll()
-        for segment in self._segments:
-            segment.close()
 
     def _ended(self, peer: int) -> PeerDiedError:
         return PeerDiedError(
@@ -150,7 +155,7 @@ class Fabric:
     def _watch(self, peer: int) -> None:
         if hasattr(os, "pidfd_open"):
             try:
-                self._pidfds[peer] = os.pidfd_open(self._pids[peer])
+                self._pidfds[peer] = _share_pidfd(self._pids[peer])
             except OSError:
                 return
             self._poll.register(self._pidfds[peer], select.POLLIN)
@@ -173,13 +178,32 @@ def _attempt(segments: dict[int, Segment], rank: int, make: Callable[[], Segment
     return ""
 
 
-def _agree(exchange: Exchange, hello: dict[str, Any], error: str) -> list[dict[str, Any]]:
+def _agree(
+    exchange: Exchange, hello: dict[str, Any], error: str, number: int
+) -> list[dict[str, Any]]:
     """Exchange greetings; raise on all ranks if one of them reports an error."""
+    error = error and f"Rank {number}: {error}"
     answers = [json.loads(answer) for answer in exchange(json.dumps([hello, error]).encode())]
-    for peer, (_, reason) in enumerate(answers):
+    for _, reason in answers:
         if reason:
-            raise SegmentError(f"Rank {peer}: {reason}")
+            raise SegmentError(reason)
     return [hello for hello, _ in answers]
+
+
+def _share_pidfd(pid: int) -> int:
+    with _pidfds_lock:
+        fd, users = _pidfds.get(pid) or (os.pidfd_open(pid), 0)
+        _pidfds[pid] = fd, users + 1
+    return fd
+
+
+def _release_pidfd(pid: int) -> None:
+    with _pidfds_lock:
+        fd, users = _pidfds.pop(pid)
+        if users > 1:
+            _pidfds[pid] = fd, users - 1
+        else:
+            os.close(fd)
 
 
 def _alive(pid: int) -> bool:

@@ -17,13 +17,14 @@ import numpy as np
 
 from farandole.errors import FarandoleError
 from farandole.transport.reduction import Array
+from farandole.world.descriptors import out_of_descriptors
 
 LINE_BYTES = 64
 """A cache line: words of different purposes stand that far apart."""
 
-
 _MAP_FIXED = 0x10
 """Linux's; Python's mmap does not have it."""
+_MAP_FAILED = ctypes.c_void_p(-1).value
 _all: weakref.WeakSet[Segment] = weakref.WeakSet()
 
 
@@ -38,7 +39,7 @@ class Segment:
         self.path = path
         self.nbytes = nbytes
         self._fd = fd
-        self._map = mmap.mmap(fd, nbytes)
+        self._map = _mapped(fd, nbytes)
         _all.add(self)
 
     @classmethod
@@ -60,7 +61,8 @@ class Segment:
         except (AttributeError, OSError) as error:
             _close(fd)
             raise SegmentError(
-                f"No shared memory: {nbytes / 1e6:.1f} MB were asked for ({error})."
+                _shortage(error)
+                or f"No shared memory: {nbytes / 1e6:.1f} MB were asked for ({error})."
             ) from error
 
     @classmethod
@@ -69,11 +71,15 @@ class Segment:
         fd = -1
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            return cls(fd, nbytes, path)
+            segment = cls(fd, nbytes, path)
+            # Only its owner's descriptor is of use to others.
+            segment.close()
+            return segment
         except (OSError, ValueError) as error:
             _close(fd)
             raise SegmentError(
-                f"A peer's shared memory cannot be opened ({error}). Workers in different "
+                _shortage(error)
+                or f"A peer's shared memory cannot be opened ({error}). Workers in different "
                 "containers or of different users cannot share memory."
             ) from error
 
@@ -90,17 +96,13 @@ class Segment:
         return np.frombuffer(self._map, dtype, count, offset)
 
     def keep_changes_private(self) -> None:
-        """Map the memory once more in its place, so that nobody sees what is written to it."""
+        """Map the memory once more in its place, so that nobody sees what is written to it.
+
+        Only the owner can: it has the descriptor. Peers' segments are written by operations alone,
+        which a forked process is refused.
+        """
         if self._fd >= 0:
-            system: Any = ctypes.CDLL(None)
-            system.mmap(
-                ctypes.c_void_p(np.frombuffer(self._map, np.uint8).ctypes.data),
-                ctypes.c_size_t(self.nbytes),
-                mmap.PROT_READ | mmap.PROT_WRITE,
-                mmap.MAP_PRIVATE | _MAP_FIXED,
-                self._fd,
-                ctypes.c_long(0),
-            )
+            _map_over(self._map, self.nbytes, self._fd, mmap.MAP_PRIVATE)
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes when the last view of it does."""
@@ -119,6 +121,36 @@ def keep_changes_private() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=keep_changes_private)
+
+
+def _mapped(fd: int, nbytes: int) -> mmap.mmap:
+    """Map a file without a descriptor of the mapping's own, which mmap.mmap(fd) would keep."""
+    size = os.fstat(fd).st_size
+    if size < nbytes:
+        raise ValueError(f"it has {size} bytes, not {nbytes}")
+    # An area that Python unmaps when its last view goes; the file takes the place of its pages.
+    area = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _map_over(area, nbytes, fd, mmap.MAP_SHARED)
+    return area
+
+
+def _map_over(area: mmap.mmap, nbytes: int, fd: int, how: int) -> None:
+    """Let a file take the place of an area's pages."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    map_ = ctypes.CDLL(None, use_errno=True).mmap
+    map_.restype = ctypes.c_void_p
+    map_.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_size_t),
+        *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long),
+    )
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    if map_(address, nbytes, access, how | _MAP_FIXED, fd, 0) == _MAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _shortage(error: Exception) -> str:
+    return out_of_descriptors(error) if isinstance(error, OSError) else ""
 
 
 def _close(fd: int) -> None:
