@@ -100,7 +100,25 @@ def test_an_agent_introduces_itself_and_goes_with_the_head(
             assert hello.cores >= 1
             # Only where rank 0 will be is a port held for torch's store.
             assert bool(hello.master_port) == (number == 0)
+            door.close()
             connection.close()
             assert agent.wait(30) == 1
     finally:
         door.close()
+
+
+def test_an_agent_that_is_turned_away_calls_again() -> None:
+    door = Door("127.0.0.1", SECRET)
+    guests: list[tuple[Connection, bytes]] = []
+    try:
+        with start(greeting(door), "--host", "1") as agent:
+            for turn in (1, 2):
+                eventually(lambda n=turn: [guests.extend(door.accept()), len(guests) == n][1])
+                guests[-1][0].close()
+            door.close()
+            assert agent.wait(30) == 1
+    finally:
+        door.close()
+    first, second = (control.decode(words) for _, words in guests)
+    assert isinstance(second, control.Hello)
+    assert first == second

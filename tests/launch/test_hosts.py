@@ -40,6 +40,35 @@ print(json.dumps({
     **{name: os.environ.get(name) for name in names},
 }))
 """
+# A remote shell that floods the head's port before and while it starts the agent, with so many
+# callers that are silent, that send something else, and that hang up; then it lets go of them.
+FLOOD = """
+import json, os, socket, subprocess, sys, threading
+greeting = sys.stdin.buffer.readline()
+((address, port), *_) = json.loads(greeting)["addresses"]
+streams = []
+def flood():
+    for number in range(600):
+        try:
+            stream = socket.create_connection((address, port), 5)
+        except OSError:
+            continue
+        if number % 3 == 1:
+            stream.send(b"GET / HTTP/1.1")
+        if number % 3 == 2:
+            stream.close()
+        streams.append(stream)
+flood()
+again = threading.Thread(target=flood)
+again.start()
+agent = subprocess.Popen(["sh", "-c", sys.argv[2]], stdin=subprocess.PIPE)
+agent.stdin.write(greeting)
+agent.stdin.flush()
+again.join()
+agent.stdin.write(sys.stdin.buffer.read())
+agent.stdin.close()
+sys.exit(agent.wait())
+"""
 WAIT = """
 import os, sys, time
 from pathlib import Path
@@ -113,6 +142,19 @@ def test_workers_of_two_hosts_meet(shell: Path, script: Path, tmp_path: Path) ->
     assert {(each["MINE"], each["OTHER"]) for each in found} == {("a b", "it's")}
     assert {each["cwd"] for each in found} == {str(folder)}
     assert found[0]["hosts"] == ["127.0.0.2", "127.0.0.3"]
+
+
+def test_strangers_who_flood_the_heads_port_do_not_keep_a_job_from_starting(
+    script: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "flood.py").write_text(FLOOD)
+    shell = tmp_path / "shell"
+    shell.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/flood.py "$@"\n')
+    shell.chmod(0o700)
+    script.write_text(MEET)
+    done = run_cli("run", "--rsh", shell, "-H", HOSTS, script)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize(

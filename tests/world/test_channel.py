@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -248,6 +250,109 @@ def test_many_strangers_make_room_for_each_other(monkeypatch: pytest.MonkeyPatch
             stream.close()
 
     with_door(crowd)
+
+
+def silent(stream: socket.socket) -> None:
+    """Say nothing."""
+
+
+def rubbish(stream: socket.socket) -> None:
+    stream.sendall(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def half(stream: socket.socket) -> None:
+    """Begin as one who knows the secret would, and stop there."""
+    stream.sendall(channel._OPENING + bytes(32))
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+@pytest.mark.parametrize("say", [silent, rubbish, half, socket.socket.close])
+def test_a_crowd_of_strangers_keeps_nobody_out(
+    source: str, say: Callable[[socket.socket], None]
+) -> None:
+    """All call at once, before the door looks; the one who knows the secret is the oldest."""
+
+    def flood(door: Door) -> None:
+        caller = Connection(
+            socket.create_connection((door.address, door.port)), SECRET, caller=True
+        )
+        caller.send(b"let me in")
+        streams = []
+        for _ in range(400):
+            streams.append(
+                socket.create_connection((door.address, door.port), source_address=(source, 0))
+            )
+            say(streams[-1])
+        guests: list[bytes] = []
+        eventually(
+            lambda: [caller.advance(), guests.extend(first for _, first in accepted(door)), guests][
+                2
+            ]
+        )
+        assert guests == [b"let me in"]
+        assert not caller.lost
+        assert len(door.strangers) <= channel._MOST_FROM_ONE
+        caller.close()
+        for stream in streams:
+            stream.close()
+
+    with_door(flood)
+
+
+def accepted(door: Door) -> list[tuple[Connection, bytes]]:
+    guests = door.accept()
+    for guest, _ in guests:
+        guest.close()
+    return guests
+
+
+def test_who_is_turned_away_before_a_proof_calls_again() -> None:
+    """The listener hangs up on the first call, as on one of many."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address, port = listener.getsockname()
+        found: list[Connection] = []
+
+        def serve() -> None:
+            listener.accept()[0].close()
+            stream, _ = listener.accept()
+            answer = Connection(stream, SECRET, caller=False)
+            found.append(answer)
+            eventually(lambda: [answer.advance(), answer.proven][1])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        caller = call(address, port, SECRET, timeout_s=20)
+        thread.join()
+        assert caller.proven
+        caller.close()
+        found[0].close()
+
+
+def test_a_door_without_descriptors_says_so() -> None:
+    """In place of waiting for callers that it cannot take."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTORS], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("rank 0 is out of file descriptors (ulimit -n 64)"), done.stderr
+
+
+NO_DESCRIPTORS = """
+import os, resource, socket
+from farandole.errors import StartError
+from farandole.world.channel import Door
+door = Door("127.0.0.1", b"secret", me="rank 0")
+caller = socket.create_connection((door.address, door.port))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        os.dup(0)
+except OSError:
+    pass
+try:
+    door.accept()
+except StartError as error:
+    print(error)
+"""
 
 
 def test_a_call_is_let_in_with_its_first_message_and_keeps_the_rest() -> None:

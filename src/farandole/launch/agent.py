@@ -43,6 +43,7 @@ ending its workers."""
 
 _GREETING_BYTES = 1 << 16
 _CALL_TIMEOUT_S = 10.0
+_CALL_AGAIN_S = 60.0
 # Waiting for a share: other hosts may take their time to start an agent.
 _SHARE_TIMEOUT_S = 3600.0
 # Output that waits to be sent; beyond it, workers wait with theirs, as at a slow terminal.
@@ -64,9 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit("farandole: no greeting came on standard input; `farandole run` sends it.")
     try:
         greeting = json.loads(line)
-        connection = _call_head(greeting)
-        with contextlib.closing(connection):
-            return _serve(connection, number, greeting)
+        deadline = time.monotonic() + _CALL_AGAIN_S
+        while True:
+            connection = _call_head(greeting)
+            with contextlib.closing(connection):
+                code = _serve(connection, number, greeting)
+            # The head may have hung up because many others called; one that is gone is not reached.
+            if code is not None or time.monotonic() > deadline:
+                return 1 if code is None else code
     except FarandoleError as error:
         raise SystemExit(f"farandole: {error}") from error
 
@@ -95,7 +101,8 @@ def _call_head(greeting: dict[str, object]) -> Connection:
     raise StartError(" ".join(reasons))
 
 
-def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> int:
+def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> int | None:
+    """Do this host's share; return an exit code, None if the head gave none."""
     with contextlib.ExitStack() as stack:
         address = own_address(connection.local_address)
         held: socket.socket | None = None
@@ -105,7 +112,7 @@ def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> 
         connection.send(control.encode(_hello(number, address, held)))
         share = _await_share(connection)
         if share is None:
-            return 1
+            return None
         board = stack.enter_context(Board.create(sum(share.counts)))
         selector = stack.enter_context(selectors.DefaultSelector())
         signals = stack.enter_context(caught_signals())

@@ -13,13 +13,16 @@ import contextlib
 import errno
 import hashlib
 import hmac
+import random
 import secrets
 import socket
 import struct
 import time
-from collections import deque
+from collections import Counter, deque
+from dataclasses import dataclass
 
 from farandole.errors import StartError
+from farandole.world.descriptors import out_of_descriptors
 
 MOST_BYTES = 64 * 1024 * 1024
 """A longer frame is refused unread, where the user of a connection sets no lower limit."""
@@ -32,6 +35,7 @@ _OPENING_BYTES = len(_OPENING) + _NONCE_BYTES
 _HEAD = struct.Struct("<I16s")
 _NUMBER = struct.Struct("<BQ")
 _CALLER, _LISTENER = 0, 1
+_ENDED = "it has ended"
 _SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 # Linux's struct tcp_info up to the milliseconds since data and since an acknowledgement came.
 _LAST_RECEIVED = struct.Struct("=II")
@@ -40,8 +44,14 @@ _TCP_INFO_BYTES, _LAST_AT = 60, 52
 _READ_BYTES, _READS = 1 << 18, 16
 # An opening and a proof, which is a frame without a message: all that a stranger may say.
 _STRANGERS_BYTES = _OPENING_BYTES + _HEAD.size
-# Callers that may be on their way to a proof at once; the oldest stranger makes room.
-_MOST_STRANGERS = 256
+# Callers that may be on their way to a proof at once, and those of them from one address.
+_MOST_STRANGERS, _MOST_FROM_ONE = 256, 128
+# Who has begun to speak is left this time for the proof, whoever else calls.
+_SPEAKING_S = 1.0
+# Calls that are taken before those who are here are heard again.
+_CALLS_AT_ONCE = 256
+_BACKLOG = 4096
+_CALL_AGAIN_S = 0.1
 
 
 class Connection:
@@ -97,6 +107,11 @@ class Connection:
     def fileno(self) -> int:
         """Return the socket's descriptor, for selectors."""
         return self._stream.fileno()
+
+    @property
+    def opened(self) -> bool:
+        """Say whether the other end has begun to speak, and this protocol."""
+        return bool(self._key)
 
     @property
     def backed_up(self) -> bool:
@@ -200,14 +215,14 @@ class Connection:
             except OSError as error:
                 return self._why(error)
             if not data:
-                return "it has ended"
+                return _ENDED
             self._incoming += data
         return ""
 
     def _why(self, error: OSError) -> str:
         if error.errno in _SILENCE and self._silence_s:
             return f"it has not answered for {self._silence_s} s"
-        return "it has ended"
+        return _ENDED
 
     def _open(self) -> bool:
         """Read the other end's opening; say whether there is a key now."""
@@ -275,6 +290,15 @@ class Connection:
         self._outgoing.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class _Stranger:
+    """One who has called and not said a first message yet."""
+
+    since_s: float
+    address: str
+    connection: Connection
+
+
 class Door:
     """A listening socket that lets in only those who know the secret; never blocks."""
 
@@ -302,14 +326,14 @@ class Door:
             OSError: The address or port cannot be had.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listener = socket.create_server((address, port), family=family, backlog=1024)
+        self._listener = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         self._listener.setblocking(False)
         if receive_bytes is not None:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._secret = secret
         self._me = me
         self._most_bytes = most_bytes
-        self._strangers: deque[tuple[float, Connection]] = deque()
+        self._strangers: list[_Stranger] = []
         self.refused: list[str] = []
         """Why callers were turned away, the first hundred of them."""
         self.address: str = self._listener.getsockname()[0]
@@ -322,55 +346,101 @@ class Door:
     @property
     def strangers(self) -> list[Connection]:
         """Those who have called and not said their first message yet, for selectors."""
-        return [connection for _, connection in self._strangers]
+        return [stranger.connection for stranger in self._strangers]
 
     def accept(self) -> list[tuple[Connection, bytes]]:
-        """Return those who have proved the secret, each with its first message."""
+        """Return those who have proved the secret, each with its first message.
+
+        Raises:
+            StartError: This process cannot open any more files.
+        """
+        # Who is here is heard before anybody has to make room for others.
+        guests = self._hear()
         self._take_calls()
+        return guests + self._hear()
+
+    def close(self) -> None:
+        """Stop listening, and hang up on strangers."""
+        self._listener.close()
+        for stranger in self._strangers:
+            stranger.connection.close()
+        self._strangers.clear()
+
+    def _hear(self) -> list[tuple[Connection, bytes]]:
         guests: list[tuple[Connection, bytes]] = []
-        waiting, self._strangers = self._strangers, deque()
-        now = time.monotonic()
-        for since, connection in waiting:
+        waiting, self._strangers = self._strangers, []
+        now_s = time.monotonic()
+        for stranger in waiting:
+            connection = stranger.connection
             first = connection.receive_one()
             if first is not None:
                 guests.append((connection, first))
             elif connection.lost:
                 self._turn_away(connection, connection.lost)
-            elif not connection.proven and now - since > PROOF_TIMEOUT_S:
+            elif not connection.proven and now_s - stranger.since_s > PROOF_TIMEOUT_S:
                 self._turn_away(
                     connection,
                     f"{connection.peer} called and proved nothing for {PROOF_TIMEOUT_S:g} s.",
                 )
             else:
-                self._strangers.append((since, connection))
+                self._strangers.append(stranger)
         return guests
 
-    def close(self) -> None:
-        """Stop listening, and hang up on strangers."""
-        self._listener.close()
-        for _, connection in self._strangers:
-            connection.close()
-        self._strangers.clear()
-
     def _take_calls(self) -> None:
-        while True:
+        for _ in range(_CALLS_AT_ONCE):
             try:
                 stream, address = self._listener.accept()
-            except OSError:  # nobody calls, or one who has hung up already
-                return
-            peer = f"the caller from {address[0]}"
+            except OSError as error:
+                lack = out_of_descriptors(error)
+                if not lack:
+                    return  # nobody calls, or one who has hung up already
+                if not self._make_room(""):
+                    raise StartError(f"{self._me} is {lack}") from error
+                continue
             connection = Connection(
                 stream,
                 self._secret,
                 caller=False,
                 me=self._me,
-                peer=peer,
+                peer=f"the caller from {address[0]}",
                 most_bytes=self._most_bytes,
             )
-            self._strangers.append((time.monotonic(), connection))
-            if len(self._strangers) > _MOST_STRANGERS:
-                _, oldest = self._strangers.popleft()
-                self._turn_away(oldest, f"{oldest.peer} made room for others.")
+            # Most who mean it have begun to speak when they are taken.
+            connection.advance()
+            counts = Counter(s.address for s in self._strangers if not s.connection.proven)
+            if counts[address[0]] >= _MOST_FROM_ONE:
+                room = self._make_room(address[0])
+            elif counts.total() >= _MOST_STRANGERS:
+                room = self._make_room(counts.most_common(1)[0][0])
+            else:
+                room = True
+            if room and not connection.lost:
+                self._strangers.append(_Stranger(time.monotonic(), address[0], connection))
+            else:
+                self._turn_away(
+                    connection, connection.lost or f"{connection.peer} came while many others did."
+                )
+
+    def _make_room(self, address: str) -> bool:
+        """Turn away a caller from an address (from any when ''); say whether there was one.
+
+        The oldest that has said nothing, or that has long had time for a proof.
+        """
+        latest_s = time.monotonic() - _SPEAKING_S
+        for silent in (True, False):
+            for stranger in list(self._strangers):
+                connection = stranger.connection
+                if address not in ("", stranger.address) or connection.proven:
+                    continue
+                if silent == connection.opened or not (silent or stranger.since_s < latest_s):
+                    continue
+                connection.advance()
+                if connection.proven or silent == connection.opened:
+                    continue  # it has just gone on
+                self._strangers.remove(stranger)
+                self._turn_away(connection, f"{connection.peer} made room for others.")
+                return True
+        return False
 
     def _turn_away(self, connection: Connection, why: str) -> None:
         if len(self.refused) < 100:
@@ -390,24 +460,34 @@ def call(
 ) -> Connection:
     """Call a door, and wait until it has proved that it knows the secret too.
 
+    Who is turned away before that, because many others call, calls again.
+
     Raises:
         StartError: Nobody answers there, or one that does not know the secret.
     """
     deadline = time.monotonic() + timeout_s
     peer = peer or f"{address} port {port}"
-    try:
-        stream = socket.create_connection((address, port), max(timeout_s, 0.001))
-    except OSError as error:
-        raise StartError(f"{me} cannot reach {peer}: {error.strerror or error}.") from error
-    connection = Connection(stream, secret, caller=True, me=me, peer=peer, most_bytes=most_bytes)
-    while not connection.proven:
-        connection.advance()
-        if connection.lost:
-            connection.close()
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            stream = socket.create_connection((address, port), max(left_s, 0.001))
+        except OSError as error:
+            why = out_of_descriptors(error) or f"{error.strerror or error}."
+            raise StartError(f"{me} cannot reach {peer}: {why}") from error
+        connection = Connection(
+            stream, secret, caller=True, me=me, peer=peer, most_bytes=most_bytes
+        )
+        while not connection.proven and not connection.lost and time.monotonic() <= deadline:
+            connection.advance()
+            if not connection.proven:
+                time.sleep(0.001)
+        if connection.proven:
+            return connection
+        connection.close()
+        if connection.lost and connection.why != _ENDED:
             raise StartError(connection.lost)
-        if time.monotonic() > deadline:
-            connection.close()
-            raise StartError(f"{peer} took the call of {me}, but did not answer in time.")
-        if not connection.proven:
-            time.sleep(0.001)
-    return connection
+        pause_s = _CALL_AGAIN_S * random.uniform(0.5, 1.5)
+        if time.monotonic() + pause_s > deadline:
+            late = f"{peer} took the call of {me}, but did not answer in time."
+            raise StartError(connection.lost or late)
+        time.sleep(pause_s)
