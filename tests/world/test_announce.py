@@ -12,6 +12,7 @@ import pytest
 
 from farandole.errors import StartError, UsageError
 from farandole.world.announce import connect_announced, launch_key, private_folder
+from farandole.world.board import Board
 from farandole.world.environment import read_world
 from tests.conftest import clean_environ
 
@@ -67,6 +68,34 @@ def test_a_rank_0_that_does_not_come_is_named(tmp_path: Path) -> None:
     world = replace(read_world({"PMI_RANK": "1", "PMI_SIZE": "2"}), start_timeout_s=0.05)
     with pytest.raises(StartError, match="rank 0 has not called"):
         connect_announced(world, folder=tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="paths of boards are in /proc")
+def test_a_notice_of_a_killed_job_does_not_mislead(tmp_path: Path) -> None:
+    """Its process number is in use again, and its descriptor stands for something else there."""
+    world = replace(read_world({"PMI_RANK": "1", "PMI_SIZE": "2"}), start_timeout_s=0.3)
+    notice = tmp_path / f"{world.source}-{launch_key(world.source)}-"
+    with Board.create(2) as another_job, Board.create(3) as larger:
+        read_end, write_end = os.pipe()
+        small = os.memfd_create("small")
+        os.write(small, b"hello")
+        here = f"/proc/{os.getpid()}/fd"
+        for left_behind in (
+            another_job.path,
+            f"{another_job.nonce + 1} {another_job.path}",
+            f"{larger.nonce} {larger.path}",
+            f"1 {here}/{read_end}",
+            f"1 {here}/{small}",
+            "1 /proc/4194305/fd/3",
+            "1 /",
+            "",
+        ):
+            notice.write_text(left_behind)
+            with pytest.raises(StartError, match="rank 0 has not called"):
+                connect_announced(world, folder=tmp_path)
+        assert another_job.rounds(1) == larger.rounds(1) == 0, "nothing was posted there"
+        for fd in (read_end, write_end, small):
+            os.close(fd)
 
 
 def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

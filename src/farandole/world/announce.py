@@ -2,6 +2,10 @@
 
 mpirun, srun and horovodrun give ranks, but no place to meet. What their workers share is the
 process that started them; it names the announcement, a small file in a private folder.
+
+A job that is killed leaves its notice behind. The process number in the board's path may by then be
+another process's, also that of a board: the notice holds the board's nonce, too, and is believed
+only if the board at its path has the same.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ def connect_announced(world: World, *, folder: Path | None = None) -> BoardRende
     folder = private_folder() if folder is None else folder
     notice = folder / f"{world.source}-{launch_key(world.source)}-{_safe(world.job_id)}"
     deadline = time.monotonic() + world.start_timeout_s
-    board = _announce(notice, world.size) if world.rank == 0 else _find(notice, deadline)
+    if world.rank == 0:
+        board = _announce(notice, world.size)
+    else:
+        board = _find(notice, world.size, deadline)
     board.note_pid(world.rank, os.getpid())
     meeting = BoardRendezvous(board, world.rank, timeout_s=world.start_timeout_s)
     try:
@@ -92,7 +99,7 @@ def _announce(notice: Path, size: int) -> Board:
     board = Board.create(size)
     fresh = notice.with_name(f"{notice.name}.{os.getpid()}")
     try:
-        fresh.write_text(board.path)
+        fresh.write_text(f"{board.nonce} {board.path}")
         fresh.replace(notice)
     except OSError as error:
         board.close()
@@ -100,14 +107,19 @@ def _announce(notice: Path, size: int) -> Board:
     return board
 
 
-def _find(notice: Path, deadline: float) -> Board:
+def _find(notice: Path, size: int, deadline: float) -> Board:
     found: list[Board] = []
 
     def look() -> bool:
         try:
-            found.append(Board.open(notice.read_text()))
+            nonce, _, path = notice.read_text().partition(" ")
+            board = Board.open(path)
         except (FileNotFoundError, StartError):
             return False
+        if (str(board.nonce), board.size) != (nonce, size):
+            board.close()  # of another job, whose process has the number of the one that announced
+            return False
+        found.append(board)
         return True
 
     if not wait_until(look, deadline):

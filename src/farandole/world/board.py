@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
+import stat
 import tempfile
 import zlib
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ _LAYOUT = 1
 _HEADER_BYTES = 64
 # Behind magic, layout and size: words of the whole job. The launcher writes the first, rank 0 the
 # others; on hosts without rank 0 the agent does, in its place.
-_STOP_ASKED, _LAST_STEP, _LAST_RECORDED = 3, 4, 5
+_STOP_ASKED, _LAST_STEP, _LAST_RECORDED, _NONCE = 3, 4, 5, 6
 POST_BYTES = 4096
 """The longest payload of one post."""
 FAILURE_BYTES = 2048
@@ -64,6 +66,7 @@ class Board:
         self._words = self._bytes.cast("q")
         if size is not None:
             self._words[1], self._words[2] = _LAYOUT, size
+            self._words[_NONCE] = secrets.randbits(63)
             self._words[0] = _MAGIC
         if self._words[0] != _MAGIC or self._words[1] != _LAYOUT:
             self.close()
@@ -101,8 +104,11 @@ class Board:
                 "Start workers and launcher on one host, as one user, in one container."
             ) from error
         try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_size < _HEADER_BYTES:
+                raise StartError(f"FARANDOLE_BOARD={path} is not a board.")
             return cls(fd, path)
-        except ValueError as error:  # an empty or foreign file cannot be mapped
+        except (OSError, TypeError, ValueError) as error:  # a foreign file may not be mapped
             raise StartError(f"FARANDOLE_BOARD={path} is not a board: {error}.") from error
         finally:
             os.close(fd)
@@ -125,6 +131,11 @@ class Board:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def nonce(self) -> int:
+        """A number that tells this board from all others, also from a later one at its path."""
+        return self._words[_NONCE]
 
     # The launcher's words
 
