@@ -114,7 +114,7 @@ def _measuring(info: ScalingInfo) -> list[str]:
         f"{plural(len(info.cells), 'cell')} {verb} measured in {turns}, of which {len(kept)} "
         f"{counts} for speed{spread}."
     ]
-    steps = sum(launch.steps for launch in kept)
+    steps = sum(launch.counted_steps for launch in kept)
     warmup = sum(launch.warmup_steps for launch in kept)
     if steps:
         sentences.append(
