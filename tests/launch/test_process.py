@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from farandole.errors import UsageError
 from farandole.launch.process import WorkerProcess, catching, group_states
 from tests.conftest import eventually
 
@@ -49,12 +49,31 @@ def test_who_catches_a_signal_is_known() -> None:
     hears.close()
 
 
-def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+UNSTARTABLE = """
+import sys, threading
+from farandole.errors import UsageError
+from farandole.launch.process import WorkerProcess
+leave = threading.Event()
+if sys.argv[2] == "2":
+    threading.Thread(target=leave.wait).start()
+try:
+    worker = WorkerProcess([sys.argv[1]], rank=0, environ={})
+    print(worker.pipes["stderr"].read().decode(), worker._popen.wait())
+except UsageError as error:
+    print(error)
+leave.set()
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path, threads: int) -> None:
     program = tmp_path / "program"
     program.write_text("no interpreter here")
     program.chmod(0o700)
-    with pytest.raises(UsageError, match="cannot be started: Exec format error"):
-        WorkerProcess([str(program)], rank=0, environ={})
+    argv = [sys.executable, "-c", UNSTARTABLE, program, str(threads)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    assert f"{program} cannot be started: Exec format error.\n" in done.stdout
+    assert ("126" in done.stdout) is (threads == 2)
 
 
 def test_odd_entries_in_proc_are_skipped(tmp_path: Path) -> None:

@@ -32,24 +32,20 @@ class WorkerProcess:
         self._lifeline = Lifeline()
         line = self._lifeline.read_end
         try:
-            self._popen = subprocess.Popen(
+            self._popen = self._lifeline.start(
                 argv,
                 cwd=cwd,
                 env={**environ, "FARANDOLE_LIFELINE_FD": str(line)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # A session of its own: a terminal's Ctrl-C reaches the launcher only, which
-                # then decides; and everything that the worker starts can be ended with it.
-                start_new_session=True,
-                pass_fds=(line, *pass_fds),
+                pass_fds=pass_fds,
                 bufsize=0,
             )
         except OSError as error:
             self._lifeline.cut()
             raise UsageError(f"{argv[0]} cannot be started: {error.strerror}.") from error
         self.pid = self._popen.pid
-        self._lifeline.tie(self.pid)
         self.pidfd = _pidfd(self.pid)
 
     @property

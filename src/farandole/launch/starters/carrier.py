@@ -47,23 +47,18 @@ class Carrier:
         self._explain = explain
         self._errors = b""
         self._lifeline = Lifeline()
-        line = self._lifeline.read_end
         try:
-            self._process = subprocess.Popen(
+            self._process = self._lifeline.start(
                 argv,
                 env=environ,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                # A terminal's Ctrl-C is for the head, which then decides.
-                start_new_session=True,
-                pass_fds=(line,),
                 bufsize=0,
             )
         except OSError as error:
             self._lifeline.cut()
             raise UsageError(f"{argv[0]} cannot be started: {error.strerror}.") from error
-        self._lifeline.tie(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)

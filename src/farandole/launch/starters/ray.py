@@ -136,17 +136,14 @@ class Carrier:
         # Should this actor be killed, the kernel ends the agent, and that one's lines its workers.
         line = Lifeline()
         self._stack.callback(line.cut)
-        self._process = subprocess.Popen(
+        self._process = line.start(
             # This host's own interpreter, which Ray runs in.
             [sys.executable, *argv[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environ,
-            start_new_session=True,
-            pass_fds=(line.read_end,),
         )
-        line.tie(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stack.callback(self._process.stdout.close)
