@@ -198,6 +198,20 @@ def test_a_stopped_rank_is_found(shell: Path, script: Path) -> None:
     assert "rank 2 on host 127.0.0.3 was stopped" in done.stderr
 
 
+def test_processes_in_sessions_of_their_own_end_with_the_run(
+    shell: Path, script: Path, tmp_path: Path
+) -> None:
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen(['env', '-i', 'sleep', '60'], start_new_session=True)\n"
+        "open(sys.argv[1] + os.environ['RANK'], 'w').write(str(child.pid))\n"
+    )
+    done = run_cli("run", "--rsh", shell, "-H", HOSTS, script, tmp_path / "pid", timeout_s=30)
+    assert done.returncode == 0, done.stderr
+    pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in range(3)]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_head_ends_all(
     shell: Path, script: Path, tmp_path: Path, signum: int

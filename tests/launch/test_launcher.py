@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -214,6 +215,106 @@ def test_leftovers_of_a_finished_worker_are_ended(script: Path, tmp_path: Path) 
     done = run_cli("run", "-np", "1", script, tmp_path / "pid", timeout_s=30)
     assert done.returncode == 0
     assert gone([int((tmp_path / "pid").read_text())])
+
+
+# Processes in sessions of their own: with children, with nothing in their environment, deaf.
+DETACHED = """
+import os, subprocess, sys, time
+from pathlib import Path
+here = sys.argv[1]
+commands = {
+    "plain": "echo $$ > $0; exec sleep 60",
+    "family": "echo $$ > $0; sleep 60 & echo $! > ${0}child; wait",
+    "bare": "echo $$ > $0; exec env -i sleep 60",
+    "deaf": "trap '' TERM; echo $$ > $0; exec sleep 60",
+}
+for name, command in commands.items():
+    file = Path(here, name)
+    subprocess.Popen(["sh", "-c", command, file], start_new_session=True)
+    while not (file.exists() and file.read_text().strip()): time.sleep(0.01)
+while not Path(here, "familychild").read_text().strip(): time.sleep(0.01)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_processes_in_sessions_of_their_own_end_with_the_run(
+    script: Path, here: Path, code: int
+) -> None:
+    script.write_text(DETACHED)
+    done = run_cli("run", "-np", "1", script, here, str(code), timeout_s=30)
+    assert done.returncode == code, done.stderr
+    left = pids(here, 5)
+    try:
+        assert gone(left)
+    finally:
+        end(left)
+
+
+def end(numbers: list[int]) -> None:
+    for pid in numbers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
+
+
+def test_orphans_that_end_during_a_run_are_reaped(script: Path, here: Path) -> None:
+    script.write_text(
+        "import os, subprocess, sys, time\n"
+        "command = 'setsid sh -c \"echo \\\\$\\\\$ > $0\" &'\n"
+        "file = os.path.join(sys.argv[1], os.environ['RANK'])\n"
+        "subprocess.run(['sh', '-c', command, file])\n"
+        "time.sleep(60)\n"
+    )
+    with started(here, 2, "--silence-timeout", "0.6", script) as (launcher, orphans):
+        eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
+        launcher.terminate()
+        launcher.communicate(timeout=20)
+
+
+def test_children_of_the_callers_own_stay(script: Path, here: Path) -> None:
+    """What a notebook has started, before a run or meanwhile, is none of the run's business."""
+    script.write_text(DETACHED)
+    (here / "own").mkdir()
+    code = (
+        "import subprocess, sys, threading, time, farandole\n"
+        "from pathlib import Path\n"
+        "here = Path(sys.argv[2])\n"
+        "def start(name):\n"
+        "    command = 'exec > /dev/null 2>&1; sleep 60 & echo $! > $0; wait'\n"
+        "    argv = ['sh', '-c', command, here / 'own' / name]\n"
+        "    return subprocess.Popen(argv, start_new_session=True)\n"
+        "def detach(script, here):\n"
+        "    import subprocess, sys, time\n"
+        "    subprocess.run([sys.executable, script, here, '0'], check=True)\n"
+        "before, meanwhile = start('before'), []\n"
+        "def wait():\n"
+        "    while not (here / 'plain').exists(): time.sleep(0.01)\n"
+        "    meanwhile.append(start('meanwhile'))\n"
+        "thread = threading.Thread(target=wait)\n"
+        "thread.start()\n"
+        "farandole.run(detach, args=(sys.argv[1], str(here)), np=1)\n"
+        "thread.join()\n"
+        "print(before.poll(), meanwhile[0].poll())\n"
+        "before.kill(), meanwhile[0].kill()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, script, here],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    own = pids(here / "own", 2)
+    left = {file.name: int(file.read_text()) for file in here.iterdir() if file.is_file()}
+    try:
+        assert done.stdout == "None None\n", done.stderr
+        assert not any(gone([pid]) for pid in own)
+        # That one cannot be told from the caller's own.
+        assert not gone([left.pop("bare")])
+        assert gone(list(left.values()))
+    finally:
+        end([*own, *map(int, (here / "bare").read_text().split())])
 
 
 def test_output_is_whole_lines(script: Path) -> None:

@@ -296,7 +296,7 @@ def _launch_here(plan: Plan, args: argparse.Namespace) -> Outcome:
 
     # Workers on this host have all variables anyway; --env may still set one.
     environ = {**os.environ, **named_variables(os.environ, args.env)}
-    return launch(plan, environ=environ, show=show, started=say)
+    return launch(plan, environ=environ, show=show, started=say, own_process=True)
 
 
 def _ssh(args: argparse.Namespace) -> Starter:

@@ -195,7 +195,7 @@ class Agent:
         self._ranks = self._placement.hosts[number].ranks
         self._board = board
         self._selector = selector
-        self._crew = Crew(board, selector, self._feed)
+        self._crew = Crew(board, selector, self._feed, own_process=True)
         self._mirror = Mirror(board, self._ranks)
         self._records = Records(share.record_dir, share.record_mark)
         self._next_look = self._next_check = time.monotonic()

@@ -14,7 +14,7 @@ from typing import IO
 
 from farandole.errors import UsageError
 from farandole.launch.output import Feed, Stream
-from farandole.launch.process import WorkerProcess, catching, group_states
+from farandole.launch.process import MARK, Orphans, WorkerProcess, catching, group_states
 from farandole.launch.supervision import Look
 from farandole.launch.supervisor import GRACE_S, Exited
 from farandole.world.board import Board
@@ -33,14 +33,24 @@ _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 class Crew:
     """The workers that this process has started (a Troupe, see launch.supervision)."""
 
-    def __init__(self, board: Board, selector: selectors.BaseSelector, feed: Feed) -> None:
+    def __init__(
+        self,
+        board: Board,
+        selector: selectors.BaseSelector,
+        feed: Feed,
+        *,
+        own_process: bool = False,
+    ) -> None:
         """Begin without workers.
 
         Args:
             board: Where process numbers and ends are noted, and failures are found.
             selector: Whoever waits on it calls the data of what is ready, without arguments.
             feed: Takes what workers write.
+            own_process: Whether this process does nothing but launch, so that it may become the
+                parent of what workers leave behind.
         """
+        self._orphans = Orphans(adopt=own_process)
         self._board = board
         self._selector = selector
         self._feed = feed
@@ -65,6 +75,7 @@ class Crew:
         """
         if lack := reserve_descriptors(_DESCRIPTORS):
             raise UsageError(f"rank {rank} cannot be started: its launcher is {lack}")
+        environ = {**environ, MARK: self._orphans.mark}
         worker = WorkerProcess(argv, rank=rank, environ=environ, pass_fds=fds, cwd=cwd)
         self._workers[rank] = worker
         self._running.append(rank)
@@ -116,6 +127,7 @@ class Crew:
         if at_states:
             states = group_states(self._workers[rank].pid for rank in self._running)
             stopped = frozenset(r for r in self._running if "T" in states[self._workers[r].pid])
+            self._orphans.reap(self._pids())
         return Look(stopped=stopped, steps={rank: self.step(rank) for rank in self._running})
 
     def step(self, rank: int) -> int:
@@ -140,26 +152,38 @@ class Crew:
                 os.kill(pid, signal.SIGUSR1)
 
     def end_leftovers(self, *, patient: bool) -> None:
-        """End what ended workers left in their groups, and read what is still in the pipes."""
+        """End what ended workers left behind, and read what is still in the pipes."""
         self.pause(False)
         self._drain(time.monotonic() + _DRAIN_S, until=self._pipes_closed)
-        groups = [worker.pid for worker in self._workers.values()]
-        if not any(states - {"Z"} for states in group_states(groups).values()):
+        if not self._left() and not self._orphans.find(self._pids()):
             return
-        for worker in self._workers.values():
-            worker.send(signal.SIGTERM)
-        self._drain(
-            time.monotonic() + (GRACE_S if patient else _DRAIN_S),
-            until=lambda: not any(s - {"Z"} for s in group_states(groups).values()),
-        )
-        for worker in self._workers.values():
-            worker.send(signal.SIGKILL)
+        for signum, grace_s in (
+            (signal.SIGTERM, GRACE_S if patient else _DRAIN_S),
+            (signal.SIGKILL, _DRAIN_S),
+        ):
+            for worker in self._workers.values():
+                worker.send(signum)
+            self._drain(
+                time.monotonic() + grace_s,
+                until=functools.partial(self._told_all_are_gone, signum),
+            )
         self._drain(time.monotonic() + _DRAIN_S, until=self._pipes_closed)
 
     def close(self) -> None:
         """End and reap everything, whatever happened before."""
         for worker in self._workers.values():
             worker.close()
+        self._orphans.close()
+
+    def _pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers.values()]
+
+    def _told_all_are_gone(self, signum: int) -> bool:
+        return not self._orphans.send(signum, self._pids()) and not self._left()
+
+    def _left(self) -> bool:
+        """Say whether anything runs in the groups of the workers."""
+        return any(states - {"Z"} for states in group_states(self._pids()).values())
 
     def _read(self, pipe: IO[bytes], rank: int, stream: Stream) -> None:
         try:

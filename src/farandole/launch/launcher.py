@@ -29,6 +29,7 @@ def launch(
     worker_fds: Callable[[int], Mapping[str, int]] | None = None,
     started: Callable[[], None] | None = None,
     watch: Watch | None = None,
+    own_process: bool = False,
 ) -> Outcome:
     """Start the workers of a plan and stay until all have ended.
 
@@ -40,6 +41,7 @@ def launch(
         started: Called once all workers have been started.
         watch: Called ten times a second with the processes of the workers that run; True ends the
             launch as SIGTERM would.
+        own_process: Whether this process does nothing but this launch (see Crew).
 
     Raises:
         UsageError: Nothing was started, since something of the plan cannot be had.
@@ -58,7 +60,9 @@ def launch(
             hostname=platform.node() or "localhost",
         )
         selector = stack.enter_context(selectors.DefaultSelector())
-        crew = stack.enter_context(contextlib.closing(Crew(board, selector, outputs.feed)))
+        crew = stack.enter_context(
+            contextlib.closing(Crew(board, selector, outputs.feed, own_process=own_process))
+        )
         supervision = Supervision(
             crew,
             outputs,

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from farandole.errors import UsageError
 from farandole.launch.lifeline import Lifeline
+
+MARK = "FARANDOLE_LAUNCH"
+"""The variable that tells a launch's processes from all others."""
+
+# What a process gets to vanish once it was killed.
+_KILLED_S = 1.0
 
 
 class WorkerProcess:
@@ -89,13 +98,100 @@ class WorkerProcess:
             self.pidfd = None
 
 
-def group_states(groups: Iterable[int], proc: Path = Path("/proc")) -> dict[int, set[str]]:
-    """Read the states of all processes of these groups: {group: {"S", "T", ...}}."""
-    states: dict[int, set[str]] = {group: set() for group in groups}
+class Orphans:
+    """What workers have started outside of their groups, in sessions of its own.
+
+    A process that does nothing but launch (`adopt`) asks the kernel for the orphans of its workers
+    (PR_SET_CHILD_SUBREAPER): all of its children that are not workers are then of this launch. In
+    a notebook, or where there were children before, nobody can say whose a child is. There only
+    those count that have this launch's mark in their environment, and init reaps them.
+    """
+
+    def __init__(self, *, adopt: bool) -> None:
+        self.mark = secrets.token_hex(8)
+        self._adopts = adopt and not _have_children() and _adopt_orphans(True)
+        self._told: set[tuple[int, int]] = set()
+
+    def find(self, workers: Collection[int]) -> list[int]:
+        """Return those that run; reap those that have ended."""
+        if not self._adopts:
+            return [pid for pid in _stats() if pid not in workers and self._marked(pid)]
+        found = []
+        for pid, stat in _stats().items():
+            if stat.parent != os.getpid() or pid in workers:
+                continue
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                    found.append(pid)
+        return found
+
+    def reap(self, workers: Collection[int]) -> None:
+        """Reap those that have ended."""
+        if self._adopts:
+            self.find(workers)
+
+    def send(self, signum: int, workers: Collection[int]) -> bool:
+        """Send a signal once to each of those that run; return whether there are any.
+
+        What they have started themselves becomes an orphan by their end, and is found then.
+        """
+        found = self.find(workers)
+        for pid in found:
+            if (pid, signum) not in self._told:
+                self._told.add((pid, signum))
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signum)
+        return bool(found)
+
+    def close(self) -> None:
+        """End and reap all that are left; call it when the workers are reaped."""
+        deadline = time.monotonic() + _KILLED_S
+        while not (self._adopts and not _have_children()) and self.send(signal.SIGKILL, ()):
+            if time.monotonic() > deadline:
+                break  # in the kernel, waiting for a file system perhaps
+            time.sleep(0.005)
+        if self._adopts:
+            self._adopts = not _adopt_orphans(False)
+
+    def _marked(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+                return f"{MARK}={self.mark}".encode() in file.read().split(b"\0")
+        except OSError:
+            return False  # of another user, or it has just ended
+
+
+def _have_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _adopt_orphans(wanted: bool) -> bool:
+    """Become the parent of orphaned descendants, or no longer; return whether that was done."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    prctl_set_child_subreaper = 36
+    return bool(ctypes.CDLL(None).prctl(prctl_set_child_subreaper, int(wanted), 0, 0, 0) == 0)
+
+
+class _Stat(NamedTuple):
+    state: str
+    parent: int
+    group: int
+
+
+def _stats(proc: Path = Path("/proc")) -> dict[int, _Stat]:
+    """Read state, parent and group of all processes."""
+    found = {}
     try:
         entries = os.listdir(proc)  # noqa: PTH208 - every few seconds, over all processes
     except OSError:
-        return states
+        return {}
     for entry in entries:
         if not entry.isdecimal():
             continue
@@ -103,11 +199,18 @@ def group_states(groups: Iterable[int], proc: Path = Path("/proc")) -> dict[int,
             with open(f"{proc}/{entry}/stat", "rb") as file:  # noqa: PTH123
                 # The name in parentheses may hold anything, parentheses too.
                 fields = file.read().rpartition(b")")[2].split()
-            group = int(fields[2])
+            found[int(entry)] = _Stat(fields[0].decode(), int(fields[1]), int(fields[2]))
         except (OSError, ValueError, IndexError):
             continue  # it has just ended
-        if group in states:
-            states[group].add(fields[0].decode())
+    return found
+
+
+def group_states(groups: Iterable[int], proc: Path = Path("/proc")) -> dict[int, set[str]]:
+    """Read the states of all processes of these groups: {group: {"S", "T", ...}}."""
+    states: dict[int, set[str]] = {group: set() for group in groups}
+    for stat in _stats(proc).values():
+        if stat.group in states:
+            states[stat.group].add(stat.state)
     return states
 
 
