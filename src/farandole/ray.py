@@ -27,6 +27,7 @@ def run(
     output_dir: str | Path | None = None,
     start_timeout: float | None = None,
     silence_timeout: float | None = None,
+    exit_timeout: float | None = None,
     env: Mapping[str, str] | None = None,
     tag: bool = True,
 ) -> list[T]:
@@ -47,6 +48,7 @@ def run(
         output_dir: A folder on this host to keep each rank's output in.
         start_timeout: Seconds to wait for room, and that ranks wait for each other.
         silence_timeout: Seconds after which a stopped worker counts as failed.
+        exit_timeout: Seconds that exit handlers (atexit) get once no worker does anything else.
         env: Variables to set for the workers.
         tag: Show output with ranks.
 
@@ -78,6 +80,7 @@ def run(
         output_dir=output_dir,
         start_timeout=start_timeout,
         silence_timeout=silence_timeout,
+        exit_timeout=exit_timeout,
         tag=tag,
         environ=environ,
         cores=read_cores(),

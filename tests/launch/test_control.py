@@ -21,7 +21,7 @@ MESSAGES = [
         failure_ago_ns=6,
         secondary=True,
     ),
-    control.Status(steps={"0": 4, "12": 0}, stopped=[1]),
+    control.Status(steps={"0": 4, "12": 0}, stopped=[1], exiting=[0]),
     control.LastSteps(last_step=12, last_recorded=0),
     control.AskStop(),
     control.Signal(rank=2, signum=15),
@@ -51,8 +51,11 @@ def test_what_is_said_is_heard(message: control.Message) -> None:
         (b'["Signal", {"rank": true, "signum": 9}]', "a value of another type"),
         (b'["Signal", {"rank": 1.0, "signum": 9}]', "a value of another type"),
         (b'["Signal", {"rank": "1", "signum": 9}]', "a value of another type"),
-        (b'["Status", {"steps": {"0": "x"}, "stopped": []}]', "a value of another type"),
-        (b'["Status", {"steps": [], "stopped": []}]', "a value of another type"),
+        (
+            b'["Status", {"steps": {"0": "x"}, "stopped": [], "exiting": []}]',
+            "a value of another type",
+        ),
+        (b'["Status", {"steps": [], "stopped": [], "exiting": []}]', "a value of another type"),
         (b'["Piece", {"name": "x", "data": "\xe2\x82\xac"}]', "letters that are no bytes"),
     ],
 )

@@ -198,6 +198,15 @@ def test_a_stopped_rank_is_found(shell: Path, script: Path) -> None:
     assert "rank 2 on host 127.0.0.3 was stopped" in done.stderr
 
 
+def test_a_rank_that_hangs_in_an_exit_handler_is_ended(shell: Path, script: Path) -> None:
+    script.write_text(
+        "import atexit, os, time\nif os.environ['RANK'] == '2': atexit.register(time.sleep, 100)\n"
+    )
+    done = run_cli("run", "--rsh", shell, "-H", HOSTS, "--exit-timeout", "1", script)
+    assert done.returncode == 1
+    assert "rank 2 on host 127.0.0.3 has not exited 1 s after the last of" in done.stderr
+
+
 def test_processes_in_sessions_of_their_own_end_with_the_run(
     shell: Path, script: Path, tmp_path: Path
 ) -> None:

@@ -206,6 +206,44 @@ def test_a_rank_that_ends_early_and_well_is_fine(script: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "[0]<stdout>:still here\n")
 
 
+@pytest.mark.parametrize(
+    ("failing", "says"),
+    [
+        ("", "rank 1 has not exited 1 s after the last of the others: an exit handler (atexit)"),
+        ("raise ValueError('bad loss')", "rank 1 failed first: ValueError: bad loss"),
+    ],
+)
+def test_a_rank_that_hangs_in_an_exit_handler_is_ended(
+    script: Path, failing: str, says: str
+) -> None:
+    script.write_text(
+        "import atexit, os, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        f"    atexit.register(time.sleep, 100)\n    {failing}\n"
+    )
+    done = run_cli("run", "-np", "3", "--exit-timeout", "1", script, timeout_s=30)
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "time.sleep(3)",
+        "threading.Thread(target=time.sleep, args=(3,)).start()",
+        "concurrent.futures.ThreadPoolExecutor().submit(time.sleep, 3)",
+        "atexit.register(lambda: [(time.sleep(0.3), print('uploading')) for _ in range(10)])",
+    ],
+)
+def test_the_last_rank_may_take_its_time(script: Path, tail: str) -> None:
+    script.write_text(
+        "import atexit, concurrent.futures, os, threading, time\n"
+        f"if os.environ['RANK'] == '1': {tail}\n"
+    )
+    done = run_cli("run", "-np", "2", "--exit-timeout", "1", script, timeout_s=30)
+    assert done.returncode == 0, done.stderr
+
+
 def test_leftovers_of_a_finished_worker_are_ended(script: Path, tmp_path: Path) -> None:
     script.write_text(
         "import subprocess, sys\n"

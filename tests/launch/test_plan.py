@@ -73,12 +73,14 @@ def test_every_flag_has_a_variable() -> None:
             "FARANDOLE_OUTPUT_DIR": "logs",
             "FARANDOLE_START_TIMEOUT": "7",
             "FARANDOLE_SILENCE_TIMEOUT": "8.5",
+            "FARANDOLE_EXIT_TIMEOUT": "9",
             "FARANDOLE_SHOW_RANKS": "1",
         }
     )
     assert made.shown == {1}
     assert (made.transport, made.output_dir) == ("gloo", Path("logs"))
     assert (made.start_timeout_s, made.silence_timeout_s) == (7.0, 8.5)
+    assert made.exit_timeout_s == 9.0
 
 
 @pytest.mark.parametrize(

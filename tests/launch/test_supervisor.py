@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
 
 from farandole.launch.supervisor import Exited, Interrupted, Looked, Send, Supervisor
 from farandole.world.board import Failure
@@ -18,11 +19,18 @@ def note(at: float, text: str = "ValueError: bad", *, secondary: bool = False) -
     return Failure(time_ns=int(at * 1e9), text=text, secondary=secondary)
 
 
-def looked(at: float, *, stopped: set[int] | None = None, active: set[int] | None = None) -> Looked:
+def looked(
+    at: float,
+    *,
+    stopped: Collection[int] | None = None,
+    exiting: Collection[int] | None = None,
+    active: Collection[int] | None = None,
+) -> Looked:
     return Looked(
         now=at,
         time_ns=int(at * 1e9),
         stopped=frozenset(stopped or ()),
+        exiting=frozenset(exiting or ()),
         active=frozenset(active or ()),
     )
 
@@ -32,7 +40,7 @@ def interrupted(at: float, signum: int = INT) -> Interrupted:
 
 
 def supervisor(size: int = 3) -> Supervisor:
-    return Supervisor(size=size, silence_timeout_s=30.0)
+    return Supervisor(size=size, silence_timeout_s=30.0, exit_timeout_s=20.0)
 
 
 def test_all_well() -> None:
@@ -223,3 +231,32 @@ def test_a_host_that_is_lost_while_all_end_is_not_blamed() -> None:
     s.handle(exited(1, -TERM, 1.1))
     verdict = s.verdict()
     assert (verdict.kind, verdict.rank) == ("failed", 0)
+
+
+def test_nobody_is_ended_while_a_script_runs() -> None:
+    s = supervisor(2)
+    for at in range(0, 100, 5):
+        assert s.handle(looked(at, exiting=[1])) == []
+    s.handle(exited(0, 0, 100.0))
+    # Its time begins with the end of the last of the others, and again with what it writes.
+    for at in (101, 106, 111, 116):
+        assert s.handle(looked(at, exiting=[1])) == []
+    assert s.handle(looked(121, exiting=[1], active=[1])) == []
+    for at in (122, 127, 132, 137):
+        assert s.handle(looked(at, exiting=[1])) == []
+    assert s.handle(looked(142, exiting=[1])) == [Send(1, TERM)]
+    s.handle(exited(1, -TERM, 142.1))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank, verdict.exit_code) == ("hung", 1, 1)
+    assert (verdict.waited_s, verdict.last) == (20.0, True)
+
+
+def test_of_all_in_exit_handlers_the_first_is_named() -> None:
+    s = supervisor(2)
+    s.handle(looked(0, exiting=[1]))
+    for at in (5, 10, 15, 20):
+        assert s.handle(looked(at, exiting=[0, 1])) == []
+    assert s.handle(looked(25, exiting=[0, 1])) == [Send(0, TERM), Send(1, TERM)]
+    s.handle(exited(0, -TERM, 25.1))
+    s.handle(exited(1, -TERM, 25.1))
+    assert (s.verdict().rank, s.verdict().last) == (1, False)

@@ -35,8 +35,8 @@ examples:
 Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
 Each flag has a variable: FARANDOLE_NP, FARANDOLE_THREADS, FARANDOLE_TRANSPORT,
 FARANDOLE_OUTPUT_DIR, FARANDOLE_SHOW_RANKS, FARANDOLE_START_TIMEOUT,
-FARANDOLE_SILENCE_TIMEOUT, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR,
-FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
+FARANDOLE_SILENCE_TIMEOUT, FARANDOLE_EXIT_TIMEOUT, FARANDOLE_HOROVOD_ALIAS,
+FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE, FARANDOLE_HOSTS, FARANDOLE_HOSTFILE, FARANDOLE_RSH,
 FARANDOLE_LAUNCHER, FARANDOLE_STALL_WARNING, FARANDOLE_STALL_SHUTDOWN.
 """
 
@@ -104,6 +104,13 @@ def add_parser(subparsers: Any) -> None:
         "--silence-timeout",
         metavar="S",
         help="seconds after which a worker that is stopped and silent has failed (default 30)",
+    )
+    add_flag(
+        parser,
+        "--exit-timeout",
+        metavar="S",
+        help="seconds that exit handlers (atexit) may take, silently, once no worker runs its "
+        "script any more (default 300)",
     )
     add_stall_flags(parser)
     add_flag(
@@ -209,6 +216,7 @@ def main(args: argparse.Namespace) -> int:
         output_dir=args.output_dir,
         start_timeout=args.start_timeout,
         silence_timeout=args.silence_timeout,
+        exit_timeout=args.exit_timeout,
         tag=not args.no_tag,
         show_ranks=args.show_ranks,
         record=args.record,

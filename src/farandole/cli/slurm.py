@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Flags of `run` that go on to the `farandole run` inside of the job.
 _PASSED = (
     *("threads", "transport", "output_dir", "show_ranks", "start_timeout", "silence_timeout"),
-    *("horovod_alias", "record", "timeline"),
+    *("exit_timeout", "horovod_alias", "record", "timeline"),
 )
 
 # What needs somebody who hears of all workers.

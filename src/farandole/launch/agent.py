@@ -322,6 +322,7 @@ class Agent:
             control.Status(
                 steps={str(rank): step for rank, step in found.steps.items()},
                 stopped=sorted(found.stopped),
+                exiting=sorted(found.exiting),
             )
         )
 

@@ -42,6 +42,8 @@ class AgentLink:
     """What it was told of that."""
     stopped: frozenset[int] = field(default_factory=frozenset)
     """Ranks of it of which a process is stopped."""
+    exiting: frozenset[int] = field(default_factory=frozenset)
+    """Ranks of it that run their exit handlers."""
 
 
 class GatherInterruptedError(Exception):

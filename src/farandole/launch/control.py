@@ -122,6 +122,8 @@ class Status:
     steps: dict[str, int]
     """By rank, as text: JSON knows no other keys."""
     stopped: list[int]
+    exiting: list[int]
+    """Ranks whose script has ended, and which run their exit handlers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

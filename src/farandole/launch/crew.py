@@ -75,7 +75,11 @@ class Crew:
         """
         if lack := reserve_descriptors(_DESCRIPTORS):
             raise UsageError(f"rank {rank} cannot be started: its launcher is {lack}")
-        environ = {**environ, MARK: self._orphans.mark}
+        environ = {
+            **environ,
+            MARK: self._orphans.mark,
+            "FARANDOLE_EXITING_AT": str(self._board.exiting_at(rank)),
+        }
         worker = WorkerProcess(argv, rank=rank, environ=environ, pass_fds=fds, cwd=cwd)
         self._workers[rank] = worker
         self._running.append(rank)
@@ -128,7 +132,11 @@ class Crew:
             states = group_states(self._workers[rank].pid for rank in self._running)
             stopped = frozenset(r for r in self._running if "T" in states[self._workers[r].pid])
             self._orphans.reap(self._pids())
-        return Look(stopped=stopped, steps={rank: self.step(rank) for rank in self._running})
+        return Look(
+            stopped=stopped,
+            exiting=frozenset(rank for rank in self._running if self._board.exiting(rank)),
+            steps={rank: self.step(rank) for rank in self._running},
+        )
 
     def step(self, rank: int) -> int:
         """Return how many steps a worker has made."""

@@ -92,6 +92,7 @@ def launch_hosts(
             selector,
             size=placement.size,
             silence_timeout_s=plan.silence_timeout_s,
+            exit_timeout_s=plan.exit_timeout_s,
             watch=watch,
             clean_stop=plan.clean_stop,
         )
@@ -237,7 +238,7 @@ def _share(
         override_threads=plan.override_threads,
         transport=plan.transport,
         start_timeout_s=plan.start_timeout_s,
-        look_every_s=look_every_s(plan.silence_timeout_s),
+        look_every_s=look_every_s(min(plan.silence_timeout_s, plan.exit_timeout_s)),
         horovod_alias=plan.horovod_alias,
         clean_stop=plan.clean_stop,
         timeline=plan.timeline is not None,

@@ -69,6 +69,7 @@ def launch(
             selector,
             size=plan.num_workers,
             silence_timeout_s=plan.silence_timeout_s,
+            exit_timeout_s=plan.exit_timeout_s,
             watch=watch,
             clean_stop=plan.clean_stop,
         )

@@ -83,6 +83,12 @@ def failure_lines(
             f"{who} was stopped (SIGSTOP or a debugger) and silent for {silence_timeout_s:g} s. "
             "All workers were ended. Give --silence-timeout SECONDS to wait longer."
         ]
+    elif verdict.kind == "hung":
+        since = "the last of the others" if verdict.last else "its script ended"
+        lines = [
+            f"{who} has not exited {verdict.waited_s:g} s after {since}: an exit handler (atexit) "
+            "hangs. All workers were ended. Give --exit-timeout SECONDS to wait longer."
+        ]
     else:
         first = "failed first" if verdict.failure is None else "failed first:"
         what = f" {verdict.failure.text}" if verdict.failure is not None else ""

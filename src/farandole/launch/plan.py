@@ -16,6 +16,8 @@ from farandole.world.cores import Cores, threads_per_worker
 from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
 
 DEFAULT_SILENCE_TIMEOUT_S = 30.0
+# Uploads of logs and the like at the end of a script take minutes at worst.
+DEFAULT_EXIT_TIMEOUT_S = 300.0
 # Setting any of these says how many threads a process should use.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -46,6 +48,7 @@ class Plan:
     start_timeout_given: bool = False
     """True when the user gave it; otherwise it follows from the ranks per core."""
     silence_timeout_s: float = DEFAULT_SILENCE_TIMEOUT_S
+    exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     tag: bool = True
     """Whether lines are shown with their rank."""
     shown: frozenset[int] | None = None
@@ -73,6 +76,7 @@ def make_plan(
     output_dir: str | Path | None = None,
     start_timeout: str | float | None = None,
     silence_timeout: str | float | None = None,
+    exit_timeout: str | float | None = None,
     tag: bool = True,
     show_ranks: str | int | None = None,
     record: str | Path | None = None,
@@ -87,7 +91,8 @@ def make_plan(
 
     A value that is None is taken from its environment variable (FARANDOLE_NP, FARANDOLE_THREADS,
     FARANDOLE_TRANSPORT, FARANDOLE_OUTPUT_DIR, FARANDOLE_START_TIMEOUT, FARANDOLE_SILENCE_TIMEOUT,
-    FARANDOLE_SHOW_RANKS, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR, FARANDOLE_TIMELINE_FILE),
+    FARANDOLE_EXIT_TIMEOUT, FARANDOLE_SHOW_RANKS, FARANDOLE_HOROVOD_ALIAS, FARANDOLE_RECORD_DIR,
+    FARANDOLE_TIMELINE_FILE),
     and then from its default. `num_slots` is how many workers the named hosts may have, None when
     no hosts were named.
 
@@ -129,6 +134,10 @@ def make_plan(
         silence_timeout_s=_seconds(
             *pick(silence_timeout, "FARANDOLE_SILENCE_TIMEOUT", "--silence-timeout "),
             DEFAULT_SILENCE_TIMEOUT_S,
+        ),
+        exit_timeout_s=_seconds(
+            *pick(exit_timeout, "FARANDOLE_EXIT_TIMEOUT", "--exit-timeout "),
+            DEFAULT_EXIT_TIMEOUT_S,
         ),
         tag=tag,
         shown=_ranks(*pick(show_ranks, "FARANDOLE_SHOW_RANKS", "--show-ranks "), workers),

@@ -39,6 +39,7 @@ def _install_worker() -> None:
     if outermost:
         # A helper's failure is not its worker's, which may well handle it.
         _note_failures()
+        _note_exit()
         _end_with_launcher()
     from farandole.launch.import_hook import after_import
     from farandole.launch.loopback import prepare_torch
@@ -118,6 +119,34 @@ def _note_failures() -> None:
             note_failure(error, error.__traceback__)
 
     atexit.register(at_exit)
+
+
+def _note_exit() -> None:
+    """Let the launcher know when exit handlers begin: from there on nobody trains or saves.
+
+    What was registered last runs first. So this is registered only when the script has ended, and
+    runs when Python has waited for all threads.
+    """
+    import threading
+
+    place = os.environ.get("FARANDOLE_EXITING_AT")
+    # Private, but there since Python 3.9; concurrent.futures needs it too.
+    register = getattr(threading, "_register_atexit", None)
+    if place is None or register is None:
+        return
+    board, me = os.environ.get("FARANDOLE_BOARD", ""), os.getpid()
+
+    def note() -> None:
+        if os.getpid() != me:
+            return  # a fork, whose end is not its worker's
+        try:
+            fd = os.open(board, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return  # without the launcher there is nobody to tell
+        os.pwrite(fd, b"\1", int(place))
+        os.close(fd)
+
+    register(lambda: atexit.register(note))
 
 
 def _end_with_launcher() -> None:

@@ -28,6 +28,8 @@ class Look:
 
     stopped: frozenset[int]
     """Ranks of which a process is stopped."""
+    exiting: frozenset[int]
+    """Ranks whose script has ended, and which run their exit handlers."""
     steps: Mapping[int, int]
     """Steps made, by rank."""
 
@@ -80,9 +82,9 @@ class Outcome:
     """Whether the workers were asked to stop by themselves."""
 
 
-def look_every_s(silence_timeout_s: float) -> float:
-    """Say how often workers are looked at, to find in time those that are stopped."""
-    return min(5.0, max(0.1, silence_timeout_s / 6))
+def look_every_s(timeout_s: float) -> float:
+    """Say how often workers are looked at, to find in time those that are stopped or hang."""
+    return min(5.0, max(0.1, timeout_s / 6))
 
 
 class Supervision:
@@ -96,6 +98,7 @@ class Supervision:
         *,
         size: int,
         silence_timeout_s: float,
+        exit_timeout_s: float,
         watch: Watch | None = None,
         clean_stop: bool = True,
     ) -> None:
@@ -106,8 +109,8 @@ class Supervision:
         self._selector = selector
         self._watch = watch
         self._next_watch = time.monotonic()
-        self._supervisor = Supervisor(size, silence_timeout_s)
-        self._look_every_s = look_every_s(silence_timeout_s)
+        self._supervisor = Supervisor(size, silence_timeout_s, exit_timeout_s)
+        self._look_every_s = look_every_s(min(silence_timeout_s, exit_timeout_s))
         self._next_look = time.monotonic() + self._look_every_s
         self._steps: dict[int, int] = {}
 
@@ -158,7 +161,15 @@ class Supervision:
         self._steps.update(found.steps)
         active = frozenset(self._outputs.heard | moved)
         self._outputs.heard.clear()
-        self._handle(Looked(now=now, time_ns=time.time_ns(), stopped=found.stopped, active=active))
+        self._handle(
+            Looked(
+                now=now,
+                time_ns=time.time_ns(),
+                stopped=found.stopped,
+                exiting=found.exiting,
+                active=active,
+            )
+        )
 
     def _take_signals(self, signals: socket.socket) -> None:
         for signum in signals.recv(64):

@@ -42,6 +42,8 @@ class Looked:
     time_ns: int
     stopped: frozenset[int] = frozenset()
     """Ranks of which a process is stopped (state T)."""
+    exiting: frozenset[int] = frozenset()
+    """Ranks whose script has ended, and which run their exit handlers."""
     active: frozenset[int] = frozenset()
     """Ranks that wrote output or made a step since the last look."""
 
@@ -70,7 +72,7 @@ class Send:
 class Verdict:
     """How the launch ended."""
 
-    kind: Literal["done", "failed", "lost", "stopped", "interrupted"]
+    kind: Literal["done", "failed", "lost", "stopped", "hung", "interrupted"]
     exit_code: int
     rank: int | None = None
     """Who failed first."""
@@ -79,6 +81,10 @@ class Verdict:
     failure: Failure | None = None
     lost: str = ""
     """How the host of that worker was lost."""
+    waited_s: float = 0.0
+    """How long that worker's exit handlers were waited for."""
+    last: bool = False
+    """Whether all the others had ended by then."""
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class _Worker:
     """Signals that it was sent before it ended; an end by one of them says nothing."""
     stopped_s: float | None = None
     """For how long it has been seen stopped and silent; None when it was not at the last look."""
+    exiting_s: float | None = None
+    """For how long it has been seen silent in its exit handlers, with nobody else ending."""
 
 
 @dataclass(slots=True)
@@ -96,12 +104,14 @@ class Supervisor:
 
     size: int
     silence_timeout_s: float
+    exit_timeout_s: float
     grace_s: float = GRACE_S
     _workers: list[_Worker] = field(default_factory=list)
     _trouble_ns: int | None = None
     """When the first signal was sent; failures noted later are its consequences."""
     _kill_at: float | None = None
     _stopped_rank: int | None = None
+    _hung_rank: int | None = None
     _interrupt: int | None = None
     _last_look: float | None = None
 
@@ -122,6 +132,9 @@ class Supervisor:
         """Take in what happened; return the signals to send, in order."""
         if isinstance(event, Exited):
             self._workers[event.rank].end = event
+            for rank in self.running:
+                # From now on it may be the last.
+                self._workers[rank].exiting_s = None
             if event.code != 0 and not self.ending:
                 return self._end_all(signal.SIGTERM, event.now, event.time_ns)
             return []
@@ -136,6 +149,15 @@ class Supervisor:
         if self._stopped_rank is not None:
             return Verdict(kind="stopped", exit_code=1, rank=self._stopped_rank)
         ends = [end for worker in self._workers if (end := self._own_failure(worker))]
+        if not ends and self._hung_rank is not None:
+            others = [worker for worker in self._workers if worker.end and not worker.told]
+            return Verdict(
+                kind="hung",
+                exit_code=1,
+                rank=self._hung_rank,
+                waited_s=self.exit_timeout_s,
+                last=len(others) == self.size - 1 > 0,
+            )
         if not ends:
             return Verdict(kind="done", exit_code=0)
         first = _first(ends)
@@ -183,6 +205,10 @@ class Supervisor:
         if self.ending:
             late = self._kill_at is not None and event.now >= self._kill_at
             return self._kill() if late else []
+        hung = self._find_hung(event, since)
+        if hung is not None:
+            self._hung_rank = hung
+            return self._end_all(signal.SIGTERM, event.now, event.time_ns)
         for rank in self.running:
             worker = self._workers[rank]
             if rank not in event.stopped or rank in event.active:
@@ -199,6 +225,21 @@ class Supervisor:
                 kill = [Send(rank, signal.SIGKILL)]
                 return kill + self._end_all(signal.SIGTERM, event.now, event.time_ns)
         return []
+
+    def _find_hung(self, event: Looked, since: float) -> int | None:
+        """Return who has been in its exit handlers for too long, if nobody runs its script."""
+        for rank in self.running:
+            worker = self._workers[rank]
+            if rank not in event.exiting or rank in event.active:
+                worker.exiting_s = None
+            elif worker.exiting_s is None:
+                worker.exiting_s = 0.0
+            else:
+                worker.exiting_s += min(since, _LONGEST_LOOK_S)
+        waits = {rank: self._workers[rank].exiting_s for rank in self.running}
+        if any(wait is None or wait < self.exit_timeout_s for wait in waits.values()):
+            return None
+        return max(waits, key=lambda rank: (waits[rank] or 0.0, -rank), default=None)
 
     def _end_all(self, signum: int, now: float, time_ns: int) -> list[Send]:
         self._trouble_ns = time_ns

@@ -91,7 +91,11 @@ class RemoteTroupe:
             if not agent.gone and agent.silent_s > self._silence_timeout_s:
                 self._lose(agent, f"its agent has said nothing for {agent.silent_s:.0f} s")
             stopped |= agent.stopped
-        return Look(stopped=frozenset(stopped) if at_states else frozenset(), steps=self._steps)
+        return Look(
+            stopped=frozenset(stopped) if at_states else frozenset(),
+            exiting=frozenset(rank for agent in self._agents for rank in agent.exiting),
+            steps=self._steps,
+        )
 
     def step(self, rank: int) -> int:
         """Return how many steps a worker has made, as far as its agent told."""
@@ -169,6 +173,7 @@ class RemoteTroupe:
             self._note(exited(message))
         elif isinstance(message, control.Status):
             agent.stopped = frozenset(message.stopped) & frozenset(agent.share.ranks)
+            agent.exiting = frozenset(message.exiting) & frozenset(agent.share.ranks)
             for text, step in message.steps.items():
                 if text.isdecimal() and int(text) in agent.share.ranks:
                     self._steps[int(text)] = step

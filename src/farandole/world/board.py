@@ -33,6 +33,7 @@ FAILURE_BYTES = 2048
 _PID, _EXIT = 0, 1
 _STEP = 8
 _FAIL_LENGTH, _FAIL_TIME, _FAIL_SECONDARY, _FAIL_TEXT = 9, 10, 11, 16
+_EXITING = 12
 _POST = _FAIL_TEXT + FAILURE_BYTES // 8
 _POST_ROUND, _POST_LENGTH, _POST_CRC, _POST_TEXT = 0, 1, 2, 8
 _POST_WORDS = _POST_TEXT + POST_BYTES // 8
@@ -255,6 +256,17 @@ class Board:
     def step(self, rank: int) -> int:
         """Read how many steps a worker has made; 0 when it does not count."""
         return self._words[self._record(rank) + _STEP]
+
+    def exiting_at(self, rank: int) -> int:
+        """Return where a worker writes a byte when its exit handlers begin.
+
+        At its end a worker is not to import this module for that (launch.startup).
+        """
+        return (self._record(rank) + _EXITING) * 8
+
+    def exiting(self, rank: int) -> bool:
+        """Say whether a worker's script has ended, and Python runs its exit handlers."""
+        return bool(self._words[self._record(rank) + _EXITING])
 
     def _record(self, rank: int) -> int:
         if not 0 <= rank < self.size:
