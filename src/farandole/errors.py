@@ -10,6 +10,15 @@ class FarandoleError(Exception):
     """Base of all errors that Farandole raises on purpose."""
 
 
+class _PeersDoing(Exception):  # noqa: N818 - a part of errors, not one by itself
+    """An error on this rank that comes of what another one does or does not do."""
+
+    def __init__(self, *args: object, culprit: int | None = None) -> None:
+        super().__init__(*args)
+        self.culprit = culprit
+        """The other rank, where it is known."""
+
+
 class UsageError(FarandoleError, ValueError):
     """An argument, flag or environment variable that cannot be used as given."""
 
@@ -26,7 +35,7 @@ class ForkedProcessError(FarandoleError, RuntimeError):
     """A process that was forked from a worker tried to act as that worker."""
 
 
-class StartError(FarandoleError, RuntimeError):
+class StartError(_PeersDoing, FarandoleError, RuntimeError):
     """The workers did not all arrive: the message names those that are missing."""
 
 
@@ -58,11 +67,11 @@ class StepsDifferError(CollectiveError):
     """The ranks are at different points of training: the message says where each of them is."""
 
 
-class StallError(CollectiveError):
+class StallError(_PeersDoing, CollectiveError):
     """An operation waited for ranks that did not submit it, until its time was up."""
 
 
-class PeerDiedError(CollectiveError):
+class PeerDiedError(_PeersDoing, CollectiveError):
     """A peer ended while an operation with it was under way."""
 
 

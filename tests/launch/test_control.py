@@ -20,6 +20,7 @@ MESSAGES = [
         failure="ValueError: ä\ud800",
         failure_ago_ns=6,
         secondary=True,
+        culprit=-1,
     ),
     control.Status(steps={"0": 4, "12": 0}, stopped=[1], exiting=[0]),
     control.LastSteps(last_step=12, last_recorded=0),

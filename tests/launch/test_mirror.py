@@ -92,14 +92,14 @@ def test_times_are_those_of_the_one_who_reads(monkeypatch: pytest.MonkeyPatch) -
     hour_ns = 3_600_000_000_000
     here_ns = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: here_ns + hour_ns)
-    failure = Failure(time_ns=here_ns + hour_ns - 300, text="x", secondary=True)
+    failure = Failure(time_ns=here_ns + hour_ns - 300, text="x", secondary=True, culprit=2)
     message = ended(
         Exited(rank=1, code=1, now=0.0, time_ns=here_ns + hour_ns - 100, failure=failure), 0
     )
     monkeypatch.setattr(time, "time_ns", lambda: here_ns)
     end = exited(message)
     assert end.time_ns == here_ns - 100
-    assert end.failure == Failure(time_ns=here_ns - 300, text="x", secondary=True)
+    assert end.failure == Failure(time_ns=here_ns - 300, text="x", secondary=True, culprit=2)
 
 
 def test_the_last_step_reaches_all_hosts(boards: tuple[Board, Board]) -> None:

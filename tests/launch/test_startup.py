@@ -44,7 +44,7 @@ def test_odd_exceptions() -> None:
 def test_the_note_says_whether_it_is_a_consequence(
     monkeypatch: pytest.MonkeyPatch, secondary: bool
 ) -> None:
-    error = PeerDiedError("rank 1 is gone") if secondary else RuntimeError("oh")
+    error = PeerDiedError("rank 1 is gone", culprit=1) if secondary else RuntimeError("oh")
     with Board.create(2) as board:
         monkeypatch.setenv("FARANDOLE_BOARD", board.path)
         monkeypatch.setenv("FARANDOLE_RANK", "1")
@@ -52,5 +52,6 @@ def test_the_note_says_whether_it_is_a_consequence(
         failure = board.failure(1)
         assert failure is not None
         assert failure.secondary is secondary
+        assert failure.culprit == (1 if secondary else None)
     # The launcher is gone: nothing to be said, and nothing raised.
     note_failure(error, None)

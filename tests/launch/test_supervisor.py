@@ -15,8 +15,14 @@ def exited(rank: int, code: int, at: float, failure: Failure | None = None) -> E
     return Exited(rank=rank, code=code, now=at, time_ns=int(at * 1e9), failure=failure)
 
 
-def note(at: float, text: str = "ValueError: bad", *, secondary: bool = False) -> Failure:
-    return Failure(time_ns=int(at * 1e9), text=text, secondary=secondary)
+def note(
+    at: float,
+    text: str = "ValueError: bad",
+    *,
+    secondary: bool = False,
+    culprit: int | None = None,
+) -> Failure:
+    return Failure(time_ns=int(at * 1e9), text=text, secondary=secondary, culprit=culprit)
 
 
 def looked(
@@ -260,3 +266,37 @@ def test_of_all_in_exit_handlers_the_first_is_named() -> None:
     s.handle(exited(0, -TERM, 25.1))
     s.handle(exited(1, -TERM, 25.1))
     assert (s.verdict().rank, s.verdict().last) == (1, False)
+
+
+def test_who_left_early_is_blamed_and_not_who_waited() -> None:
+    s = supervisor()
+    s.handle(exited(1, 0, 1.0))
+    s.handle(exited(0, 1, 1.5, note(1.4, "PeerDiedError", secondary=True, culprit=1)))
+    s.handle(exited(2, 1, 1.6, note(1.5, "PeerDiedError", secondary=True, culprit=0)))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank, verdict.witness) == ("left", 1, 0)
+    assert verdict.exit_code == 1
+
+
+def test_who_does_not_come_is_blamed_and_not_who_waited() -> None:
+    s = supervisor(2)
+    assert s.handle(exited(0, 1, 1.0, note(0.9, "StallError", culprit=1))) == [Send(1, TERM)]
+    s.handle(exited(1, -TERM, 1.1))
+    verdict = s.verdict()
+    assert (verdict.kind, verdict.rank, verdict.witness) == ("missing", 1, 0)
+
+
+def test_who_failed_is_blamed_though_another_complained_before() -> None:
+    s = supervisor(2)
+    # Noted on another host, whose clock is behind.
+    s.handle(exited(0, 1, 9.0, note(1.0, "StartError: rank 1 ...", culprit=1)))
+    s.handle(exited(1, 4, 9.1, note(9.0)))
+    assert s.verdict().kind == "failed"
+    assert (s.verdict().rank, s.verdict().exit_code) == (1, 4)
+
+
+def test_of_two_that_complain_of_each_other_the_first_is_blamed() -> None:
+    s = supervisor(2)
+    s.handle(exited(0, 1, 1.0, note(0.8, "PeerDiedError", secondary=True, culprit=1)))
+    s.handle(exited(1, 1, 1.1, note(0.9, "PeerDiedError", secondary=True, culprit=0)))
+    assert (s.verdict().kind, s.verdict().rank) == ("failed", 0)

@@ -121,7 +121,14 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def ended(rank: int, code: int = 0) -> control.Ended:
     return control.Ended(
-        rank=rank, code=code, ago_ns=0, step=4, failure="", failure_ago_ns=0, secondary=False
+        rank=rank,
+        code=code,
+        ago_ns=0,
+        step=4,
+        failure="",
+        failure_ago_ns=0,
+        secondary=False,
+        culprit=-1,
     )
 
 
@@ -150,11 +157,14 @@ def test_output_is_shown_and_agents_are_told_how_much_was_taken(stage: Stage) ->
 
 
 def test_looks(stage: Stage) -> None:
-    stage.say(1, control.Status(steps={"1": 7, "2": 8, "0": 99, "x": 1}, stopped=[2, 0]))
+    stage.say(
+        1, control.Status(steps={"1": 7, "2": 8, "0": 99, "x": 1}, stopped=[2, 0], exiting=[1, 0])
+    )
     eventually(lambda: [stage.turn(), stage.head.step(2) == 8][1])
     found = stage.head.look(at_states=True)
     # A host tells of its own ranks only.
-    assert (found.stopped, dict(found.steps)) == (frozenset({2}), {0: 0, 1: 7, 2: 8})
+    assert (found.stopped, found.exiting) == (frozenset({2}), frozenset({1}))
+    assert found.steps == {0: 0, 1: 7, 2: 8}
 
 
 @pytest.mark.parametrize(

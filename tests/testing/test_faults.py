@@ -20,7 +20,16 @@ def test_only_the_rank_and_step_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code"), [("exit", 3), ("kill", -signal.SIGKILL), ("segfault", -signal.SIGSEGV)]
+    ("mode", "code"),
+    [
+        ("exception", 1),
+        ("exit", 3),
+        ("leave", 0),
+        ("kill", -signal.SIGKILL),
+        ("segfault", -signal.SIGSEGV),
+        ("abort", -signal.SIGABRT),
+        ("memory", 1),
+    ],
 )
 def test_ways_to_end(mode: str, code: int) -> None:
     script = (
@@ -42,5 +51,5 @@ def test_stop() -> None:
 
 
 def test_an_unknown_mode_lists_the_modes() -> None:
-    with pytest.raises(UsageError, match="exception, exit, kill, stop, segfault"):
+    with pytest.raises(UsageError, match="exception, exit, leave, kill, stop, segfault, abort"):
         FailAt(rank=0, step=0, mode="explode")  # type: ignore[arg-type]

@@ -28,44 +28,48 @@ class FirstFailure:
 
     def check(self) -> None:
         """Raise PeerDiedError if a peer has failed, also while its process takes time to end."""
-        text = self._noted()
+        peer, text = self._noted()
         if text:
-            raise PeerDiedError(f"{text} Rank {self._rank} was waiting for it.")
+            raise PeerDiedError(f"{text} Rank {self._rank} was waiting for it.", culprit=peer)
 
     def explain(self, error: PeerDiedError) -> PeerDiedError:
         """Add to an error what the peer said itself, or how it ended."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            text = self._noted() or self._ended()
+            peer, text = self._noted()
+            if not text:
+                peer, text = self._ended()
+                peer = peer if error.culprit is None else error.culprit
             if text:
-                return error if text in str(error) else PeerDiedError(f"{error} {text}")
+                whole = str(error) if text in str(error) else f"{error} {text}"
+                return PeerDiedError(whole, culprit=peer)
             if time.monotonic() > deadline:
                 return error
             time.sleep(_POLL_S)
 
-    def _noted(self) -> str:
-        """Return the first failure that is nobody else's consequence."""
+    def _noted(self) -> tuple[int | None, str]:
+        """Return the first failure that is nobody else's consequence, and whose it is."""
         notes = [
             (note.time_ns, peer, note.text)
             for peer in self._peers
             if (note := self._board.failure(peer)) is not None and not note.secondary
         ]
         if not notes:
-            return ""
+            return None, ""
         _, peer, text = min(notes)
-        return f"Rank {peer} failed: {text.rstrip('.')}."
+        return peer, f"Rank {peer} failed: {text.rstrip('.')}."
 
-    def _ended(self) -> str:
+    def _ended(self) -> tuple[int | None, str]:
         codes = {peer: self._board.exit_code(peer) for peer in self._peers}
         ended = [(peer, code) for peer, code in codes.items() if code is not None]
-        return "" if not ended else _how(ended)
+        return (None, "") if not ended else _how(ended)
 
 
-def _how(ended: Sequence[tuple[int, int]]) -> str:
-    """Describe an end; one by a signal or with a code tells more than a good one."""
+def _how(ended: Sequence[tuple[int, int]]) -> tuple[int, str]:
+    """Say whose end it was and how; one by a signal or with a code tells more than a good one."""
     peer, code = max(ended, key=lambda each: each[1] != 0)
     if code < 0:
-        return f"Rank {peer} was ended by signal {-code}."
+        return peer, f"Rank {peer} was ended by signal {-code}."
     if code:
-        return f"Rank {peer} exited with code {code}."
-    return f"Rank {peer} has come to the end of its script."
+        return peer, f"Rank {peer} exited with code {code}."
+    return peer, f"Rank {peer} has come to the end of its script."

@@ -113,6 +113,8 @@ class Ended:
     """What it wrote about its end; '' when it wrote nothing."""
     failure_ago_ns: int
     secondary: bool
+    culprit: int
+    """The rank that it waited for in vain; -1 when none is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,8 @@ def values(
             signal.raise_signal(signum)
         raise KeyboardInterrupt
     if verdict.rank is not None:
-        kind, payload = _opened(answers[verdict.rank]) or ("", b"")
+        told_by = verdict.rank if verdict.witness is None else verdict.witness
+        kind, payload = _opened(answers[told_by]) or ("", b"")
         lines = failure_lines(
             verdict,
             step=outcome.step,

@@ -89,6 +89,13 @@ def failure_lines(
             f"{who} has not exited {verdict.waited_s:g} s after {since}: an exit handler (atexit) "
             "hangs. All workers were ended. Give --exit-timeout SECONDS to wait longer."
         ]
+    elif verdict.witness is not None:
+        how = "exited with code 0" if verdict.kind == "left" else "did not take part"
+        text = verdict.failure.text if verdict.failure is not None else ""
+        lines = [
+            f"{who} failed first: it {how} while rank {verdict.witness} waited for it "
+            f"({text.rstrip('.')}). All workers were ended."
+        ]
     else:
         first = "failed first" if verdict.failure is None else "failed first:"
         what = f" {verdict.failure.text}" if verdict.failure is not None else ""

@@ -75,7 +75,11 @@ class Mirror:
         if message.failure:
             # Before the end, so that whoever sees that finds the reason.
             self._board.note_failure(
-                message.rank, message.failure, time_ns=0, secondary=message.secondary
+                message.rank,
+                message.failure,
+                time_ns=0,
+                secondary=message.secondary,
+                culprit=message.culprit if message.culprit >= 0 else None,
             )
         self._board.note_exit(message.rank, message.code)
 
@@ -92,6 +96,7 @@ def ended(exited: Exited, step: int) -> Ended:
         failure=failure.text if failure else "",
         failure_ago_ns=now_ns - failure.time_ns if failure else 0,
         secondary=failure.secondary if failure else False,
+        culprit=-1 if failure is None or failure.culprit is None else failure.culprit,
     )
 
 
@@ -104,6 +109,7 @@ def exited(message: Ended) -> Exited:
             time_ns=now_ns - message.failure_ago_ns,
             text=message.failure,
             secondary=message.secondary,
+            culprit=message.culprit if message.culprit >= 0 else None,
         )
     return Exited(
         rank=message.rank,

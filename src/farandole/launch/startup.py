@@ -65,6 +65,7 @@ def note_failure(error: BaseException, trace: TracebackType | None) -> None:
                 describe(error, trace),
                 time_ns=time_ns(),
                 secondary=isinstance(error, PeerDiedError),
+                culprit=getattr(error, "culprit", None),
             )
     except (FarandoleError, KeyError, ValueError):
         pass  # without the launcher there is nobody to tell; the traceback is printed anyway

@@ -72,13 +72,15 @@ class Send:
 class Verdict:
     """How the launch ended."""
 
-    kind: Literal["done", "failed", "lost", "stopped", "hung", "interrupted"]
+    kind: Literal["done", "failed", "lost", "stopped", "hung", "left", "missing", "interrupted"]
     exit_code: int
     rank: int | None = None
     """Who failed first."""
     code: int | None = None
     """How that worker's process ended: exit code, or minus the signal."""
     failure: Failure | None = None
+    witness: int | None = None
+    """Who failed because that worker had left or did not come; code and failure are its own."""
     lost: str = ""
     """How the host of that worker was lost."""
     waited_s: float = 0.0
@@ -163,12 +165,21 @@ class Supervisor:
         first = _first(ends)
         if first.lost:
             return Verdict(kind="lost", exit_code=1, rank=first.rank, lost=first.lost)
-        return Verdict(
+        culprit = first.failure.culprit if first.failure is not None else None
+        verdict = Verdict(
             kind="failed",
             exit_code=first.code if first.code > 0 else 128 - first.code,
             rank=first.rank,
             code=first.code,
             failure=first.failure,
+        )
+        if culprit is None or culprit in {end.rank for end in ends}:
+            return verdict
+        # Nothing is wrong with whom the first complains of, but for not being there.
+        worker = self._workers[culprit]
+        left = worker.end is not None and worker.end.code == 0 and not worker.told
+        return replace(
+            verdict, kind="left" if left else "missing", rank=culprit, witness=first.rank
         )
 
     def _own_failure(self, worker: _Worker) -> Exited | None:
@@ -259,6 +270,10 @@ class Supervisor:
 def _first(ends: list[Exited]) -> Exited:
     """Choose who failed first: never a declared consequence, then by time."""
     first = min(ends, key=_blame)
+    by_rank = {end.rank: end for end in ends}
+    while first.failure is not None and first.failure.culprit in by_rank:
+        # Whoever the first complains of failed too. Two that complain of each other: by time.
+        first = by_rank.pop(first.failure.culprit)
     if first.failure is None:
         return first
     # A worker that was killed leaves no note, and its end is seen a little after it happened. A

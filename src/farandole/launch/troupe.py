@@ -220,6 +220,7 @@ class RemoteTroupe:
                     failure=lost,
                     failure_ago_ns=0,
                     secondary=False,
+                    culprit=-1,
                 ),
             )
             self._note(Exited(rank=rank, code=-signal.SIGKILL, now=now, time_ns=time_ns, lost=lost))

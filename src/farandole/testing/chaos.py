@@ -1,7 +1,8 @@
-"""Random deaths in jobs on several hosts: does everything end in time, and is the first named?
+"""Random faults in jobs: does everything end in time, and is the first named?
 
-Each run trains for real on hosts that are network namespaces (testing.hosts). A rank is killed, or
-an agent, or a link is cut, while workers start or while they train.
+On several hosts, which are network namespaces (testing.hosts), a rank is killed, or an agent, or a
+link is cut, while workers train for real or start. On one host a rank fails in any of the ways that
+testing.faults has, anywhere between its start and its last exit handler.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from farandole.errors import StartError
+from farandole.testing.faults import Mode
 from farandole.testing.hosts import NamespaceHosts
 
 PROMISE_S = 10.0
@@ -186,3 +189,192 @@ def _wait(condition: Callable[[], bool], head: subprocess.Popen[bytes], timeout_
         if head.poll() is not None or time.monotonic() > deadline:
             raise StartError("The run ended, or took too long, before anybody died.")
         time.sleep(_LOOK_S)
+
+
+# One host
+
+Moment = Literal["before init", "in init", "in a collective", "at exit", "in atexit"]
+
+_STALL_S, _SILENCE_S, _EXIT_S = 4.0, 2.0, 2.0
+_FAULT_TIMEOUT_S = 180.0
+_FAIL = """
+import atexit, os, sys, time
+from pathlib import Path
+from farandole.testing import FailAt
+here, mode, moment, victim, last, with_torch = sys.argv[1:]
+me = int(os.environ["RANK"])
+fault = FailAt(rank=int(victim), step=0, mode=mode)
+def fail_if(now):
+    if now == moment and me == fault.rank:
+        Path(here, "failed").write_text(repr(time.time()))
+        fault.maybe(me, 0)
+from farandole.engine import context
+if with_torch == "True":
+    import torch
+    import farandole.torch
+fail_if("before init")
+before = context.open_transport
+def open_transport(*args, **options):
+    fail_if("in init")
+    return before(*args, **options)
+context.open_transport = open_transport
+context.init()
+atexit.register(fail_if, "in atexit")
+engine = context.current().engine
+for step in range(int(last)):
+    if with_torch == "True":
+        farandole.torch.allreduce(torch.ones(1000), name=f"step{step % 3}")
+    else:
+        engine.exchange(b"x" * 1000, f"step{step % 3}")
+fail_if("in a collective")
+engine.exchange(b"last", "last")
+engine.exchange(b"after", "after")
+fail_if("at exit")
+"""
+_CODES: dict[Mode, int] = {
+    "exception": 1,
+    "exit": 3,
+    "leave": 1,
+    "kill": 128 + signal.SIGKILL,
+    "stop": 1,
+    "segfault": 128 + signal.SIGSEGV,
+    "abort": 128 + signal.SIGABRT,
+    "memory": 1,
+    "hang": 1,
+}
+# Leaving is no fault once all is done; nor can work after the last collective be told from a hang.
+# What exit handlers raise is Python's to print, and changes no exit code.
+_NONE = {
+    *(("leave", "at exit"), ("hang", "at exit")),
+    *((mode, "in atexit") for mode in ("exception", "leave", "memory")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Which rank of a job on one host fails, how and when."""
+
+    mode: Mode
+    moment: Moment
+    rank: int
+    size: int
+    steps: int
+    """Collectives that all take part in before that."""
+    torch: bool
+
+    @property
+    def exit_code(self) -> int:
+        """What `farandole run` has to exit with."""
+        return _CODES[self.mode]
+
+    @property
+    def wait_s(self) -> float:
+        """How long such a fault may go unnoticed, by the time-outs of the run."""
+        if self.mode == "stop":
+            return _SILENCE_S
+        if self.mode != "hang":
+            return 0.0
+        in_start = self.moment in ("before init", "in init")
+        return self.start_timeout_s if in_start else max(_STALL_S, _EXIT_S)
+
+    @property
+    def start_timeout_s(self) -> float:
+        """What ranks wait for each other in init: torch takes its time on a busy machine."""
+        return 25.0 if self.torch else 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEnding:
+    """How a run with a fault ended."""
+
+    fault: Fault
+    exit_code: int
+    end_s: float
+    """From the fault to the end of `farandole run`."""
+    named: bool
+    """Whether the rank that failed is the one that the launcher names."""
+    left: tuple[str, ...]
+    """What was left behind: processes, files."""
+    said: str
+    """What `farandole run` wrote to its error output."""
+
+    @property
+    def clean(self) -> bool:
+        """Say whether it ended with the right code, in time, leaving nothing."""
+        return (
+            self.exit_code == self.fault.exit_code
+            and self.end_s <= self.fault.wait_s + PROMISE_S
+            and not self.left
+        )
+
+
+def random_fault(chance: random.Random, *, torch: bool) -> Fault:
+    """Choose a fault."""
+    size = chance.choice([2, 3])
+    while True:
+        mode: Mode = chance.choice(get_args(Mode))
+        moment: Moment = chance.choice(get_args(Moment))
+        if (mode, moment) not in _NONE:
+            break
+    return Fault(
+        mode=mode,
+        moment=moment,
+        rank=chance.randrange(size),
+        size=size,
+        steps=chance.randrange(20),
+        torch=torch,
+    )
+
+
+def fail_once(fault: Fault, folder: Path) -> FaultEnding:
+    """Make one run with a fault in an empty folder, and see how it ends."""
+    script, temporary, mark = folder / "fail.py", folder / "tmp", uuid.uuid4().hex
+    script.write_text(_FAIL)
+    temporary.mkdir()
+    argv = [sys.executable, "-m", "farandole.cli.main", "run", "-np", str(fault.size)]
+    argv += ["--threads", "1", "--start-timeout", str(fault.start_timeout_s)]
+    argv += ["--stall-warning", str(_STALL_S / 2), "--stall-shutdown", str(_STALL_S)]
+    argv += ["--silence-timeout", str(_SILENCE_S), "--exit-timeout", str(_EXIT_S)]
+    argv += [str(script), str(folder), fault.mode, fault.moment, str(fault.rank)]
+    argv += [str(fault.steps), str(fault.torch)]
+    environ = {**os.environ, "TMPDIR": str(temporary), "FARANDOLE_CHAOS": mark}
+    with (folder / "errors").open("w") as errors:
+        try:
+            done = subprocess.run(
+                argv,
+                env=environ,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                timeout=_FAULT_TIMEOUT_S,
+                check=False,
+            )
+            code, ended_s = done.returncode, time.time()
+        except subprocess.TimeoutExpired:
+            code, ended_s = -1, float("inf")
+    failed = folder / "failed"
+    said = (folder / "errors").read_text(errors="replace")
+    verdict = [line for line in said.splitlines() if line.startswith("farandole: rank ")]
+    named = [line for line in verdict if " failed first" in line or "ended." in line]
+    left = [path.name for path in temporary.iterdir()]
+    for pid in _marked(mark):
+        left.append(f"process {pid}")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return FaultEnding(
+        fault=fault,
+        exit_code=code,
+        end_s=ended_s - float(failed.read_text()) if failed.exists() else float("inf"),
+        named=bool(named) and named[0].split()[2].rstrip(",") == str(fault.rank),
+        left=tuple(sorted(left)),
+        said=said,
+    )
+
+
+def _marked(mark: str) -> list[int]:
+    """List the processes of a run, by what they have in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"FARANDOLE_CHAOS={mark}".encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Literal, get_args
 
 from farandole.errors import UsageError
 
-Mode = Literal["exception", "exit", "kill", "stop", "segfault"]
+Mode = Literal["exception", "exit", "leave", "kill", "stop", "segfault", "abort", "memory", "hang"]
+_BEYOND_BYTES = 64 << 20
 
 
 class InjectedFault(Exception):  # noqa: N818 - it is a fault on purpose, not an error of Farandole
@@ -45,9 +47,29 @@ class FailAt:
             raise InjectedFault(f"injected on rank {rank} at step {step}")
         if self.mode == "exit":
             os._exit(self.exit_code)
+        if self.mode == "leave":
+            raise SystemExit(0)  # as a script does that has nothing more to do
+        if self.mode == "memory":
+            _run_out_of_memory()
+        if self.mode == "hang":
+            # In native code that keeps Python's lock: no thread of this process goes on. A read
+            # is taken up again after a signal's handler, pause() is not.
+            empty, _ = os.pipe()
+            ctypes.PyDLL(None).read(empty, ctypes.create_string_buffer(1), 1)
         signum = {
             "kill": signal.SIGKILL,
             "stop": signal.SIGSTOP,
             "segfault": signal.SIGSEGV,
+            "abort": signal.SIGABRT,
         }[self.mode]
         os.kill(os.getpid(), signum)
+
+
+def _run_out_of_memory() -> None:
+    """Ask for more memory than this process may have, which raises MemoryError."""
+    import resource
+
+    with open("/proc/self/statm") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _BEYOND_BYTES, resource.RLIM_INFINITY))
+    bytearray(2 * _BEYOND_BYTES)

@@ -33,7 +33,7 @@ FAILURE_BYTES = 2048
 _PID, _EXIT = 0, 1
 _STEP = 8
 _FAIL_LENGTH, _FAIL_TIME, _FAIL_SECONDARY, _FAIL_TEXT = 9, 10, 11, 16
-_EXITING = 12
+_EXITING, _FAIL_CULPRIT = 12, 13
 _POST = _FAIL_TEXT + FAILURE_BYTES // 8
 _POST_ROUND, _POST_LENGTH, _POST_CRC, _POST_TEXT = 0, 1, 2, 8
 _POST_WORDS = _POST_TEXT + POST_BYTES // 8
@@ -52,6 +52,8 @@ class Failure:
     """Such as `ValueError: bad loss (train.py:12)`."""
     secondary: bool
     """True when the worker failed only because another one had."""
+    culprit: int | None = None
+    """The rank that it waited for in vain, or that went away."""
 
 
 class Board:
@@ -223,7 +225,15 @@ class Board:
         """Count the rounds that a rank has posted; the number of its next one."""
         return max(self._words[self._post(rank, round) + _POST_ROUND] for round in (0, 1))
 
-    def note_failure(self, rank: int, text: str, *, time_ns: int, secondary: bool = False) -> None:
+    def note_failure(
+        self,
+        rank: int,
+        text: str,
+        *,
+        time_ns: int,
+        secondary: bool = False,
+        culprit: int | None = None,
+    ) -> None:
         """Write why this worker is about to end. The first note stays."""
         start = self._record(rank)
         if self._words[start + _FAIL_LENGTH]:
@@ -233,6 +243,7 @@ class Board:
         self._bytes[place : place + len(payload)] = payload
         self._words[start + _FAIL_TIME] = time_ns
         self._words[start + _FAIL_SECONDARY] = int(secondary)
+        self._words[start + _FAIL_CULPRIT] = 0 if culprit is None else culprit + 1
         self._words[start + _FAIL_LENGTH] = len(payload)
 
     def failure(self, rank: int) -> Failure | None:
@@ -242,11 +253,13 @@ class Board:
         if not length:
             return None
         place = (start + _FAIL_TEXT) * 8
+        culprit = self._words[start + _FAIL_CULPRIT] - 1
         return Failure(
             time_ns=self._words[start + _FAIL_TIME],
             # A long text may be cut inside a letter.
             text=bytes(self._bytes[place : place + length]).decode(errors="ignore"),
             secondary=bool(self._words[start + _FAIL_SECONDARY]),
+            culprit=culprit if culprit >= 0 else None,
         )
 
     def note_step(self, rank: int, step: int) -> None:

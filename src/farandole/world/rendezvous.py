@@ -134,7 +134,7 @@ class BoardRendezvous:
         if not wait_until(all_there, deadline):
             missing = [r for r in range(self.board.size) if self.board.posted(r, number) is None]
             if missing:
-                raise StartError(self._absence(missing, number))
+                raise StartError(self._absence(missing, number), culprit=missing[0])
             all_there()
         self._round = number + 1
         return [answers[rank] for rank in range(self.board.size)]
@@ -153,7 +153,7 @@ class BoardRendezvous:
         )
         failure = self.board.failure(rank)
         reason = f": {failure.text}" if failure else ""
-        raise StartError(f"{self._named(rank)} {how} {before}{reason}.")
+        raise StartError(f"{self._named(rank)} {how} {before}{reason}.", culprit=rank)
 
     def _absence(self, missing: list[int], number: int) -> str:
         what = (

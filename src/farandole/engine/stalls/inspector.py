@@ -177,7 +177,9 @@ class Inspector:
         waited_s = max((now_s - self._since_s[stall.key] for stall in found), default=0.0)
         if found and waited_s >= self._times.shutdown_s:
             text = words.report(found, waited_s, self._stacks_of(found))
-            raise StallError(f"{text}\nThis was the end after --stall-shutdown.")
+            raise StallError(
+                f"{text}\nThis was the end after --stall-shutdown.", culprit=found[0].missing[0]
+            )
 
     def _stacks_of(self, found: Sequence[Stall]) -> dict[int, Sequence[str]]:
         return self._stacks(sorted({rank for stall in found for rank in stall.missing}))

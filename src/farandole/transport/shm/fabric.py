@@ -132,7 +132,8 @@ class Fabric:
             if self._gone[peer][0]:
                 raise PeerDiedError(
                     f"Rank {self._names[peer]} has called shutdown() while rank "
-                    f"{self._names[self.rank]} was waiting for it."
+                    f"{self._names[self.rank]} was waiting for it.",
+                    culprit=self._names[peer],
                 )
             if peer not in self._pidfds and not _alive(self._pids[peer]):
                 raise self._ended(peer)
@@ -149,7 +150,8 @@ class Fabric:
     def _ended(self, peer: int) -> PeerDiedError:
         return PeerDiedError(
             f"Rank {self._names[peer]} (process {self._pids[peer]}) has ended while rank "
-            f"{self._names[self.rank]} was waiting for it."
+            f"{self._names[self.rank]} was waiting for it.",
+            culprit=self._names[peer],
         )
 
     def _watch(self, peer: int) -> None:
