@@ -300,3 +300,12 @@ def test_of_two_that_complain_of_each_other_the_first_is_blamed() -> None:
     s.handle(exited(0, 1, 1.0, note(0.8, "PeerDiedError", secondary=True, culprit=1)))
     s.handle(exited(1, 1, 1.1, note(0.9, "PeerDiedError", secondary=True, culprit=0)))
     assert (s.verdict().kind, s.verdict().rank) == ("failed", 0)
+
+
+def test_of_all_in_exit_handlers_the_stopped_one_is_named() -> None:
+    s = Supervisor(size=2, silence_timeout_s=20.0, exit_timeout_s=20.0)
+    for at in (0, 5, 10, 15):
+        assert s.handle(looked(at, exiting=[0, 1], stopped=[1])) == []
+    assert s.handle(looked(20, exiting=[0, 1], stopped=[1])) == [Send(1, KILL), Send(0, TERM)]
+    assert s.verdict().kind == "stopped"
+    assert s.verdict().rank == 1

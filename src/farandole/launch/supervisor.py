@@ -216,10 +216,6 @@ class Supervisor:
         if self.ending:
             late = self._kill_at is not None and event.now >= self._kill_at
             return self._kill() if late else []
-        hung = self._find_hung(event, since)
-        if hung is not None:
-            self._hung_rank = hung
-            return self._end_all(signal.SIGTERM, event.now, event.time_ns)
         for rank in self.running:
             worker = self._workers[rank]
             if rank not in event.stopped or rank in event.active:
@@ -235,7 +231,10 @@ class Supervisor:
                 worker.told.add(signal.SIGKILL)
                 kill = [Send(rank, signal.SIGKILL)]
                 return kill + self._end_all(signal.SIGTERM, event.now, event.time_ns)
-        return []
+        self._hung_rank = self._find_hung(event, since)
+        if self._hung_rank is None:
+            return []
+        return self._end_all(signal.SIGTERM, event.now, event.time_ns)
 
     def _find_hung(self, event: Looked, since: float) -> int | None:
         """Return who has been in its exit handlers for too long, if nobody runs its script."""
@@ -250,7 +249,10 @@ class Supervisor:
         waits = {rank: self._workers[rank].exiting_s for rank in self.running}
         if any(wait is None or wait < self.exit_timeout_s for wait in waits.values()):
             return None
-        return max(waits, key=lambda rank: (waits[rank] or 0.0, -rank), default=None)
+        # The others may wait for one that is stopped.
+        return max(
+            waits, key=lambda rank: (rank in event.stopped, waits[rank] or 0.0, -rank), default=None
+        )
 
     def _end_all(self, signum: int, now: float, time_ns: int) -> list[Send]:
         self._trouble_ns = time_ns

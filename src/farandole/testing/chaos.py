@@ -195,7 +195,7 @@ def _wait(condition: Callable[[], bool], head: subprocess.Popen[bytes], timeout_
 
 Moment = Literal["before init", "in init", "in a collective", "at exit", "in atexit"]
 
-_STALL_S, _SILENCE_S, _EXIT_S = 4.0, 2.0, 2.0
+_STALL_S, _SILENCE_S, _EXIT_S = 4.0, 2.0, 5.0
 _FAULT_TIMEOUT_S = 180.0
 _FAIL = """
 import atexit, os, sys, time
