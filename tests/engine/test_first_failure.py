@@ -32,6 +32,7 @@ def test_the_first_of_all_failures_counts(board: Board) -> None:
     with pytest.raises(PeerDiedError, match="Rank 2 failed: ValueError: bad loss") as caught:
         found.check()
     assert found.explain(caught.value) is caught.value, "it is said already"
+    assert caught.value.culprit == 2
 
 
 def test_ones_own_failure_is_no_reason(board: Board) -> None:

@@ -41,8 +41,10 @@ class FirstFailure:
                 peer, text = self._ended()
                 peer = peer if error.culprit is None else error.culprit
             if text:
-                whole = str(error) if text in str(error) else f"{error} {text}"
-                return PeerDiedError(whole, culprit=peer)
+                if text not in str(error):
+                    return PeerDiedError(f"{error} {text}", culprit=peer)
+                error.culprit = peer
+                return error
             if time.monotonic() > deadline:
                 return error
             time.sleep(_POLL_S)

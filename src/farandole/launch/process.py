@@ -109,19 +109,25 @@ class Orphans:
 
     def __init__(self, *, adopt: bool) -> None:
         self.mark = secrets.token_hex(8)
-        self._adopts = adopt and not _have_children() and _adopt_orphans(True)
+        linux = sys.platform == "linux"
+        self._adopts = adopt and linux and not _have_children() and _adopt_orphans(True)
         self._told: set[tuple[int, int]] = set()
 
     def find(self, workers: Collection[int]) -> list[int]:
         """Return those that run; reap those that have ended."""
         if not self._adopts:
-            return [pid for pid in _stats() if pid not in workers and self._marked(pid)]
+            return [
+                pid
+                for pid, stat in _stats().items()
+                if stat.group not in workers and self._marked(pid)
+            ]
         found = []
         for pid, stat in _stats().items():
             if stat.parent != os.getpid() or pid in workers:
                 continue
             with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                # What is in a worker's group gets its signals with the group.
+                if os.waitpid(pid, os.WNOHANG) == (0, 0) and stat.group not in workers:
                     found.append(pid)
         return found
 
@@ -171,8 +177,6 @@ def _have_children() -> bool:
 
 def _adopt_orphans(wanted: bool) -> bool:
     """Become the parent of orphaned descendants, or no longer; return whether that was done."""
-    if sys.platform != "linux":
-        return False
     import ctypes
 
     prctl_set_child_subreaper = 36

@@ -206,12 +206,13 @@ me = int(os.environ["RANK"])
 fault = FailAt(rank=int(victim), step=0, mode=mode)
 def fail_if(now):
     if now == moment and me == fault.rank:
-        Path(here, "failed").write_text(repr(time.time()))
+        Path(here, "failed").touch()
         fault.maybe(me, 0)
 from farandole.engine import context
 if with_torch == "True":
     import torch
     import farandole.torch
+Path(here, f"arrived{me}").touch()
 fail_if("before init")
 before = context.open_transport
 def open_transport(*args, **options):
@@ -290,20 +291,22 @@ class FaultEnding:
     fault: Fault
     exit_code: int
     end_s: float
-    """From the fault to the end of `farandole run`."""
+    """From the fault, or the arrival of the last rank if that is later, to the end of the run."""
     named: bool
     """Whether the rank that failed is the one that the launcher names."""
     left: tuple[str, ...]
     """What was left behind: processes, files."""
     said: str
     """What `farandole run` wrote to its error output."""
+    crowding: float = 1.0
+    """How much longer things may take because other programs use the cores too."""
 
     @property
     def clean(self) -> bool:
         """Say whether it ended with the right code, in time, leaving nothing."""
         return (
             self.exit_code == self.fault.exit_code
-            and self.end_s <= self.fault.wait_s + PROMISE_S
+            and self.end_s <= self.fault.wait_s + PROMISE_S * self.crowding
             and not self.left
         )
 
@@ -351,7 +354,8 @@ def fail_once(fault: Fault, folder: Path) -> FaultEnding:
             code, ended_s = done.returncode, time.time()
         except subprocess.TimeoutExpired:
             code, ended_s = -1, float("inf")
-    failed = folder / "failed"
+    failed = [path.stat().st_mtime for path in folder.glob("failed")]
+    arrived = [path.stat().st_mtime for path in folder.glob("arrived*")]
     said = (folder / "errors").read_text(errors="replace")
     verdict = [line for line in said.splitlines() if line.startswith("farandole: rank ")]
     named = [line for line in verdict if " failed first" in line or "ended." in line]
@@ -363,10 +367,11 @@ def fail_once(fault: Fault, folder: Path) -> FaultEnding:
     return FaultEnding(
         fault=fault,
         exit_code=code,
-        end_s=ended_s - float(failed.read_text()) if failed.exists() else float("inf"),
+        end_s=ended_s - max(*failed, *arrived) if failed else float("inf"),
         named=bool(named) and named[0].split()[2].rstrip(",") == str(fault.rank),
         left=tuple(sorted(left)),
         said=said,
+        crowding=min(3.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))),
     )
 
 
