@@ -15,13 +15,14 @@ Run as a program, `lifeline.py READ_END COMMAND ...` does this and becomes the c
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Python does not name it; the number is the same on all of Linux's processors.
@@ -47,15 +48,17 @@ class Lifeline:
             options: More of Popen's.
 
         Raises:
-            OSError: It cannot be started. (Where this process has several threads, the new one
-                says so and ends with code 126.)
+            OSError: It cannot be started. (Where this process has several threads, that the
+                program is no program is said by the new process, which ends with code 126.)
         """
         prepare = None
         if _LINUX and _has_one_thread():
             prepare = self._tie
         elif _LINUX:
             # A copy of a process with several threads may find locks taken for ever: it runs no
-            # Python. Without site and the environment's options this is up in some 10 ms.
+            # Python.
+            _check_name(argv[0], options.get("env") or os.environ)
+            # Without site and the environment's options this is up in some 10 ms.
             argv = [sys.executable, "-I", "-S", __file__, str(self.read_end), *argv]
         process = subprocess.Popen(
             argv,
@@ -82,6 +85,13 @@ class Lifeline:
         # A copy of the launcher's end: as long as this process had it, the line could not end.
         os.close(self._write_end)
         _tie(self.read_end)
+
+
+def _check_name(program: str, environ: Mapping[str, str]) -> None:
+    import shutil
+
+    if os.sep not in program and shutil.which(program, path=environ.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
 
 
 def _has_one_thread() -> bool:
