@@ -48,9 +48,8 @@ def test_a_rank_that_exits_before_init_is_named(script: Path) -> None:
     script.write_text(MEET)
     done = run_cli("run", "-np", "2", script, "1")
     assert done.returncode == 1
-    assert "rank 0 failed first: StartError: rank 1 exited with code 0 without calling" in (
-        done.stderr
-    )
+    assert "rank 1 failed first: it exited with code 0 while rank 0 waited for it" in done.stderr
+    assert "StartError: rank 1 exited with code 0 without calling" in done.stderr
 
 
 def test_a_rank_that_never_calls_init_is_named(script: Path) -> None:
