@@ -125,19 +125,22 @@ class _Reader:
         self._notes: list[str] = []
         self._mark = self._decimal_mark()
         self._columns = self._understood()
-        self._cells: dict[tuple[tuple[str, object], ...], Cell] = {}
-        """By what rows say of them: a long table has few."""
+        self._cells: dict[tuple[tuple[str, object], ...], tuple[Cell, int]] = {}
+        """By what rows say of them, each with a number, which is hashed faster: a long table has
+        few."""
+        self._numbers: dict[Cell, int] = {}
+        self._counts: dict[tuple[int, str], int] = {}
+        """Whole numbers by column and text."""
 
     def imported(self) -> Imported:
         launches: list[Launch] = []
-        repeats: Counter[tuple[Cell, int | None]] = Counter()
+        repeats: Counter[tuple[int, int | None]] = Counter()
         for row in self._sheet.rows:
             made = self._launch(row, len(launches) + 1, repeats)
             if made is None:
                 self._notes.append(f"Line {row.line} has no figures and was left out.")
                 continue
             launches.append(made)
-            repeats[made.cell, made.seed] += 1
         if not launches:
             raise UsageError(f"{self._name} has no figures: no times, throughput or metrics.")
         return Imported(
@@ -206,9 +209,9 @@ class _Reader:
         return column
 
     def _launch(
-        self, row: Row, number: int, repeats: Counter[tuple[Cell, int | None]]
+        self, row: Row, number: int, repeats: Counter[tuple[int, int | None]]
     ) -> Launch | None:
-        """Return what a row tells; None when it has no figure."""
+        """Return what a row tells, counted among the repeats; None when it has no figure."""
         counts: dict[str, int] = {}
         texts: dict[str, str] = {}
         figures: dict[str, float] = {}
@@ -223,7 +226,10 @@ class _Reader:
             elif not value[0].isdecimal() and value.lower() in _ENDS:
                 outcome = _ENDS[value.lower()]
             elif column.role == "count":
-                counts[column.name] = self._count(row, column, value)
+                known = self._counts.get((column.index, value))
+                if known is None:
+                    known = self._counts[column.index, value] = self._count(row, column, value)
+                counts[column.name] = known
             elif column.role in ("time", "rate"):
                 figures |= self._figure(row, column, value)
             elif column.role == "other":
@@ -234,10 +240,12 @@ class _Reader:
             figures["epochs"] = counts["epochs"]
         seed = counts.pop("seed", None)
         factors = (*counts.items(), *texts.items())
-        cell = self._cells.get(factors)
-        if cell is None:
-            cell = self._cells[factors] = self._cell(row, counts, texts)
-        repeat = repeats[cell, seed]
+        if factors not in self._cells:
+            cell = self._cell(row, counts, texts)
+            self._cells[factors] = cell, self._numbers.setdefault(cell, len(self._numbers))
+        cell, place = self._cells[factors]
+        repeat = repeats[place, seed]
+        repeats[place, seed] += 1
         return Launch(
             id=folder.launch_id(number, cell, repeat),
             cell=cell,
