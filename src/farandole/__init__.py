@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from farandole.version import __version__
 
 if TYPE_CHECKING:
+    from farandole.api import study
     from farandole.launch.function import run
     from farandole.recorder.param import param
     from farandole.recorder.record import record
-    from farandole.study.api import study
     from farandole.study.records import Study
 
 __all__ = ["Study", "__version__", "param", "record", "run", "study"]

@@ -14,7 +14,7 @@ from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.model.projection.backtest import FileScore, Split
-    from farandole.study.traces import StepTrace
+    from farandole.model.projection.tables import StepTrace
 
 _EPILOG = """\
 examples:
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
     split = _split(args)
     if args.rows and not args.json:
         raise UsageError("--rows adds to what --json prints. Give both.")
-    from farandole.study.traces import StepTrace, read_trace
+    from farandole.model.projection.tables import StepTrace, read_trace
 
     traces = [(name, read_trace(Path(name))) for name in args.files]
     if args.write_track_record is not None:

@@ -189,8 +189,8 @@ def main(args: argparse.Namespace) -> int:
 def _asked(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Decide a study from flags; with the folder of an earlier one it is extended."""
     from farandole.study import values
-    from farandole.study.api import name_of_command, new_folder, script_reader, shell_script
     from farandole.study.ask import Asked, make_spec
+    from farandole.study.command import name_of_command, new_folder, script_reader, shell_script
     from farandole.study.runner import extended
 
     command: list[str] = args.command_line

@@ -70,7 +70,7 @@ def room(args: argparse.Namespace, hosts: Hosts | None) -> Room:
     """Read what decides a plan: of this machine, of the hosts, or of SLURM's nodes."""
     from farandole.launch.slurm.client import Slurm
     from farandole.launch.slurm.options import parse_options
-    from farandole.study.api import read_room
+    from farandole.study.command import read_room
     from farandole.study.spec import Room
 
     if not args.per_cell_jobs:

@@ -11,10 +11,10 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A module that passes calls on to `farandole.study.api.study`."""
+    """A module that passes calls on to `farandole.api.study`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from farandole.study.api import study
+        from farandole.api import study
 
         return study(*args, **kwargs)
 

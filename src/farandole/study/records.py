@@ -338,7 +338,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Show the report in a notebook."""
-        from farandole.study.notebook import inline
+        from farandole.api import inline
 
         return inline(self)
 

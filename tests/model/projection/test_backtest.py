@@ -25,7 +25,7 @@ from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.intervals import Prediction, Reach, half_width, track_record
 from farandole.model.projection.question import parse_link
 from farandole.model.projection.steps import StepRow
-from farandole.study.traces import EpochTrace, StepTrace, read_trace
+from farandole.model.projection.tables import EpochTrace, StepTrace, read_trace
 from tests.model.projection.clusters import ETHERNET_10, LARGE, RESNET, TINY, measure
 from tests.model.projection.shared_traces import shared_trace
 

@@ -9,7 +9,7 @@ import pytest
 from farandole.errors import DataError, UsageError
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.steps import StepRow
-from farandole.study.traces import EpochTrace, StepTrace, parse_trace, read_trace
+from farandole.model.projection.tables import EpochTrace, StepTrace, parse_trace, read_trace
 
 STEPS = """\
 cluster,model,nodes,workers,local_batch,step_time_s,sync_time_s

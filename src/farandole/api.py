@@ -1,27 +1,31 @@
-"""`farandole.study(...)`: a study from Python, of a command or of a function."""
+"""`farandole.study(...)`: a study from Python, of a command or of a function, and in a notebook."""
 
 from __future__ import annotations
 
 import functools
+import html
 import inspect
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
 from farandole.study.ask import Asked, make_spec
+from farandole.study.command import (
+    name_of_command,
+    new_folder,
+    read_room,
+    script_reader,
+    shell_script,
+)
 from farandole.study.progress import Listener, Silent
 from farandole.study.records import Study
-from farandole.study.spec import Room
 
-# Scripts are small; what is larger is data.
-_MOST_SCRIPT_BYTES = 2_000_000
-_SHELL = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|da|k|z)?sh(?:\s|$)")
+_PAGE = "report.html"
 
 
 def study(
@@ -176,85 +180,17 @@ def make_function(fn: Callable[..., Any], names: tuple[str, ...]) -> Any:
     return Function(data=encode_call(functools.partial(call_with_params, fn, taken), (), {}))
 
 
-def read_room(environ: Mapping[str, str]) -> Room:
-    """Read what of this machine decides a plan."""
-    from farandole.launch.gpus import count_gpus
-    from farandole.world.cores import read_cores
-
-    cores = read_cores()
-    return Room(cores=cores.available, physical=cores.physical, gpus=count_gpus(environ))
-
-
-def script_reader(command: Sequence[str]) -> Callable[[str], bool]:
-    """Return a test whether the script of a command reads a name by `farandole.param`."""
-    texts = [text for path in _scripts(command) if (text := _source(path)) is not None]
-
-    def reads(name: str) -> bool:
-        pattern = re.compile(rf"""\bparam\(\s*['"]{re.escape(name)}['"]""")
-        return any(pattern.search(text) for text in texts)
-
-    return reads
-
-
-def shell_script(command: Sequence[str]) -> str:
-    """Return the text of the shell script that a command runs; empty where it runs none."""
-    named = Path(command[0]).name if command else ""
-    rest = command[1:] if named in ("sh", "bash", "dash", "ksh", "zsh") else command
-    script = next((part for part in rest if not part.startswith("-")), None)
-    text = ("" if script is None else _source(Path(script))) or ""
-    shebang = text.partition("\n")[0]
-    if script is not None and (script.endswith(".sh") or _SHELL.match(shebang)):
-        return text
-    return ""
-
-
-def _scripts(command: Sequence[str]) -> list[Path]:
-    """Name the files of a command that may be its script."""
-    found = [Path(part) for part in command if part.endswith(".py")]
-    for place, part in enumerate(command[:-1]):
-        if part == "-m":
-            try:
-                # The user's modules are found where they stand, as `python -m` would.
-                sys.path.insert(0, str(Path.cwd()))
-                module = find_spec(command[place + 1])
-            except (ImportError, ValueError):
-                continue
-            finally:
-                sys.path.pop(0)
-            if module is not None and module.origin:
-                found.append(Path(module.origin))
-    return found
-
-
-def _source(path: Path) -> str | None:
-    try:
-        if path.stat().st_size > _MOST_SCRIPT_BYTES:
-            return None
-        return path.read_text(errors="replace")
-    except OSError:
-        return None
-
-
-def new_folder(name: str, parent: Path) -> Path:
-    """Return a folder for a new study that is not there yet: `study-train-1`."""
-    number = 1
-    while (path := parent / f"study-{name}-{number}").exists():
-        number += 1
-    return path
-
-
-def name_of_command(command: Sequence[str]) -> str:
-    """Return a short name of what a command runs: its script's, its module's, its program's."""
-    for place, part in enumerate(command):
-        if part.endswith(".py"):
-            return Path(part).stem
-        if part == "-m" and place + 1 < len(command):
-            module = command[place + 1]
-            if module not in ("farandole", "farandole.cli.main") and not module.startswith(
-                ("torch.distributed", "accelerate")
-            ):
-                return module.rpartition(".")[2]
-    return Path(command[0]).name if command else "study"
+def inline(study: Study) -> str:
+    """Return the report's page as a frame; it is written first where it is missing."""
+    page = Path(study.path) / _PAGE
+    if not page.is_file():
+        page = write_report(study)
+    text = html.escape(page.read_text(errors="replace"), quote=True)
+    # Scripts draw the charts; without allow-same-origin they cannot touch the notebook.
+    return (
+        f'<iframe sandbox="allow-scripts" srcdoc="{text}" title="report of the study" '
+        'style="width: 100%; height: 720px; border: 0"></iframe>'
+    )
 
 
 def _name_of(what: Callable[..., Any] | Sequence[str]) -> str:

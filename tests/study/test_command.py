@@ -8,7 +8,13 @@ import pytest
 
 import farandole
 from farandole.errors import UsageError
-from farandole.study.api import name_of_command, new_folder, read_room, script_reader, shell_script
+from farandole.study.command import (
+    name_of_command,
+    new_folder,
+    read_room,
+    script_reader,
+    shell_script,
+)
 from tests.conftest import clean_environ
 
 
