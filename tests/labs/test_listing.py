@@ -17,7 +17,7 @@ def test_only_labs_that_exist_are_listed() -> None:
     found = listing.names()
     assert found
     for name in found:
-        assert importlib.util.find_spec(f"farandole.labs.{name}.lab")
+        assert importlib.util.find_spec(f"farandole.labs.{name}")
     assert len(set(found)) == len(found)
 
 

@@ -183,6 +183,11 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
     return shown(Column(key="", title="", show=show, interval=True), value)
 
 
+def separator(loop: Any) -> str:
+    """Return what precedes an item that a template's loop lists: "1, 2 and 4"."""
+    return "" if loop.first else " and " if loop.last else ", "
+
+
 def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     if one.rows is not None:
         table = tabulate(one.name, one.title, one.rows(rows), one.columns)
@@ -206,5 +211,6 @@ def _environment() -> Environment:
         "interval_times": lambda value: interval(value, format.times),
         "interval_seconds": lambda value: interval(value, format.seconds),
         "four": lambda value: f"{value:.4f}",
+        "separator": separator,
     }
     return environment
