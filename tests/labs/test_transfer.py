@@ -52,7 +52,7 @@ def end(workers: int, recipe: str, seed: int) -> float:
     return ALONE - lost + 0.002 * seed
 
 
-def course(workers: int, last: float) -> list[float]:
+def curve(workers: int, last: float) -> list[float]:
     """Return an accuracy by epoch: it rises until it is stable, one epoch later per worker."""
     rising = 2 + workers
     return [last * min(1.0, (epoch + 1) / rising) for epoch in range(EPOCHS)]
@@ -69,7 +69,7 @@ def study(
 def _scored(launch: Launch) -> Launch:
     recipe = dict(launch.cell.params)["recipe"]
     last = end(launch.cell.workers, recipe, launch.seed or 0)
-    values = course(launch.cell.workers, last)
+    values = curve(launch.cell.workers, last)
     ranks = []
     for rank in launch.ranks:
         metrics = []
@@ -378,7 +378,7 @@ def test_both_axes_of_times_are_logarithmic_as_the_caption_says() -> None:
 def test_epochs_are_counted_from_one_and_both_accuracies_stand_beside_each_other() -> None:
     epochs = epochs_of(found(seeds=1).studies["workers"], 2)
     assert [row.epoch for row in epochs] == list(range(1, EPOCHS + 1))
-    values = course(2, end(2, "linear", 0))
+    values = curve(2, end(2, "linear", 0))
     assert [row.validation.value for row in epochs] == pytest.approx(values)
     assert epochs[-1].training.value == pytest.approx(values[-1] + GAP)
 
@@ -542,9 +542,9 @@ def test_wrapped_and_unwrapped_runs_by_bytes_and_fingerprints() -> None:
     answered = answers("fruits")["wrapped"]
     rows = lookup(answered, "optimizer", "workers")
     # Ranks made by hand send 4,000 bytes in every step.
-    wrapped, apart = rows["wrapped", 2], rows["not wrapped", 2]
+    wrapped, unwrapped = rows["wrapped", 2], rows["not wrapped", 2]
     assert (wrapped["gradient_bytes"], wrapped["fingerprints"]) == (4000, 1)
-    assert (apart["gradient_bytes"], apart["fingerprints"]) == (0, 2)
+    assert (unwrapped["gradient_bytes"], unwrapped["fingerprints"]) == (0, 2)
     shared = rows["wrapped, sharing one worker's batch", 2]
     assert shared["global_batch"] == rows["wrapped", 1]["global_batch"] == 32
     said = answered.sentences

@@ -249,35 +249,30 @@ def _choices(spec: TransferLab, asked: Asked, data: DataFacts, here: Effort) -> 
     workers = alike.counts(asked, here.workers)
     named = alike.recipes(asked, RECIPES[: here.recipes])
     rate = alike.recipe_words(spec.work.learning_rate, named)
+    pixels = IMAGE_SIZES[asked.size]
+    shown = "what the lab's does is shown under the question original"
+    devices = f"{listed(list(spec.devices))} GPUs"
     network = "EfficientNet-Lite0"
     if asked.weights is not None:
         known = {NONE: "random weights", PRETRAINED: "weights of ImageNet"}
         network += f", {known.get(asked.weights, f'weights of {Path(asked.weights).name}')}"
-    pixels = IMAGE_SIZES[asked.size]
-    devices = f"{listed(list(spec.devices))} GPUs"
-    shorter = "to fit the time" if here.epochs < spec.epochs else ""
-    shown = "what the lab's does is shown under the question original"
-    before, after = (
-        [Choice(what=what, lab=lab, here=here, why=why) for what, lab, here, why in rows]
-        for rows in (
-            (
-                ("device", devices, f"{asked.cores} CPU cores, a thread per worker", ""),
-                ("data set", spec.data, data.source, ""),
-                ("base network", "not named", network, ""),
-                ("images", "size not said", f"{pixels} x {pixels} pixels", ""),
-            ),
-            (
-                ("epochs", f"{spec.epochs}", f"{here.epochs}", shorter),
-                ("workers", spec.workers, alike.words(workers), alike.beyond(workers, asked.cores)),
-                ("learning rate", spec.optimizer, rate, shown),
-            ),
-        )
-    )
-    samples = [
+
+    def choice(what: str, lab: str, here: str, why: str = "") -> Choice:
+        return Choice(what=what, lab=lab, here=here, why=why)
+
+    choices = [
+        choice("device", devices, f"{asked.cores} CPU cores, a thread per worker"),
+        choice("data set", spec.data, data.source),
+        choice("base network", "not named", network),
+        choice("images", "size not said", f"{pixels} x {pixels} pixels"),
         alike.of_samples("training samples", spec.train, here.samples, data.train),
         alike.of_samples("test samples", spec.test, here.test_samples, data.test),
+        choice("epochs", f"{spec.epochs}", f"{here.epochs}", "to fit the time"),
+        choice("workers", spec.workers, alike.words(workers), alike.beyond(workers, asked.cores)),
+        choice("learning rate", spec.optimizer, rate, shown),
+        alike.of_decay(),
     ]
-    return alike.differing([*before, *samples, *after, alike.of_decay()])
+    return alike.differing(choices)
 
 
 # Rows: one per configuration, this machine's before the lab's.
@@ -311,18 +306,18 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
 
 def _measured(info: ScalingInfo, one: Setting, cell: Row) -> Row:
     metric, job = cell.metrics.get(VALIDATION) or Row(), cell.job or Row()
-    course = epochs_of(info, one.workers)
-    end = course[-1] if course else Row(epoch=one.epochs)
-    scored = [row for row in course if row.validation]
+    epochs = epochs_of(info, one.workers)
+    end = epochs[-1] if epochs else Row(epoch=one.epochs)
+    scored = [row for row in epochs if row.validation]
     best = max(scored, key=lambda row: (row.validation.value, -row.epoch), default=Row())
     row = cell.but(source=HERE, device=CPU, workers=one.workers, runs=one.seeds, epochs=one.epochs)
     row = row.but(training=_value(end.training), validation=_value(end.validation))
-    row = row.but(best_epoch=best.epoch, best=_value(best.validation), ended=bool(course))
+    row = row.but(best_epoch=best.epoch, best=_value(best.validation), ended=bool(epochs))
     return row.but(
         fixed_share=job.fixed_share,
         stable_epoch=metric.stable_epoch,
         of_epochs=end.epoch,
-        reached_s=_reached_s(course, metric.stable_epoch, job),
+        reached_s=_reached_s(epochs, metric.stable_epoch, job),
         never=metric.censored or 0,
         final=_value(metric.final),
     )
@@ -357,13 +352,13 @@ def epochs_of(info: ScalingInfo, workers: int) -> list[Row]:
     return rows
 
 
-def _reached_s(course: Sequence[Row], stable: float | None, job: Row) -> float | None:
+def _reached_s(epochs: Sequence[Row], stable: float | None, job: Row) -> float | None:
     """Return the time to stability from the first step on: recorded, or else computed."""
     if stable is None or job.cell is None:
         return None
-    recorded = next((row.time_s for row in course if row.epoch == stable), None)
+    recorded = next((row.time_s for row in epochs if row.epoch == stable), None)
     if recorded is not None:
-        return max(0.0, recorded - (job.startup_s or 0.0))
+        return float(max(0.0, recorded - (job.startup_s or 0.0)))
     return float(stable * job.epoch_s.value) if job.epoch_s else None
 
 
@@ -415,8 +410,7 @@ OTHERS = """
 # Times.
 
 TIMES = """
-{% if known | length < 2 %}
-No two numbers of workers have valid times here: there is no speedup.
+{% if known | length < 2 %}No two numbers of workers have valid times here: there is no speedup.
 {% else %}{% set few, many = known[0], known[-1] %}
 {{ many.workers | count("worker") }}: {{ many.epoch_s | interval_seconds }} per epoch, \
 {{ (few.epoch_s.value / many.epoch_s.value) | times }} as fast as \
@@ -500,14 +494,13 @@ def _times(spec: TransferLab) -> Question:
 # Accuracy by epoch.
 
 ACCURACIES = """
-{% for workers, course in rows | groupby("workers")
-   if course[0].validation and course[-1].validation %}
-{{ workers | count("worker") }}: validation accuracy is {{ course[0].validation.value | four }} \
-after the first epoch and {{ course[-1].validation.value | four }} after epoch \
-{{ course[-1].epoch | brief }}\
-{% if course[-1].training %} (training: {{ course[-1].training.value | four }}){% endif %}.
-{% else %}
-Accuracy was not measured: no launch ran to its end.
+{% for workers, epochs in rows | groupby("workers")
+   if epochs[0].validation and epochs[-1].validation %}
+{{ workers | count("worker") }}: validation accuracy is {{ epochs[0].validation.value | four }} \
+after the first epoch and {{ epochs[-1].validation.value | four }} after epoch \
+{{ epochs[-1].epoch | brief }}\
+{% if epochs[-1].training %} (training: {{ epochs[-1].training.value | four }}){% endif %}.
+{% else %}Accuracy was not measured: no launch ran to its end.
 {% endfor %}
 """
 WEIGHTS = """
@@ -591,8 +584,7 @@ _KEEPS_UP = 0.05
 """Input that takes less than this share of a step keeps up."""
 
 INPUT = """
-{% if share is none %}
-Waiting for images was not measured.
+{% if share is none %}Waiting for images was not measured.
 {% elif share < limit %}
 Input keeps up: at most {{ share | percent }} of a step is spent waiting for images \
 ({{ workers | count("worker") }}).
@@ -620,20 +612,14 @@ def _input_share(row: Row) -> float | None:
 def _rank_rows(found: Found) -> list[Row]:
     info = found.studies.get("workers")
     series = {(one.cell, one.rank): one for one in (info.utilisation_series if info else ())}
-    return [
-        Row(
-            workers=row.workers,
-            rank=rank,
-            cpu=cpu,
-            memory_bytes=memory,
-            data_share=_input_share(row),
-            fits=row.workers <= found.asked.cores,
-            points=binned(series[row.cell, rank]) if (row.cell, rank) in series else [],
-        )
-        for row in cell_rows(info)
-        if row.use and not row.today
-        for rank, cpu, _, memory in row.use.by_rank
-    ]
+    rows = []
+    for cell in cell_rows(info):
+        for rank, cpu, _, memory in cell.use.by_rank if cell.use and not cell.today else ():
+            row = Row(workers=cell.workers, rank=rank, cpu=cpu, memory_bytes=memory)
+            row.data_share, row.fits = _input_share(cell), cell.workers <= found.asked.cores
+            row.points = binned(series[cell.cell, rank]) if (cell.cell, rank) in series else []
+            rows.append(row)
+    return rows
 
 
 def _over_time(rows: Sequence[Row]) -> list[Row]:
@@ -726,8 +712,7 @@ With {{ most.workers | count("worker") }}, validation accuracy was highest after
 {{ "%.2f" | format(100 * (most.best - most.validation)) }} points above the end.
 {% else %}and ended there.
 {% endif %}
-{% else %}
-Overfitting was not measured: no launch here ran to its end with both accuracies.
+{% else %}Overfitting was not measured: no launch here ran to its end with both accuracies.
 {% endif %}
 {% set gaps = lab | map(attribute="gap") | reject("none") | list %}
 {% if gaps %}
@@ -918,7 +903,7 @@ KEEPING_ACCURACY: Question = Question(
 
 # The original's learning rate.
 
-_SPOILT = 0.5
+_LEAST_SHARE = 0.5
 """Below this share of the accuracy that another rate gets, a rate does not train."""
 
 AT_LAB_RATE = """
@@ -931,14 +916,13 @@ The lab's rate on {{ row.workers | count("worker") }} ({{ "%g" | format(spec.ori
 {% endif %}{% endfor %}
 """
 RATES = """
-{% if not own %}
-The original's rate was not tried: --recipe left it out.
+{% if not own %}The original's rate was not tried: --recipe left it out.
 {% elif good %}
 The rate used here, {{ "%g" | format(good[0].base_rate) }} for one worker, is \
 {{ (spec.original_rate / good[0].base_rate) | number }} times smaller and ends at \
 {{ good[0].validation.value | four }} on {{ good[0].workers | count("worker") }}.
 {% if failed %}
-The lab's rate ends below {{ spoilt | percent }} of that on {{ failed }}: it does not train.
+The lab's rate ends below {{ least_share | percent }} of that on {{ failed }}: it does not train.
 {% endif %}{% endif %}
 """
 
@@ -964,11 +948,11 @@ def _rate_rows(found: Found) -> list[Row]:
 def _rate_facts(spec: TransferLab, _: Found, rows: Sequence[Row]) -> dict[str, Any]:
     own = [row for row in rows if row.recipe == ORIGINAL.name]
     good = [row for row in rows if row.recipe != ORIGINAL.name and row.validation]
-    least = _SPOILT * good[0].validation.value if good else 0.0
+    least = _LEAST_SHARE * good[0].validation.value if good else 0.0
     failed = [row.workers for row in own if not row.validation or row.validation.value < least]
     no_intervals = without_intervals(row.validation for row in own)
     facts = {"spec": spec, "own": own, "good": good, "failed": _counts(failed)}
-    return facts | {"spoilt": _SPOILT, "points": points, "no_intervals": no_intervals}
+    return facts | {"least_share": _LEAST_SHARE, "points": points, "no_intervals": no_intervals}
 
 
 def _original(spec: TransferLab) -> Question:
@@ -1019,8 +1003,7 @@ The wrapper averages gradients in every step: with {{ wrapped.workers | count("w
 rank sends {{ (wrapped.gradient_bytes or 0) | size }} in each of {{ wrapped.steps | whole }} \
 steps, and all ranks end with \
 {{ "the same weights" if wrapped.fingerprints == 1 else "different weights" }}.
-{% else %}
-No launch with several workers ran to its end: nothing was exchanged.
+{% else %}No launch with several workers ran to its end: nothing was exchanged.
 {% endif %}
 """
 UNWRAPPED = """
@@ -1030,8 +1013,7 @@ Without it, each rank sends {{ (unwrapped.gradient_bytes or 0) | size }} of grad
 }} of weights after {{ unwrapped.steps | count("step") }}.
 {% if void %}The study reports it: "{{ void.sentence }}" {{ void.mend }}
 {% endif %}
-{% else %}
-The unwrapped optimizer was not run here.
+{% else %}The unwrapped optimizer was not run here.
 {% endif %}
 """
 SAME_BATCH = """
@@ -1062,17 +1044,13 @@ def _wrapped_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     several = [row for row in rows if row.workers > 1 and row.study == "workers"]
     info = found.studies.get("unwrapped")
     unwrapped = next((row for row in rows if row.study == "unwrapped" and info), None)
-    voids = [
-        void
-        for void in (info.voids if info else ())
-        if unwrapped and void.cell.workers == unwrapped.workers
-    ]
+    voids, number = info.voids if info else (), unwrapped.workers if unwrapped else None
     shared = next(iter(settings_of(found, "same_batch")), None)
     alone = next((one for one in settings_of(found, "workers") if one.workers == 1), None)
     return {
         "wrapped": max(several, key=lambda row: row.workers, default=None),
         "unwrapped": unwrapped,
-        "void": voids[0] if voids else None,
+        "void": next((one for one in voids if one.cell.workers == number), None),
         "gap": shared.gap(alone, VALIDATION) if shared and alone else None,
     } | {"shared": shared, "alone": alone, "points": points}
 
@@ -1103,23 +1081,22 @@ WRAPPED = Question(
 
 # What 16 workers would do.
 
-_MORE = 16
+SIXTEEN_WORKERS = Question(key="sixteen", text="What would 16 workers do?")
+_PROJECTED = 16
 _GUESSED = "the author's guess"
 
 SIXTEEN = """
 {% for one in projections | sort(attribute="failed") %}
-{% if one.failed %}
-No projection from {{ one.runs }}: {{ one.why }}.
-{% else %}
-{{ one.made.headline }} Projected from {{ one.runs }} with \
+{% if one.failed %}No projection from {{ one.runs }}: {{ one.why }}.
+{% else %}{{ one.made.headline }} Projected from {{ one.runs }} with \
 {{ one.made.measured_workers | map("string") | list | listed }} workers.
-{% for row in rows if row.told and row.source == one.series and (row.epoch_s or row.epochs) %}
+{% for row in rows
+   if row.in_headline and row.source == one.series and (row.epoch_s or row.epochs) %}
 That is {% if row.epoch_s %}{{ row.epoch_s | interval_seconds }} per epoch{% endif %}\
 {{ " and " if row.epoch_s and row.epochs }}\
 {% if row.epochs %}{{ row.epochs | interval }} epochs to stability{% endif %} (90 % intervals).
 {% endfor %}{% endif %}{% endfor %}
-{% if not guess %}
-The author of this lab made no guess for 16 workers.
+{% if not guess %}The author of this lab made no guess for 16 workers.
 {% else %}
 The author's guess for {{ guess.workers }} {{ guess.device }}: {{ guess.epoch_s | seconds }} per \
 epoch, {{ guess.stable_epoch | brief }} epochs to stability, slightly more than \
@@ -1157,7 +1134,7 @@ def _projected(
         return one.but(failed=True, why="there is no study")
     only = (("device", device),) if device is not None else ()
     try:
-        made = project(study, info, Asking(workers=(_MORE,), only=only))
+        made = project(study, info, Asking(workers=(_PROJECTED,), only=only))
     except FarandoleError as error:
         return one.but(failed=True, why=str(error).rstrip("."))
     cells = [row for row in cell_rows(info) if not row.today and device in (None, row.device)]
@@ -1174,7 +1151,7 @@ def _projected_rows(spec: TransferLab, one: Row) -> list[Row]:
     stable = one.made.goal is not None and one.made.goal.kind == "stable"
     projected = [row for row in one.made.rows if not row.measured]
     # The headline speaks of the link in the middle.
-    told = projected[len(projected) // 2] if projected else None
+    in_headline = projected[len(projected) // 2] if projected else None
     rows = []
     for found in one.made.rows:
         cell = one.cells.get(found.workers) if found.measured else None
@@ -1188,8 +1165,8 @@ def _projected_rows(spec: TransferLab, one: Row) -> list[Row]:
         job_s = _interval(found.epoch_s, spec.epochs, fixed_s.get(found.workers, last_s))
         row.job_s = (cell.job_s if cell.epochs == spec.epochs else None) or job_s
         row.validation = end.final if found.measured else _interval(found.metric)
-        row.told = found is told
-        row.drawn = row.epoch_s if found.measured or row.told else None
+        row.in_headline = found is in_headline
+        row.drawn = row.epoch_s if found.measured or row.in_headline else None
         rows.append(row)
     return rows
 
@@ -1210,9 +1187,8 @@ def _guess_row(guess: Guess) -> Row:
 
 def _guess_facts(guess: Guess | None, rows: Sequence[Row]) -> dict[str, Any]:
     """Compare the guess with what the lab's own runs on that device project."""
-    own = next(
-        (row for row in rows if guess and row.told and row.source == f"{LAB}, {guess.device}"), None
-    )
+    series = f"{LAB}, {guess.device}" if guess else ""
+    own = next((row for row in rows if row.in_headline and row.source == series), None)
     if guess is None or own is None:
         return {"guess": guess, "judged": []}
     compared = (
@@ -1235,10 +1211,9 @@ def _answer_sixteen(spec: TransferLab, found: Found) -> Answered:
     rows += [_guess_row(spec.guess)] if spec.guess else []
     job = f"job of {spec.epochs} epochs"
     elsewhere = [f"projected from {one.series}" for one in made]
-    question = Question(
-        key="sixteen",
-        text="What would 16 workers do?",
-        title=f"{_MORE} workers, projected",
+    question = replace(
+        SIXTEEN_WORKERS,
+        title=f"{_PROJECTED} workers, projected",
         rows=lambda _: rows,
         columns=(
             replace(SOURCE, title="from"),
@@ -1260,7 +1235,7 @@ def _answer_sixteen(spec: TransferLab, found: Found) -> Answered:
         figures=(
             Lines(
                 name="epoch-at-sixteen",
-                title=f"Epoch time up to {_MORE} workers",
+                title=f"Epoch time up to {_PROJECTED} workers",
                 caption="Filled marks: measured here. Hollow marks: the lab's, the author's guess, "
                 "and projections with 90 % intervals, over the middle one of the links in the "
                 "table. Logarithmic axes.",
@@ -1277,11 +1252,10 @@ def _answer_sixteen(spec: TransferLab, found: Found) -> Answered:
 
 def questions(spec: TransferLab) -> tuple[Question, ...]:
     """Return what both labs ask, in the order of the report."""
-    sixteen = partial(_answer_sixteen, spec)
     return (
         *(_times(spec), _accuracy(spec), UTILISATION, _overfitting(spec)),
         *(_stable(spec), _soonest(spec), KEEPING_ACCURACY, _original(spec), WRAPPED),
-        Question(key="sixteen", text="What would 16 workers do?", build=sixteen),
+        replace(SIXTEEN_WORKERS, build=partial(_answer_sixteen, spec)),
     )
 
 
