@@ -538,6 +538,15 @@ def test_a_rate_that_does_not_train_is_said_to() -> None:
     assert not any("does not train" in sentence for sentence in said)
 
 
+@pytest.mark.parametrize(
+    ("recipes", "why"), [((), ""), (("original",), ""), (("fixed",), ": --recipe leaves it out")]
+)
+def test_why_the_originals_rate_was_not_tried(recipes: tuple[str, ...], why: str) -> None:
+    made = found_of(LABS["fruits"], {}, asked=asked(recipes=recipes))
+    said = by_key(LABS["fruits"], made)["original"].sentences
+    assert said == (f"The original's rate was not tried here{why}.",)
+
+
 def test_wrapped_and_unwrapped_runs_by_bytes_and_fingerprints() -> None:
     answered = answers("fruits")["wrapped"]
     rows = lookup(answered, "optimizer", "workers")

@@ -916,7 +916,8 @@ The lab's rate on {{ row.workers | count("worker") }} ({{ "%g" | format(spec.ori
 {% endif %}{% endfor %}
 """
 RATES = """
-{% if not own %}The original's rate was not tried: --recipe left it out.
+{% if not own %}The original's rate was not tried here\
+{{ ": --recipe leaves it out" if found.asked.recipes and "original" not in found.asked.recipes }}.
 {% elif good %}
 The rate used here, {{ "%g" | format(good[0].base_rate) }} for one worker, is \
 {{ (spec.original_rate / good[0].base_rate) | number }} times smaller and ends at \
