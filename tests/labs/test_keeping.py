@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.labs.mnist.accuracy import answer_keeping
-from farandole.labs.mnist.lab import LAB
-from tests.labs.mnist.build import LOST, found, studies
+from farandole.labs import keeping
+from farandole.labs.lab import Answered, Found
+from farandole.labs.mnist import KEEPING, LAB
+from tests.labs.mnist_studies import LOST, found, studies
 from tests.labs.trained import found_of, training_study
+
+
+def answer_keeping(found: Found) -> Answered:
+    return keeping.answer_keeping(found, KEEPING.asked)
 
 
 def test_differences_are_paired_by_seeds() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.labs.mnist.lab import LAB
+from farandole.labs.mnist import LAB
 from farandole.labs.settings import settings_of
-from tests.labs.mnist.build import found
+from tests.labs.mnist_studies import found
 from tests.labs.trained import facts, found_of, training_study
 
 

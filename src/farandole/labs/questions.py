@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from farandole import format
 from farandole.labs.lab import Answered, Found
 from farandole.labs.lab import Question as Asked
+from farandole.labs.settings import settings_of
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure
@@ -173,6 +174,35 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
     return rows
 
 
+def setting_rows(found: Found, *studies: str, metric: str) -> list[Row]:
+    """Return one row per way in which the script was run, with all that is known about its cell.
+
+    `final` is the metric at the end of training, over the seeds that ran to their end.
+    """
+    cells = {
+        (name, row.cell): row for name in studies for row in cell_rows(found.studies.get(name))
+    }
+    names = [
+        *("study", "workers", "batch", "recipe", "samples", "test_samples", "epochs", "rate"),
+        *("global_batch", "steps", "whole_steps", "counted", "seeds"),
+    ]
+    return [
+        cells.get((one.study, one.launches[0].cell), Row()).but(
+            source=HERE,
+            setting=one,
+            final=one.final(metric),
+            **{name: getattr(one, name) for name in names},
+        )
+        for one in settings_of(found, *studies)
+    ]
+
+
+def choose(known: Iterable[Column], keys: str) -> tuple[Column, ...]:
+    """Return columns by their keys: "source workers accuracy"."""
+    by_key = {column.key: column for column in known}
+    return tuple(by_key[key] for key in keys.split())
+
+
 def estimate(value: float | None) -> Estimate | None:
     """Return a figure without an interval."""
     return None if value is None else Estimate(value=value, low=None, high=None)
@@ -186,6 +216,15 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
 def separator(loop: Any) -> str:
     """Return what precedes an item that a template's loop lists: "1, 2 and 4"."""
     return "" if loop.first else " and " if loop.last else ", "
+
+
+def each(rows: Iterable[Any], sentence: str = "%s", *, caller: Callable[[Any], str]) -> str:
+    """List what a block of a template says of every row, inside a sentence; empty without rows.
+
+    {% call(row) each(rows, "Losses: %s.") %}{{ row.loss }} on {{ row.workers }}{% endcall %}
+    """
+    parts = [" ".join(caller(row).split()) for row in rows]
+    return sentence % format.listed(parts) if parts else ""
 
 
 def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
@@ -213,4 +252,5 @@ def _environment() -> Environment:
         "four": lambda value: f"{value:.4f}",
         "separator": separator,
     }
+    environment.globals["each"] = each
     return environment

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from farandole.labs.lab import Found
-from farandole.labs.mnist.lab import LAB
+from farandole.labs.mnist import LAB
 from farandole.study.records import Cell, Study
 from tests.labs.trained import MACHINE, found_of, training_study
 from tests.model.build import make_study, make_utilisation, timed_launch
