@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from farandole.labs.averaging import answer_averaging, exchange
-from farandole.labs.driving.lab import LAB
-from farandole.labs.driving.questions import AVERAGING
-from tests.labs.driving.build import found, studies
+from farandole.labs.driving import AVERAGING, LAB
+from tests.labs.driving_studies import found, studies
 from tests.labs.trained import found_of
 
 
 def test_bytes_per_step_and_one_fingerprint() -> None:
-    answered = answer_averaging(found(), AVERAGING)
+    answered = answer_averaging(found(), AVERAGING.asked)
     rows = {row[:2]: row for row in answered.tables[0].rows}
     # 8 steps in each of 3 epochs; ranks made by hand send 4,000 bytes in each.
     assert rows["linear", 4][3:] == (24, 4000, 4000, 1)
@@ -30,6 +29,6 @@ def test_workers_that_did_not_train_together_are_found() -> None:
         launches.append(replace(launch, ranks=ranks))
     made["workers"] = replace(made["workers"], launches=tuple(launches))
     assert not exchange(launches[-1]).together
-    answered = answer_averaging(found_of(LAB, made), AVERAGING)
+    answered = answer_averaging(found_of(LAB, made), AVERAGING.asked)
     assert answered.sentences[0].startswith("Not all workers trained together")
     assert "2 of 4 settings" in answered.sentences[1]

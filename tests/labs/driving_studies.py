@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farandole.labs.driving.lab import LAB
+from farandole.labs.driving import LAB
 from farandole.labs.lab import Found
 from farandole.study.records import Study
 from tests.labs.trained import found_of, training_study
