@@ -118,33 +118,28 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 def _choices(
     asked: Asked, data: DataFacts, here: Effort, workers: tuple[int, ...], named: tuple[str, ...]
 ) -> tuple[Choice, ...]:
+    rates = alike.recipe_words(WORK.learning_rate, named)
     both = "fixed beside linear tells fewer steps from the scaled rate"
-    given = (
-        ("device", "GPUs, T4 and DGX", f"{asked.cores} CPU cores, a thread per worker", ""),
-        ("data set", "a car's camera, not named", data.source, ""),
-        ("network", "not named", "NVIDIA's PilotNet", ""),
-        alike.of_samples("training samples", "not said", here.samples, data.train),
-        alike.of_samples("test samples", "not said", here.test_samples, data.test),
-        (
-            *("epochs", f"{LAB_EPOCHS}", f"{here.epochs}"),
-            "to fit the time" if here.epochs < LAB_EPOCHS else "",
-        ),
-        ("workers", "2, 4 and 8", alike.words(workers), alike.beyond(workers, asked.cores)),
-        (
-            *("learning rate", "scaled by the workers, as it seems"),
-            alike.recipe_words(WORK.learning_rate, named),
-            both if {"fixed", "linear"} <= set(named) else "",
-        ),
-        alike.of_decay(),
-    )
+    why = both if {"fixed", "linear"} <= set(named) else ""
+    fewer = "to fit the time" if here.epochs < LAB_EPOCHS else ""
+    beyond = alike.beyond(workers, asked.cores)
     return alike.differing(
         [
-            one
-            if isinstance(one, Choice)
-            else Choice(what=one[0], lab=one[1], here=one[2], why=one[3])
-            for one in given
+            _choice("device", "GPUs, T4 and DGX", f"{asked.cores} CPU cores, a thread per worker"),
+            _choice("data set", "a car's camera, not named", data.source),
+            _choice("network", "not named", "NVIDIA's PilotNet"),
+            alike.of_samples("training samples", "not said", here.samples, data.train),
+            alike.of_samples("test samples", "not said", here.test_samples, data.test),
+            _choice("epochs", f"{LAB_EPOCHS}", f"{here.epochs}", fewer),
+            _choice("workers", "2, 4 and 8", alike.words(workers), beyond),
+            _choice("learning rate", "scaled by the workers, as it seems", rates, why),
+            alike.of_decay(),
         ]
     )
+
+
+def _choice(what: str, lab: str, here: str, why: str = "") -> Choice:
+    return Choice(what=what, lab=lab, here=here, why=why)
 
 
 # The questions.
@@ -443,13 +438,14 @@ def _size_rows(found: Found) -> list[Row]:
         # Steps need no time to be known, unlike the rest.
         row.enough_steps, row.fixed_s = enough_steps(row.batch, row.workers), None
         if row.job_s and row.throughput and row.unit == "samples/s":
-            rate = row.throughput.value
+            rate = row.samples_per_s = row.throughput.value
             row.fixed_s = fixed_time(row.job_s.value, row.epochs, row.samples, rate)
             row.speed = Speed(workers=row.workers, fixed_s=row.fixed_s, samples_per_s=rate)
     timed = [row for row in rows if row.speed]
     for row in timed[1:]:
         base = timed[0]
-        row.pays = size_that_pays(base.speed, row.speed, epochs=base.epochs, batch=base.batch)
+        pays = size_that_pays(base.speed, row.speed, epochs=base.epochs, batch=base.batch)
+        row.even, row.time, row.pays_from = pays.even, pays.time, pays.samples
     return rows
 
 
@@ -484,11 +480,6 @@ def _check(found: Found, rows: Sequence[Row]) -> list[Table]:
     return [tabulate("size-check", title, launched, known)] if launched else []
 
 
-def _paid(key: str) -> Any:
-    """Return how a column finds a size in a row's `pays`."""
-    return lambda row: getattr(row.pays, key) if row.pays else None
-
-
 SIZE = Question(
     key="size",
     text="From which size of the data set on would more workers pay?",
@@ -497,17 +488,11 @@ SIZE = Question(
     columns=(
         columns.WORKERS,
         Column(key="fixed_s", title="fixed time of a job", show=seconds),
-        Column(
-            key="samples_per_s",
-            title="samples/s",
-            get=lambda row: row.speed.samples_per_s if row.speed else None,
-        ),
-        Column(key="even", title="not longer from", show=optional, get=_paid("even")),
-        Column(
-            key="time", title=f"{percent(SAVED)} shorter from", show=optional, get=_paid("time")
-        ),
+        Column(key="samples_per_s", title="samples/s"),
+        Column(key="even", title="not longer from", show=optional),
+        Column(key="time", title=f"{percent(SAVED)} shorter from", show=optional),
         Column(key="steps", title="enough steps from", show=optional, get="enough_steps"),
-        Column(key="samples", title="pays from", show=optional, get=_paid("samples")),
+        Column(key="samples", title="pays from", show=optional, get="pays_from"),
         Column(key="here", title="samples here", show=whole, get="samples"),
     ),
     notes=(_ASSUMED,),
@@ -520,16 +505,16 @@ SIZE = Question(
     say="""
 {% set base = timed[0] %}
 {% for row in timed[1:] %}
-{% set size = row.pays.samples %}
+{% set size = row.pays_from %}
 {% if size is none %}
 {{ row.workers | count("worker") }} would not pay at any size: they train \
-{{ (row.speed.samples_per_s / base.speed.samples_per_s) | times }} as fast as \
+{{ (row.samples_per_s / base.samples_per_s) | times }} as fast as \
 {{ base.workers | count("worker") }}, which never saves {{ saved | percent }}.
 {% else %}
 {{ row.workers | count("worker") }} pay from about {{ size | whole }} training samples on \
 ({{ "%s times the" | format((size / base.samples) | number) if size > base.samples else "the" }} \
 {{ base.samples | whole }} of this run{{ " are enough" if size <= base.samples }}); \
-{{ "time decides" if size == row.pays.time else "steps per epoch decide" }}.
+{{ "time decides" if size == row.time else "steps per epoch decide" }}.
 {% endif %}
 {% else %}
 Job times cannot tell: that takes two numbers of workers whose times count.
