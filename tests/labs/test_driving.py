@@ -18,16 +18,7 @@ from farandole.labs.scripts import published_path
 from farandole.model.pays import Speed, size_that_pays
 from farandole.study.records import Study
 from tests.labs.driving_studies import CONSTANT, SIZES, found, loss, nothing, studies
-from tests.labs.trained import (
-    asked,
-    estimates,
-    facts,
-    flag,
-    found_of,
-    here,
-    speed,
-    training_study,
-)
+from tests.labs.trained import asked, estimates, facts, flag, found_of, here, speed, training_study
 
 RATES = {"driving": Rate(samples_per_s=150.0, startup_s=7.0)}
 UDACITY = facts(1627, 400)

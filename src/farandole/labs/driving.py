@@ -162,6 +162,9 @@ _COLUMNS = (
 )
 
 
+_LAB_DEVICES = [f"{ask.LAB}, {device}" for device in ("GPU", "T4", "DGX")]
+
+
 def _settings(found: Found, *studies: str) -> list[Row]:
     """Return one row per setting, with its loss beside that of the best constant prediction."""
     rows = []
@@ -541,13 +544,7 @@ of the job and an epoch still has enough steps.
                 Column(key="samples", title="training samples", show=whole),
                 Column(key="job_s", title="job", show=seconds),
             ),
-            options={
-                "x": "samples",
-                "y": "job_s",
-                "series": "setting",
-                "x_log": True,
-                "log": True,
-            },
+            options={"x": "samples", "y": "job_s", "series": "setting", "x_log": True, "log": True},
         ),
     ),
 )
@@ -648,13 +645,7 @@ the rank.
             name="loss-by-rank",
             title="Training loss by rank",
             caption="Each rank's own loss, over its own samples, on a logarithmic axis.",
-            options={
-                "x": "epoch",
-                "y": "rank_loss",
-                "series": "rank",
-                "x_log": False,
-                "log": True,
-            },
+            options={"x": "epoch", "y": "rank_loss", "series": "rank", "x_log": False, "log": True},
         ),
     ),
 )
