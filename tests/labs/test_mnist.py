@@ -218,7 +218,7 @@ def test_counted_steps_are_whole_ones() -> None:
 
 
 def test_the_labs_steps_on_two_nodes_are_those_of_six_workers() -> None:
-    assert full_steps(40, 60_000, 128, 6) == 3120
+    assert [n for n in range(1, 17) if full_steps(40, 60_000, 128, n) == 3120] == [6]
     lab = rows_of(mnist.STEPS, THE_LAB)
     assert [row["formula"] for row in lab] == [18_750, 9_375, 4_687.5, 3_125]
     assert (lab[-1]["whole_steps"], lab[-1]["counted"]) == (3120, 3120)
