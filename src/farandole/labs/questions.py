@@ -80,7 +80,8 @@ class Question:
     `lab` (the rows by source), `found`, and what `facts` returns."""
     facts: Callable[[Found, Sequence[Row]], Mapping[str, Any]] | None = None
     figures: tuple[Lines, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] | Callable[[Sequence[Row]], Sequence[str]] = ()
+    """Below the table; a function where they depend on the rows."""
     tables: Callable[[Found, Sequence[Row]], Sequence[Table]] | None = None
     """Further tables."""
     build: Callable[[Found], Answered] | None = None
@@ -98,7 +99,8 @@ def answer(question: Question, found: Found) -> Answered:
         return question.build(found)
     assert question.rows is not None
     rows = list(question.rows(found))
-    table = tabulate(question.key, question.title, rows, question.columns, question.notes)
+    notes = question.notes(rows) if callable(question.notes) else question.notes
+    table = tabulate(question.key, question.title, rows, question.columns, notes)
     facts = question.facts(found, rows) if question.facts else {}
     further = question.tables(found, rows) if question.tables else ()
     return Answered(
