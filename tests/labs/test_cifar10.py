@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from farandole.labs.cifar10 import (
+from farandole.labs.cifar10 import LAB
+from farandole.labs.cifar10_plan import (
     ACCURACY,
     BASELINE,
     FEWER,
     FULL,
-    LAB,
     LADDER,
     NORM,
     ORDER,
@@ -29,7 +29,6 @@ from farandole.labs.cifar10 import (
     TIME,
     Effort,
     Sizing,
-    corrections,
 )
 from farandole.labs.lab import Answered, Asked, DataFacts, Found, Plan, Planned, Rate
 from farandole.labs.scripts import published_path
@@ -581,7 +580,7 @@ def test_bytes_by_kind_and_worker() -> None:
     assert row["total_bytes"] == 2 * 40 * 4 * SMALL_PARAMETERS
     start = the_row(ANSWERED["wire"], norm="synchronised", kind="parameters")
     assert (start["step_bytes"], start["total_bytes"]) == (None, 2 * 4 * SMALL_PARAMETERS)
-    assert "plus nothing (0 %); at the start, 273 kB once" in ANSWERED["wire"].sentences[0]
+    assert "plus nothing (0 %), and 273 kB once at the start" in ANSWERED["wire"].sentences[0]
     assert "plus buffers 1.00 kB (0.4 %)" in ANSWERED["wire"].sentences[1]
     kinds = [r["kind"] for r in rows(ANSWERED["wire"].tables[0]) if r["norm"] == "left alone"]
     assert kinds == ["gradients", "parameters"]
@@ -608,7 +607,7 @@ def test_batch_norm_left_alone_broadcast_and_synchronised() -> None:
     found = find({ACCURACY: usual()[ACCURACY], NORM: same})
     said = answers(found)["batch_norm"].sentences
     assert "Gradients alone are enough" in said[0]
-    assert "broadcast from rank 0: the very same" in said[1]
+    assert "broadcast from rank 0: identical" in said[1]
 
 
 @pytest.mark.parametrize("missing", [TIME, BASELINE, ACCURACY, NORM, ORDER, REPLICAS])
@@ -638,8 +637,8 @@ def test_workers_that_others_disturbed_have_no_speed_and_the_reason() -> None:
 
 # The corrections.
 
-CORRECTED = {one.said: one for one in corrections(FOUND)}
-EMPTY = {one.said: one for one in corrections(find({}))}
+CORRECTED = {one.said: one for one in LAB.corrections(FOUND)}
+EMPTY = {one.said: one for one in LAB.corrections(find({}))}
 
 
 def shown_by(words: str) -> str:
