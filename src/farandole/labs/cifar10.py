@@ -97,10 +97,6 @@ def _why(found: Found, study: str) -> str:
     return whys[0] if whys else "no launch of it counts"
 
 
-def _value(found: Estimate | None) -> float | None:
-    return found.value if found else None
-
-
 def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
@@ -144,8 +140,8 @@ def _timings(found: Found, lab: str) -> list[Row]:
                 workers=place[1],
                 epoch_s=evidence.seconds_for(LAB_SAMPLES, row.throughput),
                 memory_gb=row.memory_bytes / GB if row.memory_bytes else None,
-                lab_epoch_s=_value(published.epoch_s),
-                lab_speedup=_value(published.speedup),
+                lab_epoch_s=published.epoch_s.value if published.epoch_s else None,
+                lab_speedup=published.speedup.value if published.speedup else None,
                 lab_outcome=published.outcome,
                 lab_communication=published.communication,
             )
@@ -216,7 +212,7 @@ def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order:
         longer=how is not None and how.longer != 1.0,
         curve=next((c for c in info.metric_curves if c.metric == METRIC and c.cell == cell), None),
         step_bytes=by_step,
-        beside_bytes=sum(by_step.values()) - by_step["gradients"] if by_step else None,
+        beside_bytes=sum(by_step[k] for k in by_step if k != "gradients") if by_step else None,
         total_bytes=sent.total_bytes_by_kind if sent else {},
     )
 
@@ -1012,7 +1008,7 @@ Gradients alone are enough, as far as these runs can show.
 On {{ local.workers }} workers, accuracy is {{ local.accuracy.value|four }} with statistics left \
 alone{% for row in others %}; {{ row.statistics }}: {% if row.difference.value == 0 and not \
 row.difference.high %}identical{% else %}{{ points(row.difference) }}{% endif %}{% endfor %}.
-The lab agrees: its statistics stay on each GPU, and it keeps those of the first.
+The lab answered yes: its statistics stay on each GPU, and it keeps those of the first.
 {% endif %}
 """,
     figures=(
