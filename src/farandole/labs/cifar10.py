@@ -417,7 +417,7 @@ is not measured.
 {% if lab_most %}
 The lab's {{ lab_most[0].workers }} GPUs reach {{ by_batch(lab_most, "lab_speedup") }}.
 {% endif %}
-{{ disturbed|join("\n") }}
+{{ disturbed|join(" ") }}
 """,
     figures=(
         Lines(
@@ -862,7 +862,7 @@ The same order in every epoch changes accuracy by {{ points(effect) }}\
 zero{% endif %}.
 {% endif %}
 {% endif %}
-{{ disturbed|join("\n") }}
+{{ disturbed|join(" ") }}
 """,
     tables=_order_table,
     figures=(
