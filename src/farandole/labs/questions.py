@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from string import Formatter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -238,12 +239,25 @@ def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     return draw(one.name, one.title, one.caption, table, **one.options)
 
 
+class _Parts(Formatter):
+    """Writes rows into a sentence: `rows | each("{model} {speedup.value:times}")`."""
+
+    filters: Mapping[str, Callable[[Any], str]]
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return a value by the filter of this name, or else as Python formats it."""
+        show = self.filters.get(format_spec)
+        return show(value) if show else super().format_field(value, format_spec)
+
+
 @cache
 def _environment() -> Environment:
     """Return the environment of the sentences: the one formatter as filters."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, autoescape=False)
+    parts = _Parts()
+    parts.filters = environment.filters
     names = ("number", "percent", "times", "seconds", "size", "rate", "whole", "brief", "listed")
     environment.filters |= {name: getattr(format, name) for name in names}
     environment.filters |= {
@@ -253,6 +267,9 @@ def _environment() -> Environment:
         "interval_seconds": lambda value: interval(value, format.seconds),
         "four": lambda value: f"{value:.4f}",
         "separator": separator,
+        "each": lambda rows, pattern: format.listed(
+            [parts.vformat(pattern, (), vars(row)) for row in rows]
+        ),
     }
     environment.globals["each"] = each
     return environment
