@@ -1,1 +1,0 @@
-"""The faces lab: processes and threads, batches, weak and strong scaling of three networks."""

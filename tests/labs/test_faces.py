@@ -1,0 +1,559 @@
+"""The faces lab, from launches whose step times follow from a formula, one per network.
+
+A step computes its images and moves its gradients, and nothing hides the one behind the other: so
+strong scaling falls off where gradients are large, and weak scaling does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from farandole.cli.lab import report_of
+from farandole.errors import DataError
+from farandole.labs.faces import (
+    CPU,
+    GPU,
+    LAB,
+    LAB_COUNTS,
+    baselines,
+    batches,
+    compared,
+    first,
+    last,
+    losses,
+    measured,
+    projected,
+    published,
+    reversals,
+    together,
+)
+from farandole.labs.faces_plan import BATCH, FULL, LADDER, SCALING, SPLIT, WORKERS
+from farandole.labs.lab import Answered, Found, Planned, Rate
+from farandole.labs.report import missing_answers
+from farandole.labs.run import Ran
+from farandole.labs.scripts import published_path
+from farandole.model.info.curve import Scaling
+from farandole.study.ask import Asked, make_spec
+from farandole.study.cells import make_cells
+from farandole.study.records import Cell, Launch, Study
+from farandole.study.spec import Room
+from farandole.study.values import factors
+from tests.labs.test_report import beside
+from tests.labs.trained import (
+    MACHINE,
+    asked,
+    estimates,
+    facts,
+    flag,
+    found_of,
+    here,
+    training_study,
+)
+from tests.model.build import make_launch, make_rank, make_steps, make_study, timed_launch
+
+SHARED = 16
+PER_IMAGE_S = {"inceptionv3": 0.08, "resnet50": 0.10, "vgg16": 0.25}
+PARAMETERS = {"inceptionv3": 20_000_000, "resnet50": 23_000_000, "vgg16": 40_000_000}
+PER_STEP_S, BYTES_PER_S = 0.05, 1e9
+PEAK_BYTES = 1_500_000_000
+
+
+def moves_s(model: str, workers: int) -> float:
+    """Return what gradients take in a step."""
+    return 4 * PARAMETERS[model] / BYTES_PER_S if workers > 1 else 0.0
+
+
+def step_s(model: str, workers: int, batch: int, threads: int = 1) -> float:
+    """Return a step's time; two threads are worth 1.6."""
+    speed = 1.6 if threads == 2 else 1.0
+    return PER_STEP_S + batch * PER_IMAGE_S[model] / speed + moves_s(model, workers)
+
+
+def launch(model: str, workers: int, batch: int, threads: int = 1, repeat: int = 0) -> Launch:
+    """Return a launch that was ended after some steps; repeats differ by a percent."""
+    cell = Cell(workers=workers, threads=threads, batch=batch, params=(("model", model),))
+    length_s = step_s(model, workers, batch, threads) * (1 + 0.01 * repeat)
+    waits_s = moves_s(model, workers)
+    steps = make_steps(length_s, 8, samples=batch, communication_s=waits_s, exposed_s=waits_s)
+    nbytes = 4 * PARAMETERS[model]
+    ranks = [
+        make_rank(
+            number,
+            replace(steps, ready_s=steps.end_s - waits_s),
+            gradient_bytes_per_step=nbytes,
+            bytes_sent={"gradients": nbytes * len(steps)},
+            parameters=PARAMETERS[model],
+            peak_memory_bytes=PEAK_BYTES,
+        )
+        for number in range(workers)
+    ]
+    return make_launch(cell, ranks, repeat=repeat)
+
+
+def speed_study(cells: Iterable[tuple[int, int, int]], repeats: int) -> Study:
+    """Return a study of all networks: (workers, batch, threads) by cell."""
+    cells = tuple(cells)
+    launches = [
+        launch(model, *cell, repeat=repeat)
+        for repeat in range(repeats)
+        for model in PER_IMAGE_S
+        for cell in cells
+    ]
+    return make_study(launches, machine=MACHINE)
+
+
+def accuracy(workers: int, recipe: str, seed: int) -> float:
+    return 0.6 - 0.02 * (workers - 1) + 0.005 * seed
+
+
+@cache
+def found(repeats: int = 2) -> Found:
+    """Return what the lab finds on two cores; nothing could be made with zero repeats."""
+    if not repeats:
+        return found_of(LAB, {})
+    studies = {
+        SCALING: speed_study([(1, SHARED, 1), (2, SHARED, 1), (2, SHARED // 2, 1)], repeats),
+        BATCH: speed_study([(1, 4, 2), (1, SHARED, 2)], repeats),
+        WORKERS: training_study(
+            (1, 2), ("linear",), {"val_accuracy": accuracy}, batch=16, seeds=repeats
+        ),
+    }
+    return found_of(LAB, studies)
+
+
+@cache
+def answers(repeats: int = 2) -> dict[str, Answered]:
+    return {one.question.key: one for one in LAB.answer(found(repeats))}
+
+
+def said(key: str, repeats: int = 2) -> str:
+    return "\n".join(answers(repeats)[key].sentences)
+
+
+def rows(key: str, repeats: int = 2, **wanted: object) -> list[dict[str, Any]]:
+    """Return the rows of a question's table with these cells, by the keys of its columns."""
+    table = answers(repeats)[key].tables[0]
+    keys = [column.key for column in table.columns]
+    every = [dict(zip(keys, row, strict=True)) for row in table.rows]
+    return [row for row in every if wanted.items() <= row.items()]
+
+
+# The lab as a whole.
+
+
+def test_it_is_a_lab_whose_published_tables_are_there() -> None:
+    keys = {question.key for question in LAB.questions}
+    assert len(keys) == len(LAB.questions)
+    assert set(LAB.leading) < keys
+    assert all(published_path(name).is_file() for name in LAB.published)
+    with pytest.raises(DataError, match="there is nothing"):
+        LAB.data(here("nowhere"))
+
+
+def test_the_report_answers_everything_and_draws_published_curves_once() -> None:
+    lab = replace(LAB, answer=lambda found: tuple(answers().values()))
+    report = report_of(lab, Ran(found=found(), created="2026-11-16T00:00:00+00:00", failed={}))
+    assert missing_answers(report) == []
+    assert beside(report) is None
+    assert len(report.headline) == 3
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 2])
+def test_every_question_is_answered_whatever_was_measured(repeats: int) -> None:
+    answered = answers(repeats).values()
+    assert [one.question for one in answered] == list(LAB.questions)
+    for one in answered:
+        key = one.question.key
+        assert one.sentences, key
+        assert all(sentence[-1] in ".:" and "  " not in sentence for sentence in one.sentences)
+        assert one.tables[0].name == key
+        # The published figures are there all the same.
+        assert one.tables[0].rows or (repeats, key) == (0, "accuracy")
+        assert all(figure.spec for figure in one.figures) or not repeats, key
+    for one in LAB.corrections(found(repeats)):
+        assert all(text.endswith(".") for text in (one.said, one.right, one.shown_by))
+
+
+def test_one_launch_per_cell_is_said_to_have_no_intervals() -> None:
+    for key in ("split", "batch", "weak", "strong", "accuracy"):
+        assert "no intervals" in said(key, repeats=1), key
+        assert "no intervals" not in said(key), key
+
+
+def test_a_machine_that_was_never_quiet_has_no_speeds_and_is_said_to() -> None:
+    busy = {
+        name: replace(
+            study,
+            launches=tuple(
+                replace(one, busy=True, foreign_share=0.8, steal_share=0.0)
+                for one in study.launches
+            ),
+        )
+        for name, study in found(1).records.items()
+    }
+    disturbed = found_of(LAB, busy)
+    answered = {one.question.key: one for one in LAB.answer(disturbed)}
+    for key in ("split", "batch", "weak", "strong"):
+        assert "Other programs took up to 80 %" in " ".join(answered[key].sentences), key
+        assert all(row[0] != "here" for row in answered[key].tables[0].rows), key
+    # Accuracy does not depend on how long it took.
+    assert len(answered["accuracy"].tables[0].rows) == 2
+    assert LAB.corrections(disturbed)
+
+
+# Figures by formulas.
+
+
+@pytest.mark.parametrize(("scaling", "batch"), [("weak", SHARED), ("strong", SHARED // 2)])
+def test_weak_and_strong_scaling_follow_the_formula(scaling: Scaling, batch: int) -> None:
+    points = measured(found(1), scaling)
+    one, two = first(points)["VGG16"], last(points)["VGG16"]
+    assert (one.count, one.batch, two.count, two.batch) == (1, SHARED, 2, batch)
+    throughput = 2 * batch / step_s("vgg16", 2, batch)
+    assert two.throughput.value == pytest.approx(throughput)
+    speedup = throughput * step_s("vgg16", 1, SHARED) / SHARED
+    assert two.speedup.value == pytest.approx(speedup)
+    assert two.efficiency.value == pytest.approx(speedup / 2)
+    # Repeats differ by a percent, and their geometric mean stands for them.
+    (own,) = rows(scaling, source="here", model="VGG16", count=2)
+    assert own["images_per_s"].value == pytest.approx(throughput, rel=0.01)
+    assert own["speedup"].low < own["speedup"].value < own["speedup"].high
+
+
+def test_published_points_are_by_nodes() -> None:
+    points = published(found(0), "weak")
+    assert len(points) == 12
+    assert last(points, CPU)["VGG16"].speedup.value == pytest.approx(66.25 / 8.82)
+    assert last(points, GPU)["VGG16"].speedup.value == pytest.approx(671.09 / 63.88)
+    strong = published(found(0), "strong")
+    ends = {title: row.speedup.value for title, row in last(strong, CPU).items()}
+    assert ends == {"InceptionV3": 6.8, "ResNet50": 7.2, "VGG16": 6.3}
+    assert all(point.throughput is None for point in strong)
+
+
+def test_published_figures_keep_their_digits() -> None:
+    (gpu,) = rows("weak", 0, source=GPU, model="ResNet50", count=8)
+    columns = answers(0)["weak"].tables[0].columns
+    show = next(column.show for column in columns if column.key == "images_per_s")
+    assert show(gpu["images_per_s"].value) == "508.88"
+
+
+def test_studies_taken_together_keep_all_their_cells() -> None:
+    info = together(found(), SCALING, BATCH)
+    assert info is not None
+    assert len(info.cells) == 3 * 5
+    assert together(found(0), SCALING) is None
+
+
+def test_all_splits_of_the_cores_at_one_global_batch() -> None:
+    own = rows("split", 1, source="here", model="VGG16")
+    assert [(row["processes"], row["threads"]) for row in own] == [(1, 2), (2, 1)]
+    wanted = [SHARED / step_s("vgg16", 1, SHARED, 2), SHARED / step_s("vgg16", 2, SHARED // 2)]
+    assert [row["images_per_s"].value for row in own] == pytest.approx(wanted)
+    assert [row["share"] for row in own] == pytest.approx([wanted[0] / wanted[1], 1.0])
+    assert [row["memory_bytes"] for row in own] == [PEAK_BYTES, 2 * PEAK_BYTES]
+    # 16 images take 2.55 s by 1 x 2 and 2.21 s by 2 x 1.
+    assert "VGG16 2 x 1 (1.15x the speed of 1 x 2)" in said("split", 1)
+    assert "More processes are faster." in said("split", 1)
+
+
+def test_the_labs_two_splits_of_resnet50_are_compared() -> None:
+    assert "ResNet50 is 1.6 % faster at 2 x 14 (23.3 against 23.0 images/s)" in said("split", 0)
+    assert len(rows("split", 0, source=CPU)) == 4
+
+
+def test_throughputs_by_batch_follow_the_formula() -> None:
+    own = rows("batch", 1, source="here", model="ResNet50")
+    assert [row["batch"] for row in own] == [4, SHARED]
+    wanted = [batch / step_s("resnet50", 1, batch, 2) for batch in (4, SHARED)]
+    assert [row["images_per_s"].value for row in own] == pytest.approx(wanted)
+    gains = {row.model: row.gain for row in compared(batches(found(1)))}
+    assert gains["ResNet50"] == pytest.approx(wanted[1] / wanted[0])
+    assert f"{gains['ResNet50']:.2f}x for ResNet50" in said("batch", 1)
+    lab = {row["model"]: row["images_per_s"].value for row in rows("batch", 0)}
+    assert lab == {"InceptionV3": 44.4, "ResNet50": 66.11, "VGG16": 63.88}
+
+
+def test_accuracy_by_workers_with_the_difference() -> None:
+    own = rows("accuracy")
+    assert [row["workers"] for row in own] == [1, 2]
+    drop = accuracy(2, "linear", 0) - accuracy(1, "linear", 0)
+    assert own[1]["difference"].value == pytest.approx(drop)
+    assert "Guessing gives 0.1111" in said("accuracy", 0)
+
+
+# Projections.
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_counts_beyond_the_measured_ones_are_projected(scaling: Scaling) -> None:
+    ahead, why_not = projected(found(), scaling)
+    assert {row.count for row in ahead} == set(LAB_COUNTS) - {1, 2}
+    assert why_not == []
+    assert "Projected, not measured: 8 workers" in said(scaling)
+    own = rows(scaling, source="projected")
+    assert len(own) == 6
+    assert all(row["speedup"].low < row["speedup"].value for row in own)
+    assert projected(found(0), scaling) == ([], [])
+
+
+def test_a_projection_that_cannot_be_made_says_why() -> None:
+    # One network, one launch of each count, no gradient times: two rows are too few.
+    study = make_study(
+        timed_launch(
+            Cell(workers=workers, threads=1, batch=SHARED, params=(("model", "vgg16"),)),
+            step_s("vgg16", workers, SHARED),
+        )
+        for workers in (1, 2)
+    )
+    few = found_of(LAB, {SCALING: study})
+    ahead, (why,) = projected(few, "weak")
+    assert ahead == []
+    assert why.startswith("Not projected: VGG16. 2 rows")
+    assert "too few to project from" in why
+    assert why in {one.question.key: one for one in LAB.answer(few)}["weak"].sentences
+
+
+# Why, and in which order.
+
+
+def test_what_is_lost_here_is_what_gradients_take() -> None:
+    (vgg,) = (row for row in losses(found(1)) if (row.source, row.model) == ("here", "VGG16"))
+    shared_s = step_s("vgg16", 2, SHARED // 2)
+    assert vgg.weak_lost_s == pytest.approx(moves_s("vgg16", 2))
+    assert vgg.strong_lost_s == pytest.approx(shared_s - step_s("vgg16", 1, SHARED) / 2)
+    assert vgg.strong_waited == pytest.approx(moves_s("vgg16", 2) / shared_s, rel=1e-3)
+    assert vgg.strong_waited > vgg.weak_waited
+    assert vgg.gradient_bytes == 160_000_000
+    # 80 MB beside 0.69 s of a step: InceptionV3 computes least of the three for its gradients.
+    assert "InceptionV3 exchanges 80.0 MB" in said("why")
+    assert "worse than weak scaling for 3 of 3 networks" in said("why")
+
+
+def test_the_laws_on_the_labs_cpu_nodes() -> None:
+    lab = {row.model: row for row in losses(found(0))}
+    for model, speedup in (("InceptionV3", 6.8), ("ResNet50", 7.2), ("VGG16", 6.3)):
+        # Karp and Flatt: (1/S - 1/N) / (1 - 1/N).
+        share = lab[model].amdahl.serial_fraction.value
+        assert share == pytest.approx((1 / speedup - 1 / 8) / (7 / 8))
+    share = lab["VGG16"].gustafson.serial_fraction.value
+    assert share == pytest.approx((8 - 66.25 / 8.82) / 7)
+    # 8 x 128 images at the speed of eight nodes, less 128 at the speed of one.
+    weak, strong = zip(*((row.weak_lost_s, row.strong_lost_s) for row in lab.values()), strict=True)
+    assert weak == pytest.approx((0.903, 0.946, 0.944), abs=5e-4)
+    assert strong == pytest.approx((0.145, 0.078, 0.490), abs=1e-3)
+    assert "ResNet50 (7.20x against 6.84x), but not for InceptionV3 and VGG16" in said("why", 0)
+
+
+def test_where_the_order_reverses_is_said_pair_by_pair() -> None:
+    orders = {row["setting"]: row["order"] for row in rows("order")}
+    assert list(orders)[:3] == ["here, 1 worker", "here, 2 workers", "lab, CPU, 1 node"]
+    assert orders["lab, CPU, 8 nodes"] == "ResNet50 > InceptionV3 > VGG16"
+    assert orders["lab, GPU, 1 node"] == "ResNet50 > VGG16 > InceptionV3"
+    assert orders["lab, GPU, 8 nodes"] == "VGG16 > ResNet50 > InceptionV3"
+    assert "on 1 CPU node is ResNet50 > InceptionV3 > VGG16, but VGG16 passes" in said("order", 0)
+    assert "InceptionV3 on 1 GPU node and VGG16 passes ResNet50 on 8 GPU" in said("order", 0)
+
+
+def test_a_difference_below_the_margin_is_no_reversal() -> None:
+    one = {"ResNet50": 1.0, "VGG16": 2.0}
+    assert reversals(one, {"ResNet50": 1.02, "VGG16": 1.0}) == []
+    assert reversals(one, {"ResNet50": 1.1, "VGG16": 1.0}) == [("VGG16", "ResNet50")]
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted"),
+    [
+        (
+            {"versions": {"farandole": "0.1", "keras": "3.15", "torch": "2.13"}, "gpus": []},
+            {"framework": "keras 3.15 on torch 2.13", "collectives": "shared memory"},
+        ),
+        (
+            {"versions": {}, "gpus": ["T4", "T4"]},
+            {"collectives": "NCCL", "links": "2 GPUs of one host"},
+        ),
+    ],
+)
+def test_technologies_are_those_of_the_machine(
+    machine: dict[str, object], wanted: dict[str, str]
+) -> None:
+    studies = {name: replace(info, machine=machine) for name, info in found().studies.items()}
+    table = LAB.answer(replace(found(), studies=studies))[0].tables[0]
+    assert wanted.items() <= {row[0]: row[-1] for row in table.rows}.items()
+    assert {row["here"] for row in rows("technologies", 0)} == {""}
+
+
+# Corrections: the arithmetic on the lab's own figures.
+
+
+def test_the_baselines_that_its_speedups_imply() -> None:
+    own = {row.model: row for row in baselines(found(0))}
+    implied = {"InceptionV3": 47.30, "ResNet50": 63.37, "VGG16": 63.55}
+    assert {model: row.implied for model, row in own.items()} == pytest.approx(implied, abs=5e-3)
+    off = {"InceptionV3": 6.53, "ResNet50": -4.14, "VGG16": -0.52}
+    assert {model: row.off for model, row in own.items()} == pytest.approx(off, abs=5e-3)
+
+
+def test_corrections_have_their_figures() -> None:
+    superlinear, baseline, order, falls, split = LAB.corrections(found(0))
+    assert "8.03 times (ResNet50) and 10.56 times (VGG16)" in superlinear.said
+    assert "ResNet50's speedup is 7.70x" in superlinear.right
+    assert "VGG16's stays at 10.5x, 31 % more than linear" in superlinear.right
+    assert "2.59x as long as ResNet50 on a CPU node, but 1.03x" in superlinear.shown_by
+    assert "No speedup was measured here." in superlinear.shown_by
+    assert "312.17 / 6.6 = 47.3 images/s for InceptionV3" in baseline.shown_by
+    assert "on one GPU, ResNet50 is faster" in order.right
+    assert "InceptionV3 and VGG16, not for ResNet50, and clearly only for VGG16" in falls.right
+    assert "VGG16 7.51x weak, 6.30x strong (-16 %)" in falls.shown_by
+    assert "ResNet50 reaches 23.34 images/s at 2 x 14" in split.right
+    assert "VGG16 8.57 and 8.82 images/s (2.8 %)" in split.shown_by
+
+
+def test_runs_here_stand_beside_each_correction() -> None:
+    superlinear, baseline, order, falls, split = (one.shown_by for one in LAB.corrections(found()))
+    assert "none is more than linear" in superlinear
+    # A step is 50 ms and 0.25 s / 1.6 for each image: batch 16 is 1.06 times as fast as batch 4,
+    # and 10.51 / 8 are wanted.
+    assert "A poorly chosen batch alone would not explain it" in superlinear
+    assert "1.06x as fast as the worst, and 1.31x needs explaining" in superlinear
+    assert "Here every speedup is over one worker of the same study and batch: " in baseline
+    assert "Here, on 2 workers on CPU cores: InceptionV3 " in order
+    assert "Here, on 2 workers: InceptionV3 1." in falls
+    assert "Fastest processes x threads here, at a global batch of 16: " in split
+
+
+def test_more_than_linear_here_by_single_launches_is_called_noise() -> None:
+    made = speed_study([(2, SHARED, 1)], 1)
+    # As repeat 100, one worker takes twice as long: something held it up.
+    alone = replace(launch("vgg16", 1, SHARED, repeat=100), repeat=0)
+    single = found_of(LAB, {SCALING: replace(made, launches=(alone, *made.launches))})
+    shown = LAB.corrections(single)[0].shown_by
+    assert "more than linear for VGG16" in shown
+    assert "single launches: this may be noise" in shown
+
+
+# Plans: every size is a study that could be run, larger efforts take longer.
+
+RATES = {
+    "inceptionv3": Rate(samples_per_s=10.0, startup_s=12.0),
+    "resnet50": Rate(samples_per_s=9.0, startup_s=10.0),
+    "vgg16": Rate(samples_per_s=4.0, startup_s=9.0),
+    "small": Rate(samples_per_s=300.0, startup_s=7.0),
+}
+DRAWN = facts(1800, 180)
+
+
+def planned(effort: int = 0, **wanted: object) -> dict[str, Planned]:
+    plan = LAB.plan(asked(**wanted), DRAWN, RATES, effort)  # type: ignore[arg-type]
+    return {study.name: study for study in plan.studies}
+
+
+def cells(study: Planned, cores: int) -> set[tuple[str, int, int | None, int | None]]:
+    """Return what `farandole study` would run: network, workers, threads, batch."""
+    given = dict(zip(study.flags, study.flags[1:], strict=False))
+    pairs = [study.flags[at + 1] for at, word in enumerate(study.flags) if word == "-L"]
+    spec, _ = make_spec(
+        Asked(
+            command=["python", study.script, *study.arguments],
+            workers=given.get("-np"),
+            threads=given.get("--threads"),
+            split=given.get("--split"),
+            factors=factors(pairs),
+            no_today=True,
+        ),
+        room=Room(cores=cores, physical=cores),
+        folder=".",
+        reads=lambda name: False,
+    )
+    made = make_cells(spec)
+    return {(dict(c.params)["model"], c.workers, c.threads, c.batch) for c in made}
+
+
+@pytest.mark.parametrize("wanted", [{}, {"workers": (1, 8)}, {"recipes": ("longer", "fixed")}])
+def test_a_larger_effort_never_takes_less_time(wanted: dict[str, object]) -> None:
+    times = estimates(LAB, DRAWN, RATES, **wanted)
+    assert times == sorted(times)
+    assert times[0] < 900 < times[-1]
+    slow = {name: Rate(samples_per_s=1.0, startup_s=12.0) for name in RATES}
+    longer = estimates(LAB, DRAWN, slow, **wanted)
+    assert all(one > other for one, other in zip(longer, times, strict=True))
+
+
+def test_quick_is_about_four_minutes_of_one_and_two_workers() -> None:
+    plan = LAB.plan(asked(), DRAWN, {}, 0)
+    assert plan.estimate_s < 300
+    flags = {study.name: study.flags for study in plan.studies}
+    assert flag(flags[SCALING], "-np") == flag(flags[WORKERS], "-np") == "1,2"
+    assert flag(flags[SCALING], "--repeats") == "1"
+    assert SPLIT not in flags
+
+
+def test_weak_and_strong_scaling_begin_with_the_same_cell_of_one_worker() -> None:
+    run = cells(planned()[SCALING], 2)
+    own = {cell[1:] for cell in run if cell[0] == "vgg16"}
+    ((_, _, batch),) = (cell for cell in own if cell[0] == 1)
+    assert batch is not None
+    assert own == {(1, 1, batch), (2, 1, batch), (2, 1, batch // 2)}
+    assert {cell[0] for cell in run} == {"inceptionv3", "resnet50", "vgg16"}
+
+
+@pytest.mark.parametrize("cores", [2, 4, 8, 28])
+def test_no_cell_is_run_twice_and_the_labs_splits_are_there(cores: int) -> None:
+    wanted = planned(size="budget", cores=cores)
+    every = [
+        cell
+        for name in (SCALING, BATCH, SPLIT)
+        if name in wanted
+        for cell in cells(wanted[name], cores)
+    ]
+    assert len(every) == len(set(every))
+    shared = int(flag(wanted[SCALING].flags[4:], "-L").split("=")[-1])
+    splits = {(w, t) for _, w, t, b in every if b is not None and w * b == shared and t}
+    assert {(n, cores // n) for n in (1, 2, 4) if cores % n == 0} <= splits
+
+
+def test_workers_that_do_not_divide_the_batch_get_one_that_they_do() -> None:
+    own = {cell[1:] for cell in cells(planned(workers=(1, 3), cores=4)[SCALING], 4)}
+    assert len({workers * batch for workers, _, batch in own if workers == 3 and batch}) == 2
+    assert all(batch for _, _, batch in own)
+
+
+def test_full_is_the_labs_protocol() -> None:
+    plan = LAB.plan(asked("full", cores=8), facts(60_000, 10_000), {}, 0)
+    study = {one.name: one for one in plan.studies}[SCALING]
+    assert flag(study.arguments, "--image-size") == "224"
+    assert flag(study.flags, "-np") == "1,2,4,8"
+    assert {"batch=32", "global_batch=128"} <= set(study.flags)
+    assert FULL.global_batch == 128
+    assert "size of an image, speed" in {choice.what for choice in plan.choices}
+
+
+@pytest.mark.parametrize("cores", [2, 8])
+def test_images_of_runs_for_speed_are_few_and_enough_for_all_workers(cores: int) -> None:
+    pixels = []
+    for effort in range(len(LADDER)):
+        study = planned(effort, size="budget", cores=cores)[SCALING]
+        loop = int(flag(study.arguments, "--loop"))
+        largest = max(w * b for _, w, _, b in cells(study, cores) if b is not None)
+        assert largest <= loop <= DRAWN.train
+        pixels.append(int(flag(study.arguments, "--image-size")))
+    assert pixels == sorted(pixels)
+    assert pixels[0] == 75
+
+
+def test_the_data_folder_reaches_every_script() -> None:
+    wanted = asked("budget", data=here())
+    commands = [*LAB.pilot(wanted), *LAB.plan(wanted, DRAWN, RATES, 3).studies]
+    assert {flag(one.arguments, "--data") for one in commands} == {str(here())}
+    assert all("--data" not in one.arguments for one in LAB.pilot(asked("budget")))
+
+
+def test_pilots_measure_one_worker_with_one_thread_under_the_plans_names() -> None:
+    pilots = LAB.pilot(asked("budget"))
+    assert {one.name for one in pilots} == set(RATES)
+    assert {(flag(p.flags, "-np"), flag(p.flags, "--threads")) for p in pilots} == {("1", "1")}
