@@ -11,8 +11,7 @@ import keras
 
 import farandole
 import farandole.keras as hvd
-from farandole.labs.data import load_caltech
-from farandole.labs.data.augment import Augmentation
+from farandole.labs.data import Augmentation, load_caltech
 from farandole.labs.models import weights
 from farandole.labs.models.transfer import classifier
 from farandole.recipes import RECIPES
