@@ -11,9 +11,8 @@ import keras
 
 import farandole
 import farandole.keras as hvd
+from farandole.labs import networks
 from farandole.labs.data import Augmentation, load_caltech
-from farandole.labs.models import weights
-from farandole.labs.models.transfer import classifier
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -43,15 +42,15 @@ found = load_caltech(args.data, **sizes)
 augment = Augmentation(seed=args.seed, rotation=0.05, zoom=0.2, shift=0.2, flip=True)
 train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed, prepare=augment)
 test = hvd.shard((found.x_test, found.y_test), 60, shuffle=False, remainder="keep")
-chosen = weights.choose(args.weights)
+chosen = networks.choose_weights(args.weights)
 if hvd.rank() == 0:
-    print(weights.describe(chosen, args.weights), flush=True)
-    farandole.record(pretrained=chosen != weights.NONE)
+    print(networks.describe_weights(chosen, args.weights), flush=True)
+    farandole.record(pretrained=chosen != networks.NONE)
     for file in found.skipped:
         print(f"skipped {file}")
 
 kinds = {"num_classes": len(found.classes), "chosen": chosen, "finetune": args.finetune}
-model = classifier(found.x_train, **kinds)
+model = networks.classifier(found.x_train, **kinds)
 optimizer = keras.optimizers.Adam(args.lr)
 if not args.unwrapped:  # without this line nobody averages gradients: N workers learn apart
     optimizer = hvd.DistributedOptimizer(optimizer)

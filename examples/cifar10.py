@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import farandole
 import farandole.torch as hvd
 from farandole.labs.data import load_cifar10
-from farandole.labs.models import resnet, small
+from farandole.labs.networks import resnet18, small_cnn
 from farandole.recipes import RECIPES
 
-MODELS = {"small": small.small_cnn, "resnet18": resnet.resnet18}
+MODELS = {"small": small_cnn, "resnet18": resnet18}
 option = (parser := argparse.ArgumentParser()).add_argument
 option("--data", help="folder with CIFAR-10; without it, patterns are generated")
 option("--model", choices=MODELS, default="small")

@@ -12,7 +12,7 @@ import keras
 import farandole
 import farandole.keras as hvd
 from farandole.labs.data import load_driving
-from farandole.labs.models.pilotnet import pilotnet
+from farandole.labs.networks import pilotnet
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

@@ -11,12 +11,12 @@ import keras
 
 import farandole.keras as hvd
 from farandole.labs.data import load_faces
-from farandole.labs.models import applications
+from farandole.labs.networks import SMALLEST, application
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--data", help="folder with faces and labels.csv; without it, drawn faces")
-parser.add_argument("--model", choices=applications.SMALLEST, default="small")
+parser.add_argument("--model", choices=SMALLEST, default="small")
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--batch-size", type=int, default=16, help="of each worker")
 parser.add_argument("--samples", type=int, default=0, help="to train on; 0: all")
@@ -42,7 +42,7 @@ if hvd.rank() == 0:
     for file in found.skipped:
         print(f"skipped {file}")
 
-model = applications.application(args.model, size=args.image_size, classes=len(found.classes))
+model = application(args.model, size=args.image_size, classes=len(found.classes))
 if args.model == "small":
     optimizer = keras.optimizers.Adam(args.lr)
 else:  # as their authors trained them; Adam would keep one more copy of VGG16's weights

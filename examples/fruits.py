@@ -11,9 +11,8 @@ import keras
 
 import farandole
 import farandole.keras as hvd
+from farandole.labs import networks
 from farandole.labs.data import Augmentation, load_fruits
-from farandole.labs.models import weights
-from farandole.labs.models.transfer import classifier
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -45,15 +44,15 @@ found = load_fruits(args.data, **sizes)
 augment = Augmentation(seed=args.seed, zoom=0.01, shift=0.01)
 train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed, prepare=augment)
 test = hvd.shard((found.x_test, found.y_test), 60, shuffle=False, remainder="keep")
-chosen = weights.choose(args.weights)
+chosen = networks.choose_weights(args.weights)
 if hvd.rank() == 0:
-    print(weights.describe(chosen, args.weights), flush=True)
-    farandole.record(pretrained=chosen != weights.NONE)
+    print(networks.describe_weights(chosen, args.weights), flush=True)
+    farandole.record(pretrained=chosen != networks.NONE)
     for file in found.skipped:
         print(f"skipped {file}")
 
 kinds = {"num_classes": len(found.classes), "chosen": chosen, "finetune": args.finetune}
-model = classifier(found.x_train, **kinds)
+model = networks.classifier(found.x_train, **kinds)
 optimizer = keras.optimizers.Adam(args.lr)
 if not args.unwrapped:  # without this line nobody averages gradients: N workers learn apart
     optimizer = hvd.DistributedOptimizer(optimizer)

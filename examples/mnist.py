@@ -11,7 +11,7 @@ import keras
 
 import farandole.keras as hvd
 from farandole.labs.data import load_mnist
-from farandole.labs.models.mnist_cnn import mnist_cnn
+from farandole.labs.networks import mnist_cnn
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

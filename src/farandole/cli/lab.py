@@ -214,7 +214,7 @@ def _weights(given: str | None) -> str | None:
     """Return what the script is told, wherever it runs: a file by its whole path."""
     if given is None:
         return None
-    from farandole.labs.models.weights import NONE, PRETRAINED
+    from farandole.labs.networks import NONE, PRETRAINED
 
     if given in (NONE, PRETRAINED):
         return given

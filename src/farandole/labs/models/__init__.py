@@ -1,1 +1,0 @@
-"""The labs' networks, a file each; its framework is imported with the file."""

