@@ -411,7 +411,7 @@ def _parser(parser: argparse.ArgumentParser) -> dict[str, Any]:
 
 def _plans(place: Path) -> dict[str, Any]:
     """Return what each lab would do at each size, on the machine of the fixtures."""
-    from farandole.labs.listing import names as labs
+    from farandole.labs.lab import lab_names as labs
 
     sizes = {"quick": ("--quick",), "budget": (), "hour": ("--budget", "1h"), "full": ("--full",)}
     return {

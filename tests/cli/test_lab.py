@@ -14,7 +14,7 @@ import pytest
 from farandole.cli import lab as command
 from farandole.cli.main import main
 from farandole.errors import DataError
-from farandole.labs import listing
+from farandole.labs import lab as labs
 from farandole.labs.lab import DataFacts, Lab
 from tests.labs.tiny import tiny as tiny_lab
 
@@ -24,9 +24,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A lab that takes no time to plan, as the only one."""
     lab = tiny_lab(script=str(tmp_path / "tiny.py"), seconds=60.0)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(listing, "names", lambda: ("tiny",))
-    load = listing.load
-    monkeypatch.setattr(listing, "load", lambda name: lab if name == "tiny" else load(name))
+    monkeypatch.setattr(labs, "lab_names", lambda: ("tiny",))
+    load = labs.load_lab
+    monkeypatch.setattr(labs, "load_lab", lambda name: lab if name == "tiny" else load(name))
     return lab
 
 
@@ -126,7 +126,7 @@ def test_weights_are_looked_at_before_anything_is_launched(
         raise DataError(f"{chosen} has the weights of another network.")
 
     lab = replace(tiny_lab(), check_weights=check)
-    monkeypatch.setattr(listing, "load", lambda name: lab)
+    monkeypatch.setattr(labs, "load_lab", lambda name: lab)
     assert main(["lab", "tiny", "--quick", "--weights", "mine.pth"]) == 1
     assert f"{tmp_path}/mine.pth has the weights of another network" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,17 +1,195 @@
-"""A lab from end to end: real studies, an interruption, and going on."""
+"""Running a lab: the commands of its studies, its state on disk, and real labs from end to end."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from farandole.cli.main import main
+from farandole.errors import UsageError
+from farandole.labs.lab import DataFacts, Rate, examples_path
+from farandole.labs.run import (
+    FILE,
+    State,
+    command,
+    command_line,
+    continued,
+    import_published,
+    is_complete,
+    read_state,
+    study_argv,
+    write_state,
+)
 from farandole.study.read import read_study
 from tests.conftest import clean_environ
-from tests.labs.tiny import SCRIPT
+from tests.labs.tiny import SCRIPT, asked, tiny
+
+ONE = tiny(script="train_digits.py").pilot(asked())[0]
+
+
+def test_a_new_study(tmp_path: Path) -> None:
+    argv = study_argv(ONE, tmp_path / "my out", limit_s=83.2, here=tmp_path)
+    split = argv.index("--")
+    assert argv[:3] == ["study", "-np", "1"]
+    assert argv[split - 7 : split] == [
+        *("--time-limit", "83s", "--label", "one worker's speed", "--out", "my out", "--no-report")
+    ]
+    assert argv[split + 1 :] == [str(examples_path("train_digits.py")), ".", "rate"]
+
+
+def test_an_example_of_a_checkout_is_named_as_its_reader_finds_it(tmp_path: Path) -> None:
+    script = examples_path("train_digits.py")
+    argv = study_argv(ONE, tmp_path, limit_s=None, here=script.parent.parent)
+    assert f"{script.parent.name}/train_digits.py" in argv
+    assert "--time-limit" not in argv
+
+
+def test_a_study_that_was_begun_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("{}")
+    argv = study_argv(ONE, tmp_path, limit_s=60, here=tmp_path.parent)
+    assert argv == ["study", "--resume", tmp_path.name, "--time-limit", "1m", "--no-report"]
+
+
+def test_a_study_is_extended_by_its_whole_command(tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("{}")
+    argv = study_argv(ONE, tmp_path, limit_s=60, here=tmp_path.parent, extend=True)
+    assert argv[: argv.index("--")] == [
+        *("study", *ONE.flags, "--time-limit", "1m", "--label", ONE.title),
+        *("--out", tmp_path.name, "--no-report"),
+    ]
+
+
+def test_a_command_to_type() -> None:
+    line = command_line(["study", "--label", "a b"], {"KERAS_BACKEND": "torch", "X": "a b"})
+    assert line == "KERAS_BACKEND=torch X='a b' farandole study --label 'a b'"
+
+
+def test_published_figures_are_imported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    path = tmp_path / "driving"
+    import_published("driving", path, run=main, say=said.append)
+    assert said[0].startswith("$ farandole study import ")
+    assert capsys.readouterr().err == ""
+    assert is_complete(path)
+    assert [launch.cell.workers for launch in read_study(path).launches] == [2, 4, 4, 8]
+    import_published("driving", path, run=main, say=said.append)
+    assert len(said) == 1
+    # One of an earlier version's table is made anew.
+    head = path / "study.json"
+    head.write_text(head.read_text().replace('"sha256": "', '"sha256": "0'))
+    import_published("driving", path, run=main, say=said.append)
+    assert len(said) == 2
+    assert is_complete(path)
+
+
+DATA = DataFacts(source="none", train=1000, test=100, sample="nothing")
+KEPT = State(
+    lab="tiny",
+    asked=asked(data=Path("/some data"), workers=(1, 2), recipes=("warmup",), weights="none"),
+    created="2026-01-01T00:00:00+00:00",
+    rates={"rate": Rate(samples_per_s=100.0, startup_s=1.5)},
+    plan=tiny().plan(asked(), DATA, {}, 2),
+    ended={"first": "", "second": "broken"},
+    spent_s=12.5,
+)
+
+
+def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+    write_state(tmp_path, KEPT)
+    assert read_state(tmp_path) == KEPT
+    content = json.loads((tmp_path / FILE).read_text())
+    assert (content["schema"], content["kind"]) == (1, "farandole-lab")
+
+
+def test_a_lab_from_before_weights_could_be_asked_for_is_read(tmp_path: Path) -> None:
+    write_state(tmp_path, KEPT)
+    content = json.loads((tmp_path / FILE).read_text())
+    del content["asked"]["weights"]
+    (tmp_path / FILE).write_text(json.dumps(content))
+    kept = read_state(tmp_path)
+    assert kept is not None
+    assert kept.asked == replace(KEPT.asked, weights=None)
+
+
+def test_a_new_place_keeps_nothing(tmp_path: Path) -> None:
+    assert read_state(tmp_path) is None
+    assert read_state(tmp_path / "new") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not what `farandole lab` wrote"),
+        ("[]", "not what `farandole lab` wrote"),
+        ('{"schema": 1, "kind": "farandole-lab"}', "not what `farandole lab` wrote"),
+        ('{"schema": 2, "kind": "farandole-lab"}', "later version"),
+    ],
+)
+def test_a_file_that_is_not_ours(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(UsageError, match=says):
+        read_state(tmp_path)
+
+
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UsageError, match=r"holds no lab \(it has thesis.tex\)"):
+        read_state(tmp_path)
+    with pytest.raises(UsageError, match="is a file"):
+        read_state(tmp_path / "thesis.tex")
+
+
+@pytest.mark.parametrize(
+    ("changes", "theirs"),
+    [
+        ({"data": None}, "farandole lab tiny --quick -np 1,2 --recipe warmup"),
+        ({"size": "full"}, "farandole lab tiny --full --data '/some data'"),
+        ({"size": "budget", "budget_s": 900.0}, "farandole lab tiny --budget 15m"),
+        ({"workers": (1, 4)}, "-np 1,4"),
+        ({"recipes": ()}, "-np 1,2 --weights none`"),
+        ({"weights": None}, "--recipe warmup`"),
+    ],
+)
+def test_another_wish_is_refused_with_both(changes: dict[str, object], theirs: str) -> None:
+    wish = replace(KEPT.asked, **changes)
+    with pytest.raises(UsageError) as refused:
+        continued(KEPT, "tiny", wish, Path("out"))
+    ours = "farandole lab tiny --quick --data '/some data' -np 1,2 --recipe warmup --weights none"
+    assert f"out holds `{ours}`" in str(refused.value)
+    assert theirs in str(refused.value)
+
+
+def test_another_lab_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"holds `farandole lab tiny .*for `farandole lab mnist "):
+        continued(KEPT, "mnist", KEPT.asked, Path("out"))
+
+
+def test_the_same_goes_on_whatever_the_cores() -> None:
+    assert continued(KEPT, "tiny", replace(KEPT.asked, cores=64), Path("out")) == KEPT
+
+
+def test_before_there_is_a_plan_another_budget_is_welcome() -> None:
+    short = replace(KEPT.asked, size="budget", budget_s=60.0)
+    longer = replace(short, budget_s=600.0)
+    open_one = replace(KEPT, asked=short, plan=None)
+    assert continued(open_one, "tiny", longer, Path("out")).rates == KEPT.rates
+    assert continued(open_one, "tiny", longer, Path("out")).asked == longer
+    with pytest.raises(UsageError, match=r"--budget 1m .*--budget 10m"):
+        continued(replace(KEPT, asked=short), "tiny", longer, Path("out"))
+
+
+def test_the_command_line_of_a_wish() -> None:
+    assert command("mnist", asked(), "out") == (
+        *("farandole", "lab", "mnist", "--quick", "--out", "out"),
+    )
+
 
 ROOT = Path(__file__).parents[2]
 

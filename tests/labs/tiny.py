@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from farandole.errors import DataError
-from farandole.labs import listing, rounds
+from farandole.labs import budget
+from farandole.labs import lab as labs
 from farandole.labs.lab import (
     Answered,
     Asked,
@@ -132,10 +133,10 @@ def main(place: Path, argv: list[str]) -> int:
     from farandole.cli.main import main as command_line
 
     # One further run, and not as many as fit into a budget.
-    rounds.MOST_RUNS = 2
+    budget.MOST_RUNS = 2
     lab = tiny(script=str(place / "tiny.py"), marks=str(place))
-    listing.names = lambda: ("tiny",)  # type: ignore[assignment]
-    listing.load = lambda name: lab  # type: ignore[assignment]
+    labs.lab_names = lambda: ("tiny",)  # type: ignore[assignment]
+    labs.load_lab = lambda name: lab  # type: ignore[assignment]
     return command_line(argv)
 
 

@@ -104,19 +104,19 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """List the labs, or run one; return 0 when it has something to say."""
-    from farandole.labs import listing
+    from farandole.labs import lab as labs
 
     if args.name is None:
         return _list(args)
     began_s = time.monotonic()
-    lab = listing.load(args.name)
+    lab = labs.load_lab(args.name)
     asked = asked_for(args)
     _check_original(lab, asked)
     _check_weights(lab, asked)
     out = _folder(args)
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
-    listing.check_packages(args.name)
+    labs.check_packages(args.name)
     if asked.weights is not None and lab.check_weights is not None:
         lab.check_weights(asked.weights)
     data = lab.data(asked.data)
@@ -133,7 +133,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         _finish(lab, run.go(), out, args)
     except KeyboardInterrupt as stop:
-        from farandole.labs.kept import command
+        from farandole.labs.run import command
 
         again = shlex.join(command(lab.name, asked, _shown(out)))
         _say(
@@ -253,8 +253,8 @@ def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
 
 def report_of(lab: Lab, ran: Ran) -> LabReport:
     """Return what the report of a lab is made from."""
-    from farandole.labs.kept import command
     from farandole.labs.report import LabReport
+    from farandole.labs.run import command
 
     found = ran.found
     return LabReport(
@@ -276,9 +276,9 @@ def report_of(lab: Lab, ran: Ran) -> LabReport:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from farandole.labs import listing
+    from farandole.labs import lab as labs
 
-    labs = [listing.load(name) for name in listing.names()]
+    listed = [labs.load_lab(name) for name in labs.lab_names()]
     if args.json:
         content = [
             {
@@ -287,11 +287,11 @@ def _list(args: argparse.Namespace) -> int:
                 "line": lab.line,
                 "questions": {question.key: question.text for question in lab.questions},
             }
-            for lab in labs
+            for lab in listed
         ]
         print(json.dumps({"schema": SCHEMA, "labs": content}, indent=1))
     else:
-        print("\n".join(list_lines(labs)))
+        print("\n".join(list_lines(listed)))
     return 0
 
 

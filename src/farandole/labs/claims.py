@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from farandole.labs.scripts import published_path
+from farandole.labs.lab import published_path
 from farandole.model.claim import Claim, check_claim
 
 

@@ -1,17 +1,20 @@
 """What a lab is: its questions, the studies that answer them, and what they found.
 
-Everything here is a record or a seam. `run.py` makes the studies that a lab plans, by the public
-`farandole study`; the lab's own answers come out of what they found; `report.py` shows them.
+Records, the list of labs, and where their files are. `run.py` makes the studies that a lab plans,
+by the public `farandole study`; the lab answers its questions from them, and `report.py` shows it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from farandole.errors import MissingExtraError, UsageError
 from farandole.model.info.scaling import ScalingInfo
 from farandole.report.document import Figure
 from farandole.report.table import Table
@@ -19,6 +22,19 @@ from farandole.study.records import Study
 
 Size = Literal["quick", "budget", "full"]
 """About a minute; what fits a budget of time; the lab's literal protocol."""
+
+# In the order in which they are listed, with the frameworks that their scripts import. What data
+# need beside them (Pillow, scikit-learn) depends on the data: their loaders say so.
+_FRAMEWORKS: dict[str, tuple[str, ...]] = {
+    "cifar10": ("torch",),
+    "mnist": ("keras", "torch"),
+    "driving": ("keras", "torch"),
+    "fruits": ("keras", "torch"),
+    "caltech": ("keras", "torch"),
+    "faces": ("keras", "torch"),
+}
+_EXTRAS = {"torch": "torch", "keras": "labs"}
+_HERE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,3 +234,70 @@ def on_use(name: str) -> Callable[..., Any]:
         return getattr(import_module(f"farandole.labs.{module}"), function)(*args, **kwargs)
 
     return call
+
+
+def lab_names() -> tuple[str, ...]:
+    """Name the labs of this installation."""
+    return tuple(name for name in _FRAMEWORKS if _is_there(f"farandole.labs.{name}"))
+
+
+def load_lab(name: str) -> Lab:
+    """Return a lab.
+
+    Raises:
+        UsageError: There is none of this name; the message lists those that there are.
+    """
+    if name not in lab_names():
+        listed = ", ".join(lab_names()) or "none in this installation"
+        raise UsageError(f"there is no lab {name!r}. Labs: {listed}.")
+    module = import_module(f"farandole.labs.{name}")
+    if not hasattr(module, "LAB"):  # a lab that is still a folder
+        module = import_module(f"farandole.labs.{name}.lab")
+    lab: Lab = module.LAB
+    return lab
+
+
+def check_packages(name: str, is_there: Callable[[str], bool] | None = None) -> None:
+    """Refuse a lab whose script could not be run.
+
+    Args:
+        name: The lab's.
+        is_there: Tells whether a module can be imported; this Python's own when None.
+
+    Raises:
+        MissingExtraError: A package is not installed; names the extra that brings it.
+    """
+    there = is_there or _is_there
+    missing = [module for module in _FRAMEWORKS.get(name, ()) if not there(module)]
+    if not missing:
+        return
+    extras = ",".join(_EXTRAS[module] for module in missing)
+    cpu = (
+        " (a machine without a GPU can do with the smaller CPU build of torch; pytorch.org shows "
+        "its pip line)"
+    )
+    raise MissingExtraError(
+        f"farandole lab {name} needs {' and '.join(missing)}, which this Python ({sys.executable}) "
+        f"does not have. Run: pip install 'farandole[{extras}]'{cpu if 'torch' in missing else ''}."
+    )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # the package around it is not there
+
+
+def examples_path(name: str) -> Path:
+    """Return the path of an example: "cifar10.py".
+
+    In a checkout `labs/examples` is a link to the `examples` folder at its top, so that there is
+    one copy for readers and for `farandole lab`; a wheel has the files themselves.
+    """
+    return (_HERE / "examples" / name).resolve()
+
+
+def published_path(name: str) -> Path:
+    """Return the path of a table of published figures, named without its ending."""
+    return _HERE / "published" / f"{name}.csv"
