@@ -20,17 +20,9 @@ from farandole.errors import DataError, MissingExtraError, UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-RESNET18_PARAMETERS = 11_173_962
-SMALL_CNN_PARAMETERS = 68_194
-MNIST_CNN_PARAMETERS = 1_199_882
-PILOTNET_PARAMETERS = 252_219
-PILOTNET_SIZE = (66, 200)
-"""Height and width of an image."""
-VGG16_PARAMETERS = 138_357_544
-"""At 224 pixels and 1000 classes. Nine in ten lie in its dense layers, whose size follows the
-image's: with 75 pixels and nine classes there are 39,925,577."""
 SMALLEST = {"resnet50": 32, "inceptionv3": 75, "vgg16": 32, "small": 32}
 """By name of a network for faces: the side of the smallest image that it takes, in pixels."""
+_APPLICATIONS = {"resnet50": "ResNet50", "inceptionv3": "InceptionV3", "vgg16": "VGG16"}
 
 
 def resnet18() -> nn.Module:
@@ -98,7 +90,7 @@ def pilotnet() -> Any:
 
     return keras.Sequential(
         [
-            keras.Input((*PILOTNET_SIZE, 3)),
+            keras.Input((66, 200, 3)),
             # Part of the network in the paper, too: normalisation that is not learned.
             layers.Rescaling(1 / 127.5, offset=-1.0),
             layers.Conv2D(24, 5, strides=2, activation="elu"),
@@ -141,13 +133,8 @@ def application(name: str, *, size: int, classes: int) -> Any:
     # What InceptionV3 was made for, and good enough for the others: nothing is pretrained here.
     outputs = layers.Rescaling(1 / 127.5, offset=-1.0)(images)
     if name != "small":
-        bodies = keras.applications
-        makers = {
-            "resnet50": bodies.ResNet50,
-            "inceptionv3": bodies.InceptionV3,
-            "vgg16": bodies.VGG16,
-        }
-        body = makers[name](weights=None, input_shape=(size, size, 3), classes=classes)
+        make = getattr(keras.applications, _APPLICATIONS[name])
+        body = make(weights=None, input_shape=(size, size, 3), classes=classes)
         return keras.Model(images, body(outputs), name=name)
     for channels in (16, 32, 64, 128):
         outputs = layers.Conv2D(channels, 3, strides=2, padding="same", use_bias=False)(outputs)
