@@ -30,8 +30,16 @@ from farandole.labs.cifar10_plan import (
     Effort,
     Sizing,
 )
-from farandole.labs.lab import Answered, Asked, DataFacts, Found, Plan, Planned, Rate
-from farandole.labs.scripts import published_path
+from farandole.labs.lab import (
+    Answered,
+    Asked,
+    DataFacts,
+    Found,
+    Plan,
+    Planned,
+    Rate,
+    published_path,
+)
 from farandole.model.analyse import analyse
 from farandole.model.gap import smallest_difference
 from farandole.model.info.scaling import ScalingInfo

@@ -11,10 +11,9 @@ import pytest
 from farandole.errors import DataError
 from farandole.labs import driving
 from farandole.labs.driving import LAB, tagged_lines
-from farandole.labs.lab import Found, Rate
+from farandole.labs.lab import Found, Rate, published_path
 from farandole.labs.questions import HERE, Question, answer
 from farandole.labs.questions import LAB as THE_LAB
-from farandole.labs.scripts import published_path
 from farandole.model.pays import Speed, size_that_pays
 from farandole.study.records import Study
 from tests.labs.driving_studies import CONSTANT, SIZES, found, loss, nothing, studies

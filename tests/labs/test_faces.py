@@ -33,10 +33,9 @@ from farandole.labs.faces import (
     together,
 )
 from farandole.labs.faces_plan import BATCH, FULL, LADDER, SCALING, SPLIT, WORKERS
-from farandole.labs.lab import Answered, Found, Planned, Rate
+from farandole.labs.lab import Answered, Found, Planned, Rate, published_path
 from farandole.labs.report import missing_answers
 from farandole.labs.run import Ran
-from farandole.labs.scripts import published_path
 from farandole.model.info.curve import Scaling
 from farandole.study.ask import Asked, make_spec
 from farandole.study.cells import make_cells

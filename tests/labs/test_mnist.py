@@ -9,11 +9,10 @@ import pytest
 
 from farandole.errors import DataError
 from farandole.labs import mnist
-from farandole.labs.lab import DataFacts, Found, Rate
+from farandole.labs.lab import DataFacts, Found, Rate, published_path
 from farandole.labs.mnist import FULL, LAB, LADDER, full_steps
 from farandole.labs.questions import HERE, Question, answer
 from farandole.labs.questions import LAB as THE_LAB
-from farandole.labs.scripts import published_path
 from farandole.study.records import Cell, Launch
 from tests.labs.mnist_studies import BATCHES, accuracy, found, nothing, step_s, studies
 from tests.labs.trained import MACHINE, asked, estimates, facts, flag, found_of, here, speed

@@ -948,11 +948,11 @@ than many small ones.
 
 def _answer_accuracy(found: Found) -> Answered:
     """Answer by the runs that were trained to the end."""
-    from farandole.labs.data.ages import GROUPS  # imports SciPy
+    from farandole.labs.data import AGE_GROUPS  # imports SciPy
     from farandole.labs.keeping import answer_keeping  # imports Altair
 
     answered = answer_keeping(found, ACCURACY.asked, (WORKERS, RECIPE))
-    more = sentences(ACCURACY.say, groups=len(GROUPS))
+    more = sentences(ACCURACY.say, groups=len(AGE_GROUPS))
     return replace(answered, sentences=(*answered.sentences, *more))
 
 

@@ -250,10 +250,7 @@ def load_lab(name: str) -> Lab:
     if name not in lab_names():
         listed = ", ".join(lab_names()) or "none in this installation"
         raise UsageError(f"there is no lab {name!r}. Labs: {listed}.")
-    module = import_module(f"farandole.labs.{name}")
-    if not hasattr(module, "LAB"):  # a lab that is still a folder
-        module = import_module(f"farandole.labs.{name}.lab")
-    lab: Lab = module.LAB
+    lab: Lab = import_module(f"farandole.labs.{name}").LAB
     return lab
 
 

@@ -35,7 +35,7 @@ from farandole.labs.lab import (
     Rate,
     on_use,
 )
-from farandole.labs.models.weights import NONE, PRETRAINED
+from farandole.labs.networks import NONE, PRETRAINED
 from farandole.labs.original import ORIGINAL
 from farandole.labs.questions import (
     HERE,
@@ -159,7 +159,7 @@ def transfer_lab(
         corrections=lambda found: (*corrections(found), *shared_corrections(spec, found)),
         beside={spec.name: ("workers",)},
         original=True,
-        check_weights=on_use("models.weights:check"),
+        check_weights=on_use("networks:check_weights"),
     )
 
 
