@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import psutil
 import pytest
 
@@ -19,6 +20,10 @@ from farandole.testing import Nursery
 
 if TYPE_CHECKING:
     from tests.checking import Outcomes
+
+# A crowded machine takes its time; what hangs has pytest's time-out.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 # What an ended process or thread gets to vanish on a crowded machine.
 _PATIENCE_S = 5.0

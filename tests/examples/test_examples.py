@@ -49,7 +49,7 @@ def test_keras_digits() -> None:
     done = run_cli("run", "-np", "2", script, env=KERAS, timeout_s=110)
     assert done.returncode == 0, done.stderr
     assert "[1]<stdout>" not in done.stdout, "only rank 0 shows progress"
-    accuracy, workers = re.findall(r"accuracy (\S+) over (\d+) workers", done.stdout)[0]
+    accuracy, workers = re.findall(r"accuracy (\S+); workers: (\d+)", done.stdout)[0]
     assert float(accuracy) > 0.9
     assert workers == "2"
 

@@ -160,7 +160,7 @@ def _rank_lines(
             done_s = end_s - _OPTIMIZER_S
             waits = (2 * wait_s, wait_s, done_s - wait_s, done_s)
             together = waits if cell.workers > 1 else (None,) * 4
-            block.append((end_s, 0.0008, _OPTIMIZER_S, *together, samples))
+            block.append((end_s, 0.0008, _OPTIMIZER_S, *together, 1.0, samples))
         yield steps_line(block)
     training_s, places = sum(durations), range(_USE_SAMPLES)
     columns = {

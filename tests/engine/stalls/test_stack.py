@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import farandole
@@ -111,6 +112,7 @@ def test_a_stopped_process_gives_nothing(program: subprocess.Popen[str]) -> None
     assert program.stdout is not None
     path = program.stdout.readline().split()[0]
     program.send_signal(signal.SIGSTOP)
+    eventually(lambda: psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
     assert stack.ask(path, timeout_s=0.2) == []
 
 
