@@ -10,7 +10,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.labs import budget
 from farandole.labs.budget import Progress
-from farandole.labs.duration import STUDY_S
+from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import DataFacts, Planned
 from farandole.model.analyse import analyse
 from farandole.study.cells import make_cells

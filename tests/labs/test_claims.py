@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.labs.claims import claims_of
+from farandole.labs.evidence import claims_of
 
 
 def test_a_labs_claims_are_derived_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farandole.labs.disturbed import disturbed
+from farandole.labs.evidence import disturbed
 from farandole.labs.mnist import LAB
 from tests.labs.mnist_studies import found, studies
 from tests.labs.trained import found_of

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from farandole.labs.duration import launch_s, startup_s, steps_s
+from farandole.labs.effort import launch_s, startup_s, steps_s
 from farandole.labs.lab import Rate
 
 RATE = Rate(samples_per_s=100.0, startup_s=5.0)

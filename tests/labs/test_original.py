@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.errors import UsageError
-from farandole.labs.original import lab_recipe
+from farandole.labs.effort import lab_recipe
 from farandole.recipes import RECIPES
 
 

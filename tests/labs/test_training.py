@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.labs.duration import STUDY_S, launch_s
+from farandole.labs.effort import STUDY_S, launch_s
 from farandole.labs.lab import Rate
 from farandole.labs.training import Training, Workload
 from tests.labs.trained import asked, facts, flag

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from farandole.errors import UsageError
-from farandole.labs.duration import STUDY_S
+from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Planned, Rate
 from farandole.model.info.scaling import ScalingInfo
 from farandole.study.plan import estimate, make_plan, pending

@@ -24,10 +24,8 @@ from farandole.labs.cifar10_plan import (
     pilot,
     plan,
 )
-from farandole.labs.claims import claims_of
 from farandole.labs.columns import WORKERS, four
-from farandole.labs.disturbed import disturbed
-from farandole.labs.evidence import argument, points
+from farandole.labs.evidence import argument, claims_of, disturbed, points
 from farandole.labs.lab import Correction, Found, Lab, on_use
 from farandole.labs.questions import (
     Bars,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from farandole.format import listed, plural, size
 from farandole.labs import effort as alike
-from farandole.labs.duration import STUDY_S, launch_s
+from farandole.labs.effort import STUDY_S, launch_s
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
 from farandole.recipes import recipe
 

@@ -13,8 +13,13 @@ from farandole.labs import effort as alike
 from farandole.labs import questions as ask
 from farandole.labs.averaging import answer_averaging, exchange, shown_by
 from farandole.labs.columns import plain
-from farandole.labs.disturbed import disturbed
-from farandole.labs.evidence import NO_INTERVALS, counts_in_words, void_times, without_intervals
+from farandole.labs.evidence import (
+    NO_INTERVALS,
+    counts_in_words,
+    disturbed,
+    void_times,
+    without_intervals,
+)
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Rate, on_use
 from farandole.labs.questions import HERE, Question, Row, cell_rows, choose, sentences
 from farandole.labs.training import Training, Workload

@@ -1,11 +1,13 @@
-"""What the plans of several labs decide alike: counts, recipes, subsets, and how to say them."""
+"""What plans of labs share: counts, samples, recipes, and how long launches take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from farandole.errors import UsageError
 from farandole.format import listed, plural
-from farandole.labs.lab import Asked, Choice
+from farandole.labs.lab import Asked, Choice, Rate
+from farandole.recipes import RECIPES, Recipe
 
 KERAS = (("KERAS_BACKEND", "torch"),)
 """What scripts with Keras are run on."""
@@ -97,3 +99,59 @@ def beyond(workers: tuple[int, ...], cores: int) -> str:
     if not more:
         return ""
     return f"{words(more)} share {plural(cores, 'core')}: they count for accuracy, not for speed"
+
+
+ORIGINAL = Recipe(name="original", scaled=True)
+"""By the rate of the lab, not by one that trains."""
+
+LAB_RECIPES = {**RECIPES, ORIGINAL.name: ORIGINAL}
+
+
+def lab_recipe(name: str) -> Recipe:
+    """Return a recipe by its name, `original` among them.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    if name not in LAB_RECIPES:
+        raise UsageError(f"There is no recipe {name!r}. There are {', '.join(LAB_RECIPES)}.")
+    return LAB_RECIPES[name]
+
+
+_SHARING = 0.8
+"""What workers that run at once keep of the speed that each has alone: they share the memory."""
+_FORWARD = 1 / 3
+"""A test sample goes forward only; a training sample forward, and backward at twice the cost."""
+STUDY_S = 3.0
+"""Of a study itself: its folder, its records, its report."""
+
+
+def launch_s(
+    rate: Rate, *, workers: int, cores: int, samples: int, epochs: float, test_samples: int = 0
+) -> float:
+    """Return what a launch takes that trains to its script's end.
+
+    Args:
+        rate: of one worker with one thread.
+        workers: more than cores take turns.
+        cores: of this machine.
+        samples: of an epoch, over all workers.
+        epochs: of the job.
+        test_samples: after each epoch, over all workers.
+    """
+    at_once = min(workers, cores)
+    speed = rate.samples_per_s * (at_once * _SHARING if at_once > 1 else 1.0)
+    return startup_s(rate, workers=workers, cores=cores) + epochs * (
+        samples / speed + _FORWARD * test_samples / speed
+    )
+
+
+def steps_s(rate: Rate, *, threads: int, batches: Iterable[int], steps: int) -> float:
+    """Return what launches of one worker take that end after so many steps, one per batch."""
+    speed = rate.samples_per_s * (threads * _SHARING if threads > 1 else 1.0)
+    return sum(rate.startup_s + steps * batch / speed for batch in batches)
+
+
+def startup_s(rate: Rate, *, workers: int, cores: int) -> float:
+    """Return what starting and ending take; workers beyond the cores import in turns."""
+    return rate.startup_s * max(1.0, workers / cores)

@@ -1,14 +1,19 @@
-"""Figures for answers, taken out of what studies found, by workers, batch and further factors."""
+"""What answers are made from: figures out of studies, by workers and batch, and in words."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Protocol, TypeVar
 
-from farandole.format import between, decimals_for, listed, number, plural
+from farandole.format import between, decimals_for, listed, number, percent, plural, seconds, size
+from farandole.labs.lab import Found, published_path
+from farandole.model.claim import Claim, check_claim
 from farandole.model.gap import finals_by_seed
 from farandole.model.info.scaling import ScalingInfo
+from farandole.model.info.step import StepSplit
+from farandole.model.info.utilisation import UtilisationRow
 from farandole.model.statistics import Estimate, mean
 from farandole.study.records import Cell, Launch
 
@@ -153,3 +158,70 @@ def without_intervals(rows: Iterable[Estimate | None]) -> bool:
     """Tell whether figures were measured, but none of them more than once."""
     known = [row for row in rows if row is not None]
     return bool(known) and all(row.low is None for row in known)
+
+
+def disturbed(found: Found, study: str) -> list[str]:
+    """Say so when launches of a study were disturbed; nothing when all were quiet."""
+    record = found.records.get(study)
+    busy = [launch for launch in (record.launches if record else ()) if launch.busy]
+    if record is None or not busy:
+        return []
+    most = max((one.foreign_share or 0.0) + (one.steal_share or 0.0) for one in busy)
+    return [
+        f"Other programs took up to {percent(most)} of the cores during {len(busy)} of "
+        f"{len(record.launches)} launches: times and utilisation are not the script's alone."
+    ]
+
+
+_PARTS = {
+    "data": "waiting for data",
+    "compute": "computing",
+    "transfer": "the transfer of gradients",
+    "waiting": "waiting for the slowest worker",
+    "optimizer": "the update",
+}
+_LEAST_SHARE = 0.005
+
+
+def use_words(row: UtilisationRow) -> str:
+    """Say how busy the workers of a cell were, and what memory each took."""
+    shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
+    memory = [taken for *_, taken in row.by_rank if taken is not None]
+    words = f"{plural(row.cell.workers, 'worker')}: "
+    parts = []
+    if shares:
+        parts.append(f"{_span(percent(min(shares)), percent(max(shares)))} of its cores busy")
+    if memory:
+        parts.append(f"{_span(size(min(memory)), size(max(memory)))} of memory")
+    return f"{words}each has {listed(parts) or 'no figure of its use'}."
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def split_words(split: StepSplit) -> str:
+    """Say what a typical step of a cell consists of, the largest part first."""
+    parts = [(part, name) for name, part in split.parts().items() if part is not None]
+    told = [
+        f"{percent(part / split.step_s)} {_PARTS[name]}"
+        for part, name in sorted(parts, reverse=True)
+        if part / split.step_s >= _LEAST_SHARE
+    ]
+    return (
+        f"A step of {seconds(split.step_s)} on {plural(split.cell.workers, 'worker')} is "
+        f"{listed(told)}."
+    )
+
+
+def claims_of(lab: str) -> tuple[Claim, ...]:
+    """Return a lab's derived figures, each beside what its own inputs give."""
+    lines = published_path("claims").read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return tuple(
+        check_claim(
+            row["what"], row["kind"], float(row["first"]), float(row["second"]), row["claimed"]
+        )
+        for row in rows
+        if row["lab"] == lab
+    )

@@ -20,10 +20,8 @@ from farandole.format import (
     times,
     whole,
 )
-from farandole.labs.claims import claims_of
 from farandole.labs.columns import SOURCE
-from farandole.labs.disturbed import disturbed
-from farandole.labs.evidence import NO_INTERVALS, without_intervals
+from farandole.labs.evidence import NO_INTERVALS, claims_of, disturbed, without_intervals
 from farandole.labs.faces_plan import (
     BATCH,
     LAB_GLOBAL_BATCH,

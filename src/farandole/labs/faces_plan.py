@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from farandole.format import listed, plural
 from farandole.labs import effort as alike
-from farandole.labs.duration import STUDY_S, launch_s, steps_s
+from farandole.labs.effort import STUDY_S, launch_s, steps_s
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
 from farandole.labs.questions import Row, sentences
 from farandole.labs.training import Training, Workload, busy_flags, speed_flags

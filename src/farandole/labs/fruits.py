@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.format import percent, times
-from farandole.labs.claims import claims_of
+from farandole.labs.evidence import claims_of
 from farandole.labs.lab import Correction, Found, Rate
 from farandole.labs.questions import sentences
 from farandole.labs.training import Workload

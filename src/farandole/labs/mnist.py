@@ -10,11 +10,17 @@ from farandole.format import listed, optional, percent, plural, seconds, size, t
 from farandole.labs import columns
 from farandole.labs import effort as alike
 from farandole.labs import questions as ask
-from farandole.labs.claims import claims_of
 from farandole.labs.columns import four, in_points, plain
-from farandole.labs.disturbed import disturbed
-from farandole.labs.duration import STUDY_S, steps_s
-from farandole.labs.evidence import NO_INTERVALS, void_times, without_intervals
+from farandole.labs.effort import STUDY_S, steps_s
+from farandole.labs.evidence import (
+    NO_INTERVALS,
+    claims_of,
+    disturbed,
+    split_words,
+    use_words,
+    void_times,
+    without_intervals,
+)
 from farandole.labs.lab import (
     Asked,
     Choice,
@@ -29,7 +35,6 @@ from farandole.labs.lab import (
 )
 from farandole.labs.questions import HERE, Question, Row, cell_rows, choose
 from farandole.labs.training import Training, Workload, busy_flags, speed_flags
-from farandole.labs.usage import split_words, use_words
 from farandole.model.gap import smallest_difference
 from farandole.model.jobs import training_steps
 from farandole.model.statistics import SPEED_MARGIN

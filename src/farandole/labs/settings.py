@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
+from farandole.labs.effort import LAB_RECIPES, lab_recipe
 from farandole.labs.evidence import argument, final_mean, steps_made
 from farandole.labs.lab import Found
-from farandole.labs.original import LAB_RECIPES, lab_recipe
 from farandole.model.gap import Gap, finals_by_seed, paired_gap
 from farandole.model.jobs import training_steps
 from farandole.model.statistics import Estimate

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from farandole.labs import effort as alike
-from farandole.labs.duration import STUDY_S, launch_s, steps_s
+from farandole.labs.effort import STUDY_S, lab_recipe, launch_s, steps_s
 from farandole.labs.lab import Asked, DataFacts, Planned, Rate
-from farandole.labs.original import lab_recipe
 
 _PILOT_STEPS = 12
 

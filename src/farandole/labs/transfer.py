@@ -21,8 +21,17 @@ from farandole.labs import columns
 from farandole.labs import effort as alike
 from farandole.labs.averaging import exchange, shown_by
 from farandole.labs.columns import DEVICE, RECIPE, SOURCE, four, plain, signed
-from farandole.labs.disturbed import disturbed
-from farandole.labs.evidence import counts_in_words, matching, points, void_times, without_intervals
+from farandole.labs.effort import ORIGINAL
+from farandole.labs.evidence import (
+    counts_in_words,
+    disturbed,
+    matching,
+    points,
+    split_words,
+    use_words,
+    void_times,
+    without_intervals,
+)
 from farandole.labs.lab import (
     Answered,
     Asked,
@@ -36,7 +45,6 @@ from farandole.labs.lab import (
     on_use,
 )
 from farandole.labs.networks import NONE, PRETRAINED
-from farandole.labs.original import ORIGINAL
 from farandole.labs.questions import (
     HERE,
     LAB,
@@ -51,7 +59,6 @@ from farandole.labs.questions import (
 )
 from farandole.labs.settings import Setting, settings_of
 from farandole.labs.training import Training, Workload
-from farandole.labs.usage import split_words, use_words
 from farandole.model.gap import finals_by_seed
 from farandole.model.info.scaling import ScalingInfo
 from farandole.model.info.utilisation import UtilisationSeries
