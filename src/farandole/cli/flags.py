@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
+
+from farandole.world.stall_times import SHUTDOWN, WARNING, read_stall_times
 
 
 def add_flag(parser: Any, *names: str, aliases: tuple[str, ...] = (), **options: Any) -> None:
@@ -17,3 +20,32 @@ def add_flag(parser: Any, *names: str, aliases: tuple[str, ...] = (), **options:
     if hidden:
         options |= {"dest": shown.dest, "help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
         parser.add_argument(*hidden, **options)
+
+
+def add_stall_flags(parser: Any) -> None:
+    """Add the flags about stalled operations to a parser."""
+    add_flag(
+        parser,
+        "--stall-warning",
+        metavar="S",
+        help="seconds after which an operation that some ranks have not submitted is reported, "
+        "with where they are (default 60; 0: never)",
+    )
+    add_flag(
+        parser,
+        "--stall-shutdown",
+        metavar="S",
+        help="seconds after which such an operation ends the job (default: never)",
+    )
+
+
+def tell_workers(args: argparse.Namespace) -> None:
+    """Put the stall flags into the variables that workers read, on other hosts too.
+
+    Raises:
+        UsageError: It cannot be used as given.
+    """
+    given = {WARNING: args.stall_warning, SHUTDOWN: args.stall_shutdown}
+    given = {name: value for name, value in given.items() if value is not None}
+    read_stall_times(os.environ, given)
+    os.environ.update(given)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.cli import slurm
-from farandole.cli.flags import add_flag
-from farandole.cli.stall_flags import add_stall_flags, tell_workers
+from farandole.cli.flags import add_flag, add_stall_flags, tell_workers
 from farandole.errors import UsageError
 from farandole.format import plural
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from farandole.cli.stall_flags import add_stall_flags, tell_workers
+from farandole.cli.flags import add_stall_flags, tell_workers
 from farandole.errors import UsageError
 
 
