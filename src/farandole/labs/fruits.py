@@ -59,13 +59,13 @@ FRUITS = TransferLab(
 )
 
 PASSES = """
-{% for row in lab %}{{ loop | separator }}{{ row.epochs | whole }} x \
+{% call(row) each(lab) %}{{ row.epochs | whole }} x \
 {{ row.epoch_s.value | seconds }} is {{ (row.epochs * row.epoch_s.value) | seconds }} of \
-{{ row.job_s.value | seconds }} with {{ row.workers }}{% endfor %}.
+{{ row.job_s.value | seconds }} with {{ row.workers }}{% endcall %}.
 {% if here %}
-Here, passes over the training data take {% for row in here %}{{ loop | separator }}\
+Here, passes over the training data take {% call(row) each(here) %}
 {{ (1 - row.fixed_share) | percent }} of the job with {{ row.workers | count("worker") }}\
-{% endfor %}.
+{% endcall %}.
 {% endif %}
 """
 

@@ -216,11 +216,6 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
     return shown(Column(key="", title="", show=show, interval=True), value)
 
 
-def separator(loop: Any) -> str:
-    """Return what precedes an item that a template's loop lists: "1, 2 and 4"."""
-    return "" if loop.first else " and " if loop.last else ", "
-
-
 def each(rows: Iterable[Any], sentence: str = "%s", *, caller: Callable[[Any], str]) -> str:
     """List what a block of a template says of every row, inside a sentence; empty without rows.
 
@@ -266,7 +261,6 @@ def _environment() -> Environment:
         "interval_times": lambda value: interval(value, format.times),
         "interval_seconds": lambda value: interval(value, format.seconds),
         "four": lambda value: f"{value:.4f}",
-        "separator": separator,
         "each": lambda rows, pattern: format.listed(
             [parts.vformat(pattern, (), vars(row)) for row in rows]
         ),

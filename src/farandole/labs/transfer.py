@@ -429,8 +429,8 @@ Start-up, loading and validation take {{ many.fixed_share | percent }} of that j
 """
 LAB_TIMES = """
 {% for device, rows in lab | groupby("device") %}
-The lab's epochs on {{ device }}: {% for row in rows if row.epoch_s %}{{ loop | separator }}\
-{{ row.epoch_s.value | seconds }} with {{ row.workers }}{% endfor %}.
+The lab's epochs on {{ device }}: {% call(row) each(rows | selectattr("epoch_s")) %}
+{{ row.epoch_s.value | seconds }} with {{ row.workers }}{% endcall %}.
 {% endfor %}
 {% for verdict in verdicts if verdict.kind == "faster_device_gains_nothing" %}
 The lab's devices: {{ verdict.sentence }}
@@ -520,8 +520,8 @@ The base network is {{ spec.base }} and started from \
 {% else %}the weights of {{ asked.rpartition("/")[2] }}.
 {% endif %}{% endif %}
 {% if ends %}
-The lab's validation accuracy ends at {% for row in ends %}{{ loop | separator }}\
-{{ row.final.value | four }} on {{ row.cell.workers }} {{ row.cell.device }}{% endfor %}. \
+The lab's validation accuracy ends at {% call(row) each(ends) %}
+{{ row.final.value | four }} on {{ row.cell.workers }} {{ row.cell.device }}{% endcall %}. \
 {{ spec.said }}
 {% endif %}
 """
@@ -710,8 +710,8 @@ OVERFITS = """
 {% if known %}
 The network {{ "overfits" if over == known else "overfits with some numbers of workers" if over
 else "does not overfit" }}: training accuracy minus validation accuracy is \
-{% for row in known %}{{ loop | separator }}{{ signed(row.gap) }} points with \
-{{ row.workers | count("worker") }}{% endfor %} \
+{% call(row) each(known) %}{{ signed(row.gap) }} points with \
+{{ row.workers | count("worker") }}{% endcall %} \
 (more than {{ "%.0f" | format(100 * limit) }} counts as overfitting).
 {% set most = known[-1] %}
 With {{ most.workers | count("worker") }}, validation accuracy was highest after epoch \
@@ -779,8 +779,8 @@ RULE = (
 )
 STABLE = """
 {% if known %}
-Epochs to a stable validation accuracy: {% for row in known %}{{ loop | separator }}\
-{{ row.stable_epoch | brief }} with {{ row.workers | count("worker") }}{% endfor %}.
+Epochs to a stable validation accuracy: {% call(row) each(known) %}
+{{ row.stable_epoch | brief }} with {{ row.workers | count("worker") }}{% endcall %}.
 {% endif %}
 {% if never %}{{ never }} did not become stable: too few epochs, or still improving.
 {% endif %}{% if not here %}No launch here ran to its end.
@@ -788,13 +788,14 @@ Epochs to a stable validation accuracy: {% for row in known %}{{ loop | separato
 That is {{ "%+.1f" | format(added) }} epochs per doubling of the workers.
 {% endif %}
 {% if named %}
-The lab, judging by eye: {% for row in named %}{{ loop | separator }}\
-{{ row.stable_epoch | brief }} with {{ row.workers }} {{ row.device }}{% endfor %}.
+The lab, judging by eye: {% call(row) each(named) %}
+{{ row.stable_epoch | brief }} with {{ row.workers }} {{ row.device }}{% endcall %}.
 {% elif lab %}The lab gives no epochs to stability for this data set.
 {% endif %}
 {% if slopes %}
-Each doubling of its workers added {% for device, epochs in slopes.items() %}\
-{{ loop | separator }}{{ "%.0f" | format(epochs) }} epochs on {{ device }}{% endfor %}.
+Each doubling of its workers added {% call(item) each(slopes.items()) %}
+{% set device, epochs = item %}
+{{ "%.0f" | format(epochs) }} epochs on {{ device }}{% endcall %}.
 {% endif %}
 """
 SOONEST = """
@@ -1111,8 +1112,9 @@ epoch, {{ guess.stable_epoch | brief }} epochs to stability, slightly more than 
 {{ guess.job_s | seconds }} for the job, similar accuracies.
 {% if judged %}
 Against the 90 % intervals projected from the lab's own {{ guess.device }} runs, the guess is \
-{% for what, inside, low, high in judged %}{{ loop | separator }}\
-{{ "inside" if inside else "outside" }} for the {{ what }} ({{ low }} to {{ high }}){% endfor %}; \
+{% call(item) each(judged) %}
+{% set what, inside, low, high = item %}
+{{ "inside" if inside else "outside" }} for the {{ what }} ({{ low }} to {{ high }}){% endcall %}; \
 {{ guess.workers }} workers are {{ "%g" | format(ratio) }} times the most measured.
 {% endif %}{% endif %}
 """
@@ -1276,9 +1278,9 @@ AVERAGED = """
 """
 STEPS = """
 {% if trained %}
-Steps: {% for row in trained %}{{ loop | separator }}{{ row.setting.counted | whole }} of \
+Steps: {% call(row) each(trained) %}{{ row.setting.counted | whole }} of \
 {{ row.setting.global_batch }} samples with {{ row.setting.workers | count("worker") }} \
-(accuracy {{ row.accuracy.value | four }}){% endfor %}.
+(accuracy {{ row.accuracy.value | four }}){% endcall %}.
 {% endif %}
 """
 GAINED = """
