@@ -19,7 +19,7 @@ from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder import noise
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.transport.reduction import AVERAGE, SUM, Array, Reduction
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 

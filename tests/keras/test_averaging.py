@@ -14,7 +14,7 @@ from farandole.keras.averaging import Averaging, Batch
 from farandole.recorder import noise
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.transport.reduction import AVERAGE
 
 NOTHING = Batch(variables=[], gradients=[], wanted=frozenset())

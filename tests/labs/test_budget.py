@@ -13,8 +13,7 @@ from farandole.labs.budget import Progress
 from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import DataFacts, Planned
 from farandole.model.analyse import analyse
-from farandole.study.cells import make_cells
-from farandole.study.plan import make_plan
+from farandole.study.plan import make_cells, make_plan
 from farandole.study.records import Cell, Launch
 from farandole.study.spec import Room, Spec
 from farandole.study.write import create_study, mark_complete, new_launch_folder, write_launch

@@ -38,7 +38,7 @@ from farandole.labs.report import missing_answers
 from farandole.labs.run import Ran
 from farandole.model.info.curve import Scaling
 from farandole.study.ask import Asked, make_spec
-from farandole.study.cells import make_cells
+from farandole.study.plan import make_cells
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.spec import Room
 from farandole.study.values import factors

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.testing.hosts import NamespaceHosts
 from farandole.testing.shaped import why_not
 from tests.conftest import clean_environ, cli_argv, eventually

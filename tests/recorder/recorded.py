@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.study.records import Rank
 from tests.conftest import run_cli
 

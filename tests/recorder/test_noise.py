@@ -23,7 +23,7 @@ from farandole.recorder.noise import (
 )
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.study.records import Noise, Rank
 from farandole.transport.reduction import STORAGE, Array, Reduction
 from tests.recorder.launching import launch

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from farandole.recorder.opened import is_checkpoint
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from tests.conftest import clean_environ
 
 

@@ -11,7 +11,7 @@ import torch
 from farandole.recorder.rates import Rates, torch_rate
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 
 
 @pytest.fixture

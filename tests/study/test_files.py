@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from farandole.study.files import Files
-from farandole.study.rank_file import parse_rank
+from farandole.study.read import parse_rank
 from farandole.study.records import Launch
 from farandole.study.refuse import StudyRefusedError
 from tests.study.folders import BEGIN, make_launch

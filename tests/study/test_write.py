@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import StoreError, UsageError
-from farandole.study.folder import launch_id, next_number, remove_interrupted
-from farandole.study.lock import locked
+from farandole.study.folder import launch_id, locked, next_number, remove_interrupted
 from farandole.study.read import read_head, read_study
 from farandole.study.records import Cell
 from farandole.study.write import mark_complete, new_launch_folder

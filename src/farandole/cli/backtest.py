@@ -175,7 +175,7 @@ def _write_track_record(traces: list[StepTrace], path: Path) -> None:
     if not traces:
         raise UsageError("--write-track-record needs a table of steps. Add one.")
     from farandole.model.projection.backtest import make_record
-    from farandole.study.atomic import write_text
+    from farandole.study.folder import write_text
 
     groups = {key: rows for trace in traces for key, rows in trace.groups.items()}
     write_text(path, json.dumps(make_record(groups), indent=1) + "\n")

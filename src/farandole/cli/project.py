@@ -198,7 +198,7 @@ def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> P
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
     from farandole.report import write
     from farandole.report.projection import to_json
-    from farandole.study.atomic import write_json
+    from farandole.study.folder import write_json
 
     place = Path(args.out or args.folder)
     # Elsewhere there may be pictures of another study.

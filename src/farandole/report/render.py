@@ -20,7 +20,7 @@ from farandole.report import escape
 from farandole.report.document import Document, Figure, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
 from farandole.report.theme import page_config, paper_config
-from farandole.study.atomic import cannot_write, write_text
+from farandole.study.folder import cannot_write, write_text
 from farandole.version import __version__
 from farandole.world.cache import cache_folder
 

@@ -21,7 +21,7 @@ from farandole.format import plural
 from farandole.study import folder
 from farandole.study.attempt import Setting, attempt
 from farandole.study.plan import Planned
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.study.records import Apart, Cell, Launch, Steps
 from farandole.study.spec import Spec
 from farandole.study.template import fill

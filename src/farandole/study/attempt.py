@@ -35,7 +35,7 @@ from farandole.study.masking import mask
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener, Tail
-from farandole.study.rank_file import read_rank
+from farandole.study.read import read_rank
 from farandole.study.records import Launch, Metric, Outcome, Rank
 from farandole.study.spec import Spec
 from farandole.study.template import fill

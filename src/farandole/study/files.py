@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from farandole.study.atomic import write_json
+from farandole.study.folder import write_json
 from farandole.study.isolation import (
     Snapshot,
     Span,

@@ -1,12 +1,22 @@
-"""Where things lie in a study's folder, and what launches are called."""
+"""A study's folder: where things lie, files that are whole or not there, one study at a time."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import os
+import platform
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from farandole.study.records import Cell
+from farandole.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from farandole.study.records import Cell
 
 STUDY_FILE = "study.json"
 LINK_FILE = "link.json"
@@ -104,3 +114,138 @@ def _number(folder: Path) -> int:
     match = _LAUNCH_NAME.fullmatch(folder.name)
     assert match is not None
     return int(match[1])
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_json(path: Path, content: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write strict JSON; see `write_text`."""
+    # ASCII: names of files and a script's output need not be UTF-8, and escapes keep them.
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=durable)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a file under a temporary name beside its place and rename it.
+
+    Args:
+        path: The file; what it held before stays when anything fails.
+        text: Its whole content.
+        durable: Whether to wait for the disk, so that it is also there after a power cut.
+
+    Raises:
+        StoreError: The disk is full or the folder may not be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+        if durable:
+            _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> StoreError:
+    """Say that a file of a study could not be written, and what to do."""
+    if error.errno in _FULL:
+        why, then = "the disk is full", "Free some space, then go on with --resume"
+    else:
+        why = error.strerror or str(error)
+        then = "Choose a folder that can be written to, or make this one so and use --resume"
+    return StoreError(
+        f"{path} cannot be written: {why}. All that was written before is kept. {then}."
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming durable; file systems that cannot do so are none of our business."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Network file systems without locks: better a study than none.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextlib.contextmanager
+def locked(study: Path) -> Iterator[None]:
+    """Hold the folder for this process; the kernel lets go of it however the process ends.
+
+    Raises:
+        UsageError: Another process holds it; the message has its number.
+        StoreError: The folder cannot be written to.
+    """
+    path = study / LOCK_FILE
+    descriptor = _acquire(path)
+    try:
+        yield
+    finally:
+        # While we hold it: whoever has opened it meanwhile finds that it is gone, and tries again.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _acquire(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                if not _lock(descriptor):
+                    raise _held(path, descriptor)
+                if _is_there(path, descriptor):
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode(), 0)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _lock(descriptor: int) -> bool:
+    """Try to lock; return False when another process has it."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Tell whether the file that is locked is still the one at this path."""
+    mine = os.fstat(descriptor)
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _held(path: Path, descriptor: int) -> UsageError:
+    pid, _, host = os.pread(descriptor, 300, 0).decode(errors="replace").strip().partition(" ")
+    who = f"process {pid}" if pid else "another process"
+    where = f" on {host}" if host and host != platform.node() else ""
+    return UsageError(
+        f"{path.parent} is in use by {who}{where}, another study. Wait until it ends, or choose "
+        "another --out."
+    )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from farandole.format import plural
 
 if TYPE_CHECKING:
-    from farandole.study.frames import Frames
+    from farandole.study.rows import Frames
 
 SCHEMA = 1
 
@@ -344,6 +344,6 @@ class Study:
 
     def to_pandas(self) -> Frames:
         """Return cells, launches, steps and metrics as DataFrames; needs pandas."""
-        from farandole.study.frames import to_pandas
+        from farandole.study.rows import to_pandas
 
         return to_pandas(self)

@@ -14,19 +14,26 @@ from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.launch.plan import resolve_command
 from farandole.study import folder
-from farandole.study.atomic import write_json
 from farandole.study.attempt import Setting, TimeIsOver, attempt
-from farandole.study.cells import is_void_for_speed, make_cells
 from farandole.study.files import Files
+from farandole.study.folder import locked, write_json
 from farandole.study.leftovers import end_leftovers
-from farandole.study.lock import locked
 from farandole.study.places import Place, per_host
-from farandole.study.plan import Planned, estimate, fits, make_plan, pending, seconds_of
-from farandole.study.rank_file import read_rank
-from farandole.study.read import is_study, read_apart, read_head, read_launch
+from farandole.study.plan import (
+    Planned,
+    estimate,
+    fits,
+    is_void_for_speed,
+    largest,
+    make_cells,
+    make_plan,
+    next_trial,
+    pending,
+    seconds_of,
+)
+from farandole.study.read import is_study, read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import StudyRefusedError, batch_seen, mismatch, refuse
-from farandole.study.search import largest, next_trial
 from farandole.study.spec import Spec, merge, spec_from_json
 from farandole.study.write import (
     check_new,

@@ -11,7 +11,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 from farandole.study import encode, folder
-from farandole.study.atomic import cannot_write, write_json, write_text
+from farandole.study.folder import cannot_write, write_json, write_text
 from farandole.study.read import is_study
 from farandole.study.records import Apart, Cell, Launch, Link, Study
 

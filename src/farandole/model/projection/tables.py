@@ -13,15 +13,17 @@ from farandole.errors import DataError
 from farandole.format import plural
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.steps import StepRow
-from farandole.study.numerals import (
+from farandole.study.spreadsheet import (
     Decimal,
+    Row,
+    Sheet,
     UnreadableError,
     decimal_mark,
     is_missing,
     parse_number,
+    parse_sheet,
     whole,
 )
-from farandole.study.spreadsheet import Row, Sheet, parse_sheet
 
 _SCALES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _TIME = re.compile(r"(step_time|sync_time)_(\w+)")
