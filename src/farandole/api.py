@@ -87,7 +87,7 @@ def study(
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
     from farandole.study.attempt import Setting
-    from farandole.study.function import command_of
+    from farandole.study.command import command_of
     from farandole.study.hosts import hosts_around
     from farandole.study.read import read_study
     from farandole.study.runner import Run, extended
@@ -157,7 +157,7 @@ def write_report(found: Study) -> Path:
 def make_function(fn: Callable[..., Any], names: tuple[str, ...]) -> Any:
     """Return a function with the launch's values for its parameters, ready to travel."""
     from farandole.launch.function import encode_call
-    from farandole.study.function import Function, call_with_params
+    from farandole.study.command import Function, call_with_params
 
     offered = (*names, "batch", "global_batch", "workers", "threads", "seed", "cell_dir")
     parameters = inspect.signature(fn).parameters.values()

@@ -27,7 +27,7 @@ from farandole.bench.run import (
     series_values,
     worker_environment,
 )
-from farandole.study.leftovers import leftovers
+from farandole.study.watch import leftovers
 from farandole.world.foreign import Disturbance
 from tests.conftest import eventually
 

@@ -13,7 +13,7 @@ from farandole.cli import study as command
 from farandole.model.info.verdict import Void
 from farandole.report import words
 from farandole.report.words import commands
-from farandole.study.function import command_of
+from farandole.study.command import command_of
 from farandole.study.launchers import job_command
 from farandole.study.spec import Spec
 from tests.report.builders import Words, cell, comparison, label, study

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.study.provenance import git_state, gpu_names, machine
+from farandole.study.runner import git_state, gpu_names, machine
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from farandole.bench.plan import Group, Implementation
 from farandole.bench.workers.measure import LINE_BYTES
 from farandole.model.statistics import launch_value, slowest_rank
-from farandole.study.leftovers import end_leftovers, leftovers
+from farandole.study.watch import end_leftovers, leftovers
 from farandole.testing.mpi import mpiexec, mpiexec_argv
 from farandole.world.foreign import Disturbance, disturbance, read_cpu, wait_until_quiet
 

@@ -146,7 +146,7 @@ def main(args: argparse.Namespace) -> int:
     from farandole.cli.progress import listener
     from farandole.launch.horovod_alias import wants_horovod
     from farandole.study.attempt import Interrupted, Setting
-    from farandole.study.function import kept_function
+    from farandole.study.command import kept_function
     from farandole.study.runner import Run, check, finished
 
     begin_s = time.monotonic()

@@ -8,21 +8,29 @@ from typing import Any, get_args
 
 from farandole.errors import UsageError
 from farandole.study import values
-from farandole.study.launchers import SPREADING, find_in_script, find_launcher, job_command
+from farandole.study.launchers import (
+    KNOWN,
+    SPREADING,
+    find_in_script,
+    find_launcher,
+    job_command,
+    names_in,
+)
 from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
-from farandole.study.places import Place, packed, parse_places
 from farandole.study.spec import (
     DEFAULT_BATCH,
     PRECISION,
     Measure,
     Notes,
+    Place,
     Room,
     Scaling,
     Spec,
     default_workers,
+    packed,
+    parse_places,
     shared_threads,
 )
-from farandole.study.template import KNOWN, names_in
 from farandole.world.world import TRANSPORTS
 
 # Names that `-L` may not give values to, and what to use for them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -18,29 +19,29 @@ from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
 from farandole.launch.slurm.status import REFUSED
 from farandole.launch.supervisor import Verdict
+from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
 from farandole.study.ask import patterns_of
-from farandole.study.environment import launch_environ, values_of
-from farandole.study.function import Descriptors, Function
+from farandole.study.command import Descriptors, Function
 from farandole.study.hosts import Hosts
-from farandole.study.leftovers import end_leftovers
-from farandole.study.limits import (
-    MemoryGuard,
-    describes_lack_of_memory,
-    free_bytes,
-    kernel_kills,
-    worker_limit,
-)
-from farandole.study.masking import mask
+from farandole.study.launchers import fill
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener, Tail
 from farandole.study.read import read_rank
 from farandole.study.records import Launch, Metric, Outcome, Rank
-from farandole.study.spec import Spec
-from farandole.study.template import fill
+from farandole.study.spec import Spec, mask
 from farandole.study.tensorboard import read_metrics
-from farandole.study.watch import Watch
+from farandole.study.values import typed
+from farandole.study.watch import (
+    MemoryGuard,
+    Watch,
+    describes_lack_of_memory,
+    end_leftovers,
+    free_bytes,
+    kernel_kills,
+    worker_limit,
+)
 from farandole.study.write import now
 from farandole.world.foreign import disturbance, read_cpu
 
@@ -322,3 +323,55 @@ def _elsewhere(
     found = tuple(str(here / part) if part and (here / part).is_file() else part for part in argv)
     path = os.pathsep.join(part for part in (str(here), environ.get("PYTHONPATH", "")) if part)
     return found, {**environ, "PYTHONPATH": path}
+
+
+# Where libraries write unless a script says so: into the launch's own folder, or runs would mix.
+_FOLDERS = {"TENSORBOARD_LOGDIR": "tensorboard", "WANDB_DIR": "", "MLFLOW_TRACKING_URI": "mlruns"}
+_ONLY_FOR_WORKERS = ("FARANDOLE_STOP", "FARANDOLE_TIMELINE")
+
+
+def values_of(one: Planned, *, cell_dir: Path) -> dict[str, int | float | str]:
+    """Return the values of a launch, by the names of placeholders and of `farandole.param`."""
+    cell = one.cell
+    found: dict[str, int | float | str] = {
+        "workers": cell.workers,
+        "hosts": cell.hosts,
+        "seed": one.seed,
+        "cell_dir": str(cell_dir),
+    }
+    if cell.threads is not None:
+        found["threads"] = cell.threads
+    if cell.batch is not None:
+        found["batch"] = cell.batch
+        found["global_batch"] = cell.batch * cell.workers
+    if cell.transport != "auto":
+        found["transport"] = cell.transport
+    return found | {name: typed(value) for name, value in cell.params}
+
+
+def launch_environ(
+    base: Mapping[str, str], spec: Spec, one: Planned, *, folder: Path, cell_dir: Path
+) -> dict[str, str]:
+    """Return the environment to build the workers' from.
+
+    Args:
+        base: The study's own.
+        spec: What is studied.
+        one: The launch.
+        folder: Where the workers record.
+        cell_dir: The launch's own folder for whatever the script writes.
+    """
+    environ = {name: value for name, value in base.items() if name not in _ONLY_FOR_WORKERS}
+    environ |= dict(spec.environ)
+    for name, below in _FOLDERS.items():
+        environ.setdefault(name, str(cell_dir / below))
+    environ |= {
+        RECORD_DIR: str(folder),
+        PARAMS: json.dumps(values_of(one, cell_dir=cell_dir)),
+        "FARANDOLE_SEED": str(one.seed),
+        "FARANDOLE_CELL_DIR": str(cell_dir),
+    }
+    stop = spec.stop(one.purpose)
+    if stop is not None:
+        environ[STOP] = json.dumps(stop)
+    return environ

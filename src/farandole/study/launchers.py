@@ -1,15 +1,14 @@
-"""Commands that bring their own launcher: which one, and where it takes the number of workers."""
+"""Commands with placeholders, and launchers in them: which, and where they take the workers."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from farandole.errors import UsageError
-from farandole.study.template import names_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,3 +195,25 @@ def _with_flag(command: Sequence[str], own: int, launcher: Launcher) -> tuple[tu
     flag = launcher.flags[0]
     added = [f"{flag}={{workers}}"] if launcher.joined else [flag, "{workers}"]
     return (*argv[:own], *added, *argv[own:]), flag
+
+
+KNOWN = ("batch", "global_batch", "workers", "hosts", "threads", "seed", "cell_dir")
+"""The names that every study knows; `-L` adds more."""
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def fill(argv: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
+    """Put the values into the placeholders; braces around anything else pass untouched."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        return str(values[name]) if name in values else match[0]
+
+    # One pass over each argument: a value that looks like a placeholder stays as it is.
+    return tuple(_PLACEHOLDER.sub(value, part) for part in argv)
+
+
+def names_in(argv: Iterable[str]) -> frozenset[str]:
+    """Name what stands in braces in a command, known or not."""
+    return frozenset(name for part in argv for name in _PLACEHOLDER.findall(part))

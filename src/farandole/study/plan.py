@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.study.places import Place, per_host
 from farandole.study.records import Cell, Launch, Purpose
-from farandole.study.spec import ENOUGH_S, Spec
+from farandole.study.spec import ENOUGH_S, Place, Spec, per_host
 
 
 def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:

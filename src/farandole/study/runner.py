@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
 from farandole.format import plural
+from farandole.launch.gpus import count_gpus
 from farandole.launch.plan import resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
-from farandole.study.files import Files
 from farandole.study.folder import locked, write_json
-from farandole.study.leftovers import end_leftovers
-from farandole.study.places import Place, per_host
 from farandole.study.plan import (
     Planned,
     estimate,
@@ -33,8 +33,9 @@ from farandole.study.plan import (
 )
 from farandole.study.read import is_study, read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
-from farandole.study.refuse import StudyRefusedError, batch_seen, mismatch, refuse
-from farandole.study.spec import Spec, merge, spec_from_json
+from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
+from farandole.study.spec import Place, Spec, merge, per_host, spec_from_json
+from farandole.study.watch import end_leftovers
 from farandole.study.write import (
     check_new,
     create_study,
@@ -92,7 +93,6 @@ class Run:
 
     def _open(self) -> Study:
         """Begin a study, or go on with the one that is there."""
-        from farandole.study.provenance import machine
 
         if not is_study(self._path):
             study = create_study(
@@ -204,7 +204,7 @@ class Run:
         write_link(self._path, found)
 
     def _measure_apart(self) -> None:
-        from farandole.study.apart import measure_apart, to_measure
+        from farandole.study.calibrate import measure_apart, to_measure
 
         known = read_apart(self._path)
         for like in to_measure(self._spec, finished(self._path), known):
@@ -346,3 +346,77 @@ def preview(spec: Spec) -> tuple[Cell, ...]:
     """Return the cells as far as they are known before the largest batch is."""
     unknown = spec.find_max and not spec.batches
     return make_cells(replace(spec, batches=(1,)) if unknown else spec)
+
+
+PACKAGES = ("torch", "keras", "tensorflow", "jax", "numpy", "scipy", "mpi4py", "horovod")
+
+# A repository on a slow network drive shall not hold a study up.
+_GIT_LIMIT_S = 5.0
+
+
+def machine(
+    folder: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    root: Path = Path("/"),
+) -> dict[str, Any]:
+    """Return this machine, its versions and the state of the code, as study.json has them.
+
+    Args:
+        folder: Where the user's script lies; the working directory when None.
+        environ: Variables; this process's when None.
+        root: The root of /proc and /sys; another folder in tests.
+    """
+    from farandole.world.machine import describe_machine
+
+    described = asdict(describe_machine(PACKAGES, root=root))
+    return {
+        **described,
+        "gpus": gpu_names(os.environ if environ is None else environ, root),
+        "git": git_state(folder or Path.cwd()),
+    }
+
+
+def gpu_names(environ: Mapping[str, str], root: Path = Path("/")) -> list[str]:
+    """Return the names of the GPUs that workers could have, without importing torch."""
+    names = []
+    places = sorted((root / "proc/driver/nvidia/gpus").glob("*"))
+    for place in places:
+        try:
+            lines = (place / "information").read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+        names.append(models[0] if models else "GPU")
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    chosen = [int(part) for part in visible.split(",") if part.strip().isdigit()]
+    if chosen and all(index < len(names) for index in chosen):
+        return [names[index] for index in chosen]
+    return names[: count_gpus(environ, root)]
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Return commit and whether tracked files differ from it; None outside of a repository."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    # A new file does not change what was committed; a script that is not tracked is rare enough.
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit.strip(), "dirty": None if changes is None else bool(changes.strip())}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            # A reader takes no lock in somebody's repository.
+            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_GIT_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

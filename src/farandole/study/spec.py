@@ -1,16 +1,21 @@
-"""What a study is asked for: every flag checked, everything that was left open decided."""
+"""What a study is asked for: every flag checked, everything that was left open decided.
+
+Secrets in its command are masked before it is written, so that a study can be shown.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from farandole.errors import UsageError
+from farandole.format import plural
+from farandole.launch.placement import Shape, parse_shape
+from farandole.study import values
 from farandole.study.launchers import job_parts
-from farandole.study.masking import MASK, is_secret, mask
-from farandole.study.places import Place, per_host
 
 Scaling = Literal["strong", "weak", "both"]
 Measure = Literal["speed", "accuracy", "both"]
@@ -185,8 +190,8 @@ def merge(old: Spec, new: Spec) -> Spec:
             f"{' '.join(old.command)} in {old.folder}. Give another --out."
         )
     params = dict(old.params)
-    for name, values in new.params:
-        params[name] = _union(params.get(name, ()), values)
+    for name, given in new.params:
+        params[name] = _union(params.get(name, ()), given)
     if set(params) != set(dict(old.params)) and old.params != ():
         missing = set(params) ^ set(dict(old.params))
         raise UsageError(
@@ -268,3 +273,137 @@ def shared_threads(room: Room, places: tuple[Place, ...]) -> int:
     """Return the threads of each worker in all cells: what the fullest host that fits leaves."""
     fitting = [full for place in places if (full := per_host(*place)) <= room.per_host]
     return max(1, room.cores // max(fitting, default=room.per_host))
+
+
+Place = tuple[int, int]
+"""Workers, and the hosts that share them."""
+
+
+def parse_places(text: str, *, room: Room, auto: Sequence[int]) -> tuple[Place, ...]:
+    """Read counts and shapes; a count takes as few hosts as have room for it.
+
+    Raises:
+        UsageError: A part cannot be read, or needs more hosts than there are.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    shapes = {part: shape for part in parts if (shape := parse_shape(part)) is not None}
+    for shape in shapes.values():
+        _check(shape, room)
+    found = {(shape.size, shape.hosts) for shape in shapes.values()}
+    counts = [part for part in parts if part not in shapes]
+    if counts:
+        found |= {
+            packed(count, room) for count in values.counts(",".join(counts), flag="-np", auto=auto)
+        }
+    return tuple(sorted(found))
+
+
+def packed(workers: int, room: Room) -> Place:
+    """Put workers on as few hosts as have room for them, all of them if none have."""
+    return workers, min(room.hosts, workers, math.ceil(workers / room.per_host))
+
+
+def per_host(workers: int, hosts: int) -> int:
+    """Return the workers of the fullest host; hosts share workers as evenly as they can."""
+    return math.ceil(workers / hosts)
+
+
+def _check(shape: Shape, room: Room) -> None:
+    if shape.hosts <= room.hosts:
+        return
+    have = plural(room.hosts, "host")
+    raise UsageError(
+        f"-np {shape} needs {plural(shape.hosts, 'host')}, but this study has {have}. Run "
+        "it inside of a "
+        "SLURM allocation, or name hosts: -H h1:4,h2:4."
+    )
+
+
+MASK = "***"
+
+# Words of a flag's or variable's name. `key` alone is none: --key may name a column. Plurals of
+# token are counts (--max-tokens 512).
+_SECRET = {"token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential"}
+_SECRET |= {"credentials", "apikey", "authorization", "auth"}
+_BEFORE_KEY = {"api", "access", "secret", "private", "account", "auth", "signing", "license"}
+_BEFORE_KEY |= {"encryption", "ssh", "wandb", "comet", "openai", "master", "service", "storage"}
+# Tokens of text and ways of authenticating: --token-length, --pad-token, --auth-method.
+_PLAIN_WITH = {"length", "len", "count", "num", "max", "min", "id", "ids", "size", "type", "dim"}
+_PLAIN_WITH |= {"pad", "eos", "bos", "mask", "unk", "sep", "cls", "per", "file", "path", "method"}
+_PLAIN_WITH |= {"dropout", "embedding", "embeddings", "mode", "rate", "pooling", "mixing"}
+
+_ASSIGNMENT = re.compile(r"(--?[\w.-]+|[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
+# scheme://user:password@host and scheme://token@host.
+_URL = re.compile(r"([A-Za-z][\w+.-]*://)([^/\s@]+)@")
+_QUERY = re.compile(r"([?&]([\w.-]+)=)([^&\s#]+)")
+_HEADER = re.compile(r"(?i)\b(authorization\s*:\s*(?:\w+\s+)?|bearer\s+)([^\s'\"]+)")
+# Well-known shapes of tokens, wherever they stand.
+_SHAPES = re.compile(
+    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|hf_[A-Za-z0-9]{20,}"
+    r"|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[\w-]{16,})"
+)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def mask(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command with the values of secrets as `***`.
+
+    Masked are values of flags and variables whose names say so (`--api-key K`, `WANDB_API_KEY=K`),
+    credentials in URLs, headers, and tokens of well-known shapes. Numbers after a `token` flag
+    are counts and stay.
+    """
+    masked: list[str] = []
+    follows: str | None = None
+    for word in argv:
+        if follows is not None and not _is_flag(word) and not _is_count(follows, word):
+            masked.append(MASK)
+            follows = None
+            continue
+        follows = word if _FLAG.fullmatch(word) and is_secret(word) else None
+        masked.append(_mask_word(word))
+    return tuple(masked)
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a flag or variable of this name holds a secret."""
+    words = [word for word in re.split(r"[^a-z0-9]+", _split_case(name).lower()) if word]
+    if _PLAIN_WITH.intersection(words):
+        return False
+    if _SECRET.intersection(words):
+        return True
+    return any(
+        word == "key" and index and words[index - 1] in _BEFORE_KEY
+        for index, word in enumerate(words)
+    ) or (name.isupper() and words[-1:] == ["key"])
+
+
+def _mask_word(word: str) -> str:
+    assignment = _ASSIGNMENT.fullmatch(word)
+    if assignment and is_secret(assignment[1]) and not _is_count(assignment[1], assignment[2]):
+        return f"{assignment[1]}={MASK}"
+    word = _URL.sub(_mask_user, word)
+    word = _QUERY.sub(lambda m: m[1] + (MASK if is_secret(m[2]) else m[3]), word)
+    word = _HEADER.sub(lambda m: m[1] + MASK, word)
+    return _SHAPES.sub(MASK, word)
+
+
+def _mask_user(match: re.Match[str]) -> str:
+    user, colon, _ = match[2].partition(":")
+    # ssh://git@host names an account, and nothing to hide.
+    if not colon and match[1] in ("ssh://", "git+ssh://"):
+        return match[0]
+    return f"{match[1]}{user}:{MASK}@" if colon else f"{match[1]}{MASK}@"
+
+
+def _is_flag(word: str) -> bool:
+    return _FLAG.fullmatch(word) is not None or (word.startswith("--") and "=" in word)
+
+
+def _is_count(name: str, value: str) -> bool:
+    """Tell whether this is a number of text tokens; a password of digits is still one."""
+    return "token" in name.lower() and _NUMBER.fullmatch(value) is not None
+
+
+def _split_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
