@@ -40,9 +40,8 @@ from farandole.labs.lab import (
     Rate,
     published_path,
 )
-from farandole.model.analyse import analyse
-from farandole.model.gap import smallest_difference
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo, analyse
+from farandole.model.metrics import smallest_difference
 from farandole.report.table import Table
 from farandole.study.import_table import read_table
 from farandole.study.records import Cell, Launch, Metric

@@ -14,7 +14,7 @@ from farandole.labs.driving import LAB, tagged_lines
 from farandole.labs.lab import Found, Rate, published_path
 from farandole.labs.questions import HERE, Question, answer
 from farandole.labs.questions import LAB as THE_LAB
-from farandole.model.pays import Speed, size_that_pays
+from farandole.model.jobs import Speed, size_that_pays
 from farandole.study.records import Study
 from tests.labs.driving_studies import CONSTANT, SIZES, found, loss, nothing, studies
 from tests.labs.trained import asked, estimates, facts, flag, found_of, here, speed, training_study

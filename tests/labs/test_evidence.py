@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from farandole.errors import UsageError
 from farandole.labs.evidence import (
     argument,
     batches,
+    check_claim,
     counts_in_words,
     final_mean,
     interval_words,
@@ -46,6 +48,7 @@ LAUNCHES = [
     *repeated(cell(2, 64, recipe="linear"), [0.24, 0.25]),
     timed_launch(Cell(workers=1, threads=8, batch=32, today=True), 0.05),
 ]
+
 INFO = analyse(make_study(LAUNCHES))
 
 
@@ -120,3 +123,25 @@ def test_more_workers_than_cores_are_said_to_count_for_a_metric_only() -> None:
     assert void_times((1, 2), 2) == []
     (said,) = void_times((8, 1, 4), 2, metric="loss")
     assert said == "4 and 8 workers share 2 cores: their times are void, their loss counts."
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "claimed", "agrees"),
+    [
+        ("ratio", 136.51, 19.4, "7.04", True),
+        ("ratio", 136.51, 19.4, "7.0", True),
+        ("ratio", 136.51, 19.4, "7", True),
+        ("ratio", 136.51, 19.4, "7.05", False),
+        ("less", 11, 5, "0.55", True),
+        ("less", 11, 5, "0.75", False),
+    ],
+)
+def test_claims(kind: str, first: float, second: float, claimed: str, agrees: bool) -> None:
+    found = check_claim("a figure", kind, first, second, claimed)
+    assert found.agrees is agrees
+    assert found.sentence.endswith("as published." if agrees else f"not {claimed}.")
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(UsageError, match="ratio or less"):
+        check_claim("a figure", "product", 1.0, 2.0, "2")

@@ -36,7 +36,7 @@ from farandole.labs.faces_plan import BATCH, FULL, LADDER, SCALING, SPLIT, WORKE
 from farandole.labs.lab import Answered, Found, Planned, Rate, published_path
 from farandole.labs.report import missing_answers
 from farandole.labs.run import Ran
-from farandole.model.info.curve import Scaling
+from farandole.model.curves import Scaling
 from farandole.study.ask import Asked, make_spec
 from farandole.study.plan import make_cells
 from farandole.study.records import Cell, Launch, Study

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from farandole.model.analyse import analyse
-from farandole.model.claim import check_claim
-from farandole.model.info.curve import CurvePoint
-from farandole.model.info.scaling import ScalingInfo
+from farandole.labs.evidence import check_claim
+from farandole.model.analyse import ScalingInfo, analyse
+from farandole.model.curves import CurvePoint
 from farandole.model.jobs import training_steps
 from farandole.study.import_table import read_table
 from farandole.study.records import Study

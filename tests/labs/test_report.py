@@ -22,8 +22,7 @@ from farandole.labs.report import (
     to_json,
     write_lab,
 )
-from farandole.model.analyse import analyse
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.document import Commands, Figure, Figures, Tables

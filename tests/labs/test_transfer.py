@@ -20,7 +20,7 @@ from farandole.labs.fruits import FRUITS
 from farandole.labs.fruits import LAB as FRUITS_LAB
 from farandole.labs.lab import Answered, Found, Lab, Planned, Rate
 from farandole.labs.transfer import binned, configurations, epochs_of, input_sentence
-from farandole.model.info.utilisation import UtilisationSeries
+from farandole.model.utilisation import UtilisationSeries
 from farandole.report.table import Table, to_csv
 from farandole.study.records import Cell, Launch, Metric, Study
 from tests.labs.trained import (

@@ -8,20 +8,30 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.model.accuracy import (
+    MetricRow,
     choose_metric,
     collect_metrics,
     compare_finals,
+    epochs_in,
     margin_of,
     metric_curves,
     metric_rows,
     with_times,
 )
-from farandole.model.info.job import JobTime
-from farandole.model.info.metric import MetricRow
+from farandole.model.analyse import analyse
+from farandole.model.jobs import JobTime
 from farandole.model.measured import measure
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell, Launch, Metric
-from tests.model.build import make_launch, make_study, table_launch, timed_launch, trained_launch
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    table_launch,
+    timed_launch,
+    trained_launch,
+)
 
 ONE, TWO = Cell(workers=1, batch=8), Cell(workers=2, batch=8)
 
@@ -190,3 +200,52 @@ def test_a_target_of_an_unknown_metric_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="recorded val_accuracy"):
         choose_metric(collect_metrics(cells), ("acc", 0.9))
     assert choose_metric({}, ("acc", 0.9)) == "acc"
+
+
+ALONE, BOTH = (
+    Cell(workers=1, batch=8, threads=1),
+    Cell(workers=2, batch=8, threads=1),
+)
+
+
+@pytest.mark.parametrize(
+    ("argv", "epochs"),
+    [
+        (["python", "train.py", "--epochs", "10"], 10),
+        (["python", "train.py", "--num-epochs=4"], 4),
+        (["python", "train.py", "--max_epochs", "7", "--lr", "1"], 7),
+        (["python", "train.py", "trainer.max_epochs=3"], 3),
+        (["python", "train.py", "--warmup-epochs", "5", "--epochs", "90"], 90),
+        (["python", "train.py", "--epochs"], None),
+        (["python", "train.py", "epochs", "3"], None),
+        (["python", "epochs.py", "--epochs", "all"], None),
+        ([], None),
+    ],
+)
+def test_epochs_are_read_from_a_command(argv: list[str], epochs: int | None) -> None:
+    assert epochs_in(argv) == epochs
+
+
+def one_epoch(cell: Cell, *argv: str) -> Launch:
+    """A launch that was ended after one epoch: 2 s of start-up, 38 s of it, 2 s of validation."""
+    ranks = [
+        make_rank(n, make_steps(1.0, 38, begin_s=100.0, samples=8.0), epochs=((100.0, 138.0),))
+        for n in range(cell.workers)
+    ]
+    return make_launch(cell, ranks, purpose="epoch", wall_s=42.0, argv=argv)
+
+
+def test_of_an_epoch_and_the_commands_number_of_them() -> None:
+    launches = [one_epoch(cell, "python", "train.py", "--epochs", "10") for cell in (ALONE, BOTH)]
+    # 2 cells x 3 seeds x (2 s + 10 x 40 s)
+    said = analyse(make_study(launches)).answer.headline
+    assert "accuracy not measured (--measure both, about 40 min)" in said
+
+
+def test_of_an_epoch_where_the_command_does_not_say_how_many() -> None:
+    launches = [one_epoch(cell, "python", "train.py") for cell in (ALONE, BOTH)]
+    # 2 cells x 3 seeds x 40 s
+    said = analyse(make_study(launches)).answer.headline
+    assert "accuracy not measured (--measure both, about 4 min per epoch)" in said
+    said = analyse(make_study(launches, spec={"seeds": 1})).answer.headline
+    assert "accuracy not measured (--measure both, about 80 s per epoch)" in said

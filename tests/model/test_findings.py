@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farandole.model.analyse import analyse
 from farandole.model.findings import condense
-from farandole.model.info.verdict import Verdict
+from farandole.model.verdicts import Verdict
 from farandole.study.records import Cell, Launch
 from tests.model.build import (
     make_launch,

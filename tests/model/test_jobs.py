@@ -1,4 +1,4 @@
-"""Job, epoch and fixed time."""
+"""Time and money of whole jobs, and the data size from which more workers pay."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.model.info.job import JobTime
-from farandole.model.jobs import time_job, training_steps
+from farandole.errors import UsageError
+from farandole.model.jobs import (
+    SAVED,
+    JobTime,
+    Speed,
+    fixed_time,
+    price,
+    size_that_pays,
+    time_job,
+    training_steps,
+)
 from farandole.model.measured import measure
 from farandole.study.records import Cell, Launch
 from tests.model.build import (
@@ -142,3 +151,79 @@ def test_steps_without_more_are_no_job() -> None:
 def test_training_steps() -> None:
     assert training_steps(40, 60_000, 128) == pytest.approx(18_750)
     assert training_steps(40, 60_000, 128, workers=6) == pytest.approx(3_125)
+
+
+def test_workers_times_price_times_hours() -> None:
+    launch = table_launch(Cell(workers=4, batch=8), job_s=1800.0, epoch_s=360.0, throughput=1000.0)
+    cells, _ = measure(make_study([launch]))
+    found = price(cells[0], time_job(cells[0], {}), None, 2.5)
+    assert found is not None
+    assert found.job == pytest.approx(5.0)
+    assert found.per_epoch == pytest.approx(1.0)
+    # A million samples take 1,000 s.
+    assert found.per_million_samples == pytest.approx(4 * 2.5 * 1000 / 3600)
+    assert found.to_target is None
+
+
+def test_nothing_to_price_without_a_time() -> None:
+    cells, _ = measure(make_study([table_launch(Cell(workers=4), {"loss": 3.0})]))
+    assert price(cells[0], None, None, 2.5) is None
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan")])
+def test_a_price_that_is_none_is_refused(wrong: float) -> None:
+    cells, _ = measure(make_study([timed_launch(Cell(workers=1, batch=8), 0.1)]))
+    with pytest.raises(UsageError, match="--price"):
+        price(cells[0], None, None, wrong)
+
+
+ONE = Speed(workers=1, fixed_s=10.0, samples_per_s=100.0)
+
+TWO = Speed(workers=2, fixed_s=12.0, samples_per_s=180.0)
+
+
+def test_at_the_size_found_a_quarter_is_saved_and_below_it_is_not() -> None:
+    found = size_that_pays(ONE, TWO, epochs=10, batch=32)
+    assert found.time is not None
+    assert TWO.job_s(found.time, 10) <= (1 - SAVED) * ONE.job_s(found.time, 10)
+    assert TWO.job_s(found.time - 1, 10) > (1 - SAVED) * ONE.job_s(found.time - 1, 10)
+
+
+def test_jobs_are_as_long_at_the_even_size() -> None:
+    found = size_that_pays(ONE, TWO, epochs=10, batch=32)
+    # 2 s more of fixed time against 10 x (1/100 - 1/180) s gained per sample: 45 samples.
+    assert found.even == 45
+    assert TWO.job_s(45, 10) == pytest.approx(ONE.job_s(45, 10))
+
+
+def test_steps_decide_where_time_would_be_content_with_less() -> None:
+    quick = Speed(workers=2, fixed_s=0.0, samples_per_s=200.0)
+    found = size_that_pays(ONE, quick, epochs=10, batch=32)
+    assert found.time == 1
+    # 20 steps at a global batch of 64.
+    assert found.steps == 1280
+    assert found.samples == 1280
+
+
+def test_no_size_pays_when_training_itself_gains_too_little() -> None:
+    slow = Speed(workers=2, fixed_s=10.0, samples_per_s=120.0)
+    found = size_that_pays(ONE, slow, epochs=10, batch=32)
+    assert found.time is None
+    assert found.samples is None
+    assert found.even == 1
+
+
+def test_slower_training_never_breaks_even_whatever_it_saves_at_the_start() -> None:
+    slow = Speed(workers=2, fixed_s=1.0, samples_per_s=90.0)
+    assert size_that_pays(ONE, slow, epochs=10, batch=32).even is None
+
+
+def test_more_epochs_need_fewer_samples() -> None:
+    sizes = [size_that_pays(ONE, TWO, epochs=epochs, batch=1).time for epochs in (1, 10, 100)]
+    assert sizes == sorted(sizes, key=lambda size: -(size or 0))
+    assert len(set(sizes)) == 3
+
+
+def test_fixed_time_is_the_rest_of_the_job() -> None:
+    assert fixed_time(30.0, 10, 200, 100.0) == pytest.approx(10.0)
+    assert fixed_time(19.0, 10, 200, 100.0) == 0.0

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.model.pace import dataset_size, pace, positive, slowest_durations, stated
+from farandole.model.pace import (
+    dataset_size,
+    pace,
+    positive,
+    slowest_durations,
+    stated,
+    warmup_steps,
+)
 from farandole.study.records import Cell
 from tests.model.build import make_launch, make_rank, make_steps, table_launch, timed_launch
 
@@ -108,3 +115,38 @@ def test_stated_figures_are_found_among_an_imported_tables_metrics() -> None:
 @pytest.mark.parametrize("value", [None, "3", 0, -1.0, float("nan"), float("inf"), True])
 def test_what_is_no_positive_number(value: object) -> None:
     assert positive(value) is None
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("durations", "expected"),
+    [
+        ([], 0),
+        ([NAN], 1),
+        ([NAN, 1.0, 1.0], 1),
+        ([NAN, *[1.0] * 30], 1),
+        # Three slow steps: the median of the window settles with the second step of the rest.
+        ([NAN, 9.0, 8.0, 7.0, *[1.0] * 30], 3),
+        # One hiccup at the begin is not worth a warm-up; the launch's median does not see it.
+        ([NAN, 9.0, *[1.0] * 30], 1),
+        # A hiccup later does not prolong it.
+        ([NAN, 1.0, 1.0, 9.0, *[1.0] * 30], 1),
+        # Slower by less than 5 % is not warm-up.
+        ([NAN, *[1.04] * 5, *[1.0] * 30], 1),
+        # Never more than half.
+        ([NAN, *[2.0] * 14, *[1.0] * 15], 14),
+        ([NAN, *[2.0] * 10, *[1.0] * 5], 8),
+    ],
+)
+def test_warmup(durations: list[float], expected: int) -> None:
+    assert warmup_steps(np.asarray(durations, dtype=np.float64)) == expected
+
+
+def test_a_slow_decay_ends_within_the_noise() -> None:
+    rng = np.random.default_rng(1)
+    settled = 1.0 + rng.normal(0.0, 0.02, 200)
+    settled[:20] += np.linspace(2.0, 0.0, 20)
+    found = warmup_steps(settled)
+    assert 12 <= found <= 20

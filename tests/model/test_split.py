@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.model.info.step import StepSplit
 from farandole.model.measured import measure
-from farandole.model.split import split_step, waiting_for_slowest
+from farandole.model.split import StepSplit, split_step, waiting_for_slowest
 from farandole.study.records import Cell, Launch
 from tests.model.build import make_launch, make_rank, make_steps, make_study, table_launch
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from farandole.model.info.answer import Answer
-from farandole.model.info.apart import ApartRow
-from farandole.model.info.batches import BatchPoint, BatchSweep
-from farandole.model.info.communication import Communication, LinkPoint
-from farandole.model.info.comparison import Comparison, ComparisonRow
-from farandole.model.info.cores import SplitPoint, SplitTable
-from farandole.model.info.curve import Curve, CurvePoint, LawFit, Today
-from farandole.model.info.job import Cost, JobTime
-from farandole.model.info.launches import CellRow, LaunchRow
-from farandole.model.info.metric import MetricCurve, MetricPoint, MetricRow
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.step import StepSplit
-from farandole.model.info.utilisation import UtilisationRow, UtilisationSeries
-from farandole.model.info.verdict import Verdict
+from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
+from farandole.model.analyse import ScalingInfo
+from farandole.model.answer import Answer
+from farandole.model.communication import ApartRow, Communication, LinkPoint
+from farandole.model.compare import Comparison, ComparisonRow
+from farandole.model.curves import Curve, CurvePoint, LawFit, Today
+from farandole.model.jobs import Cost, JobTime
+from farandole.model.measured import CellRow, LaunchRow
+from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
+from farandole.model.sweeps import BatchPoint, BatchSweep, SplitPoint, SplitTable
+from farandole.model.utilisation import UtilisationRow, UtilisationSeries
+from farandole.model.verdicts import Verdict
 from farandole.study.records import Cell
 
 SERIAL = 0.08

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
 from farandole.report import to_json
 from farandole.report.anonymous import anonymous
 from tests.report.builders import Words, comparison, study

@@ -20,7 +20,7 @@ import altair as alt
 import pytest
 
 from farandole.errors import StoreError, UsageError
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report import figures, terminal_lines, to_json, write
 from farandole.report.anonymous import anonymous

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from farandole.model.info.noise import NoiseRow
-from farandole.model.noise import NoiseScale
+from farandole.model.noise import NoiseRow, NoiseScale
 from farandole.report import tables
 from farandole.report.table import to_lines
 from tests.report.builders import bare, comparison, near, study

@@ -13,7 +13,7 @@ from farandole.errors import DataError, FarandoleError, UsageError
 from farandole.report.escape import visible
 
 if TYPE_CHECKING:
-    from farandole.model.info.scaling import ScalingInfo
+    from farandole.model.analyse import ScalingInfo
     from farandole.model.projection.question import Question
     from farandole.study.records import Study
 

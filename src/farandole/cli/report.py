@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.model.info.comparison import Comparison
-    from farandole.model.info.scaling import ScalingInfo
+    from farandole.model.analyse import ScalingInfo
+    from farandole.model.compare import Comparison
     from farandole.study.records import Study
 
 _SEVERAL = "farandole-report"

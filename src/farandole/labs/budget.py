@@ -9,17 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Planned, Rate
-from farandole.model.info.scaling import ScalingInfo
 from farandole.study.plan import estimate, make_plan, pending
 from farandole.study.progress import duration
 from farandole.study.read import read_head
 from farandole.study.records import Launch, Study
 from farandole.study.runner import finished, preview
 from farandole.study.spec import spec_from_json
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
 
 REPORT_S = 20.0
 """Kept for reading the studies and writing the report."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, optional, percent, plural, seconds, size, times, whole
 from farandole.labs import evidence
@@ -38,12 +38,14 @@ from farandole.labs.questions import (
     sentences,
 )
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
-from farandole.model.gap import Gap, finals_by_seed, paired_gap, smallest_difference
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.recipes import RECIPES
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.records import BYTE_KINDS, Launch
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
 
 METRIC = "val_accuracy"
 GB = 1e9

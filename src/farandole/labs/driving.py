@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, listed, optional, percent, plural, seconds, whole
 from farandole.labs import columns
@@ -23,13 +23,14 @@ from farandole.labs.evidence import (
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Rate, on_use
 from farandole.labs.questions import HERE, Question, Row, cell_rows, choose, sentences
 from farandole.labs.training import Training, Workload
-from farandole.model.info.verdict import Verdict
-from farandole.model.pays import SAVED, Speed, enough_steps, fixed_time, size_that_pays
+from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, enough_steps, fixed_time, size_that_pays
 from farandole.model.statistics import SPEED_MARGIN
-from farandole.model.verdicts.job import LEAST_STEPS
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE
 from farandole.study.records import Launch
+
+if TYPE_CHECKING:
+    from farandole.model.verdicts import Verdict
 
 METRIC, CONSTANT, RANK_LOSS = "val_loss", "constant_mse", "rank_loss"
 WORK = Workload(

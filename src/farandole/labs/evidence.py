@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from statistics import median
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from farandole.errors import UsageError
 from farandole.format import between, decimals_for, listed, number, percent, plural, seconds, size
 from farandole.labs.lab import Found, published_path
-from farandole.model.claim import Claim, check_claim
-from farandole.model.gap import finals_by_seed
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.step import StepSplit
-from farandole.model.info.utilisation import UtilisationRow
+from farandole.model.metrics import finals_by_seed
 from farandole.model.statistics import Estimate, mean
 from farandole.study.records import Cell, Launch
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
+    from farandole.model.split import StepSplit
+    from farandole.model.utilisation import UtilisationRow
 
 NO_INTERVALS = "One launch per cell: no intervals."
 
@@ -180,6 +184,7 @@ _PARTS = {
     "waiting": "waiting for the slowest worker",
     "optimizer": "the update",
 }
+
 _LEAST_SHARE = 0.005
 
 
@@ -224,4 +229,50 @@ def claims_of(lab: str) -> tuple[Claim, ...]:
         )
         for row in rows
         if row["lab"] == lab
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A published figure beside what its own inputs give."""
+
+    what: str
+    claimed: str
+    """As published, since its digits say how exact it means to be."""
+    value: float
+    agrees: bool
+    sentence: str
+
+
+def check_claim(what: str, kind: str, first: float, second: float, claimed: str) -> Claim:
+    """Derive a figure again and compare it to the digits given.
+
+    Args:
+        what: the figure's name.
+        kind: "ratio" is first / second, "less" is 1 - second / first.
+        first: see kind.
+        second: see kind.
+        claimed: as published.
+
+    Raises:
+        UsageError: when the kind is not known.
+    """
+    if kind == "ratio":
+        value, formula = first / second, f"{first:.10g} / {second:.10g}"
+    elif kind == "less":
+        value, formula = 1 - second / first, f"1 - {second:.10g} / {first:.10g}"
+    else:
+        raise UsageError(f"A claim of kind {kind!r} is not known. Use ratio or less.")
+    exponent = Decimal(claimed).as_tuple().exponent
+    digits = -exponent if isinstance(exponent, int) and exponent < 0 else 0
+    # Half a unit of the last digit, and a hair for the binary fraction.
+    agrees = abs(value - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
+    shown = f"{value:.{max(digits, 2)}f}"
+    sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {shown}"
+    return Claim(
+        what=what,
+        claimed=claimed,
+        value=value,
+        agrees=agrees,
+        sentence=f"{sentence}, as published." if agrees else f"{sentence}, not {claimed}.",
     )

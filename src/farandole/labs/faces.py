@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
 from farandole.format import (
@@ -37,13 +37,13 @@ from farandole.labs.faces_plan import (
 )
 from farandole.labs.lab import Answered, Correction, Found, Lab, on_use
 from farandole.labs.questions import HERE, Bars, Lines, Question, Row, answer, cell_rows, sentences
-from farandole.model.curves import scaled
-from farandole.model.info.curve import Curve, Scaling
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.laws import fit_amdahl, fit_gustafson
+from farandole.model.curves import Curve, Scaling, fit_amdahl, fit_gustafson, scaled
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.table import Column, Show
 from farandole.study.records import Cell
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
 
 TITLES = tuple(MODELS.values())
 LAB_PARAMETERS = {"InceptionV3": 23_851_784, "ResNet50": 25_636_712, "VGG16": 138_357_544}

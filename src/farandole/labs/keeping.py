@@ -12,7 +12,7 @@ from farandole.labs.columns import four, in_points, plain, signed
 from farandole.labs.evidence import points
 from farandole.labs.lab import Answered, Found, Question
 from farandole.labs.settings import Setting, settings_of
-from farandole.model.gap import Gap, smallest_difference
+from farandole.model.metrics import Gap, smallest_difference
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
 from farandole.report.table import Column, Table

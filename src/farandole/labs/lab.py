@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from farandole.errors import MissingExtraError, UsageError
-from farandole.model.info.scaling import ScalingInfo
 from farandole.report.document import Figure
 from farandole.report.table import Table
 from farandole.study.records import Study
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
 
 Size = Literal["quick", "budget", "full"]
 """About a minute; what fits a budget of time; the lab's literal protocol."""

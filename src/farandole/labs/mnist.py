@@ -35,8 +35,8 @@ from farandole.labs.lab import (
 )
 from farandole.labs.questions import HERE, Question, Row, cell_rows, choose
 from farandole.labs.training import Training, Workload, busy_flags, speed_flags
-from farandole.model.gap import smallest_difference
 from farandole.model.jobs import training_steps
+from farandole.model.metrics import smallest_difference
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.recipes import recipe
 from farandole.report.table import Column

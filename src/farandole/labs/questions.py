@@ -18,13 +18,14 @@ from farandole import format
 from farandole.labs.lab import Answered, Found
 from farandole.labs.lab import Question as Asked
 from farandole.labs.settings import settings_of
-from farandole.model.info.scaling import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table, shown, tabulate
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from farandole.model.analyse import ScalingInfo
 
 HERE, LAB = "here", "the lab"
 """Where a row's figures come from."""

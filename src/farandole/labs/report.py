@@ -8,12 +8,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.format import known, moment, number, percent, plural, seconds, times, whole
 from farandole.labs.lab import Answered, Asked, Correction, DataFacts, Plan
-from farandole.model.info.curve import Curve, CurvePoint
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
 from farandole.report.charts import MOST_SERIES, lines
@@ -39,6 +38,9 @@ from farandole.report.study import answer_json, machine_facts
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.records import Cell
 from farandole.version import __version__
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
 
 SCHEMA = 1
 QUICK = "Quick: one run per setting, no intervals. Differences may be noise."

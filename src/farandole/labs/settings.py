@@ -9,8 +9,8 @@ from statistics import median
 from farandole.labs.effort import LAB_RECIPES, lab_recipe
 from farandole.labs.evidence import argument, final_mean, steps_made
 from farandole.labs.lab import Found
-from farandole.model.gap import Gap, finals_by_seed, paired_gap
 from farandole.model.jobs import training_steps
+from farandole.model.metrics import Gap, finals_by_seed, paired_gap
 from farandole.model.statistics import Estimate
 from farandole.study.records import Launch
 

@@ -59,17 +59,16 @@ from farandole.labs.questions import (
 )
 from farandole.labs.settings import Setting, settings_of
 from farandole.labs.training import Training, Workload
-from farandole.model.gap import finals_by_seed
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.utilisation import UtilisationSeries
-from farandole.model.stability import WINDOW
+from farandole.model.metrics import WINDOW, finals_by_seed
 from farandole.model.statistics import ACCURACY_MARGIN, Estimate
-from farandole.model.verdicts.training import GAP_MARGINS
+from farandole.model.training_verdicts import GAP_MARGINS
 from farandole.report.table import Column
 from farandole.study.records import Study
 
 if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
     from farandole.model.projection.intervals import Prediction
+    from farandole.model.utilisation import UtilisationSeries
 
 TRAINING, VALIDATION = "accuracy", "val_accuracy"
 """Keras's names of the metrics."""

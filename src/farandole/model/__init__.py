@@ -1,4 +1,4 @@
 """What a study computes: pure arithmetic on records, no input or output, no engine.
 
-`farandole.model.analyse.analyse` is the way in; `farandole.model.info` has what it returns.
+`farandole.model.analyse` has the way in, `analyse`, and what it returns, `ScalingInfo`.
 """

@@ -1,36 +1,103 @@
-"""Metrics by workers, over seeds: curves, ends, differences, epochs and time to get there."""
+"""Metrics by workers, over seeds: curves, ends, differences, epochs and time to get there.
+
+And how long accuracy runs would take, for a study that has made none.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from farandole.errors import UsageError
-from farandole.model.info.job import JobTime
-from farandole.model.info.metric import AccuracyVerdict, MetricCurve, MetricPoint, MetricRow
+from farandole.model.curves import Curve
+from farandole.model.jobs import JobTime
 from farandole.model.measured import Measured
-from farandole.model.pace import stated
-from farandole.model.series import Series, higher_is_better, main_metric, series_of
-from farandole.model.stability import (
+from farandole.model.metrics import (
     WINDOW,
     Reached,
+    Series,
+    higher_is_better,
     kaplan_meier_median,
+    main_metric,
     plateau,
     reach,
+    series_of,
 )
+from farandole.model.pace import stated
 from farandole.model.statistics import (
     ACCURACY_MARGIN,
     LEAST_SEEDS,
     SPEED_MARGIN,
+    Estimate,
     mean,
     relation,
     welch,
 )
 from farandole.study.records import Cell
 
+AccuracyVerdict = Literal["same", "worse", "better", "inconclusive", "not_measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricPoint:
+    """A metric at one epoch, over seeds."""
+
+    epoch: float
+    value: Estimate
+    time_s: float | None
+    """Mean time since the launch began."""
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricCurve:
+    """A metric by epoch (and by time) of a cell."""
+
+    cell: Cell
+    label: str
+    metric: str
+    points: tuple[MetricPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """A metric at the end of training, over seeds, compared with the fewest workers."""
+
+    cell: Cell
+    label: str
+    metric: str
+    higher_is_better: bool
+    final: Estimate | None
+    """Mean over seeds of the last value; None when all diverged."""
+    seeds: int
+    diverged: int
+    """Seeds whose last value is not finite."""
+    difference: Estimate | None
+    """Minus the baseline's; None for the baseline itself."""
+    margin: float
+    verdict: AccuracyVerdict | None
+    """None for the baseline itself."""
+    stable_epoch: float | None
+    """Median over seeds of the epochs to stability; None when not reached (see `censored`)."""
+    stable_s: float | None
+    censored: int
+    """Seeds that never became stable."""
+    target: float | None
+    target_epoch: float | None
+    target_s: float | None
+    target_reached: int
+    """Seeds that reached the target."""
+    seeds_alike: bool = False
+    """Whether all seeds gave the very same values, so that they count as one."""
+
+
 Seeds = dict[str, list[Series]]
+
 _POINTS = 300
 """Of a metric curve: a value per step is thinned to so many."""
 
@@ -265,3 +332,60 @@ def with_times(row: MetricRow, job: JobTime | None) -> MetricRow:
     if target is None and row.target_epoch is not None:
         target = row.target_epoch * epoch_s
     return replace(row, stable_s=stable, target_s=target)
+
+
+# --epochs 10, --num-epochs=10, trainer.max_epochs=10
+_EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
+
+
+def accuracy_time(
+    cells: Sequence[Measured], curve: Curve, jobs: Mapping[Cell, JobTime], seeds: int
+) -> str:
+    """Say what accuracy runs of a curve would take: `about 14 min`, `about 20 s per epoch`.
+
+    A script that came to its end tells by itself. Of one that was ended after an epoch its command
+    may say how many there are; otherwise only what each of them takes is known. Empty when not even
+    that is.
+    """
+    measured = [next(c for c in cells if c.cell == point.cell) for point in curve.points]
+    whole = [_whole_s(found, jobs.get(found.cell)) for found in measured]
+    if None not in whole:
+        minutes = seeds * sum(length or 0.0 for length in whole) / 60
+        return f"about {max(1, round(minutes))} min"
+    each = [_epoch_s(jobs.get(found.cell)) for found in measured]
+    if None in each:
+        return ""
+    seconds = seeds * sum(length or 0.0 for length in each)
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s per epoch"
+    return f"about {round(seconds / 60)} min per epoch"
+
+
+def epochs_in(argv: Sequence[str]) -> int | None:
+    """Return how many epochs a command asks for by a flag of the usual names."""
+    for part, following in itertools.pairwise([*argv, ""]):
+        match = _EPOCHS.fullmatch(part.lower())
+        if match is None:
+            continue
+        text = match[1] or (following if part.startswith("-") else "")
+        if text.isdecimal() and int(text):
+            return int(text)
+    return None
+
+
+def _whole_s(found: Measured, job: JobTime | None) -> float | None:
+    lengths = [one.wall_s for one in found.launches if one.outcome == "ok" and one.wall_s]
+    if lengths:
+        return max(lengths)
+    epochs = next((number for one in found.launches if (number := epochs_in(one.argv))), None)
+    each = _epoch_s(job)
+    if epochs is None or each is None or job is None:
+        return None
+    return (job.startup_s or 0.0) + epochs * each
+
+
+def _epoch_s(job: JobTime | None) -> float | None:
+    """Return what an epoch takes, with the validation and the checkpoint that belong to it."""
+    if job is None or job.job_s is None or not job.epochs:
+        return None
+    return (job.job_s.value - (job.startup_s or 0.0)) / job.epochs

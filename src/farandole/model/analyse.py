@@ -1,40 +1,100 @@
-"""Everything that a study says, computed from its records."""
+"""Everything that a study says, computed from its records.
+
+None stands for "not measured" and is never to be shown as 0. Times are in seconds, rates per
+second, shares between 0 and 1. An Estimate without `low` and `high` comes from one launch only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from farandole.format import plural
 from farandole.model.accuracy import (
+    MetricCurve,
+    MetricRow,
     choose_metric,
     collect_metrics,
     metric_curves,
     metric_rows,
     with_times,
 )
-from farandole.model.answer import give_answer
-from farandole.model.apart import apart_rows
-from farandole.model.batches import sweep_batches
-from farandole.model.communication import calibration, communicate
-from farandole.model.cores import split_cores
-from farandole.model.cost import price
-from farandole.model.curves import draw_curves
+from farandole.model.answer import Answer, give_answer
+from farandole.model.communication import (
+    ApartRow,
+    Communication,
+    LinkPoint,
+    apart_rows,
+    calibration,
+    communicate,
+)
+from farandole.model.curves import Curve, Today, draw_curves
 from farandole.model.findings import Findings, find_verdicts
-from farandole.model.info.curve import Curve, Today
-from farandole.model.info.job import Cost, JobTime
-from farandole.model.info.launches import CellRow
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.jobs import time_job
-from farandole.model.measured import Measured, figure, measure, usable_cores
+from farandole.model.jobs import Cost, JobTime, price, time_job
+from farandole.model.measured import CellRow, LaunchRow, Measured, figure, measure, usable_cores
+from farandole.model.noise import NoiseRow, cell_noise
 from farandole.model.pace import positive
-from farandole.model.recorded_noise import cell_noise
-from farandole.model.split import split_step
+from farandole.model.split import StepSplit, split_step
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
-from farandole.model.utilisation import utilisation_series, utilise
-from farandole.model.verdicts.curve import interval
-from farandole.model.void import find_voids, repeats_one_batch, why_no_speedup
+from farandole.model.sweeps import BatchSweep, SplitTable, split_cores, sweep_batches
+from farandole.model.utilisation import (
+    UtilisationRow,
+    UtilisationSeries,
+    utilisation_series,
+    utilise,
+)
+from farandole.model.verdicts import Verdict, interval
+from farandole.model.void import Void, find_voids, repeats_one_batch, why_no_speedup
 from farandole.study.records import Cell, Study
+
+if TYPE_CHECKING:
+    from farandole.model.projection.advice import Projection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingInfo:
+    """Everything that a study says."""
+
+    label: str
+    answer: Answer
+    curves: tuple[Curve, ...]
+    """The main one first."""
+    today: Today | None
+    splits: tuple[StepSplit, ...]
+    communication: tuple[Communication, ...]
+    link: tuple[LinkPoint, ...]
+    utilisation: tuple[UtilisationRow, ...]
+    utilisation_series: tuple[UtilisationSeries, ...]
+    batch_sweeps: tuple[BatchSweep, ...]
+    split_tables: tuple[SplitTable, ...]
+    job_times: tuple[JobTime, ...]
+    metric_curves: tuple[MetricCurve, ...]
+    metrics: tuple[MetricRow, ...]
+    main_metric: str | None
+    costs: tuple[Cost, ...]
+    cells: tuple[CellRow, ...]
+    launches: tuple[LaunchRow, ...]
+    verdicts: tuple[Verdict, ...]
+    voids: tuple[Void, ...]
+    notes: tuple[str, ...]
+    """What could not be measured or was left out, in sentences."""
+    margins: Mapping[str, float]
+    """Of the equivalence tests: speed (relative), and the main metric's (absolute)."""
+    machine: Mapping[str, object]
+    complete: bool
+    command: tuple[str, ...] = ()
+    """As the user gave it, with its placeholders."""
+    spec: Mapping[str, object] = field(default_factory=dict)
+    """What was asked for: see docs/study-folder.md."""
+    created: str = ""
+    """ISO 8601, UTC."""
+    apart: tuple[ApartRow, ...] = ()
+    """What workers of a host cost each other, one for each number of them that was measured."""
+    noise: tuple[NoiseRow, ...] = ()
+    """Of cells with 2 workers or more, or with several batches in an update."""
+    projection: Projection | None = None
+    """What more workers would give; None where nobody asked."""
 
 
 def analyse(

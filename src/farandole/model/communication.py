@@ -1,18 +1,87 @@
-"""Communication per cell: measured, derived as the labs did, and against the link's peak."""
+"""Communication per cell: measured, derived as the labs did, and against the link's peak.
+
+And what workers of a host cost each other without a word between them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from farandole.model.apart import contention_s
 from farandole.model.curves import group_of
-from farandole.model.info.communication import Communication, LinkPoint
-from farandole.model.info.step import StepSplit
-from farandole.model.measured import Measured
+from farandole.model.measured import TOO_BUSY, Measured
 from farandole.model.pace import Pace, dataset_size, positive, stated
-from farandole.study.records import Apart, Launch, Link
+from farandole.model.split import StepSplit
+from farandole.study.records import Apart, Cell, Launch, Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """Communication of a cell: measured, and derived as the labs did."""
+
+    cell: Cell
+    label: str
+    gradient_bytes: int | None
+    """Payload per step and rank."""
+    measured_s: float | None
+    """Per step: the transfer as the rank that waited least saw it, hidden parts included."""
+    exposed_s: float | None
+    """Per step: what training waited for, mean over ranks."""
+    derived_s: float | None
+    """Per step: T(N) - T(1) at the same batch per worker; T(N) - T(1)/N at the same global one."""
+    contention_s: float | None = None
+    """Per step: what of T(N) - T(1) N workers cost each other without sending anything."""
+    derived_epoch_s: float | None
+    """Per epoch: T(N) - T(1)/N, the labs' figure."""
+    bus_bytes_per_s: float | None
+    """2(N-1)/N x gradient bytes / measured_s."""
+    derived_bus_bytes_per_s: float | None
+    peak_bytes_per_s: float | None
+    utilisation: float | None
+    """bus_bytes_per_s / peak_bytes_per_s."""
+    bytes_by_kind: Mapping[str, float]
+    """Payload per step over all ranks, by kind; empty when not measured."""
+    total_bytes_by_kind: Mapping[str, int]
+    """Over the whole launch and all ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPoint:
+    """One all-reduce of the calibration."""
+
+    workers: int
+    bytes: int
+    seconds: float
+    bus_bytes_per_s: float
+    utilisation: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApartRow:
+    """Copies of the script that ran at once, each for itself: one alone, and all together."""
+
+    cell: Cell
+    """The cell whose workers they would have been."""
+    label: str
+    computing_alone_s: float | None
+    """Of a step: all but waiting for data and the update."""
+    computing_together_s: float | None
+    update_alone_s: float | None
+    update_together_s: float | None
+    contention_s: float | None
+    """What a step, without waiting for data, takes longer with all at once."""
+    slowdown: float | None
+    """How many times as long it takes then."""
+    loaded_alone_per_s: float | None
+    """Samples per second and worker that come when nothing is done with them."""
+    loaded_together_per_s: float | None
+    trained_per_s: float | None
+    """Samples per second and worker that training takes."""
+    why_not: str
+    """Why figures are missing or do not count; empty when all do."""
+
 
 BYTES_PER_PARAMETER = 4
 """float32, which the labs and almost every data-parallel job send."""
@@ -197,3 +266,62 @@ def _bytes_by_kind(launches: Sequence[Launch]) -> tuple[dict[str, int], dict[str
         if totals and steps:
             return totals, {kind: size / steps for kind, size in totals.items()}
     return {}, {}
+
+
+def quiet(apart: Sequence[Apart]) -> tuple[Apart, ...]:
+    """Return those whose figures count: others did not take too much of the machine."""
+    return tuple(one for one in apart if (one.foreign_share or 0.0) <= TOO_BUSY)
+
+
+def alone_s(one: Apart) -> float | None:
+    """Return a step of one copy alone, without waiting for data."""
+    return _whole(one.computing_alone_s, one.update_alone_s)
+
+
+def together_s(one: Apart) -> float | None:
+    """Return a step of all copies at once, without waiting for data."""
+    return _whole(one.computing_together_s, one.update_together_s)
+
+
+def contention_s(apart: Sequence[Apart], cell: Cell) -> float | None:
+    """Return what the workers of a cell cost each other in a step; None where nobody measured it.
+
+    It is what T(N) is above T(1) for another reason than communication.
+    """
+    for one in quiet(apart):
+        alone, together = alone_s(one), together_s(one)
+        if one.cell == cell and alone is not None and together is not None:
+            return together - alone
+    return None
+
+
+def apart_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[ApartRow, ...]:
+    """Return what was measured, beside what training took."""
+    by_cell = {found.cell: found for found in cells}
+    return tuple(_apart_row(one, by_cell[one.cell]) for one in apart if one.cell in by_cell)
+
+
+def _apart_row(one: Apart, found: Measured) -> ApartRow:
+    why_not = one.why_not
+    if one not in quiet([one]):
+        why_not = f"other programs took {one.foreign_share:.0%} of the cores"
+        one = Apart(cell=one.cell)
+    alone, together, batch = alone_s(one), together_s(one), found.worker_batch
+    return ApartRow(
+        cell=one.cell,
+        label=found.label,
+        computing_alone_s=one.computing_alone_s,
+        computing_together_s=one.computing_together_s,
+        update_alone_s=one.update_alone_s,
+        update_together_s=one.update_together_s,
+        contention_s=contention_s([one], one.cell),
+        slowdown=together / alone if alone and together else None,
+        loaded_alone_per_s=one.loaded_alone_per_s,
+        loaded_together_per_s=one.loaded_together_per_s,
+        trained_per_s=batch / found.step_s.value if batch and found.step_s else None,
+        why_not=why_not,
+    )
+
+
+def _whole(computing_s: float | None, update_s: float | None) -> float | None:
+    return None if computing_s is None else computing_s + (update_s or 0.0)

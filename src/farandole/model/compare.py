@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.model.analyse import analyse
-from farandole.model.info.comparison import Comparison, ComparisonRow
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.verdict import Verdict
+from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.measured import Measured, measure
 from farandole.model.statistics import Estimate, ratio
-from farandole.model.verdicts.groups import faster_device_gains_nothing
-from farandole.study.records import Study
+from farandole.model.verdicts import Verdict, faster_device_gains_nothing
+from farandole.study.records import Cell, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One group and worker count of one study, beside others."""
+
+    study: str
+    label: str
+    """The cell in words."""
+    cell: Cell
+    throughput: Estimate | None
+    unit: str
+    speedup: Estimate | None
+    """Within its own study."""
+    final_metric: Estimate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Several studies side by side, by label."""
+
+    infos: tuple[ScalingInfo, ...]
+    rows: tuple[ComparisonRow, ...]
+    ratios: tuple[tuple[str, str, str, Estimate], ...]
+    """(study, other study, cell label, throughput over the other's); empty when refused."""
+    refused: str | None
+    """Why ratios between studies are not given; None when they are."""
+    metric: str | None
+    verdicts: tuple[Verdict, ...]
+
 
 _SAME = ("cpu", "physical_cores", "cores", "memory_bytes", "gpus")
 """What must be equal for two machines to be alike."""

@@ -7,23 +7,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from farandole.format import plural
-from farandole.model.curves import group_of
-from farandole.model.info.communication import Communication
-from farandole.model.info.curve import Curve
-from farandole.model.info.job import JobTime
-from farandole.model.info.metric import MetricCurve, MetricRow
-from farandole.model.info.step import StepSplit
-from farandole.model.info.utilisation import UtilisationRow
-from farandole.model.info.verdict import Verdict
+from farandole.model import training_verdicts as on_training
+from farandole.model import verdicts as on_speed
+from farandole.model.accuracy import MetricCurve, MetricRow
+from farandole.model.communication import Communication
+from farandole.model.curves import Curve, group_of
+from farandole.model.jobs import JobTime
 from farandole.model.measured import Measured, common_unit
+from farandole.model.metrics import held_out, training_partner
 from farandole.model.pace import dataset_size
-from farandole.model.series import held_out, training_partner
+from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
-from farandole.model.verdicts import curve as on_curve
-from farandole.model.verdicts import groups as on_groups
-from farandole.model.verdicts import job as on_job
-from farandole.model.verdicts import step as on_step
-from farandole.model.verdicts import training as on_training
+from farandole.model.utilisation import UtilisationRow
+from farandole.model.verdicts import Verdict
 from farandole.study.records import Cell
 
 _OF_A_KIND = 3
@@ -61,7 +57,7 @@ def find_verdicts(found: Findings) -> tuple[Verdict, ...]:
         *_of_metrics(found),
         *_of_groups(found),
         *_of_failures(found),
-        on_curve.disturbed(
+        on_speed.disturbed(
             [
                 (cell.label, cell.disturbance)
                 for cell in found.cells
@@ -91,10 +87,10 @@ def condense(verdicts: Iterable[Verdict]) -> list[Verdict]:
 def step_verdicts(split: StepSplit, communication: Communication | None) -> list[Verdict | None]:
     """Apply the rules on one cell's step."""
     return [
-        on_step.communication_bound(split, communication),
-        on_step.input_bound(split),
-        on_step.straggler(split),
-        on_step.compute_bound(split),
+        on_speed.communication_bound(split, communication),
+        on_speed.input_bound(split),
+        on_speed.straggler(split),
+        on_speed.compute_bound(split),
     ]
 
 
@@ -121,10 +117,10 @@ def _of_steps(found: Findings) -> list[Verdict | None]:
             None,
         )
         if one is not None:
-            verdicts.append(on_step.contention(one, split))
+            verdicts.append(on_speed.contention(one, split))
     for cell in found.cells:
         if not cell.imported and not cell.cell.today:
-            verdicts.append(on_step.oversubscription(cell.cell, cell.label, found.cores))
+            verdicts.append(on_speed.oversubscription(cell.cell, cell.label, found.cores))
     return verdicts
 
 
@@ -133,17 +129,17 @@ def _of_curves(found: Findings) -> list[Verdict | None]:
     by_cell = {cell.cell: cell for cell in found.cells}
     imported = all(cell.imported for cell in found.cells)
     flag = "--seeds" if found.spec.get("measure") == "accuracy" else "--repeats"
-    verdicts.append(on_curve.single_launches(found.curves, imported=imported, flag=flag))
+    verdicts.append(on_speed.single_launches(found.curves, imported=imported, flag=flag))
     for curve in found.curves:
         verdicts += [
-            on_curve.leaves_linear(curve),
-            on_curve.more_than_linear(curve),
-            on_curve.too_noisy(curve, flag),
+            on_speed.leaves_linear(curve),
+            on_speed.more_than_linear(curve),
+            on_speed.too_noisy(curve, flag),
         ]
         good = [by_cell[point.cell] for point in curve.points if point.valid]
         for few, many in pairwise(good):
             verdicts.append(
-                on_curve.no_gain(
+                on_speed.no_gain(
                     few.rates(curve.unit), many.rates(curve.unit), few.label, many.label
                 )
             )
@@ -156,7 +152,7 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
     for cell in found.cells:
         job = found.jobs.get(cell.cell)
         if job is not None and cell.cell not in found.void:
-            verdicts += [on_job.fixed_cost(job), on_job.contradicting_times(job)]
+            verdicts += [on_speed.fixed_cost(job), on_speed.contradicting_times(job)]
             # Where a rate is known, jobs of equal length may have done unequal work.
             if not any(set(pace.rates) - {"jobs/s"} for pace in cell.paces):
                 key = (cell.cell.params, cell.cell.transport, cell.batch)
@@ -164,13 +160,13 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
         used = found.utilisation.get(cell.cell)
         # Beside other programs utilisation is uneven by chance.
         if used is not None and cell.paces:
-            verdicts += [on_job.uneven_utilisation(used), on_job.uneven_memory(used)]
+            verdicts += [on_speed.uneven_utilisation(used), on_speed.uneven_memory(used)]
         sizes = [size for one in cell.launches if (size := dataset_size(one, found.spec))]
         if sizes and not cell.cell.today:
             verdicts.append(
-                on_job.data_too_small(sizes[0], cell.global_batch, cell.cell.workers, cell.label)
+                on_speed.data_too_small(sizes[0], cell.global_batch, cell.cell.workers, cell.label)
             )
-    verdicts += [on_job.flat_jobs(jobs) for jobs in flat.values()]
+    verdicts += [on_speed.flat_jobs(jobs) for jobs in flat.values()]
     return verdicts
 
 
@@ -183,7 +179,10 @@ def _of_metrics(found: Findings) -> list[Verdict | None]:
         curve = curves.get((row.cell, row.metric))
         verdicts.append(on_training.diverged(row))
         if row.metric == found.main_metric:
-            verdicts += [on_training.changed(row), on_training.seeds_without_effect(row)]
+            verdicts += [
+                on_training.changed(row),
+                on_training.seeds_without_effect(row),
+            ]
             if curve is not None:
                 verdicts.append(
                     on_training.instability(curve, higher=row.higher_is_better, margin=row.margin)
@@ -233,7 +232,7 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
             others = [f"{name}={value}" for name, value in cell.cell.params]
             words[key] = ", ".join([plural(cell.cell.workers, "worker"), *others])
     for setting, speeds in by_device.items():
-        verdicts.append(on_groups.faster_device_gains_nothing(speeds, words[setting], unit))
+        verdicts.append(on_speed.faster_device_gains_nothing(speeds, words[setting], unit))
     for factor in dict.fromkeys(name for cell in counted for name, _ in cell.cell.params):
         settings: dict[str, dict[str, Estimate]] = {}
         for cell in counted:
@@ -247,7 +246,7 @@ def _of_groups(found: Findings) -> list[Verdict | None]:
             where += [f"{name}={other}" for name, other in params.items()]
             settings.setdefault(", ".join(where), {})[value] = speed
         if any(len(found) > 1 for found in settings.values()):
-            verdicts.append(on_groups.order_reverses(settings, factor, unit))
+            verdicts.append(on_speed.order_reverses(settings, factor, unit))
     return verdicts
 
 

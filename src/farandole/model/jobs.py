@@ -1,19 +1,67 @@
-"""Job, epoch and fixed time of a cell."""
+"""Time and money of a whole job, and from which data-set size on more workers would pay.
+
+A job on n workers takes T(D) = fixed + epochs x D / rate, with D training samples. Doubling the
+data doubles the second part only, so that from some size on the fixed part no longer decides.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from farandole.errors import UsageError
 from farandole.model.communication import steps_per_epoch
-from farandole.model.info.job import JobTime
 from farandole.model.measured import Measured, is_tolerable
 from farandole.model.pace import dataset_size, positive
 from farandole.model.statistics import Estimate, geometric_mean
-from farandole.study.records import Launch
+from farandole.study.records import Cell, Launch
+
+if TYPE_CHECKING:
+    from farandole.model.accuracy import MetricRow
+
+LEAST_STEPS = 20
+"""Of an epoch; with fewer, the data are too small for more workers."""
+LARGEST_BATCH = 0.10
+"""Share of the training data that a global batch may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTime:
+    """Job, epoch and fixed time of a cell."""
+
+    cell: Cell
+    label: str
+    job_s: Estimate | None
+    epochs: float | None
+    """Of the job that was measured."""
+    epoch_s: Estimate | None
+    """One pass over the training data, measured or steps per epoch x step time."""
+    epoch_measured: bool
+    steps_per_epoch: int | None
+    startup_s: float | None
+    """From the launch to the first step."""
+    between_s: float | None
+    """Validation, checkpoints and whatever else lies between and after epochs, whole job."""
+    fixed_s: float | None
+    """job - epochs x epoch."""
+    fixed_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Money, at a price per worker and hour."""
+
+    cell: Cell
+    label: str
+    price_per_worker_hour: float
+    per_epoch: float | None
+    job: float | None
+    to_target: float | None
+    per_million_samples: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +202,125 @@ def _passes(launch: Launch) -> list[tuple[float, float]]:
 def _mean(values: list[float | None]) -> float | None:
     good = [value for value in values if value is not None]
     return sum(good) / len(good) if good else None
+
+
+_HOUR_S = 3600.0
+
+
+def price(
+    found: Measured,
+    job: JobTime | None,
+    metric: MetricRow | None,
+    price_per_worker_hour: float,
+) -> Cost | None:
+    """Return workers x price x time, for an epoch, the job and the target; None without a time.
+
+    Raises:
+        UsageError: when the price is not a number above 0.
+    """
+    if not price_per_worker_hour > 0:
+        raise UsageError(
+            f"A price of {price_per_worker_hour} per worker and hour is not above 0. "
+            f"Pass what one worker costs in an hour, such as --price 2.5."
+        )
+    rate = found.cell.workers * price_per_worker_hour / _HOUR_S
+    throughput = found.throughput("samples/s")
+    epoch_s = job.epoch_s if job else None
+    job_s = job.job_s if job else None
+    target_s = metric.target_s if metric else None
+    if throughput is None and epoch_s is None and job_s is None and target_s is None:
+        return None
+    return Cost(
+        cell=found.cell,
+        label=found.label,
+        price_per_worker_hour=price_per_worker_hour,
+        per_epoch=rate * epoch_s.value if epoch_s else None,
+        job=rate * job_s.value if job_s else None,
+        to_target=rate * target_s if target_s is not None else None,
+        per_million_samples=1e6 / throughput.value * rate if throughput else None,
+    )
+
+
+SAVED = 0.25
+"""More workers pay when they save a quarter of the job: what Amdahl's law leaves of a doubling when
+half of the job is shared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a worker count needs for a job."""
+
+    workers: int
+    fixed_s: float
+    """Per job: start-up, validation, whatever more data do not lengthen."""
+    samples_per_s: float
+    """Of all workers together, while they train."""
+
+    def job_s(self, samples: float, epochs: float) -> float:
+        """Return how long a job on so many samples takes."""
+        return self.fixed_s + epochs * samples / self.samples_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pays:
+    """The sizes that count for a number of workers; None: no size does, at these speeds."""
+
+    few: Speed
+    many: Speed
+    epochs: float
+    batch: int
+    """Per worker."""
+    even: int | None
+    """From this size on the job is not longer than with fewer workers."""
+    time: int | None
+    """From this size on a quarter of the job is saved."""
+    steps: int
+    """From this size on an epoch has enough steps, and a step takes little enough of the data."""
+
+    @property
+    def samples(self) -> int | None:
+        """The size from which on both time and steps speak for more workers."""
+        return None if self.time is None else max(self.time, self.steps)
+
+
+def fixed_time(job_s: float, epochs: float, samples: float, samples_per_s: float) -> float:
+    """Return what of a job is not training at its steady rate; never below 0."""
+    return max(0.0, job_s - epochs * samples / samples_per_s)
+
+
+def size_that_pays(few: Speed, many: Speed, *, epochs: float, batch: int) -> Pays:
+    """Find from which number of training samples on more workers would pay.
+
+    It is assumed that the fixed time, the time of a step, the number of epochs and the batch per
+    worker stay as they are when the data grow.
+
+    Args:
+        few: the workers to compare with.
+        many: the larger number.
+        epochs: of a job.
+        batch: per worker.
+    """
+    return Pays(
+        few=few,
+        many=many,
+        epochs=epochs,
+        batch=batch,
+        even=_smallest(few, many, epochs, saved=0.0),
+        time=_smallest(few, many, epochs, saved=SAVED),
+        steps=enough_steps(batch, many.workers),
+    )
+
+
+def enough_steps(batch: int, workers: int) -> int:
+    """Return from which size on an epoch has enough steps, and a step few enough of the samples."""
+    return math.ceil(max(LEAST_STEPS, 1 / LARGEST_BATCH) * batch * workers)
+
+
+def _smallest(few: Speed, many: Speed, epochs: float, *, saved: float) -> int | None:
+    """Solve many.job_s(D) = (1 - saved) x few.job_s(D) for the number of samples D."""
+    more_fixed = many.fixed_s - (1 - saved) * few.fixed_s
+    gained_per_sample = epochs * ((1 - saved) / few.samples_per_s - 1 / many.samples_per_s)
+    if gained_per_sample <= 0:
+        # Training itself is too slow; less fixed time is no reason to add workers.
+        return None
+    return max(1, math.ceil(more_fixed / gained_per_sample))

@@ -10,8 +10,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
-from farandole.model.info.comparison import Comparison
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
+from farandole.model.compare import Comparison
 from farandole.report.figures import studies
 
 T = TypeVar("T")

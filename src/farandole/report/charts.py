@@ -18,7 +18,7 @@ from typing import Any
 import altair as alt
 
 from farandole.format import brief, known, percent, plural, rate, seconds, size, whole
-from farandole.model.info.metric import MetricCurve
+from farandole.model.accuracy import MetricCurve
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure, Spec, unlike
 from farandole.report.table import Column, Table, shown

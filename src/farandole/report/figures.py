@@ -18,13 +18,13 @@ from farandole.format import (
     times,
     whole,
 )
-from farandole.model.info.comparison import Comparison
-from farandole.model.info.curve import Curve, CurvePoint
-from farandole.model.info.job import JobTime
-from farandole.model.info.metric import MetricRow
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.utilisation import UtilisationSeries
+from farandole.model.accuracy import MetricRow
+from farandole.model.analyse import ScalingInfo
+from farandole.model.compare import Comparison
+from farandole.model.curves import Curve, CurvePoint
+from farandole.model.jobs import JobTime
 from farandole.model.statistics import Estimate
+from farandole.model.utilisation import UtilisationSeries
 from farandole.report import charts
 from farandole.report.charts import MOST_SERIES, doubling, left_out
 from farandole.report.document import Figure, unlike

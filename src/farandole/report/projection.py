@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from farandole.format import brief, number, optional, percent, plural, seconds, times, whole
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
 from farandole.model.projection.advice import Projection
 from farandole.model.projection.epochs import Goal
 from farandole.model.projection.intervals import Prediction

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from farandole.format import brief, listed, moment
-from farandole.model.info.answer import Answer
-from farandole.model.info.comparison import Comparison
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.verdict import Verdict
+from farandole.model.analyse import ScalingInfo
+from farandole.model.answer import Answer
+from farandole.model.compare import Comparison
+from farandole.model.verdicts import Verdict
 from farandole.report import figures, render, tables, words
 from farandole.report.document import (
     Block,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from farandole.format import brief, optional, percent, seconds, size, times, whole
-from farandole.model.info.comparison import Comparison
-from farandole.model.info.curve import Curve
-from farandole.model.info.launches import LaunchRow
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
+from farandole.model.compare import Comparison
+from farandole.model.curves import Curve
+from farandole.model.measured import LaunchRow
 from farandole.report.figures import (
     NAME,
     SPEEDUP,

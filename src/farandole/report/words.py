@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farandole.format import brief, listed, number, percent, plural, size, times
-from farandole.model.info.scaling import ScalingInfo
-from farandole.model.info.verdict import Verdict
+from farandole.model.analyse import ScalingInfo
+from farandole.model.verdicts import Verdict
 from farandole.study.command import function_name
 from farandole.study.launchers import job_parts
 from farandole.version import __version__

@@ -13,6 +13,7 @@ import pytest
 from farandole.errors import DataError, UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
+from farandole.model.metrics import Series
 from farandole.model.noise import NoiseScale
 from farandole.model.projection.epochs import (
     EpochCurve,
@@ -30,7 +31,6 @@ from farandole.model.projection.epochs import (
     stable_sentence,
 )
 from farandole.model.projection.intervals import Prediction
-from farandole.model.series import Series
 from farandole.study.records import Cell, Launch, Study
 from tests.model.build import (
     make_launch,

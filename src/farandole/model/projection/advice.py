@@ -11,8 +11,8 @@ from typing import Literal
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.model.info.curve import Scaling
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
+from farandole.model.curves import Scaling
 from farandole.model.projection.epochs import Goal, stable_sentence
 from farandole.model.projection.intervals import Prediction, duration, number, track_record
 from farandole.model.projection.join import ProjectionRow, Projector

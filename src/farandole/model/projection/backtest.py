@@ -18,7 +18,7 @@ import numpy as np
 
 from farandole.errors import DataError
 from farandole.format import plural
-from farandole.model.laws import amdahl_fraction
+from farandole.model.curves import amdahl_fraction
 from farandole.model.projection.epochs import EpochRow, fit_epochs
 from farandole.model.projection.intervals import FARTHEST, Prediction, Reach
 from farandole.model.projection.question import LinkSpeed

@@ -25,13 +25,19 @@ import numpy as np
 from farandole.errors import DataError, UsageError
 from farandole.format import plural
 from farandole.model.accuracy import collect_metrics
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
 from farandole.model.measured import Measured, figure
+from farandole.model.metrics import (
+    WINDOW,
+    Series,
+    evaluation_spread,
+    higher_is_better,
+    plateau,
+    reach,
+)
 from farandole.model.noise import NoiseScale
 from farandole.model.pace import stated
 from farandole.model.projection.intervals import FARTHEST, Prediction
-from farandole.model.series import Series, higher_is_better
-from farandole.model.stability import WINDOW, evaluation_spread, plateau, reach
 from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, t_quantile
 from farandole.recipes import DECAYS
 from farandole.study.records import Floats, Launch

@@ -14,12 +14,11 @@ from typing import Literal
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.model.apart import quiet
-from farandole.model.communication import payload_bytes
-from farandole.model.curves import group_of
-from farandole.model.info.curve import Curve, CurvePoint
-from farandole.model.info.scaling import ScalingInfo
+from farandole.model.analyse import ScalingInfo
+from farandole.model.communication import payload_bytes, quiet
+from farandole.model.curves import Curve, CurvePoint, group_of
 from farandole.model.measured import Measured, common_unit, figure, measure, usable_cores
+from farandole.model.metrics import Series
 from farandole.model.pace import Pace, dataset_size, positive
 from farandole.model.projection import intervals
 from farandole.model.projection.allreduce import usable
@@ -49,7 +48,6 @@ from farandole.model.projection.replay import (
     times_gradients,
 )
 from farandole.model.projection.steps import LEAST_ROWS, StepFit, StepRow, fit_steps, weigh
-from farandole.model.series import Series
 from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, geometric_mean
 from farandole.study.records import Apart, Cell, Study
 

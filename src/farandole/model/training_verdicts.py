@@ -1,4 +1,4 @@
-"""What metrics say: overfitting, instability, divergence, a difference or none."""
+"""Verdicts on metrics: overfitting, instability, divergence, a difference or none."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from farandole.format import plural
-from farandole.model.info.metric import MetricCurve, MetricRow
-from farandole.model.info.verdict import Verdict
+from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.measured import figure
-from farandole.model.series import Series
-from farandole.model.stability import WINDOW, plateau, reach
+from farandole.model.metrics import WINDOW, Series, plateau, reach
+from farandole.model.verdicts import Verdict
 
 GAP_MARGINS = 5
 """A training accuracy above the validation's by so many margins (5 points) is overfitting."""
-LOSS_RISE = 0.05
-FALL_MARGINS = 5
-LOSS_JUMP = 0.50
 
+LOSS_RISE = 0.05
+
+FALL_MARGINS = 5
+
+LOSS_JUMP = 0.50
 
 _MOST_NAMED = 3
 

@@ -1,12 +1,11 @@
-"""Batch sweeps."""
+"""Throughput against batch, and by processes x threads."""
 
 from __future__ import annotations
 
 import pytest
 
-from farandole.model.batches import sweep_batches
-from farandole.model.info.batches import BatchSweep
 from farandole.model.measured import measure
+from farandole.model.sweeps import BatchSweep, split_cores, sweep_batches
 from farandole.model.utilisation import utilise
 from farandole.study.records import Cell, Launch
 from tests.model.build import make_launch, make_study, repeated, table_launch, timed_launch
@@ -68,3 +67,37 @@ def test_utilisation_against_batch() -> None:
     (sweep,) = sweeps_of(launches)
     assert [point.gpu for point in sweep.points] == [0.20, 0.54]
     assert sweep.sentence == "GPU utilisation is 20% at batch 128 and 54% at 1024."
+
+
+def test_the_best_split_of_the_cores() -> None:
+    rates = {(1, 8): 60.0, (2, 4): 80.0, (4, 2): 100.0, (8, 1): 90.0}
+    launches = [
+        timed_launch(Cell(workers=n, threads=threads, batch=64 // n), 64 / rate)
+        for (n, threads), rate in rates.items()
+    ]
+    (table,) = split_cores(measure(make_study(launches))[0])
+    assert table.best == (4, 2)
+    assert [(point.workers, point.threads) for point in table.points] == list(rates)
+    assert table.label == "global batch 64"
+    assert table.sentence == ("4 processes x 2 threads is best: 100 samples/s, 1.67 times 1 x 8.")
+
+
+def test_equal_threads_are_no_table_and_today_is_only_a_row() -> None:
+    cells = [Cell(workers=n, threads=1, batch=8) for n in (1, 2)]
+    today = Cell(workers=1, threads=8, batch=8, today=True)
+    launches = [timed_launch(cell, 0.1) for cell in (*cells, today)]
+    assert split_cores(measure(make_study(launches))[0]) == ()
+    launches.append(timed_launch(Cell(workers=1, threads=2, batch=8), 0.1))
+    (table,) = split_cores(measure(make_study(launches))[0])
+    assert [point.today for point in table.points] == [False, False, True]
+
+
+def test_splits_with_a_batch_per_worker_share_a_table() -> None:
+    launches = [
+        timed_launch(Cell(workers=workers, threads=threads, batch=8), 0.1)
+        for workers, threads in ((1, 4), (2, 2), (4, 1))
+    ]
+    cells, _ = measure(make_study(launches))
+    (table,) = split_cores(cells)
+    assert table.label == "batch 8"
+    assert [(point.workers, point.threads) for point in table.points] == [(1, 4), (2, 2), (4, 1)]

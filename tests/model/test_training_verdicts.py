@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from farandole.model.info.metric import MetricCurve, MetricPoint, MetricRow
+from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
 from farandole.model.statistics import Estimate
-from farandole.model.verdicts.training import (
+from farandole.model.training_verdicts import (
     changed,
     diverged,
     instability,

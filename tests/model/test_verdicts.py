@@ -1,0 +1,524 @@
+"""Verdicts on speed: every rule speaks where it should, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farandole.model.communication import Communication
+from farandole.model.curves import Curve, draw_curves
+from farandole.model.jobs import JobTime
+from farandole.model.measured import measure
+from farandole.model.split import StepSplit
+from farandole.model.statistics import Estimate
+from farandole.model.utilisation import UtilisationRow
+from farandole.model.verdicts import (
+    Verdict,
+    communication_bound,
+    compute_bound,
+    contention,
+    contradicting_times,
+    data_too_small,
+    device_rank,
+    faster_device_gains_nothing,
+    fixed_cost,
+    flat_jobs,
+    input_bound,
+    interval,
+    leaves_linear,
+    limited_by,
+    more_than_linear,
+    no_gain,
+    order_reverses,
+    oversubscription,
+    single_launches,
+    straggler,
+    too_noisy,
+    uneven_memory,
+    uneven_utilisation,
+)
+from farandole.study.records import Cell
+from tests.model.build import make_study, repeated
+
+
+def curve_of(*times: list[float]) -> Curve:
+    """Step times at 1, 2, 4, ... workers, one per launch; batch per worker fixed."""
+    launches = [
+        launch
+        for power, step_times in enumerate(times)
+        for launch in repeated(Cell(workers=2**power, batch=8), step_times)
+    ]
+    return draw_curves(measure(make_study(launches))[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("curve", "workers"),
+    [
+        (curve_of([0.10], [0.10], [0.10]), None),
+        (curve_of([0.10], [0.105], [0.15]), 4),
+        (curve_of([0.10], [0.15], [0.15]), 2),
+        # 0.89 on average, but the interval reaches above 0.9.
+        (curve_of([0.10, 0.101, 0.099], [0.112, 0.118, 0.107]), None),
+        (curve_of([0.10, 0.1001, 0.0999], [0.125, 0.1251, 0.1249]), 2),
+    ],
+)
+def test_leaving_linear(curve: Curve, workers: int | None) -> None:
+    found = leaves_linear(curve)
+    assert (found.evidence["workers"] if found else None) == workers
+
+
+def test_leaving_linear_names_the_last_good_count() -> None:
+    found = leaves_linear(curve_of([0.10], [0.105], [0.15]))
+    assert found is not None
+    assert found.sentence == (
+        "The curve leaves linear at 4 workers: efficiency 67%, after 95% with 2 (weak scaling)."
+    )
+    assert found.action.startswith("Up to 2 ")
+
+
+@pytest.mark.parametrize(
+    ("curve", "severity"),
+    [
+        (curve_of([0.10], [0.10]), None),
+        (curve_of([0.10], [0.11]), None),
+        (curve_of([0.10], [0.08]), "warn"),
+        (curve_of([0.10], [0.098]), "note"),
+        # More on average, not clearly.
+        (curve_of([0.10, 0.12, 0.09], [0.09, 0.10, 0.11]), None),
+        (curve_of([0.10, 0.101, 0.099], [0.08, 0.081, 0.079]), "warn"),
+    ],
+)
+def test_more_than_linear(curve: Curve, severity: str | None) -> None:
+    found = more_than_linear(curve)
+    assert (found.severity if found else None) == severity
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "fires"),
+    [
+        ([100.0, 100.1, 99.9, 100.2, 99.8], [100.5, 100.4, 100.6, 100.3, 100.7], True),
+        ([100.0, 100.1, 99.9, 100.2, 99.8], [110.5, 110.4, 110.6, 110.3, 110.7], False),
+        # Too few launches to claim it.
+        ([100.0, 100.1, 99.9], [100.5, 100.4, 100.6], False),
+        ([100.0], [100.0], False),
+    ],
+)
+def test_no_gain(few: list[float], many: list[float], fires: bool) -> None:
+    assert (no_gain(few, many, "1 worker", "2 workers") is not None) is fires
+
+
+@pytest.mark.parametrize(
+    ("curve", "fires"),
+    [
+        (curve_of([0.10, 0.13, 0.09], [0.11, 0.15, 0.10]), True),
+        (curve_of([0.10, 0.101, 0.099], [0.11, 0.111, 0.109]), False),
+        # Between 0.95 and 1.08 nobody knows whether it pays.
+        (curve_of([0.10, 0.102, 0.098], [0.196, 0.206, 0.191]), True),
+        (curve_of([0.10], [0.11]), False),
+    ],
+)
+def test_too_noisy(curve: Curve, fires: bool) -> None:
+    found = too_noisy(curve)
+    assert (found is not None) is fires
+    if found is not None:
+        assert "--repeats 6" in found.action
+
+
+def test_noise_that_leaves_the_direction_clear_says_so() -> None:
+    slower = too_noisy(curve_of([0.10, 0.12, 0.09], [0.5, 0.6, 0.45]))
+    assert slower is not None
+    assert slower.sentence.startswith("Too noisy to quote: 2 workers are slower, but")
+    undecided = too_noisy(curve_of([0.10, 0.13, 0.09], [0.2, 0.3, 0.15]))
+    assert undecided is not None
+    assert undecided.sentence.startswith("Too noisy to tell: ")
+
+
+def test_single_launches_are_said_once() -> None:
+    single = curve_of([0.10], [0.11])
+    found = single_launches([single, single])
+    assert found is not None
+    assert "--repeats 5" in found.action
+    imported = single_launches([single], imported=True)
+    assert imported is not None
+    assert "rows" in imported.action
+    assert single_launches([single, curve_of([0.1, 0.101], [0.11, 0.111])]) is None
+    assert single_launches([curve_of([0.1])]) is None
+    assert single_launches([]) is None
+
+
+def test_intervals_in_words() -> None:
+    assert interval(Estimate(value=1.83, low=1.79, high=1.87)) == " (1.79 to 1.87)"
+    assert interval(Estimate(value=1.83, low=None, high=None)) == ""
+
+
+def split(**changes: Any) -> StepSplit:
+    """A step of 100 ms on two workers, bound by compute."""
+    given: dict[str, Any] = {
+        "cell": Cell(workers=2, batch=8),
+        "label": "2 workers",
+        "step_s": 0.1,
+        "data_s": 0.002,
+        "compute_s": 0.086,
+        "transfer_s": 0.005,
+        "waiting_s": 0.002,
+        "exposed_s": 0.007,
+        "optimizer_s": 0.005,
+        "hidden_s": 0.0,
+        "slowest_rank": 1,
+        "slowest_share": 0.5,
+        "compute_by_rank_s": ((0, 0.086), (1, 0.086)),
+    }
+    return StepSplit(**(given | changes))
+
+
+INPUT = {"data_s": 0.03, "compute_s": 0.058}
+
+COMMUNICATION = {"transfer_s": 0.3, "exposed_s": 0.302, "step_s": 0.4}
+
+STRAGGLER = {
+    "waiting_s": 0.02,
+    "exposed_s": 0.025,
+    "compute_s": 0.068,
+    "compute_by_rank_s": ((0, 0.05), (1, 0.086)),
+    "slowest_share": 0.97,
+}
+
+ONE_WORKER = {
+    "cell": Cell(workers=1, batch=8),
+    "transfer_s": 0.0,
+    "waiting_s": 0.0,
+    "exposed_s": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fires"),
+    [
+        ({}, {"compute_bound"}),
+        (ONE_WORKER, {"compute_bound"}),
+        (INPUT, {"input_bound"}),
+        (COMMUNICATION, {"communication_bound"}),
+        (STRAGGLER, {"straggler"}),
+        # Everybody is late in turn: no straggler.
+        (
+            {**STRAGGLER, "compute_by_rank_s": ((0, 0.068), (1, 0.068)), "slowest_share": 0.5},
+            {"uneven_steps"},
+        ),
+        ({**INPUT, **COMMUNICATION, "data_s": 0.1}, {"input_bound", "communication_bound"}),
+        # Across hosts only the sum is known.
+        ({**COMMUNICATION, "transfer_s": None, "waiting_s": None}, {"communication_bound"}),
+        # What was not measured is not judged.
+        ({"transfer_s": None, "waiting_s": None, "exposed_s": None, "data_s": None}, set()),
+        # At the thresholds nothing fires yet.
+        ({"data_s": 0.01, "compute_s": 0.078}, {"compute_bound"}),
+        ({"transfer_s": 0.02, "exposed_s": 0.02, "compute_s": 0.073}, set()),
+    ],
+)
+def test_rules(changes: dict[str, Any], fires: set[str]) -> None:
+    found = split(**changes)
+    rules = (compute_bound, communication_bound, input_bound, straggler)
+    assert {verdict.kind for rule in rules if (verdict := rule(found)) is not None} == fires
+
+
+def test_communication_names_the_link() -> None:
+    communication = Communication(
+        cell=Cell(workers=2),
+        label="2 workers",
+        gradient_bytes=4,
+        measured_s=1.0,
+        exposed_s=1.0,
+        derived_s=None,
+        derived_epoch_s=None,
+        bus_bytes_per_s=1.2e9,
+        derived_bus_bytes_per_s=None,
+        peak_bytes_per_s=8e9,
+        utilisation=0.15,
+        bytes_by_kind={},
+        total_bytes_by_kind={},
+    )
+    found = communication_bound(split(**COMMUNICATION), communication)
+    assert found is not None
+    assert found.sentence == (
+        "Bound by communication: 75% of a step waits for gradients on their way, at 1.20 GB/s, "
+        "15% of the link's peak (2 workers)."
+    )
+
+
+def test_a_straggler_is_named_with_its_evidence() -> None:
+    found = straggler(split(**STRAGGLER))
+    assert found is not None
+    assert "rank 1" in found.sentence
+    assert found.evidence["waiting share"] == pytest.approx(0.2)
+    assert found.evidence["its compute over the others'"] == pytest.approx(0.086 / 0.05)
+
+
+@pytest.mark.parametrize(
+    ("cell", "cores", "fires"),
+    [
+        (Cell(workers=4, threads=2), 8.0, False),
+        (Cell(workers=4, threads=4), 8.0, True),
+        (Cell(workers=4, threads=4, hosts=2), 8.0, False),
+        (Cell(workers=16, threads=1), 8.0, True),
+        (Cell(workers=16, threads=1, device="cuda"), 8.0, False),
+        (Cell(workers=16), 8.0, False),
+        (Cell(workers=16, threads=1), None, False),
+    ],
+)
+def test_oversubscription(cell: Cell, cores: float | None, fires: bool) -> None:
+    assert (oversubscription(cell, "a cell", cores) is not None) is fires
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "batch", "fires"), [(0.05, 8, True), (0.08, 8, False), (0.05, 16, False)]
+)
+def test_contention(compute_s: float, batch: int, fires: bool) -> None:
+    one = split(cell=Cell(workers=1, batch=batch), compute_s=compute_s)
+    assert (contention(one, split()) is not None) is fires
+
+
+FIXED = {
+    "fixed_cost": Verdict(kind="fixed_cost", severity="warn", sentence="", action="", evidence={})
+}
+
+TOO_MANY = {
+    "oversubscription": Verdict(
+        kind="oversubscription", severity="warn", sentence="", action="", evidence={}
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "fired", "expected"),
+    [
+        (split(), {}, "compute"),
+        (split(), FIXED, "fixed_cost"),
+        (split(), TOO_MANY, "oversubscription"),
+        (split(**INPUT), {}, "input"),
+        (split(**COMMUNICATION), FIXED, "communication"),
+        (split(**STRAGGLER), {}, "straggler"),
+        (split(**{**INPUT, **COMMUNICATION, "data_s": 0.06}), {}, "communication"),
+        (None, {}, "unknown"),
+        (None, FIXED, "fixed_cost"),
+        (split(exposed_s=None, transfer_s=None, waiting_s=None), {}, "unknown"),
+        (split(exposed_s=None, transfer_s=None, waiting_s=None, **INPUT), {}, "input"),
+    ],
+)
+def test_what_limits(found: StepSplit | None, fired: dict[str, Verdict], expected: str) -> None:
+    assert limited_by(found, fired) == expected
+
+
+def job(
+    job_s: float | None, epochs: float | None = None, epoch_s: float | None = None, workers: int = 2
+) -> JobTime:
+    fixed = None if None in (job_s, epochs, epoch_s) else job_s - epochs * epoch_s  # type: ignore[operator]
+    return JobTime(
+        cell=Cell(workers=workers),
+        label=f"{workers} workers",
+        job_s=None if job_s is None else Estimate(value=job_s, low=None, high=None),
+        epochs=epochs,
+        epoch_s=None if epoch_s is None else Estimate(value=epoch_s, low=None, high=None),
+        epoch_measured=epoch_s is not None,
+        steps_per_epoch=None,
+        startup_s=None,
+        between_s=None,
+        fixed_s=fixed,
+        fixed_share=None if fixed is None or job_s is None else fixed / job_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "fires"),
+    [
+        (job(100.0, 10.0, 9.0), False),
+        (job(100.0, 10.0, 7.0), False),
+        (job(100.0, 10.0, 6.9), True),
+        (job(319.0, 10.0, 11.0), True),
+        (job(100.0), False),
+        (job(None, 10.0, 7.0), False),
+    ],
+)
+def test_fixed_cost(found: JobTime, fires: bool) -> None:
+    assert (fixed_cost(found) is not None) is fires
+
+
+@pytest.mark.parametrize(
+    ("times", "fires"),
+    [
+        # The driving lab: 8, 7.5, 8, 8.5 minutes on 2, 4, 4, 8.
+        ({2: 480.0, 4: 450.0, 8: 510.0}, True),
+        ({1: 456.0, 2: 380.0, 4: 204.0}, False),
+        ({1: 100.0, 2: 50.0}, False),
+        ({1: 100.0}, False),
+        ({}, False),
+    ],
+)
+def test_flat_jobs(times: dict[int, float], fires: bool) -> None:
+    found = flat_jobs([job(time_s, workers=workers) for workers, time_s in times.items()])
+    assert (found is not None) is fires
+
+
+def test_flat_jobs_say_how_much_more_data_would_pay() -> None:
+    # T(N) = 90 + 10/N: the shared tenth would have to be nine times as large.
+    found = flat_jobs([job(90 + 10 / n, workers=n) for n in (1, 2, 4)])
+    assert found is not None
+    assert "about 9 times the data" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "workers", "fires"),
+    [
+        (50_000, 128, 2, False),
+        (1000, 128, 4, True),
+        (1280, 64, 2, False),
+        (1279, 64, 2, True),
+        (1000, 128, 1, False),
+        (None, 128, 4, False),
+        (1000, None, 4, False),
+    ],
+)
+def test_data_too_small(samples: int | None, batch: int | None, workers: int, fires: bool) -> None:
+    assert (data_too_small(samples, batch, workers, "a cell") is not None) is fires
+
+
+@pytest.mark.parametrize(
+    ("found", "fires"),
+    [
+        (job(5910.0, 30.0, 209.0), True),
+        (job(2594.0, 30.0, 81.0), False),
+        (job(100.0, 10.0, 10.0), False),
+        (job(5910.0), False),
+    ],
+)
+def test_contradicting_times(found: JobTime, fires: bool) -> None:
+    assert (contradicting_times(found) is not None) is fires
+
+
+def row(*by_rank: tuple[float | None, float | None, float | None]) -> UtilisationRow:
+    return UtilisationRow(
+        cell=Cell(workers=len(by_rank)),
+        label="a cell",
+        cpu=None,
+        gpu=None,
+        memory_bytes=None,
+        gpu_memory_bytes=None,
+        energy_j=None,
+        by_rank=tuple((rank, *figures) for rank, figures in enumerate(by_rank)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (row((0.9, None, None), (0.85, None, None)), None),
+        (row((0.9, None, None), (0.6, None, None)), "CPU"),
+        (row((0.9, 0.9, None), (0.9, 0.5, None)), "GPU"),
+        (row((0.9, None, None)), None),
+        (row((0.9, None, None), (None, None, None)), None),
+        # Both idle: nothing to even out.
+        (row((0.04, None, None), (0.01, None, None)), None),
+    ],
+)
+def test_uneven_utilisation(found: UtilisationRow, word: str | None) -> None:
+    verdict = uneven_utilisation(found)
+    assert (verdict is not None) is (word is not None)
+    if verdict is not None and word is not None:
+        assert word in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "fires"),
+    [
+        (row((None, None, 2.0e9), (None, None, 2.1e9)), False),
+        (row((None, None, 3.0e9), (None, None, 2.0e9)), True),
+        # A quarter more, but only of 200 MB.
+        (row((None, None, 0.25e9), (None, None, 0.2e9)), False),
+        (row((None, None, 3.0e9)), False),
+    ],
+)
+def test_uneven_memory(found: UtilisationRow, fires: bool) -> None:
+    assert (uneven_memory(found) is not None) is fires
+
+
+def speed(value: float, spread: float | None = None) -> Estimate:
+    if spread is None:
+        return Estimate(value=value, low=None, high=None)
+    return Estimate(value=value, low=value - spread, high=value + spread)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "fires"),
+    [
+        # 81 and 80 s an epoch on 4 T4 and 4 V100.
+        ({"T4": 1 / 81, "V100": 1 / 80}, True),
+        ({"T4": 1 / 81, "V100": 1 / 40}, False),
+        ({"NVIDIA A100-SXM4-40GB": 90.0, "Tesla T4": 100.0}, True),
+        ({"cpu": 100.0, "Tesla T4": 90.0}, True),
+        # Of devices that nobody knows none is the faster one.
+        ({"this": 100.0, "that": 100.0}, False),
+        ({"T4": 100.0}, False),
+        ({}, False),
+    ],
+)
+def test_faster_devices(speeds: dict[str, float], fires: bool) -> None:
+    found = faster_device_gains_nothing(
+        {name: speed(value) for name, value in speeds.items()}, "4 workers", "epochs/s"
+    )
+    assert (found is not None) is fires
+
+
+def test_ranking() -> None:
+    assert device_rank("Tesla T4") is not None
+    assert device_rank("gt430") is None
+    order = [device_rank(name) for name in ("cpu", "K80", "T4", "V100", "A100", "H100")]
+    assert None not in order
+    assert order == sorted(order, key=lambda place: place or 0)
+
+
+def test_an_order_that_reverses() -> None:
+    # The faces lab: VGG16 is last on CPUs and first on GPUs.
+    found = order_reverses(
+        {
+            "cpu": {"ResNet50": speed(156.33), "InceptionV3": speed(136.51), "VGG16": speed(66.25)},
+            "gpu": {
+                "ResNet50": speed(508.88),
+                "InceptionV3": speed(312.17),
+                "VGG16": speed(671.09),
+            },
+        },
+        "model",
+        "images/s",
+    )
+    assert found is not None
+    assert found.kind == "order_reverses"
+    assert found.sentence == (
+        "By model, images/s at cpu: ResNet50 (156.3) > InceptionV3 (136.5) > VGG16 (66.25). "
+        "The order reverses at gpu: VGG16 is faster than ResNet50 there."
+    )
+
+
+def test_an_order_that_holds() -> None:
+    speeds = {"cpu": {"a": speed(2.0), "b": speed(1.0)}, "gpu": {"a": speed(9.0), "b": speed(8.0)}}
+    found = order_reverses(speeds, "model", "samples/s")
+    assert found is not None
+    assert found.kind == "order"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        # Reversed by less than the margin, or within the intervals.
+        {"a": speed(100.0), "b": speed(101.0)},
+        {"a": speed(100.0, 10.0), "b": speed(115.0, 10.0)},
+    ],
+)
+def test_what_is_not_clear_does_not_reverse(there: dict[str, Estimate]) -> None:
+    here = {"a": speed(2.0, 0.1), "b": speed(1.0, 0.1)}
+    found = order_reverses({"cpu": here, "gpu": there}, "model", "samples/s")
+    assert found is not None
+    assert found.kind == "order"
+
+
+def test_one_value_has_no_order() -> None:
+    assert order_reverses({"cpu": {"a": speed(1.0)}}, "model", "samples/s") is None
+    assert order_reverses({}, "model", "samples/s") is None
