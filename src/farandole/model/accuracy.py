@@ -41,6 +41,11 @@ from farandole.model.statistics import (
 from farandole.study.records import Cell
 
 AccuracyVerdict = Literal["same", "worse", "better", "inconclusive", "not_measured"]
+Seeds = dict[str, list[Series]]
+_POINTS = 300
+"""Of a metric curve: a value per step is thinned to so many."""
+# --epochs 10, --num-epochs=10, trainer.max_epochs=10
+_EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +99,6 @@ class MetricRow:
     """Seeds that reached the target."""
     seeds_alike: bool = False
     """Whether all seeds gave the very same values, so that they count as one."""
-
-
-Seeds = dict[str, list[Series]]
-
-_POINTS = 300
-"""Of a metric curve: a value per step is thinned to so many."""
 
 
 def collect_metrics(cells: Sequence[Measured]) -> dict[Cell, Seeds]:
@@ -332,10 +331,6 @@ def with_times(row: MetricRow, job: JobTime | None) -> MetricRow:
     if target is None and row.target_epoch is not None:
         target = row.target_epoch * epoch_s
     return replace(row, stable_s=stable, target_s=target)
-
-
-# --epochs 10, --num-epochs=10, trainer.max_epochs=10
-_EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
 
 
 def accuracy_time(

@@ -17,6 +17,23 @@ from farandole.model.verdicts import Bound, Verdict, interval, limited_by, share
 from farandole.model.void import Void, why_no_speedup
 from farandole.study.records import Cell
 
+_BOUND_WORDS: Mapping[Bound, str] = {
+    "compute": "bound by compute",
+    "communication": "bound by communication",
+    "input": "bound by input",
+    "straggler": "held up by one worker",
+    "fixed_cost": "fixed cost dominates",
+    "oversubscription": "too few cores for so many threads",
+    "unknown": "what limits it was not measured",
+}
+_ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
+    "same": "same accuracy",
+    "worse": "worse accuracy",
+    "better": "better accuracy",
+    "inconclusive": "accuracy inconclusive",
+    "not_measured": "accuracy not measured",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -41,25 +58,6 @@ class Answer:
     """One sentence: "2 workers: 1.83x faster (1.79 to 1.87), same accuracy; ..."."""
     sentences: tuple[str, ...] = ()
     """What follows the headline: other groups, today, missing parts."""
-
-
-_BOUND_WORDS: Mapping[Bound, str] = {
-    "compute": "bound by compute",
-    "communication": "bound by communication",
-    "input": "bound by input",
-    "straggler": "held up by one worker",
-    "fixed_cost": "fixed cost dominates",
-    "oversubscription": "too few cores for so many threads",
-    "unknown": "what limits it was not measured",
-}
-
-_ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
-    "same": "same accuracy",
-    "worse": "worse accuracy",
-    "better": "better accuracy",
-    "inconclusive": "accuracy inconclusive",
-    "not_measured": "accuracy not measured",
-}
 
 
 def give_answer(

@@ -16,6 +16,9 @@ from farandole.model.pace import Pace, dataset_size, positive, stated
 from farandole.model.split import StepSplit
 from farandole.study.records import Apart, Cell, Launch, Link
 
+BYTES_PER_PARAMETER = 4
+"""float32, which the labs and almost every data-parallel job send."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
@@ -81,10 +84,6 @@ class ApartRow:
     """Samples per second and worker that training takes."""
     why_not: str
     """Why figures are missing or do not count; empty when all do."""
-
-
-BYTES_PER_PARAMETER = 4
-"""float32, which the labs and almost every data-parallel job send."""
 
 
 def derived_communication_s(many_s: float, one_s: float, workers: int) -> float:

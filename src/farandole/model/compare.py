@@ -13,6 +13,9 @@ from farandole.model.statistics import Estimate, ratio
 from farandole.model.verdicts import Verdict, faster_device_gains_nothing
 from farandole.study.records import Cell, Study
 
+_SAME = ("cpu", "physical_cores", "cores", "memory_bytes", "gpus")
+"""What must be equal for two machines to be alike."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
@@ -41,10 +44,6 @@ class Comparison:
     """Why ratios between studies are not given; None when they are."""
     metric: str | None
     verdicts: tuple[Verdict, ...]
-
-
-_SAME = ("cpu", "physical_cores", "cores", "memory_bytes", "gpus")
-"""What must be equal for two machines to be alike."""
 
 
 def compare(

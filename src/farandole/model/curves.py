@@ -13,6 +13,9 @@ from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_rela
 from farandole.study.records import Cell
 
 Scaling = Literal["strong", "weak"]
+_MORE_HOSTS = "more hosts"
+_NONE_VOID: Mapping[Cell, str] = MappingProxyType({})
+Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +92,6 @@ class Today:
     gain: Estimate | None
     """Throughput of the answer's cell over today's."""
     sentence: str
-
-
-_MORE_HOSTS = "more hosts"
-
-_NONE_VOID: Mapping[Cell, str] = MappingProxyType({})
-
-Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
 
 def group_of(cell: Cell) -> Group:

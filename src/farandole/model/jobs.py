@@ -27,6 +27,10 @@ LEAST_STEPS = 20
 """Of an epoch; with fewer, the data are too small for more workers."""
 LARGEST_BATCH = 0.10
 """Share of the training data that a global batch may take."""
+_HOUR_S = 3600.0
+SAVED = 0.25
+"""More workers pay when they save a quarter of the job: what Amdahl's law leaves of a doubling when
+half of the job is shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +208,6 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(good) / len(good) if good else None
 
 
-_HOUR_S = 3600.0
-
-
 def price(
     found: Measured,
     job: JobTime | None,
@@ -239,11 +240,6 @@ def price(
         to_target=rate * target_s if target_s is not None else None,
         per_million_samples=1e6 / throughput.value * rate if throughput else None,
     )
-
-
-SAVED = 0.25
-"""More workers pay when they save a quarter of the job: what Amdahl's law leaves of a doubling when
-half of the job is shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

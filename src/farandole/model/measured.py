@@ -11,6 +11,10 @@ from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
 from farandole.study.records import Cell, Launch, Study
 
+TOO_BUSY = 0.25
+"""What others may take of all cores before a launch's speed says nothing at all. Below it a busy
+launch counts where its cell has no quiet one, and is said to: few desktops are ever quiet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRow:
@@ -60,11 +64,6 @@ class LaunchRow:
     unit: str
     wall_s: float | None
     started: str
-
-
-TOO_BUSY = 0.25
-"""What others may take of all cores before a launch's speed says nothing at all. Below it a busy
-launch counts where its cell has no quiet one, and is said to: few desktops are ever quiet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,18 +13,18 @@ from farandole.model.statistics import Estimate, t_quantile
 from farandole.study.records import Launch, Metric
 
 _HIGHER = ("acc", "auc", "f1", "score", "precision", "recall", "iou", "map", "bleu", "r2", "top")
-
 _LOWER = ("loss", "error", "err", "mae", "mse", "rmse", "perplexity", "ppl", "wer", "cer")
-
 _PREFERRED = (
     *("val_accuracy", "val_acc", "validation_accuracy", "test_accuracy", "test_acc"),
     *("accuracy", "acc", "val_loss", "validation_loss", "test_loss", "loss"),
 )
-
 _HELD_OUT = ("val_", "valid_", "validation_", "test_", "eval_")
-
 _LAST_STEPS = 10
 """A value per step is noisy: the median of so many stands for the last one."""
+WINDOW = 3
+"""Evaluations whose median must hold."""
+GAP_CONFIDENCE = 0.90
+"""Two one-sided tests at 5 % each: an interval above -2 points says "loses less than 2 points"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +145,6 @@ def _series(metrics: list[Metric], later: float) -> Series:
     )
 
 
-WINDOW = 3
-"""Evaluations whose median must hold."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """When one launch got there; None, and `censored_at` then, when it did not."""
@@ -221,10 +217,6 @@ def kaplan_meier_median(reached: Sequence[Reached]) -> float | None:
                 return epoch
         at_risk -= 1
     return None
-
-
-GAP_CONFIDENCE = 0.90
-"""Two one-sided tests at 5 % each: an interval above -2 points says "loses less than 2 points"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,14 @@ from farandole.model.measured import Measured
 from farandole.model.statistics import PROJECTION_CONFIDENCE, t_quantile
 from farandole.study.records import Cell, Floats, Launch, Noise
 
+LEAST_MEASUREMENTS = 8
+"""Fewer give no interval that is worth its name."""
+_BLOCK = 50
+"""Measurements within which the noise scale counts as constant: it grows as training goes on."""
+_BATCHES = 10
+"""Of neighbouring measurements in a block, whose means count as independent."""
+_LEAST_FREEDOM = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseRow:
@@ -32,18 +40,6 @@ class NoiseRow:
     launches: int
     buckets: tuple[NoiseScale | None, ...]
     """Of each gradient bucket alone; None where too few steps were sampled."""
-
-
-LEAST_MEASUREMENTS = 8
-"""Fewer give no interval that is worth its name."""
-
-_BLOCK = 50
-"""Measurements within which the noise scale counts as constant: it grows as training goes on."""
-
-_BATCHES = 10
-"""Of neighbouring measurements in a block, whose means count as independent."""
-
-_LEAST_FREEDOM = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

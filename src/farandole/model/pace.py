@@ -17,9 +17,13 @@ STATED = (
     *("gpu_utilisation", "cpu_utilisation"),
 )
 """Figures that an imported table may state; it keeps columns it does not know among the metrics."""
-
 UNITS = ("samples/s", "batches/s", "epochs/s", "jobs/s")
 """What a throughput may be in, best first. A batch is one worker's."""
+_WINDOW = 3
+"""Steps whose median decides, so that one hiccup neither ends nor prolongs the warm-up."""
+_LEAST_STEPS = 8
+"""With fewer there is no second half to compare with."""
+_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +170,6 @@ def _told_batch(launch: Launch, warmup: int) -> int | None:
 def _median(column: Floats) -> float | None:
     known = column[np.isfinite(column)]
     return float(np.median(known)) if len(known) else None
-
-
-_WINDOW = 3
-"""Steps whose median decides, so that one hiccup neither ends nor prolongs the warm-up."""
-
-_LEAST_STEPS = 8
-"""With fewer there is no second half to compare with."""
-
-_TOLERANCE = 0.05
 
 
 def warmup_steps(durations_s: Floats) -> int:

@@ -12,6 +12,8 @@ from farandole.model.measured import Measured
 from farandole.model.pace import Pace
 from farandole.study.records import Cell, Floats, Launch
 
+_PARTS = ("data_s", "exposed_s", "optimizer_s", "waiting_s")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSplit:
@@ -50,9 +52,6 @@ class StepSplit:
         if self.transfer_s is None and self.exposed_s is not None:
             parts["transfer"] = self.exposed_s
         return parts
-
-
-_PARTS = ("data_s", "exposed_s", "optimizer_s", "waiting_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

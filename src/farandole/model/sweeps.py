@@ -14,6 +14,9 @@ from farandole.model.statistics import SPEED_MARGIN, Estimate, speed_relation
 from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell
 
+Kind = Literal["global batch", "batch"]
+Setting = tuple[str, str, tuple[tuple[str, str], ...], int | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPoint:
@@ -180,11 +183,6 @@ def _utilisation(points: Sequence[BatchPoint]) -> str:
 def _rate(found: Measured, unit: str) -> float:
     rates = found.rates(unit)
     return math.exp(sum(map(math.log, rates)) / len(rates))
-
-
-Kind = Literal["global batch", "batch"]
-
-Setting = tuple[str, str, tuple[tuple[str, str], ...], int | None]
 
 
 def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:

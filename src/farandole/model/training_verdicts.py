@@ -13,13 +13,9 @@ from farandole.model.verdicts import Verdict
 
 GAP_MARGINS = 5
 """A training accuracy above the validation's by so many margins (5 points) is overfitting."""
-
 LOSS_RISE = 0.05
-
 FALL_MARGINS = 5
-
 LOSS_JUMP = 0.50
-
 _MOST_NAMED = 3
 
 

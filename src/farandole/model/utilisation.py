@@ -10,6 +10,9 @@ from farandole.model.measured import Measured
 from farandole.model.pace import stated
 from farandole.study.records import Cell, Floats, Launch, Rank
 
+_POINTS = 200
+"""Of a series that is drawn: more than a chart has pixels for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationRow:
@@ -40,10 +43,6 @@ class UtilisationSeries:
     cpu: tuple[float | None, ...]
     gpu: tuple[float | None, ...]
     memory_bytes: tuple[float | None, ...]
-
-
-_POINTS = 200
-"""Of a series that is drawn: more than a chart has pixels for."""
 
 
 def utilise(found: Measured) -> UtilisationRow | None:

@@ -23,8 +23,26 @@ from farandole.study.records import Cell
 Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
 ]
-
 Severity = Literal["void", "warn", "note", "good"]
+LINEAR = 0.90
+"""An efficiency below is no longer linear."""
+NOISY = 0.10
+"""Half width of a speedup's interval, relative, above which no number should be quoted."""
+# Shares of a step above which a part is worth mending.
+COMMUNICATION_SHARE = 0.20
+INPUT_SHARE = 0.10
+STRAGGLER_SHARE = 0.10
+STRAGGLER_RATIO = 1.10
+COMPUTE_SHARE = 0.80
+CONTENTION_RATIO = 1.15
+FIXED_SHARE = 0.30
+FLAT = 0.80
+"""A serial fraction of whole jobs above which more workers have nothing to share."""
+UNEVEN = 0.20
+_MEMORY_NOISE_BYTES = 100e6
+NOTHING_GAINED = 0.05
+_RANKING = ("cpu", "k80", "m60", "p4", "p100", "t4", "v100", "a10", "l4", "a100", "h100", "b200")
+"""Devices by training speed, slowest first; a name that holds one of these is compared by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +57,6 @@ class Verdict:
     evidence: Mapping[str, float | str]
     labels: tuple[str, ...] = ()
     """Of the cells that it speaks of."""
-
-
-LINEAR = 0.90
-"""An efficiency below is no longer linear."""
-
-NOISY = 0.10
-"""Half width of a speedup's interval, relative, above which no number should be quoted."""
 
 
 def interval(estimate: Estimate) -> str:
@@ -227,20 +238,6 @@ def disturbed(cells: Sequence[tuple[str, float]]) -> Verdict | None:
         evidence={"largest share": max(shares)},
         labels=labels,
     )
-
-
-# Shares of a step above which a part is worth mending.
-COMMUNICATION_SHARE = 0.20
-
-INPUT_SHARE = 0.10
-
-STRAGGLER_SHARE = 0.10
-
-STRAGGLER_RATIO = 1.10
-
-COMPUTE_SHARE = 0.80
-
-CONTENTION_RATIO = 1.15
 
 
 def share(part: float | None, split: StepSplit) -> float:
@@ -434,16 +431,6 @@ def limited_by(split: StepSplit | None, fired: Mapping[str, Verdict]) -> Bound:
     return "fixed_cost" if "fixed_cost" in fired else "compute"
 
 
-FIXED_SHARE = 0.30
-
-FLAT = 0.80
-"""A serial fraction of whole jobs above which more workers have nothing to share."""
-
-UNEVEN = 0.20
-
-_MEMORY_NOISE_BYTES = 100e6
-
-
 def fixed_cost(job: JobTime) -> Verdict | None:
     """Fire when start-up, validation and the like take more than 30 % of the job."""
     if job.fixed_share is None or job.job_s is None or job.fixed_s is None:
@@ -594,12 +581,6 @@ def uneven_memory(row: UtilisationRow) -> Verdict | None:
         evidence={f"rank {most} (bytes)": known[most], f"rank {least} (bytes)": known[least]},
         labels=(row.label,),
     )
-
-
-NOTHING_GAINED = 0.05
-
-_RANKING = ("cpu", "k80", "m60", "p4", "p100", "t4", "v100", "a10", "l4", "a100", "h100", "b200")
-"""Devices by training speed, slowest first; a name that holds one of these is compared by it."""
 
 
 def device_rank(name: str) -> int | None:

@@ -16,43 +16,22 @@ from farandole.model.curves import group_of
 from farandole.model.measured import Measured
 from farandole.study.records import Cell, Launch, Rank
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Void:
-    """A reason why a speedup is not shown: mostly, workers did not train together."""
-
-    kind: VoidKind
-    cell: Cell
-    label: str
-    launches: tuple[str, ...]
-    sentence: str
-    mend: str
-    evidence: Mapping[str, float | str]
-
-
 VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "work_unknown"]
-
 _SAME = 0.5
 """Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
-
 _ELSEWHERE = ("buffers", "parameters", "objects", "other")
-
 WRAP = (
     "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))"
 )
-
 BROADCAST = (
     "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) before "
     "the first step, and step the optimizer on every rank"
 )
-
 SHARD = (
     "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
     "rank=hvd.rank()), and set_epoch(epoch) before every epoch"
 )
-
 SAMPLES = "Say how many samples each worker's step has: farandole.record(samples=...) in every step"
-
 KERAS = {
     WRAP: (
         "Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), with hvd of "
@@ -65,6 +44,19 @@ KERAS = {
     SHARD: "Give each worker its own part: fit(hvd.shard((x, y), batch_size=...))",
 }
 """The same for programs that train with Keras."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Void:
+    """A reason why a speedup is not shown: mostly, workers did not train together."""
+
+    kind: VoidKind
+    cell: Cell
+    label: str
+    launches: tuple[str, ...]
+    sentence: str
+    mend: str
+    evidence: Mapping[str, float | str]
 
 
 def why_no_speedup(kind: VoidKind) -> str:
