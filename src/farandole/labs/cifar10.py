@@ -500,7 +500,7 @@ def _communication_bars(rows: Sequence[Row]) -> list[Row]:
         "lab: T(N) - T(1)/N": "lab_derived_epoch_s",
     }
     return [
-        Row(cell=f"batch {row.batch}, {row.workers} workers", kind=kind, epoch_s=value)
+        Row(cell=f"batch {row.batch}, {plural(row.workers, 'worker')}", kind=kind, epoch_s=value)
         for row in rows
         for kind, key in kinds.items()
         # What is not above zero has no place on a logarithmic axis; the table has it.
