@@ -300,7 +300,12 @@ class _Reader:
     def _understood(self) -> tuple[Column, ...]:
         columns: list[Column] = []
         for index, given in enumerate(self._sheet.columns):
-            values = [value for value in self._sheet.column(index) if not is_missing(value)]
+            # A number's first digit settles it: the call would take longer than all the rest.
+            values = [
+                value
+                for value in self._sheet.column(index)
+                if (value and value[0].isdecimal()) or not is_missing(value)
+            ]
             if not given:
                 self._unnamed(index, values)
                 continue
@@ -360,11 +365,12 @@ class _Reader:
         outcome: Outcome = "ok"
         for column in self._columns:
             value = row.values[column.index]
-            if is_missing(value):
+            digit = bool(value) and value[0].isdecimal()
+            if not digit and is_missing(value):
                 continue
             if column.role == "text":
                 texts[column.name] = value
-            elif not value[0].isdecimal() and value.lower() in _ENDS:
+            elif not digit and value.lower() in _ENDS:
                 outcome = _ENDS[value.lower()]
             elif column.role == "count":
                 known = self._counts.get((column.index, value))
