@@ -35,7 +35,7 @@ from farandole.labs.data import (
     load_mnist,
 )
 from farandole.labs.data.files import find_class_folders, find_faces, in_test
-from farandole.labs.data.images import Labelled, Pixels
+from farandole.labs.data.images import ImageFiles, Pixels
 from farandole.labs.lab import DataFacts
 from tests.labs.shared_data import shared_data
 
@@ -79,109 +79,6 @@ def digits(count: int) -> NDArray[np.uint8]:
 
 def labels(count: int) -> NDArray[np.uint8]:
     return (np.arange(count) % 10).astype(np.uint8)
-
-
-def contents(**changed: bytes | None) -> dict[str, bytes]:
-    """The four files; some changed or left out, by what their names begin with: train_images."""
-    files: dict[str, bytes | None] = {
-        "train-images-idx3-ubyte": idx(digits(TRAIN)),
-        "train-labels-idx1-ubyte": idx(labels(TRAIN)),
-        "t10k-images-idx3-ubyte": idx(digits(TEST)),
-        "t10k-labels-idx1-ubyte": idx(labels(TEST)),
-    }
-    for name in files:
-        beginning = "_".join(name.split("-")[:2])
-        files[name] = changed.get(beginning, files[name])
-    return {name: content for name, content in files.items() if content is not None}
-
-
-def write_mnist(folder: Path, files: dict[str, bytes], *, compressed: bool = False) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        if compressed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-        else:
-            (folder / name).write_bytes(content)
-    return folder
-
-
-@pytest.mark.parametrize("below", [".", "raw", "MNIST/raw"])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_the_files_are_found_plain_and_compressed(
-    tmp_path: Path, below: str, compressed: bool
-) -> None:
-    write_mnist(tmp_path / below, contents(), compressed=compressed)
-    data = load_mnist(tmp_path)
-    assert data.x_train.shape == (TRAIN, 28, 28, 1)
-    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
-    # The order is another one; the pairs are the same.
-    pixels = {
-        image.tobytes(): label for image, label in zip(digits(TRAIN), labels(TRAIN), strict=True)
-    }
-    assert [pixels.pop(image.tobytes()) for image in data.x_train] == data.y_train.tolist()
-    assert pixels == {}
-    assert data.classes == tuple("0123456789")
-    facts = describe_mnist(tmp_path)
-    assert (facts.train, facts.test, facts.sample) == (TRAIN, TEST, "28x28 grey")
-    assert facts.source == "MNIST from the given folder"
-
-
-def test_a_subset_is_a_balanced_beginning_and_always_the_same(tmp_path: Path) -> None:
-    write_mnist(tmp_path, contents())
-    whole = load_mnist(tmp_path)
-    part = load_mnist(tmp_path, samples=20, test_samples=10)
-    assert np.array_equal(part.x_train, whole.x_train[:20])
-    assert np.array_equal(part.y_test, whole.y_test[:10])
-    assert np.bincount(part.y_train).tolist() == [2] * 10
-    assert np.bincount(part.y_test).tolist() == [1] * 10
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"train_images": idx(digits(TRAIN))[:-1]}, "cut short.*47,040.*47,039"),
-        ({"train_images": idx(digits(TRAIN)) + b"x"}, "too long"),
-        (
-            {"train_images": gzip.compress(idx(digits(TRAIN)))[:999]},
-            "is cut short or damaged",
-        ),
-        ({"t10k_labels": idx(labels(TEST))[:6]}, "begins with 8 bytes.*after 6"),
-        ({"t10k_labels": b"PK\x03\x04...."}, "expected an idx.*00 00 08 01.*50 4b 03 04"),
-        ({"t10k_labels": None}, "t10k-labels-idx1-ubyte is missing"),
-        ({"train_labels": idx(labels(59))}, "60 images, but .* 59 labels"),
-        ({"train_labels": idx(labels(TRAIN) + 2)}, r"label 10 of image 8 .*0 to 9\. 12 of 60"),
-        ({"t10k_images": idx(np.zeros((TEST, 8, 9), np.uint8))}, "images of 28x28, found 8x9"),
-    ],
-)
-def test_damaged_files_say_what_is_wrong(
-    tmp_path: Path, changed: dict[str, bytes | None], message: str
-) -> None:
-    write_mnist(tmp_path, contents(**changed))
-    with pytest.raises(DataError, match=f"(?s){message}"):
-        load_mnist(tmp_path)
-
-
-def test_a_folder_of_another_kind_lists_what_it_holds(tmp_path: Path) -> None:
-    for name in "abcdefgh":
-        (tmp_path / f"{name}.txt").touch()
-    with pytest.raises(DataError, match=r"Expected: train-images.*Found: a\.txt, .* and 2 more"):
-        load_mnist(tmp_path)
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere.*there is nothing.*leave --data away"):
-        load_mnist(tmp_path / "nowhere")
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="it is a file"):
-        load_mnist(tmp_path / "file")
-
-
-def test_more_samples_than_there_are(tmp_path: Path) -> None:
-    write_mnist(tmp_path, contents())
-    with pytest.raises(UsageError, match=r"61 training samples.*there are 60.*--samples 60"):
-        load_mnist(tmp_path, samples=61)
-    with pytest.raises(UsageError, match="-1 test samples"):
-        load_mnist(tmp_path, test_samples=-1)
 
 
 NAMES = [f"class {number}" for number in range(10)]
@@ -297,22 +194,13 @@ def test_batches_say_what_is_wrong(tmp_path: Path, content: bytes, message: str)
         load_cifar10(tmp_path)
 
 
-def test_a_folder_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Expected: data_batch_1 to .* Found: an empty folder"):
-        load_cifar10(tmp_path)
-    write_python(tmp_path)
-    (tmp_path / "test_batch").unlink()
-    with pytest.raises(DataError, match=r"test_batch is missing.*Found: batches"):
-        load_cifar10(tmp_path)
-
-
-def find(folder: Path, *below: str) -> Labelled:
+def find(folder: Path, *below: str) -> ImageFiles:
     return find_class_folders(
         folder, below, what="a folder with fruit", expected="class folders", source="fruit"
     )
 
 
-def names(found: Labelled, *, test: bool) -> dict[str, list[str]]:
+def names(found: ImageFiles, *, test: bool) -> dict[str, list[str]]:
     """Names of the files of each class, on one side."""
     sides: dict[str, list[str]] = {}
     for file, label, testing in zip(found.files, found.labels, found.is_test, strict=True):
@@ -320,27 +208,6 @@ def names(found: Labelled, *, test: bool) -> dict[str, list[str]]:
         if testing == test:
             sides.setdefault(file.parent.name, []).append(file.name)
     return sides
-
-
-def test_the_folders_division_is_taken(tmp_path: Path) -> None:
-    after = write_classes(tmp_path / "train", {"b": 3, "a": 2})
-    write_classes(tmp_path / "test", {"a": 1, "b": 1}, first=after)
-    found = find(tmp_path)
-    assert found.classes == ("a", "b")
-    assert found.labels.dtype == np.int64
-    assert {name: len(files) for name, files in names(found, test=False).items()} == {
-        "a": 2,
-        "b": 3,
-    }
-    assert names(found, test=True) == {"a": ["0005.png"], "b": ["0006.png"]}
-    assert found.source == "fruit"
-
-
-@pytest.mark.parametrize("name", ["val", "valid", "validation", "test"])
-def test_one_folder_down_and_by_other_names(tmp_path: Path, name: str) -> None:
-    write_classes(tmp_path / "dataset" / "train", {"a": 1, "b": 1})
-    write_classes(tmp_path / "dataset" / name, {"a": 1, "b": 1})
-    assert find(tmp_path, "dataset").is_test.tolist() == [False, False, True, True]
 
 
 def test_a_fifth_of_each_class_is_for_testing(tmp_path: Path) -> None:
@@ -351,31 +218,6 @@ def test_a_fifth_of_each_class_is_for_testing(tmp_path: Path) -> None:
     assert len(found.files) == 110
     # Not the first ones: Caltech's files are in the order in which they were found.
     assert names(found, test=True)["001.ak47"] != [f"{n:04}.png" for n in range(20)]
-
-
-def test_the_division_stays_where_the_folder_is_moved_or_grows_elsewhere(tmp_path: Path) -> None:
-    write_classes(tmp_path / "one", {"a": 30, "b": 30})
-    write_classes(tmp_path / "two", {"a": 30, "b": 30})
-    write_classes(tmp_path / "two", {"c": 5})
-    first, second = (names(find(tmp_path / name), test=True) for name in ("one", "two"))
-    assert second.pop("c")
-    assert first == second
-
-
-def test_one_image_cannot_be_on_both_sides(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"a": 5, "b": 1, "c": 5})
-    found = find(tmp_path)
-    assert "b" not in names(found, test=True)
-    assert names(found, test=False)["b"] == ["0005.png"]
-    assert found.source == "fruit; not tested, because there is one image of it: b"
-
-
-def test_a_class_without_a_test_image_is_said(tmp_path: Path) -> None:
-    write_classes(tmp_path / "train", dict.fromkeys("abcdef", 1))
-    write_classes(tmp_path / "test", {"a": 1, "b": 1})
-    assert find(tmp_path).source == (
-        "fruit; not tested, because test/ has no image of it: c, d, e and 1 more"
-    )
 
 
 def test_other_files_among_the_images(tmp_path: Path) -> None:
@@ -431,40 +273,12 @@ def write_list(path: Path, faces: list[tuple[int, int, float]], **other: Any) ->
     return path
 
 
-def listed(path: Path, faces: list[tuple[int, int, float]]) -> Labelled:
-    write_list(path, faces)
-    return find_faces(path.parent)
-
-
-def test_age_classes(tmp_path: Path) -> None:
-    path = tmp_path / "labels.csv"
-    path.write_text("file,age_group,age_class,split\na.jpg,0-2,0,train\nb.jpg,70+,8,test\n")
-    found = find_faces(tmp_path)
-    assert found.files == (tmp_path / "a.jpg", tmp_path / "b.jpg")
-    assert (found.labels.tolist(), found.is_test.tolist()) == ([0, 8], [False, True])
-    assert found.classes == AGE_GROUPS
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("file,age\na.jpg,3\n", r"columns file and age_class.*age_class is missing"),
-        ("file,age_class\na.jpg,30s\n", r"line 2: the age_class '30s' is not a whole number of 0"),
-        ("file,age_class,split\na.jpg,1,train\nb.jpg,9,test\n", r"label 9 of image 1 is out of ra"),
-        ("file,age_class,split\na.jpg,1,train\n", "1 images for training and 0 for testing"),
-    ],
-)
-def test_age_classes_say_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "labels.csv").write_text(content)
-    with pytest.raises(DataError, match=message):
-        find_faces(tmp_path)
-
-
 def test_ages_are_those_of_the_first_of_july(tmp_path: Path) -> None:
     # A birthday on the day itself counts; one on the day after does not.
     birthdays = [(1980, 7, 1, 2000), (1980, 7, 2, 2000), (1997, 12, 31, 2000), (1930, 1, 1, 2000)]
     faces = [(matlab(*day), taken, 1.0) for *day, taken in birthdays] * 10
-    found = listed(tmp_path / "wiki.mat", faces)
+    write_list(tmp_path / "wiki.mat", faces)
+    found = find_faces(tmp_path)
     groups = ("20-29", "10-19", "0-2", "70 and more") * 10
     assert found.labels.tolist() == [AGE_GROUPS.index(group) for group in groups]
     assert found.files[1] == tmp_path / "01/1_a b.jpg"
@@ -479,7 +293,8 @@ def test_unusable_entries_are_left_out_and_counted(tmp_path: Path) -> None:
     undated = (0, 2000, 2.5)
     faceless = (matlab(1970, 1, 1), 2000, -np.inf)
     faces = [good] * 20 + [unborn, ancient, undated, faceless]
-    found = listed(tmp_path / "imdb.mat", faces)
+    write_list(tmp_path / "imdb.mat", faces)
+    found = find_faces(tmp_path)
     assert found.labels.tolist() == [AGE_GROUPS.index("30-39")] * 20
     path = tmp_path / "imdb.mat"
     assert found.skipped == (
@@ -522,17 +337,6 @@ def write_road(path: Path, index: int, *, size: tuple[int, int] = (200, 66)) -> 
     Image.fromarray(pixels).save(path, quality=95)
 
 
-def write_labels(folder: Path, header: str = "file,steering,split") -> Path:
-    lines = [header]
-    for index in range(COUNT):
-        write_road(folder / "images" / f"{index}.jpg", index)
-        split = "val" if index % 3 == 0 else "train"
-        values = {"file": f"images/{index}.jpg", "steering": str(steering(index)), "split": split}
-        lines.append(",".join(values.get(name, "0") for name in header.split(",")))
-    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
 def write_log(folder: Path, prefix: str, *, header: bool) -> Path:
     lines = ["center,left,right,steering,throttle,brake,speed"] if header else []
     for index in range(COUNT):
@@ -551,80 +355,6 @@ def check_pairs(x: np.ndarray, y: np.ndarray) -> list[int]:
     return indices
 
 
-def test_labels_with_a_split(tmp_path: Path) -> None:
-    data = load_driving(write_labels(tmp_path))
-    assert data.x_train.shape == (20, 66, 200, 3)
-    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.float32)
-    assert sorted(check_pairs(data.x_test, data.y_test)) == list(range(0, COUNT, 3))
-    assert set(check_pairs(data.x_train, data.y_train)).isdisjoint(range(0, COUNT, 3))
-    assert (data.classes, data.skipped) == ((), ())
-    part = load_driving(tmp_path, samples=8)
-    assert np.array_equal(part.x_train, data.x_train[:8])
-
-
-def test_without_a_split_the_name_decides(tmp_path: Path) -> None:
-    data = load_driving(write_labels(tmp_path, "file,steering"))
-    expected = [index for index in range(COUNT) if in_test(f"{index}.jpg")]
-    assert sorted(check_pairs(data.x_test, data.y_test)) == expected
-
-
-def test_one_image_of_five_is_for_testing() -> None:
-    # A binomial of 10,000 at a fifth has a deviation of 40.
-    assert abs(sum(in_test(f"center_{index}.jpg") for index in range(10_000)) - 2000) < 160
-
-
-@pytest.mark.parametrize("header", [True, False])
-@pytest.mark.parametrize(
-    "prefix", ["C:\\Users\\me\\sim\\IMG\\", "/home/me/sim run/IMG/", "IMG/"], ids="WLR"
-)
-def test_the_simulators_log(tmp_path: Path, prefix: str, header: bool) -> None:
-    data = load_driving(write_log(tmp_path, prefix, header=header))
-    # The part with the road is taken: white would show if more were.
-    indices = check_pairs(data.x_train, data.y_train) + check_pairs(data.x_test, data.y_test)
-    assert sorted(indices) == list(range(COUNT))
-    assert data.x_train.shape[1:] == (66, 200, 3)
-
-
-def test_damaged_images_are_skipped_and_named(tmp_path: Path) -> None:
-    write_labels(tmp_path)
-    (tmp_path / "images" / "3.jpg").unlink()
-    (tmp_path / "images" / "4.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
-    data = load_driving(tmp_path)
-    assert 3 not in check_pairs(data.x_test, data.y_test)
-    assert 4 not in check_pairs(data.x_train, data.y_train)
-    facts = describe_driving(tmp_path)
-    assert (facts.train, facts.test) == (19, 9)
-    assert [text.rpartition("/")[2].partition(":")[0] for text in facts.skipped] == [
-        "4.jpg",
-        "3.jpg",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "is empty"),
-        ("file,angle\na.jpg,0\n", r"columns file and steering.*found file, angle\. steering is"),
-        ("file,steering\na.jpg,left\n", "line 2: the steering 'left' is not a number"),
-        ("file,steering\na.jpg,nan\n", "line 2: the steering 'nan' is not a number"),
-        ("file,steering\na.jpg,0\nb.jpg,1.5\n", "line 3: the steering 1.5 is out of range: -1"),
-        ("file,steering,split\na.jpg,0,dev\n", "line 2: unknown split 'dev'.*train, test, val"),
-        ("file,steering,split\na.jpg,0,train\n", "1 images for training and 0 for testing"),
-        ("file,steering,split\na.jpg,0\n", "line 2: expected 3 columns, found 2"),
-        ("file,steering\n\xff", "is not a table in CSV"),
-    ],
-)
-def test_tables_say_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "labels.csv").write_bytes(content.encode("latin1"))
-    with pytest.raises(DataError, match=rf"labels\.csv.*{message}"):
-        load_driving(tmp_path)
-    if not content:
-        (tmp_path / "labels.csv").unlink()
-        (tmp_path / "driving_log.csv").write_text("time,angle\n1,2\n")
-        with pytest.raises(DataError, match=r"the simulator's columns, center, .* found time, ang"):
-            load_driving(tmp_path)
-
-
 FRUITS = ("freshapples", "freshbanana", "rottenapples")
 
 
@@ -639,16 +369,6 @@ def test_fruits_as_kaggle_has_them(tmp_path: Path) -> None:
     part = load_fruits(tmp_path, samples=6, test_samples=3, size=SIDE)
     assert np.array_equal(part.x_train, data.x_train[:6])
     assert sorted(part.y_train) == [0, 0, 1, 1, 2, 2]
-
-
-def test_categories_as_caltech_has_them(tmp_path: Path) -> None:
-    write_classes(tmp_path / "256_ObjectCategories", {"001.ak47": 10, "002.american-flag": 10})
-    data = load_caltech(tmp_path, size=48)
-    assert (data.x_train.shape, data.x_test.shape) == ((16, 48, 48, 3), (4, 48, 48, 3))
-    assert [number // 10 for number in numbers(data.x_train)] == data.y_train.tolist()
-    facts = describe_caltech(tmp_path)
-    assert (facts.train, facts.test, facts.sample) == (16, 4, "128x128 RGB")
-    assert facts.source == "photos by category from the given folder"
 
 
 def test_faces_as_imdb_wiki_has_them(tmp_path: Path) -> None:
@@ -667,25 +387,6 @@ def test_faces_as_imdb_wiki_has_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "expected"),
-    [
-        (load_driving, r"a drive.* Expected: labels\.csv"),
-        (load_fruits, r"fruit.* Expected: train/<class>/ and test/<class>/"),
-        (load_caltech, r"categories.* Expected: 256_ObjectCategories/"),
-        (load_faces, r"faces.* Expected: labels\.csv .* or IMDB-WIKI's wiki_crop/ with wiki\.mat"),
-    ],
-)
-def test_folders_of_another_kind(
-    tmp_path: Path, load: Callable[..., Images], expected: str
-) -> None:
-    (tmp_path / "IMG").mkdir()
-    with pytest.raises(DataError, match=rf"is not a folder with {expected}.* Found: IMG/"):
-        load(tmp_path)
-    with pytest.raises(DataError, match="there is nothing"):
-        load(tmp_path / "missing")
-
-
-@pytest.mark.parametrize(
     ("describe", "folder", "train", "test", "sample"),
     [
         (describe_mnist, "mnist", 60_000, 10_000, "28x28 grey"),
@@ -701,3 +402,169 @@ def test_the_data_sets_themselves(
 ) -> None:
     facts = describe(shared_data(folder))
     assert (facts.train, facts.test, facts.sample, facts.skipped) == (train, test, sample, ())
+
+
+def write_mnist(folder: Path, changed: Mapping[str, bytes | None], *, compressed: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, bytes | None] = {
+        "train-images-idx3-ubyte": idx(digits(TRAIN)),
+        "train-labels-idx1-ubyte": idx(labels(TRAIN)),
+        "t10k-images-idx3-ubyte": idx(digits(TEST)),
+        "t10k-labels-idx1-ubyte": idx(labels(TEST)),
+        **changed,
+    }
+    for name, content in files.items():
+        if content is not None:
+            path = folder / (f"{name}.gz" if compressed else name)
+            path.write_bytes(gzip.compress(content) if compressed else content)
+
+
+@pytest.mark.parametrize(
+    ("below", "compressed"), [(".", False), ("raw", True), ("MNIST/raw", True)]
+)
+def test_mnist_is_found_plain_and_compressed(tmp_path: Path, below: str, compressed: bool) -> None:
+    write_mnist(tmp_path / below, {}, compressed=compressed)
+    data = load_mnist(tmp_path)
+    assert data.x_train.shape == (TRAIN, 28, 28, 1)
+    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
+    # The order is another one; the pairs are the same.
+    pairs = zip((one.tobytes() for one in digits(TRAIN)), labels(TRAIN), strict=True)
+    label_of = dict(pairs)
+    assert [label_of.pop(image.tobytes()) for image in data.x_train] == data.y_train.tolist()
+    assert data.classes == tuple("0123456789")
+    facts = describe_mnist(tmp_path)
+    assert (facts.train, facts.test, facts.sample) == (TRAIN, TEST, "28x28 grey")
+    part = load_mnist(tmp_path, samples=20, test_samples=10)
+    assert np.array_equal(part.x_train, data.x_train[:20])
+    assert np.bincount(part.y_train).tolist() == [2] * 10
+    with pytest.raises(UsageError, match=r"61 training samples.*there are 60.*--samples 60"):
+        load_mnist(tmp_path, samples=61)
+    with pytest.raises(UsageError, match="-1 test samples"):
+        load_mnist(tmp_path, test_samples=-1)
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (IMAGES, idx(digits(TRAIN))[:-1], "cut short.*47,040.*47,039"),
+        (IMAGES, idx(digits(TRAIN)) + b"x", "too long"),
+        (IMAGES, gzip.compress(idx(digits(TRAIN)))[:999], "is not a gzip file, or is damaged"),
+        (IMAGES, idx(digits(59)), "59 images, but .* 60 labels"),
+        (IMAGES, idx(np.zeros((TRAIN, 8, 9), np.uint8)), r"\(N, 28, 28\), found uint8 of .* 8, 9"),
+        (LABELS, idx(labels(TEST))[:6], "begins with 8 bytes.*after 6"),
+        (LABELS, b"PK\x03\x04....", "expected an idx.*00 00 08 01.*50 4b 03 04"),
+        (LABELS, None, "t10k-labels-idx1-ubyte is missing"),
+        (LABELS, idx(labels(TEST) + 2), r"label 10 of image 8 .*0 to 9\. 4 of 20"),
+    ],
+)
+def test_damaged_mnist_says_what_is_wrong(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    write_mnist(tmp_path, {name: content}, compressed=False)
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        load_mnist(tmp_path)
+
+
+def test_a_division_by_names_stays_where_other_folders_are_added(tmp_path: Path) -> None:
+    write_classes(tmp_path / "one", {"a": 30, "b": 1})
+    write_classes(tmp_path / "two", {"a": 30, "b": 1, "c": 5})
+    found, more = find(tmp_path / "one"), find(tmp_path / "two")
+    assert names(found, test=True)["a"] == names(more, test=True)["a"]
+    # One image cannot be on both sides.
+    assert names(found, test=False)["b"] == ["0030.png"]
+    assert found.source == "fruit; not tested, because there is one image of it: b"
+
+
+def write_labels(folder: Path, header: str) -> None:
+    lines = [header]
+    for index in range(COUNT):
+        write_road(folder / "images" / f"{index}.jpg", index)
+        split = "val" if index % 3 == 0 else "train"
+        values = {"file": f"images/{index}.jpg", "steering": str(steering(index)), "split": split}
+        lines.append(",".join(values[name] for name in header.split(",")))
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("header", ["file,steering,split", "file,steering"])
+def test_a_drive_with_labels(tmp_path: Path, header: str) -> None:
+    write_labels(tmp_path, header)
+    (tmp_path / "images" / "3.jpg").unlink()
+    (tmp_path / "images" / "4.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    data = load_driving(tmp_path)
+    assert data.x_train.shape[1:] == (66, 200, 3)
+    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.float32)
+    # Without a split, a hash of the name decides.
+    by_name = [index for index in range(COUNT) if in_test(f"{index}.jpg")]
+    test = set(range(0, COUNT, 3) if "split" in header else by_name) - {3, 4}
+    assert set(check_pairs(data.x_test, data.y_test)) == test
+    assert set(check_pairs(data.x_train, data.y_train)) == {*range(COUNT)} - test - {3, 4}
+    facts = describe_driving(tmp_path)
+    assert (facts.train + facts.test, facts.test) == (COUNT - 2, len(test))
+    assert sorted(text.rpartition("/")[2].partition(":")[0] for text in facts.skipped) == [
+        "3.jpg",
+        "4.jpg",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "header"), [("C:\\Users\\me\\sim\\IMG\\", True), ("/home/me/sim run/IMG/", False)]
+)
+def test_the_simulators_log(tmp_path: Path, prefix: str, header: bool) -> None:
+    data = load_driving(write_log(tmp_path, prefix, header=header))
+    # The part with the road is taken: white would show if more were.
+    indices = check_pairs(data.x_train, data.y_train) + check_pairs(data.x_test, data.y_test)
+    assert sorted(indices) == list(range(COUNT))
+    assert data.x_train.shape[1:] == (66, 200, 3)
+
+
+@pytest.mark.parametrize(
+    ("load", "content", "message"),
+    [
+        (load_driving, "", "is empty"),
+        (load_driving, "file,angle\na.jpg,0\n", r"columns file and steering.*steering is missing"),
+        (load_driving, "file,steering\na.jpg,nan\n", "line 2: the steering 'nan' is not a number"),
+        (load_driving, "file,steering\na.jpg,0\nb.jpg,1.5\n", "line 3: the steering 1.5 is out of"),
+        (load_driving, "file,steering,split\na.jpg,0,dev\n", "line 2: unknown split 'dev'.*train,"),
+        (load_driving, "file,steering,split\na.jpg,0,val\n", "0 images for training and 1 for"),
+        (load_driving, "file,steering,split\na.jpg,0\n", "line 2: expected 3 columns, found 2"),
+        (load_driving, "file,steering\n\xff", "is not a table in CSV"),
+        (load_faces, "file,age\na.jpg,3\n", r"columns file and age_class.*age_class is missing"),
+        (load_faces, "file,age_class\na.jpg,30s\n", r"line 2: the age_class '30s' is not a whole"),
+        (load_faces, "file,age_class\na.jpg,9\n", r"label 9 of image 0 is out of range"),
+    ],
+)
+def test_tables_say_what_is_wrong(
+    tmp_path: Path, load: Callable[..., Images], content: str, message: str
+) -> None:
+    (tmp_path / "labels.csv").write_bytes(content.encode("latin1"))
+    with pytest.raises(DataError, match=rf"labels\.csv.*{message}"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (load_mnist, "MNIST.* Expected: train-images"),
+        (load_cifar10, "CIFAR-10.* Expected: data_batch_1"),
+        (load_driving, r"a drive.* Expected: labels\.csv"),
+        (load_fruits, r"fruit.* Expected: train/<class>/ and test/<class>/"),
+        (load_caltech, r"categories.* Expected: 256_ObjectCategories/"),
+        (load_faces, r"faces.* Expected: labels\.csv .* or IMDB-WIKI's wiki_crop/ with wiki\.mat"),
+    ],
+)
+def test_folders_of_another_kind(
+    tmp_path: Path, load: Callable[..., Images], expected: str
+) -> None:
+    for name in "abcdefgh":
+        (tmp_path / f"{name}.txt").touch()
+    with pytest.raises(
+        DataError, match=rf"a folder with {expected}.* Found: a\.txt, .* and 2 more"
+    ):
+        load(tmp_path)
+    with pytest.raises(DataError, match="it is a file"):
+        load(tmp_path / "a.txt")
+    with pytest.raises(DataError, match=r"there is nothing.*leave --data away"):
+        load(tmp_path / "missing")

@@ -23,7 +23,7 @@ from farandole.labs.data.files import (
     read_mnist,
 )
 from farandole.labs.data.generated import FACES, FRUIT, PATTERNS, ROAD, TEXTURES, Generated
-from farandole.labs.data.images import Augmentation, Images, Labelled, facts
+from farandole.labs.data.images import Augmentation, ImageFiles, Images
 
 if TYPE_CHECKING:
     from farandole.labs.lab import DataFacts
@@ -60,7 +60,7 @@ class _DataSet:
 
     what: str
     """For errors: "the drive"."""
-    find: Callable[[Path], Images | Labelled]
+    find: Callable[[Path], Images | ImageFiles]
     """Read a folder, or find the image files in it."""
     stand_in: Generated | Callable[[], Images]
     """Used where no folder is given."""
@@ -88,27 +88,31 @@ class _DataSet:
             UsageError: there are fewer samples, or images would be too small.
         """
         shape = self._shape(size)
-        if folder is not None:
-            found = self.find(existing_folder(folder, self.what))
-        elif isinstance(self.stand_in, Generated):
-            return self.stand_in.images(samples, test_samples, shape[0])
-        else:
-            found = self.stand_in()
-        if isinstance(found, Labelled):
-            return found.read(shape, samples=samples, test_samples=test_samples)
-        return found.subset(samples=samples, test_samples=test_samples)
+        return self._found(folder).read(shape, samples, test_samples)
 
     def describe(self, folder: Path | str | None = None, *, size: int | None = None) -> DataFacts:
         """Look at the whole data set, as `load` reads it, and describe it."""
-        shape, of = (*self._shape(size), 3), self.stand_in
-        if folder is None and isinstance(of, Generated):
-            return facts(source=of.source, train=of.train, test=of.test, shape=shape)
-        if folder is None or self.shape is not None:
-            return self.load(folder).facts
-        found = self.find(existing_folder(folder, self.what))
-        look = found.read(_LOOK) if isinstance(found, Labelled) else found
-        numbers = {"train": len(look.y_train), "test": len(look.y_test)}
-        return facts(source=look.source, shape=shape, skipped=look.skipped, **numbers)
+        # Imported late: every worker loads data, and needs nothing else of a lab.
+        from farandole.labs.lab import DataFacts
+
+        height, width = self._shape(size)
+        found, channels = self._found(folder), 3
+        skipped: tuple[str, ...] = ()
+        if isinstance(found, Generated):
+            train, test = found.train, found.test
+        else:
+            look = found.read(_LOOK)
+            train, test, skipped = len(look.y_train), len(look.y_test), look.skipped
+            channels = look.x_train.shape[-1]
+        sample = f"{height}x{width} {'grey' if channels == 1 else 'RGB'}"
+        return DataFacts(
+            source=found.source, train=train, test=test, sample=sample, skipped=skipped
+        )
+
+    def _found(self, folder: Path | str | None) -> Generated | Images | ImageFiles:
+        if folder is not None:
+            return self.find(existing_folder(folder, self.what))
+        return self.stand_in if isinstance(self.stand_in, Generated) else self.stand_in()
 
     def _shape(self, size: int | None) -> tuple[int, int]:
         if self.shape is not None:
@@ -144,12 +148,8 @@ def _digits() -> Images:
     # The last fifth: images near each other seem to come from one hand. A nearest neighbour gets
     # 0.956 of these right, and 0.98 to 0.99 in a random split, which would leave less to learn.
     train = len(y) - _DIGITS_TEST
-    return Images.of(
-        (x[:train], y[:train]),
-        (x[train:], y[train:]),
-        "scikit-learn's digits, enlarged from 8x8 to 28x28",
-        classes=DIGITS,
-    )
+    source = "scikit-learn's digits, enlarged from 8x8 to 28x28"
+    return Images(x[:train], y[:train], x[train:], y[train:], source, classes=DIGITS)
 
 
 _MNIST = _DataSet(what="MNIST", find=read_mnist, stand_in=_digits, shape=(MNIST_SIDE, MNIST_SIDE))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
 import math
 import pickle
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy._core import multiarray, numeric
 from numpy.typing import NDArray
 
 from farandole.errors import DataError
-from farandole.labs.data.images import Images, Labelled, Pair, Pixels
+from farandole.labs.data.images import ImageFiles, Images, Pair
 
 AGE_GROUPS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70 and more")
 
@@ -37,6 +37,21 @@ def existing_folder(folder: Path | str, what: str) -> Path:
         f"You gave {path} as the folder of {what} (--data {path}), but {found}. "
         "Give the folder that holds the data, or leave --data away for data that are made here."
     )
+
+
+@contextlib.contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Say which file is damaged: its bytes make readers fail in any way, zlib.error to KeyError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise DataError(
+            f"{path} is not {what}, or is damaged: {type(error).__name__}: {error}. Get it again."
+        ) from None
 
 
 def _first_folder(folder: Path, below: Sequence[str], names: Sequence[str]) -> Path | None:
@@ -79,14 +94,24 @@ def _checked_labels(labels: NDArray[Any], num_classes: int, where: object) -> ND
     return labels.astype(np.int64)
 
 
-def _check_counts(images: int, labels: int, images_in: str, labels_in: str) -> None:
-    if images != labels:
+def _checked_pair(
+    x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], x_path: Path, y_path: Path
+) -> Pair:
+    """Return images of ten classes with their labels, or say what is wrong with them."""
+    if x.dtype != np.uint8 or x.shape[1:] != shape:
         raise DataError(
-            f"{images_in} holds {images:,} images, but {labels_in} holds {labels:,} labels: "
-            "every image needs one. One of the two is incomplete, or from another data set."
+            f"{x_path}: expected images as uint8 of shape (N, {', '.join(map(str, shape))}), found "
+            f"{x.dtype} of shape {x.shape}."
         )
-    if not images:
-        raise DataError(f"{images_in} holds no image.")
+    labels = _checked_labels(y, len(DIGITS), y_path)
+    if len(x) != len(labels):
+        raise DataError(
+            f"{x_path} holds {len(x):,} images, but {y_path} holds {len(labels):,} labels: every "
+            "image needs one. One of the two is incomplete, or from another data set."
+        )
+    if not len(x):
+        raise DataError(f"{x_path} holds no image.")
+    return x, labels
 
 
 # MNIST: four idx files.
@@ -117,36 +142,21 @@ def read_mnist(folder: Path) -> Images:
         if not there:
             raise _wrong(found, f"all of MNIST: {part}-ubyte is missing", _MNIST_EXPECTED)
         paths.append(there[0])
-    return Images.of(
-        _read_idx_pair(paths[0], paths[1]),
-        _read_idx_pair(paths[2], paths[3]),
-        "MNIST from the given folder",
-        classes=DIGITS,
-    )
+    train, test = _read_idx_pair(*paths[:2]), _read_idx_pair(*paths[2:])
+    return Images(*train, *test, "MNIST from the given folder", classes=DIGITS)
 
 
-def _read_idx_pair(images: Path, labels: Path) -> Pair:
-    x, y = _read_idx(images, dimensions=3), _read_idx(labels, dimensions=1)
-    _check_counts(len(x), len(y), images.name, labels.name)
-    if x.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
-        raise DataError(
-            f"{images}: expected images of {MNIST_SIDE}x{MNIST_SIDE}, found "
-            f"{x.shape[1]}x{x.shape[2]}."
-        )
-    return x[..., np.newaxis], _checked_labels(y, len(DIGITS), labels)
+def _read_idx_pair(x_path: Path, y_path: Path) -> Pair:
+    x, y = _read_idx(x_path, dimensions=3), _read_idx(y_path, dimensions=1)
+    images, labels = _checked_pair(x, y, (MNIST_SIDE, MNIST_SIDE), x_path, y_path)
+    return images[..., np.newaxis], labels
 
 
-def _read_idx(path: Path, *, dimensions: int) -> Pixels:
-    try:
+def _read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
+    with _reading(path, "a gzip file"):
         content = path.read_bytes()
         # By its first bytes: browsers decompress a file and leave its name.
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-    except (EOFError, OSError, zlib.error) as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-        raise DataError(
-            f"{path} is cut short or damaged: gzip says {error}. Get it again."
-        ) from None
     start, magic = 4 + 4 * dimensions, bytes((0, 0, 8, dimensions))
     if len(content) < start:
         raise DataError(
@@ -188,56 +198,50 @@ def read_cifar10(folder: Path) -> Images:
     """Read CIFAR-10."""
     train = sorted(folder.glob("data_batch_*.npz")) or sorted(folder.glob("train*.npz"))
     test = sorted(folder.glob("test*.npz"))
+    names: Any = None
     if train and test:
-        return _cifar10(train, test, _read_npz, _npz_classes(folder / "classes.json"))
-    batches = _first_folder(folder, ("cifar-10-batches-py",), (*_BATCHES, "test_batch"))
-    if batches is None:
-        raise _wrong(folder, "a folder with CIFAR-10", _CIFAR_EXPECTED)
-    train = [batches / name for name in _BATCHES if (batches / name).is_file()]
-    test = [batches / "test_batch"]
-    if not train or not test[0].is_file():
-        missing = "test_batch" if train else "data_batch_1 to data_batch_5"
-        raise _wrong(batches, f"all of CIFAR-10: {missing} is missing", _CIFAR_EXPECTED)
-    meta = batches / "batches.meta"
-    names = _read_batch(meta).get(b"label_names") if meta.is_file() else None
-    return _cifar10(train, test, _read_python, names)
-
-
-def _cifar10(
-    train: Sequence[Path], test: Sequence[Path], read: Callable[[Path], Pair], names: Any
-) -> Images:
-    def joined(paths: Sequence[Path]) -> Pair:
-        pairs = [read(path) for path in paths]
-        return np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
-
+        read = _read_npz
+        with contextlib.suppress(OSError, ValueError):
+            names = json.loads((folder / "classes.json").read_text())
+    else:
+        read = _read_python
+        found = _first_folder(folder, ("cifar-10-batches-py",), (*_BATCHES, "test_batch"))
+        if found is None:
+            raise _wrong(folder, "a folder with CIFAR-10", _CIFAR_EXPECTED)
+        train = [found / name for name in _BATCHES if (found / name).is_file()]
+        test = [found / "test_batch"]
+        if not train or not test[0].is_file():
+            missing = "test_batch" if train else "data_batch_1 to data_batch_5"
+            raise _wrong(found, f"all of CIFAR-10: {missing} is missing", _CIFAR_EXPECTED)
+        meta = found / "batches.meta"
+        names = _read_batch(meta).get(b"label_names") if meta.is_file() else None
     classes: tuple[str, ...] = _CIFAR_CLASSES
     if isinstance(names, list) and len(names) == len(classes):
         classes = tuple(
             name.decode(errors="replace") if isinstance(name, bytes) else str(name)
             for name in names
         )
-    return Images.of(joined(train), joined(test), "CIFAR-10 from the given folder", classes=classes)
 
+    def joined(paths: Sequence[Path]) -> Pair:
+        x, y = zip(*map(read, paths), strict=True)
+        return np.concatenate(x), np.concatenate(y)
 
-def _npz_classes(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
+    return Images(*joined(train), *joined(test), "CIFAR-10 from the given folder", classes=classes)
 
 
 def _read_npz(path: Path) -> Pair:
-    try:
-        # No pickle: a folder of data must not run code.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if "x" not in arrays or "y" not in arrays:
-                raise DataError(
-                    f"{path}: expected the arrays x and y, found {', '.join(arrays) or 'none'}."
-                )
-            x, y = arrays["x"], arrays["y"]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not an npz file, or is damaged: {error}") from None
-    return _checked_cifar(x, y, path)
+    # No pickle: a folder of data must not run code.
+    with (
+        _reading(path, "an npz file"),
+        path.open("rb") as file,
+        np.load(file, allow_pickle=False) as arrays,
+    ):
+        if "x" not in arrays or "y" not in arrays:
+            raise DataError(
+                f"{path}: expected the arrays x and y, found {', '.join(arrays) or 'none'}."
+            )
+        x, y = arrays["x"], arrays["y"]
+    return _checked_pair(x, y, _CIFAR_SHAPE, path, path)
 
 
 def _read_python(path: Path) -> Pair:
@@ -246,46 +250,20 @@ def _read_python(path: Path) -> Pair:
         keys = ", ".join(key.decode(errors="replace") for key in batch) or "nothing"
         raise DataError(f"{path}: expected a dictionary with data and labels, found {keys}.")
     flat = np.asarray(batch[b"data"])
-    if flat.ndim != 2 or flat.shape[1] != np.prod(_CIFAR_SHAPE):
+    if flat.ndim != 2 or flat.shape[1] != math.prod(_CIFAR_SHAPE):
         raise DataError(
-            f"{path}: expected rows of {np.prod(_CIFAR_SHAPE)} bytes, found an array of shape "
+            f"{path}: expected rows of {math.prod(_CIFAR_SHAPE)} bytes, found an array of shape "
             f"{flat.shape}."
         )
     # A row holds the red plane, then green, then blue.
     x = flat.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return _checked_cifar(x, np.asarray(batch[b"labels"]), path)
-
-
-def _checked_cifar(x: NDArray[Any], y: NDArray[Any], path: Path) -> Pair:
-    if x.dtype != np.uint8 or x.shape[1:] != _CIFAR_SHAPE:
-        raise DataError(
-            f"{path}: expected images as uint8 of shape (N, 32, 32, 3), found {x.dtype} of shape "
-            f"{x.shape}."
-        )
-    labels = _checked_labels(y, len(_CIFAR_CLASSES), path)
-    _check_counts(len(x), len(labels), f"{path} (images)", f"{path} (labels)")
-    return x, labels
+    return _checked_pair(x, np.asarray(batch[b"labels"]), _CIFAR_SHAPE, path, path)
 
 
 def _read_batch(path: Path) -> dict[bytes, Any]:
     """Read one python batch as a dictionary with keys in bytes, and run nothing of it."""
-    try:
-        with path.open("rb") as file:
-            found = _PlainUnpickler(file, encoding="bytes").load()
-    except _RefusedError as refused:
-        raise DataError(
-            f"{path} asks for {refused} while it is read. A batch of CIFAR-10 needs NumPy arrays "
-            "and plain values only, so this file is something else, or was tampered with. Nothing "
-            "of it was run."
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:
-        # Damaged bytes make the unpickler fail in any way: KeyError, ValueError, MemoryError.
-        raise DataError(
-            f"{path} is not a python batch of CIFAR-10, or is damaged: {type(error).__name__}: "
-            f"{error}. Get it again."
-        ) from None
+    with _reading(path, "a python batch of CIFAR-10"), path.open("rb") as file:
+        found = _PlainUnpickler(file).load()
     if not isinstance(found, dict):
         raise DataError(
             f"{path}: expected a dictionary with data and labels, found a {type(found).__name__}."
@@ -294,24 +272,28 @@ def _read_batch(path: Path) -> dict[bytes, Any]:
     return {key.encode() if isinstance(key, str) else key: value for key, value in found.items()}
 
 
-class _RefusedError(Exception):
-    """A pickle named something that plain data do not need."""
-
-
 class _PlainUnpickler(pickle.Unpickler):
     """A pickle can name any function and call it; here, only those that build NumPy arrays."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file, encoding="bytes")
+        self._path = file.name
 
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ADMITTED[module.replace("numpy.core.", "numpy._core."), name]
         except KeyError:
-            raise _RefusedError(f"{module}.{name}") from None
+            raise DataError(
+                f"{self._path} asks for {module}.{name} while it is read. A batch of CIFAR-10 "
+                "needs NumPy arrays and plain values only, so this file is something else, or was "
+                "tampered with. Nothing of it was run."
+            ) from None
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:
     """Encode as old protocols do for bytes; other encodings have no place in a batch."""
     if encoding != "latin1":
-        raise _RefusedError(f"the encoding {encoding!r}")
+        raise ValueError(f"the encoding {encoding!r}")
     return text.encode("latin1")
 
 
@@ -336,7 +318,7 @@ _TEST_EVERY = 5
 
 def find_class_folders(
     folder: Path, below: Sequence[str], *, what: str, expected: str, source: str
-) -> Labelled:
+) -> ImageFiles:
     """Find images with a folder for each class, in the folder or in one of those `below`.
 
     Without train/ and test/, a fifth of each class is for testing, chosen by the files' names: the
@@ -393,7 +375,7 @@ def _by_class(folder: Path) -> dict[str, list[Path]]:
     return images
 
 
-def _divided(train_folder: Path, test_folder: Path, source: str) -> Labelled:
+def _divided(train_folder: Path, test_folder: Path, source: str) -> ImageFiles:
     """Take the split that the folders have."""
     train, test = _by_class(train_folder), _by_class(test_folder)
     unknown = [name for name in test if name not in train]
@@ -403,39 +385,49 @@ def _divided(train_folder: Path, test_folder: Path, source: str) -> Labelled:
             f"learn it from. Classes to train on: {_named(list(train))}."
         )
     why = f"{test_folder.name}/ has no image of it"
-    return _labelled_classes(train, test, source, why)
+    return _class_files(train, test, test_folder.parent, source, why)
 
 
-def _divide(folder: Path, source: str) -> Labelled:
+def _divide(folder: Path, source: str) -> ImageFiles:
     """Put a fifth of each class aside for testing; one image cannot be on both sides."""
     train, test = {}, {}
     for name, files in _by_class(folder).items():
         mixed = sorted(files, key=lambda file: (_hash(f"{name}/{file.name}"), file.name))
         count = max(1, round(len(mixed) / _TEST_EVERY)) if len(mixed) > 1 else 0
         test[name], train[name] = mixed[:count], mixed[count:]
-    return _labelled_classes(train, test, source, "there is one image of it")
+    return _class_files(train, test, folder, source, "there is one image of it")
 
 
-def _labelled_classes(
-    train: dict[str, list[Path]], test: dict[str, list[Path]], source: str, why_untested: str
-) -> Labelled:
+def _class_files(
+    train: dict[str, list[Path]],
+    test: dict[str, list[Path]],
+    folder: Path,
+    source: str,
+    why_untested: str,
+) -> ImageFiles:
     found = [
-        (file, label, testing)
-        for side, testing in ((train, False), (test, True))
+        (file, label, side is test)
+        for side in (train, test)
         for label, name in enumerate(train)
         for file in side.get(name, [])
     ]
     untested = [name for name in train if not test.get(name)]
     note = f"; not tested, because {why_untested}: {_named(untested)}" if untested else ""
-    return _labelled(found, np.int64, source=source + note, classes=tuple(train))
+    return _image_files(folder, found, source=source + note, classes=tuple(train))
 
 
-def _labelled(
-    found: Sequence[tuple[Path, float, bool]], dtype: type[np.generic], **other: Any
-) -> Labelled:
+def _image_files(
+    where: Path, found: Sequence[tuple[Path, float, bool]], **other: Any
+) -> ImageFiles:
+    """Return files with label and side; refuse data that leave one side without an image."""
     files, labels, is_test = zip(*found, strict=True)
-    numbers = np.array(labels, dtype)
-    return Labelled(
+    if not any(is_test) or all(is_test):
+        raise DataError(
+            f"{where} has {len(files) - sum(is_test)} images for training and {sum(is_test)} for "
+            "testing: both are needed."
+        )
+    numbers = np.array(labels, np.int64 if other.get("classes") else np.float32)
+    return ImageFiles(
         **{"groups": numbers, **other},
         files=files,
         labels=numbers,
@@ -477,53 +469,37 @@ def _hash(name: str) -> int:
     return zlib.crc32(name.encode(errors="surrogateescape"))
 
 
-def _read_table(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the lines that are not empty, with their numbers."""
-    try:
-        # utf-8-sig: spreadsheets put a mark before the first column's name.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            lines = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a table in CSV: {error}.") from None
+def _read_rows(path: Path, needed: Sequence[str], headless: Sequence[str] = ()) -> Iterator[_Row]:
+    """Read a table; one without a header has the columns `headless`, with numbers in `needed[-1]`.
+
+    Raises:
+        DataError: It is not CSV, lacks a column, or a line is too short.
+    """
+    # utf-8-sig: spreadsheets put a mark before the first column's name.
+    with _reading(path, "a table in CSV"), path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        lines = [
+            (reader.line_num, [*map(str.strip, row)]) for row in reader if any(map(str.strip, row))
+        ]
     if not lines:
         raise DataError(f"{path} is empty.")
-    return lines
-
-
-def _read_labels(path: Path, needed: Sequence[str]) -> Iterator[_Row]:
-    (_, first), *lines = _read_table(path)
-    header = [name.strip() for name in first]
+    header: Sequence[str] = lines[0][1]
     missing = [name for name in needed if name not in header]
-    if missing:
+    if not missing:
+        del lines[0]
+    elif _number(dict(zip(headless, header, strict=False)).get(needed[-1], "")) is not None:
+        header = headless[: len(header)]
+    else:
+        columns = f"{', '.join(headless)}, with or without a header" if headless else ""
         raise DataError(
-            f"{path}: expected the columns {' and '.join(needed)}, and split where there is one; "
-            f"found {', '.join(header)}. {' and '.join(missing)} is missing."
+            f"{path}: expected the columns {columns or ' and '.join(needed)}; found "
+            f"{', '.join(header)}. {' and '.join(missing)} is missing."
         )
-    return _rows(path, header, lines)
-
-
-def _rows(
-    path: Path, header: Sequence[str], lines: Sequence[tuple[int, list[str]]]
-) -> Iterator[_Row]:
     for number, line in lines:
         where = f"{path}, line {number}"
         if len(line) < len(header):
             raise DataError(f"{where}: expected {len(header)} columns, found {len(line)}.")
-        values = dict(zip(header, map(str.strip, line), strict=False))
-        yield _Row(where=where, values=values)
-
-
-def _check_both(where: object, is_test: Sequence[bool]) -> None:
-    """Refuse data that leave nothing to train on, or nothing to test on."""
-    test = sum(is_test)
-    if not test or test == len(is_test):
-        raise DataError(
-            f"{where} has {len(is_test) - test} images for training and {test} for testing: both "
-            "are needed."
-        )
+        yield _Row(where=where, values=dict(zip(header, line, strict=False)))
 
 
 # A drive: labels.csv, or the log of Udacity's simulator.
@@ -540,45 +516,29 @@ _DRIVE_EXPECTED = (
 )
 
 
-def find_drive(folder: Path) -> Labelled:
+def find_drive(folder: Path) -> ImageFiles:
     """Find the images of a drive and the steering at each."""
     # Udacity's archive has a folder data in it.
     found = _first_folder(folder, ("data",), (LABELS, _LOG))
     if found is None:
         raise _wrong(folder, "a folder with a drive", _DRIVE_EXPECTED)
-    path = found / LABELS
-    if path.is_file():
-        rows = _read_labels(path, ("file", "steering"))
-        images = [(row, found / row.values["file"]) for row in rows]
-        return _drive(path, images, (0.0, 1.0))
-    path = found / _LOG
-    # The log has the paths of the machine where the car was driven, often a Windows one.
-    logged = [
-        (row, found / "IMG" / PureWindowsPath(row.values["center"]).name) for row in _log_rows(path)
-    ]
-    return _drive(path, logged, _LOG_ROWS)
-
-
-def _log_rows(path: Path) -> Iterator[_Row]:
-    """Read the simulator's log, with or without a header."""
-    lines = _read_table(path)
-    first = [name.strip() for name in lines[0][1]]
-    if "center" in first and "steering" in first:
-        return _rows(path, first, lines[1:])
-    if len(first) >= 4 and _number(first[3]) is not None:
-        return _rows(path, _LOG_COLUMNS[: len(first)], lines)
-    raise DataError(
-        f"{path}: expected the simulator's columns, {', '.join(_LOG_COLUMNS)}, with or without "
-        f"a header; found {', '.join(first)}."
-    )
-
-
-def _drive(path: Path, images: Sequence[tuple[_Row, Path]], rows: tuple[float, float]) -> Labelled:
-    found = [(file, _steering(row), row.is_test(file.name)) for row, file in images]
-    _check_both(path, [testing for *_, testing in found])
-    groups = np.round(np.array([steering for _, steering, _ in found], np.float32) * _STEPS)
+    images: list[tuple[_Row, Path]]
+    if (path := found / LABELS).is_file():
+        rows = (0.0, 1.0)
+        images = [
+            (row, found / row.values["file"]) for row in _read_rows(path, ("file", "steering"))
+        ]
+    else:
+        path, rows = found / _LOG, _LOG_ROWS
+        # The log has the paths of the machine where the car was driven, often a Windows one.
+        images = [
+            (row, found / "IMG" / PureWindowsPath(row.values["center"]).name)
+            for row in _read_rows(path, ("center", "steering"), _LOG_COLUMNS)
+        ]
+    files = [(file, _steering(row), row.is_test(file.name)) for row, file in images]
+    groups = np.round(np.array([steering for _, steering, _ in files], np.float32) * _STEPS)
     source = "a drive from the given folder"
-    return _labelled(found, np.float32, groups=groups, source=source, rows=rows)
+    return _image_files(path, files, groups=groups, source=source, rows=rows)
 
 
 def _steering(row: _Row) -> float:
@@ -615,7 +575,7 @@ _FACES_EXPECTED = (
 )
 
 
-def find_faces(folder: Path) -> Labelled:
+def find_faces(folder: Path) -> ImageFiles:
     """Find images of faces and their age groups."""
     found = _first_folder(folder, ("wiki_crop", "imdb_crop"), (LABELS, *_LISTS))
     if found is None:
@@ -625,23 +585,21 @@ def find_faces(folder: Path) -> Labelled:
     return _read_imdb_wiki(next(found / name for name in _LISTS if (found / name).is_file()))
 
 
-def _read_age_classes(path: Path) -> Labelled:
-    found = []
-    for row in _read_labels(path, ("file", "age_class")):
+def _read_age_classes(path: Path) -> ImageFiles:
+    files = []
+    for row in _read_rows(path, ("file", "age_class")):
         text, file = row.values["age_class"], path.parent / row.values["file"]
-        try:
-            found.append((file, int(text), row.is_test(file.name)))
-        except ValueError:
+        if not text.isdecimal():
             raise DataError(
                 f"{row.where}: the age_class {text!r} is not a whole number of 0 to "
                 f"{len(AGE_GROUPS) - 1}."
-            ) from None
-    _check_both(path, [testing for *_, testing in found])
-    _checked_labels(np.array([label for _, label, _ in found]), len(AGE_GROUPS), path)
-    return _labelled(found, np.int64, source="faces from the given folder", classes=AGE_GROUPS)
+            )
+        files.append((file, int(text), row.is_test(file.name)))
+    _checked_labels(np.array([label for _, label, _ in files], int), len(AGE_GROUPS), path)
+    return _image_files(path, files, source="faces from the given folder", classes=AGE_GROUPS)
 
 
-def _read_imdb_wiki(path: Path) -> Labelled:
+def _read_imdb_wiki(path: Path) -> ImageFiles:
     """Read IMDB-WIKI's list; its makers take the age on 1 July of the year of the photo."""
     born, taken, names, scores = _list_columns(path)
     ages = np.array([_age(*pair) for pair in zip(born.tolist(), taken.tolist(), strict=True)])
@@ -664,30 +622,21 @@ def _read_imdb_wiki(path: Path) -> Labelled:
     )
     chosen = [str(name) for name in names[usable]]
     labels = np.digitize(ages[usable], _AGE_BOUNDS)
-    found = [
+    files = [
         (path.parent / name, label, in_test(name))
         for name, label in zip(chosen, labels.tolist(), strict=True)
     ]
-    _check_both(path, [testing for *_, testing in found])
     source = f"IMDB-WIKI's {path.stem}_crop from the given folder"
-    return _labelled(found, np.int64, source=source, skipped=skipped, classes=AGE_GROUPS)
+    return _image_files(path, files, source=source, skipped=skipped, classes=AGE_GROUPS)
 
 
 def _list_columns(path: Path) -> list[NDArray[Any]]:
     from scipy.io import loadmat
 
-    try:
-        with path.open("rb") as file:
-            table = loadmat(file, variable_names=[path.stem], squeeze_me=True)[path.stem]
+    what = f"IMDB-WIKI's list, a MATLAB file with {', '.join(_LIST_COLUMNS)}"
+    with _reading(path, what), path.open("rb") as file:
+        table = loadmat(file, variable_names=[path.stem], squeeze_me=True)[path.stem]
         found = [np.atleast_1d(table[name].item()) for name in _LIST_COLUMNS]
-    except Exception as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-        # Damaged bytes make the reader fail in any way: KeyError, ValueError, zlib.error.
-        raise DataError(
-            f"{path} is not IMDB-WIKI's list, a MATLAB file with {', '.join(_LIST_COLUMNS)}, or is "
-            f"damaged: {type(error).__name__}: {error}."
-        ) from None
     if len({len(column) for column in found}) != 1:
         pairs = zip(_LIST_COLUMNS, found, strict=True)
         lengths = ", ".join(f"{name} {len(one)}" for name, one in pairs)

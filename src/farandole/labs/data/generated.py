@@ -39,11 +39,11 @@ class Generated:
     """Each block has its own seed: a few images need not wait for all."""
     classes: tuple[str, ...] = ()
 
-    def images(self, samples: int, test_samples: int, side: int) -> Images:
+    def read(self, size: tuple[int, int], samples: int = 0, test_samples: int = 0) -> Images:
         """Draw the first images of both sets; 0 for all."""
-        train = self._draw(num_wanted(samples, self.train, test=False), side, test=False)
-        test = self._draw(num_wanted(test_samples, self.test, test=True), side, test=True)
-        return Images.of(train, test, self.source, classes=self.classes)
+        train = self._draw(num_wanted(samples, self.train, test=False), size[0], test=False)
+        test = self._draw(num_wanted(test_samples, self.test, test=True), size[0], test=True)
+        return Images(*train, *test, self.source, classes=self.classes)
 
     def _draw(self, count: int, side: int, *, test: bool) -> Pair:
         for number, start in enumerate(range(0, count, self.per_block)):

@@ -6,16 +6,16 @@ import contextlib
 import json
 import math
 import os
-import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +25,20 @@ from farandole.labs.data import loader_process
 from farandole.world.cores import read_cores
 from farandole.world.environment import read_world
 
-if TYPE_CHECKING:
-    from farandole.labs.lab import DataFacts
-
 Pixels = NDArray[np.uint8]
 Labels = NDArray[Any]
 Pair = tuple[Pixels, Labels]
 
-# Files per request to a loader process: small images need less than a millisecond each.
-CHUNK = 32
+FILES_PER_PROCESS = 32
+"""Fewer are decoded sooner than another loader process is started."""
 # More processes would wait for the disk, and a host with many cores may run other jobs.
-MOST_PROCESSES = 4
+_MOST_PROCESSES = 4
 _NAMED = 3
 # Arbitrary, but fixed: every rank and every run takes the same subset.
 _TRAIN_SEED, _TEST_SEED = 20_171, 20_172
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Images:
     """Images to train on and to test on."""
 
@@ -58,40 +55,7 @@ class Images:
     classes: tuple[str, ...] = ()
     """Names of the classes by label; empty for a quantity."""
 
-    @classmethod
-    def of(
-        cls,
-        train: Pair,
-        test: Pair,
-        source: str,
-        *,
-        skipped: tuple[str, ...] = (),
-        classes: tuple[str, ...] = (),
-    ) -> Images:
-        """Make a data set from its two pairs of images and labels."""
-        (x_train, y_train), (x_test, y_test) = train, test
-        return cls(
-            x_train=x_train,
-            y_train=y_train,
-            x_test=x_test,
-            y_test=y_test,
-            source=source,
-            skipped=skipped,
-            classes=classes,
-        )
-
-    @property
-    def facts(self) -> DataFacts:
-        """Source and sizes, without the data."""
-        return facts(
-            source=self.source,
-            train=len(self.y_train),
-            test=len(self.y_test),
-            shape=self.x_train.shape[1:],
-            skipped=self.skipped,
-        )
-
-    def subset(self, *, samples: int, test_samples: int) -> Images:
+    def read(self, size: tuple[int, int], samples: int = 0, test_samples: int = 0) -> Images:
         """Take the first images of the fixed order; 0 for all of them."""
         train = pick(self.y_train, samples, test=False)
         test = pick(self.y_test, test_samples, test=True)
@@ -105,7 +69,7 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Labelled:
+class ImageFiles:
     """Image files with their labels, before any is opened."""
 
     files: tuple[Path, ...]
@@ -121,37 +85,24 @@ class Labelled:
     rows: tuple[float, float] = (0.0, 1.0)
     """The part of the images' height to use."""
 
-    def read(self, size: tuple[int, int], *, samples: int = 0, test_samples: int = 0) -> Images:
+    def read(self, size: tuple[int, int], samples: int = 0, test_samples: int = 0) -> Images:
         """Decode the first images of the fixed order, scaled to height and width; 0 for all.
 
         Raises:
             DataError: more than half of the images cannot be read.
             UsageError: there are fewer samples.
         """
-        train, bad_train = self._take(size, samples, test=False)
-        test, bad_test = self._take(size, test_samples, test=True)
-        skipped = (*self.skipped, *map(str, (*bad_train, *bad_test)))
-        return Images.of(train, test, self.source, skipped=skipped, classes=self.classes)
+        skipped = [*self.skipped]
 
-    def _take(
-        self, size: tuple[int, int], samples: int, *, test: bool
-    ) -> tuple[Pair, tuple[Skipped, ...]]:
-        members = np.flatnonzero(self.is_test == test)
-        chosen = members[pick(self.groups[members], samples, test=test)]
-        x, skipped = decode([self.files[index] for index in chosen], size, rows=self.rows)
-        return (x, np.delete(self.labels[chosen], [skip.index for skip in skipped])), skipped
+        def side(count: int, *, test: bool) -> Pair:
+            members = np.flatnonzero(self.is_test == test)
+            chosen = members[pick(self.groups[members], count, test=test)]
+            x, bad = decode([self.files[index] for index in chosen], size, rows=self.rows)
+            skipped.extend(bad.values())
+            return x, np.delete(self.labels[chosen], list(bad))
 
-
-def facts(
-    *, source: str, train: int, test: int, shape: tuple[int, ...], skipped: tuple[str, ...] = ()
-) -> DataFacts:
-    """Describe a data set, with one sample in words: "32x32 RGB"."""
-    # Imported late: every worker loads data, and needs nothing else of a lab.
-    from farandole.labs.lab import DataFacts
-
-    height, width, channels = shape
-    sample = f"{height}x{width} {'grey' if channels == 1 else 'RGB'}"
-    return DataFacts(source=source, train=train, test=test, sample=sample, skipped=skipped)
+        train, test = side(samples, test=False), side(test_samples, test=True)
+        return Images(*train, *test, self.source, tuple(skipped), self.classes)
 
 
 def pick(groups: Labels, samples: int, *, test: bool) -> NDArray[np.intp]:
@@ -194,26 +145,13 @@ def balanced_order(groups: Labels, *, seed: int) -> NDArray[np.intp]:
     return np.argsort(place, kind="stable")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """A file that could not be read."""
-
-    index: int
-    """Its place among the files to decode."""
-    file: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
-
-
 def decode(
     files: Sequence[Path | str],
     size: tuple[int, int],
     *,
     rows: tuple[float, float] = (0.0, 1.0),
     processes: int | None = None,
-) -> tuple[Pixels, tuple[Skipped, ...]]:
+) -> tuple[Pixels, dict[int, str]]:
     """Decode image files in loader processes, as RGB of one size.
 
     Args:
@@ -223,7 +161,7 @@ def decode(
         processes: None for this worker's share of at most 4 cores.
 
     Returns:
-        The images that could be read, in order, and the files that could not.
+        The images that could be read, in order, and by index the files that could not.
 
     Raises:
         DataError: there is no file, or more than half of them cannot be read.
@@ -234,168 +172,111 @@ def decode(
     if find_spec("PIL") is None:
         raise _missing_pillow()
     count = num_processes(len(files)) if processes is None else processes
-    job = _Job(files=[os.fspath(file) for file in files], size=size, rows=rows)
-    chunks: queue.SimpleQueue[range] = queue.SimpleQueue()
-    for start in range(0, len(files), CHUNK):
-        chunks.put(range(start, min(start + CHUNK, len(files))))
+    names = [os.fspath(file) for file in files]
+    pixels: Pixels = np.empty((len(names), *size, 3), np.uint8)
+    box = {"height": size[0], "width": size[1], "top": rows[0], "bottom": rows[1]}
+    stop = threading.Event()
     with ThreadPoolExecutor(count, thread_name_prefix="farandole-images") as pool:
-        running = [pool.submit(_work, job, chunks) for _ in range(count)]
+        shares = [range(first, len(names), count) for first in range(count)]
+        running = [pool.submit(_decode_share, names, share, pixels, box, stop) for share in shares]
         try:
-            skipped = [skip for future in running for skip in future.result()]
+            found = [pair for future in running for pair in future.result().items()]
         except BaseException:
-            # Drop the other chunks: the threads end after the one they are at.
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    chunks.get_nowait()
+            stop.set()
             raise
-    skipped.sort(key=lambda skip: skip.index)
-    if 2 * len(skipped) > len(files):
-        named = "; ".join(map(str, skipped[:_NAMED]))
+    skipped = dict(sorted(found))
+    if 2 * len(skipped) > len(names):
+        named = "; ".join(list(skipped.values())[:_NAMED])
         more = f"; and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
         raise DataError(
-            f"{len(skipped):,} of {len(files):,} images cannot be read, which is more than a data "
+            f"{len(skipped):,} of {len(names):,} images cannot be read, which is more than a data "
             f"set with a few damaged files: {named}{more}."
         )
-    return np.delete(job.pixels, [skip.index for skip in skipped], axis=0), tuple(skipped)
+    return np.delete(pixels, list(skipped), axis=0), skipped
 
 
 def num_processes(num_files: int) -> int:
     """Share at most 4 of the host's cores among its workers; few files need few processes."""
     local_size = read_world(os.environ).local_size
-    share = min(read_cores().available, MOST_PROCESSES) // local_size
-    return max(1, min(share, math.ceil(num_files / CHUNK)))
+    share = min(read_cores().available, _MOST_PROCESSES) // local_size
+    return max(1, min(share, math.ceil(num_files / FILES_PER_PROCESS)))
 
 
-class _Job:
-    """The files to decode, and their pixels: each is written once, by the thread that reads it."""
-
-    def __init__(
-        self, *, files: list[str], size: tuple[int, int], rows: tuple[float, float]
-    ) -> None:
-        self.files = files
-        self.pixels: Pixels = np.empty((len(files), *size, 3), np.uint8)
-        decode = {"height": size[0], "width": size[1], "top": rows[0], "bottom": rows[1]}
-        self.setup = {"path": sys.path, "decode": decode}
-
-
-def _work(job: _Job, chunks: queue.SimpleQueue[range]) -> list[Skipped]:
-    """Keep one loader process busy until no chunk is left."""
-    skipped: list[Skipped] = []
-    loader = _Loader(job)
-    try:
-        while True:
-            try:
-                chunk = chunks.get_nowait()
-            except queue.Empty:
-                return skipped
-            while chunk:
-                done, reasons = loader.read(chunk)
-                skipped += [
-                    Skipped(index=index, file=job.files[index], reason=reason)
-                    for index, reason in reasons.items()
-                ]
-                chunk = chunk[done:]
-                if chunk:
-                    # One file ended the process; the rest of the chunk may be fine.
-                    loader.end()
-                    loader = _Loader(job)
-    finally:
-        loader.end()
-
-
-class _Loader:
-    """One loader process.
-
-    Not of multiprocessing: spawned or served, its children run the training script once more, and
-    forked ones stop in the locks of torch's and TensorFlow's threads.
-    """
-
-    def __init__(self, job: _Job) -> None:
-        self._job = job
-        self._process = subprocess.Popen(
+def _decode_share(
+    files: Sequence[str],
+    share: Sequence[int],
+    pixels: Pixels,
+    box: Mapping[str, float],
+    stop: threading.Event,
+) -> dict[int, str]:
+    """Decode some of the files in a process; one that a file has ended is started again."""
+    skipped: dict[int, str] = {}
+    while share:
+        # Not of multiprocessing: spawned or served, its children run the training script once
+        # more, and forked ones stop in the locks of torch's and TensorFlow's threads.
+        with subprocess.Popen(
             [sys.executable, "-I", loader_process.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Image libraries complain there about files that are skipped and named anyway.
             stderr=subprocess.DEVNULL,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._orders, self._results = self._process.stdin, self._process.stdout
-        try:
-            self._order(job.setup)
-            self._greet()
-        except BaseException:
-            self.end()
-            raise
-
-    def read(self, chunk: range) -> tuple[int, dict[int, str]]:
-        """Read a chunk; return how many files are done, and why some of them cannot be read."""
-        reasons: dict[int, str] = {}
-        try:
-            self._order([self._job.files[index] for index in chunk])
-        except BrokenPipeError:
-            return 0, reasons  # it ended between two chunks: no file is to blame
-        for index in chunk:
+        ) as process:
             try:
-                success, payload = self._result(memoryview(self._job.pixels[index]).cast("B"))
-            except EOFError:
-                reasons[index] = f"its decoder {self._ending()}"
-                return index + 1 - chunk.start, reasons
-            if not success:
-                reasons[index] = payload.decode(errors="replace")
-        return len(chunk), reasons
+                _order(process, {"path": sys.path, "box": box, "files": [files[i] for i in share]})
+                done = 0
+                for index in share:
+                    if stop.is_set():
+                        return skipped
+                    done += 1
+                    try:
+                        success, payload = _receive(process.stdout)
+                    except EOFError:
+                        skipped[index] = f"{files[index]}: its decoder {_ending(process)}"
+                        break
+                    if success:
+                        pixels[index] = np.frombuffer(payload, np.uint8).reshape(pixels.shape[1:])
+                    else:
+                        skipped[index] = f"{files[index]}: {payload.decode(errors='replace')}"
+                share = share[done:]
+            finally:
+                process.kill()
+    return skipped
 
-    def end(self) -> None:
-        """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        self._results.close()
-        # An order may be left that nobody will read.
-        with contextlib.suppress(BrokenPipeError):
-            self._orders.close()
 
-    def _greet(self) -> None:
-        try:
-            success, payload = self._result(memoryview(bytearray()))
-        except EOFError:
-            raise DataError(
-                f"A process for decoding images {self._ending()} before its first one. Try "
-                f"{sys.executable} -c 'import PIL.Image'."
-            ) from None
-        if not success:
-            raise _missing_pillow(payload.decode(errors="replace"))
+def _order(process: subprocess.Popen[bytes], order: Any) -> None:
+    """Say what to decode, and wait until the process is ready."""
+    assert process.stdin is not None
+    # JSON escapes what is not ASCII, so that names with lone surrogates arrive unchanged.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(order).encode())
+        process.stdin.close()
+    try:
+        success, payload = _receive(process.stdout)
+    except EOFError:
+        raise DataError(
+            f"A process for decoding images {_ending(process)} before its first one. Try "
+            f"{sys.executable} -c 'import PIL.Image'."
+        ) from None
+    if not success:
+        raise _missing_pillow(payload.decode(errors="replace"))
 
-    def _order(self, order: Any) -> None:
-        # JSON escapes what is not ASCII, so that names with lone surrogates arrive unchanged.
-        self._orders.write(json.dumps(order).encode() + b"\n")
-        self._orders.flush()
 
-    def _result(self, pixels: memoryview) -> tuple[bool, bytes]:
-        """Receive one record: pixels into their place, or else a reason."""
-        head = bytearray(loader_process.HEAD.size)
-        self._fill(memoryview(head))
-        success, length = loader_process.HEAD.unpack(head)
-        if success:
-            assert length == len(pixels)
-            self._fill(pixels)
-            return True, b""
-        reason = bytearray(length)
-        self._fill(memoryview(reason))
-        return False, bytes(reason)
+def _receive(results: IO[bytes] | None) -> tuple[bool, bytes]:
+    """Return whether a file could be read, with its pixels or the reason."""
+    assert results is not None
+    head = results.read(loader_process.HEAD.size)
+    if len(head) < loader_process.HEAD.size:
+        raise EOFError
+    success, length = loader_process.HEAD.unpack(head)
+    payload = results.read(length)
+    if len(payload) < length:
+        raise EOFError
+    return bool(success), payload
 
-    def _fill(self, place: memoryview) -> None:
-        while place:
-            count = self._results.readinto(place)  # type: ignore[attr-defined]
-            if not count:
-                raise EOFError
-            place = place[count:]
 
-    def _ending(self) -> str:
-        code = self._process.wait()
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with code {code}"
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    code = process.wait()
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def _missing_pillow(detail: str = "") -> MissingExtraError:

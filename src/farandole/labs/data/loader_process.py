@@ -1,7 +1,7 @@
 """What a loader process runs: turn image files into pixels of one size.
 
 It is started by its path in isolated mode and imports Pillow and nothing of farandole, so that it
-is up in a tenth of a second, whatever the training script imports. It reads lines of JSON and
+is up in a tenth of a second, whatever the training script imports. It reads its order as JSON and
 writes records: one byte that tells success, four bytes of length, then pixels or the reason. The
 first record says whether Pillow is there.
 """
@@ -21,9 +21,8 @@ HEAD = struct.Struct(">BI")
 def main() -> None:
     # Ctrl-C reaches the whole group of processes; this one ends with its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders, results = sys.stdin.buffer, sys.stdout.buffer
-    setup = json.loads(orders.readline())
-    sys.path[:] = setup["path"]
+    order, results = json.load(sys.stdin.buffer), sys.stdout.buffer
+    sys.path[:] = order["path"]
     try:
         from PIL import Image
     except ImportError as error:
@@ -33,15 +32,14 @@ def main() -> None:
     # A picture of a hundred megapixels among training data is a mistake or an attack.
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     _write(results, 1, b"")
-    for line in orders:
-        for file in json.loads(line):
-            try:
-                pixels = read_pixels(file, **setup["decode"])
-            except Exception as error:
-                # Damaged files fail in many ways: OSError, SyntaxError, ValueError, struct.error.
-                _write(results, 0, reason(error).encode(errors="replace"))
-            else:
-                _write(results, 1, pixels)
+    for file in order["files"]:
+        try:
+            pixels = read_pixels(file, **order["box"])
+        except Exception as error:
+            # Damaged files fail in many ways: OSError, SyntaxError, ValueError, struct.error.
+            _write(results, 0, reason(error).encode(errors="replace"))
+        else:
+            _write(results, 1, pixels)
 
 
 def read_pixels(file: str, *, height: int, width: int, top: float, bottom: float) -> bytes:
