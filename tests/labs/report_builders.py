@@ -21,9 +21,9 @@ from farandole.labs.lab import (
 )
 from farandole.labs.report import LabReport
 from farandole.model.statistics import Estimate
-from farandole.report.charts import bars, by_epoch, lines
+from farandole.report.charts import bars, lines
 from farandole.report.table import Column, Table
-from tests.report.builders import ODD, Words, metric_curve, near, speedup, study
+from tests.report.builders import ODD, Words, near, speedup, study
 
 Say = Callable[[str], str]
 """What to write in the place of a usual word."""
@@ -149,12 +149,6 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
                         x="norm",
                         y="bytes",
                         series="kind",
-                    ),
-                    by_epoch(
-                        "accuracy-by-epoch",
-                        say("Accuracy"),
-                        say("By recipe."),
-                        {say(f"recipe {n}"): metric_curve(n, words) for n in (1, 2)},
                     ),
                 ),
             ),

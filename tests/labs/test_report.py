@@ -187,16 +187,12 @@ def test_everything_is_there_and_replaced(tmp_path: Path) -> None:
         "report.html",
         "report.md",
         "report.json",
-        *(
-            f"figures/{name}.svg"
-            for name in ("speedup", "epoch", "bytes", "accuracy-by-epoch", "beside-tiny_speedup")
-        ),
+        *(f"figures/{name}.svg" for name in ("speedup", "epoch", "bytes", "beside-tiny_speedup")),
         *(
             f"tables/{name}.{ending}"
             for name in (
                 "speedup",
                 "bytes",
-                "accuracy-by-epoch",
                 "corrections",
                 "choices",
                 "published-tiny_speedup",

@@ -44,7 +44,7 @@ def test_every_chart_is_drawn_and_nothing_leaves_the_page(seen: dict[str, Seen],
     assert seen[name].errors == []
     assert seen[name].undrawn == []
     assert seen[name].requests == []
-    assert len(seen[name].marks) == 5
+    assert len(seen[name].marks) == 4
     assert min(seen[name].marks.values()) >= 4, seen[name].marks
 
 

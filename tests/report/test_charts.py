@@ -1,4 +1,4 @@
-"""Charts that labs draw from their tables."""
+"""Charts that are drawn from tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import pytest
 
 from farandole.format import percent, whole
 from farandole.report import charts
-from farandole.report.charts import bars, by_epoch, lines
+from farandole.report.charts import bars, lines
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
 from tests.labs.report_builders import alone, bytes_table, lab, speed_table
-from tests.report.builders import metric_curve, near, speedup
+from tests.report.builders import near, speedup
 from tests.report.test_figures import rows
 
 
 def figure_of(table: Table, **options: Any) -> Figure:
     return lines("name", "title", "caption.", table, x="workers", **options)
+
+
+def bars_of(table: Table, **options: Any) -> Figure:
+    return bars("name", "title", "", table, **({"x": "workers", "y": "y"} | options))
 
 
 def counted(*values: float | None) -> Table:
@@ -53,7 +57,7 @@ def test_intervals_and_values_come_from_the_table() -> None:
 def test_times_and_bytes_are_drawn_in_the_unit_of_the_largest() -> None:
     drawn = figure_of(speed_table(), y="epoch_s", series="batch")
     assert "epoch (s)" in str(drawn.spec)
-    sent = bars("name", "title", "", bytes_table(), x="norm", y="bytes", series="kind")
+    sent = bars_of(bytes_table(), x="norm", y="bytes", series="kind")
     assert max(row["y"] for row in rows(sent)) == pytest.approx(44.695848)
     assert "bytes per step (MB)" in str(sent.spec)
 
@@ -76,15 +80,13 @@ def test_a_lone_line_from_elsewhere_is_named() -> None:
 
 
 def test_numbers_as_series_say_what_they_are_of() -> None:
-    table = counted(0.5, 0.6)
-    drawn = bars("name", "title", "", table, x="y", y="y", series="workers")
+    drawn = bars_of(counted(0.5, 0.6), x="y", series="workers")
     assert {row["name"] for row in rows(drawn)} == {"1 worker", "2 workers"}
 
 
 def test_a_figure_without_data_has_no_specification() -> None:
     assert figure_of(counted(None, None), y="y").spec == {}
-    assert bars("name", "title", "", counted(), x="workers", y="y").spec == {}
-    assert by_epoch("name", "title", "", {}).spec == {}
+    assert bars_of(counted()).spec == {}
 
 
 def test_a_zero_has_no_place_on_a_logarithmic_axis() -> None:
@@ -94,10 +96,12 @@ def test_a_zero_has_no_place_on_a_logarithmic_axis() -> None:
     alt.LayerChart.from_dict(drawn.spec)
 
 
-def test_bars_without_zero_are_points() -> None:
-    for options, mark in (({}, "bar"), ({"zero": False}, "point"), ({"log": True}, "point")):
-        drawn = bars("n", "t", "", counted(0.5, 0.6), x="workers", y="y", **options)  # type: ignore[arg-type]
-        assert drawn.spec["layer"][0]["mark"]["type"] == mark
+@pytest.mark.parametrize(
+    ("options", "mark"), [({}, "bar"), ({"zero": False}, "point"), ({"log": True}, "point")]
+)
+def test_bars_without_zero_are_points(options: dict[str, Any], mark: str) -> None:
+    drawn = bars_of(counted(0.5, 0.6), **options)
+    assert drawn.spec["layer"][0]["mark"]["type"] == mark
 
 
 @pytest.mark.parametrize(("values", "side"), [((0.5, 0.8), "top"), ((0.8, 0.5), "bottom")])
@@ -112,15 +116,14 @@ def test_figures_stand_where_the_line_does_not(values: tuple[float, float], side
 
 def test_the_longest_bar_leaves_room_for_its_figure() -> None:
     for values, lowest in (((0.5, 0.8), 0.0), ((-0.2, 0.8), -0.2)):
-        drawn = bars("n", "t", "", counted(*values), x="workers", y="y")
+        drawn = bars_of(counted(*values))
         low, high = drawn.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
         assert low == pytest.approx(lowest)
         assert high >= 0.8 + 0.15 * (0.8 - low)
 
 
 def test_equal_categories_are_not_drawn_over_each_other() -> None:
-    table = replace(counted(0.5, 0.6), rows=((1, 0.5), (1, 0.6)))
-    drawn = bars("n", "t", "", table, x="workers", y="y")
+    drawn = bars_of(replace(counted(0.5, 0.6), rows=((1, 0.5), (1, 0.6))))
     assert [row["category"] for row in rows(drawn)] == ["1", "1 (2)"]
 
 
@@ -133,13 +136,6 @@ def test_more_lines_than_colours_are_left_to_the_table() -> None:
     assert len({row["name"] for row in rows(drawn)}) == 8
     assert drawn.caption == "caption. 8 of 10 lines are drawn; the table has all."
     assert len(drawn.table.rows) == 20
-
-
-def test_a_metric_by_epoch() -> None:
-    drawn = by_epoch("accuracy", "title", "", {"linear": metric_curve(2), "fixed": metric_curve(4)})
-    assert drawn.table.columns[2].title == "val_accuracy"
-    assert len(drawn.table.rows) == 20
-    assert {row["name"] for row in rows(drawn)} == {"linear", "fixed"}
 
 
 def test_a_column_that_is_not_there_is_a_mistake_of_the_lab() -> None:
@@ -163,21 +159,15 @@ def test_a_short_logarithmic_axis_has_ticks_between_the_tens() -> None:
     assert "[1.0, 10.0, 100.0, 1000.0]" in long
 
 
-def test_names_at_the_ends_only_where_there_is_room() -> None:
-    def end(name: str, y: float) -> dict[str, Any]:
-        return {"name": name, "x": 4, "y": y}
-
-    assert charts._far_apart([end("a", 1.0), end("b", 4.0)], log=False)
-    assert not charts._far_apart([end("a", 3.9), end("b", 4.0)], log=False)
-    assert not charts._far_apart([end("a", 1.0)], log=False)
-    assert not charts._far_apart([end("a" * 40, 1.0), end("b", 4.0)], log=False)
-
-
-def test_behind_long_words_a_legend_has_fewer_columns() -> None:
-    parts = ["start-up", "epochs", "between epochs"]
-    assert charts._legend_columns(parts, charts._room_beside(["1 worker", "2 workers"])) == 3
-    assert (
-        charts._legend_columns(parts, charts._room_beside(["2 workers, batch 64, model=resnet18"]))
-        == 1
-    )
-    assert charts._room_beside([]) == 66
+@pytest.mark.parametrize(
+    ("ends", "room"),
+    [
+        ({"a": 1.0, "b": 4.0}, True),
+        ({"a": 3.9, "b": 4.0}, False),
+        ({"a": 1.0}, False),
+        ({"a" * 40: 1.0, "b": 4.0}, False),
+    ],
+)
+def test_names_at_the_ends_only_where_there_is_room(ends: dict[str, float], room: bool) -> None:
+    points = [{"name": name, "x": 4, "y": y} for name, y in ends.items()]
+    assert charts._far_apart(points, log=False) == room

@@ -125,7 +125,7 @@ def _seen(tab: Any, errors: list[str], requests: list[str], hovers: str) -> Seen
         background=tab.evaluate("getComputedStyle(document.documentElement).backgroundColor"),
         stroke=tab.evaluate(
             "(line => line ? getComputedStyle(line).stroke : '')"
-            "(document.querySelector('#chart-accuracy-by-epoch .mark-line path'))"
+            "(document.querySelector('.mark-line path[stroke=\"var(--c1)\"]'))"
         ),
         open_details=tab.locator("details[open]").count(),
         overflow=tab.evaluate(

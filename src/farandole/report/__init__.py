@@ -2,7 +2,7 @@
 
 `write(found, folder)` leaves the page, the Markdown, figures and tables; `terminal_lines(found)`
 is what a terminal shows; `to_json(found)` has all of it for programs. They are imported on use:
-drawing needs Altair, and a training worker must not wait for it.
+drawing takes imports that a training worker must not wait for.
 """
 
 from __future__ import annotations

@@ -68,6 +68,15 @@ class Table:
         assert key in keys, f"table {self.name} has {keys}, not {key!r}"
         return keys.index(key)
 
+    def column(self, key: str) -> Column:
+        """Return the column of this key."""
+        return self.columns[self.index(key)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as cells by key."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
     def only(self, keys: Collection[str]) -> Table:
         """Return the table with these columns only."""
         kept = [place for place, column in enumerate(self.columns) if column.key in keys]

@@ -40,7 +40,7 @@ SHAPES = (
     "triangle-left",
     "triangle-right",
 )
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [6, 2, 2, 2])
+DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [6, 2, 2, 2]]
 _FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 # One family: vl-convert measures text three times slower with a list.
 _STATIC_FONT = "sans-serif"
