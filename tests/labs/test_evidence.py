@@ -53,13 +53,13 @@ INFO = analyse(make_study(LAUNCHES))
 
 
 def test_rows_are_found_by_their_factors() -> None:
-    rows = matching(INFO.cells, workers=2)
+    rows = matching(INFO.rows, workers=2)
     assert [row.cell.batch for row in rows] == [32, 32, 64]
-    row = only(INFO.cells, workers=2, batch=32, recipe="linear")
+    row = only(INFO.rows, workers=2, batch=32, recipe="linear")
     assert row is not None
     assert row.cell == cell(2, recipe="linear")
-    assert only(INFO.cells, workers=2, recipe="warmup") is None
-    assert [row.cell.threads for row in matching(INFO.cells, today=True)] == [8]
+    assert only(INFO.rows, workers=2, recipe="warmup") is None
+    assert [row.cell.threads for row in matching(INFO.rows, today=True)] == [8]
     assert len(matching(LAUNCHES, recipe="fixed")) == 4
 
 

@@ -245,7 +245,7 @@ def test_published_figures_keep_their_digits() -> None:
 def test_studies_taken_together_keep_all_their_cells() -> None:
     info = together(found(), SCALING, BATCH)
     assert info is not None
-    assert len(info.cells) == 3 * 5
+    assert len(info.rows) == 3 * 5
     assert together(found(0), SCALING) is None
 
 

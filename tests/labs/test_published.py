@@ -78,7 +78,7 @@ def test_cifar10_speedups() -> None:
 def test_cifar10_communication_and_bandwidth() -> None:
     found = {
         (row.cell.workers, row.cell.batch): row
-        for row in info_of("cifar10_communication").communication
+        for row in info_of("cifar10_communication").each("communication")
     }
     seconds = {
         (2, 32): 16.9940435,
@@ -118,7 +118,7 @@ def test_cifar10_one_gpu_has_two_times() -> None:
     found = [
         job.epoch_s.value
         for info in tables
-        for job in info.job_times
+        for job in info.each("job")
         if job.cell.workers == 1 and job.cell.batch == 32 and job.epoch_s
     ]
     assert found == [46.355837, 62.661095]
@@ -127,7 +127,7 @@ def test_cifar10_one_gpu_has_two_times() -> None:
 def test_cifar10_accuracy_is_in_percent_and_both_runs_are_there() -> None:
     found = {
         (row.metric, dict(row.cell.params)["attempt"]): row.final.value
-        for row in info_of("cifar10_accuracy").metrics
+        for row in info_of("cifar10_accuracy").each("metrics")
         if row.final is not None
     }
     assert found == {
@@ -136,7 +136,9 @@ def test_cifar10_accuracy_is_in_percent_and_both_runs_are_there() -> None:
         ("loss", "reported"): 1.449112,
         ("loss", "earlier"): 1.3860,
     }
-    row = next(row for row in info_of("cifar10_accuracy").metrics if row.metric == "accuracy")
+    row = next(
+        row for row in info_of("cifar10_accuracy").each("metrics") if row.metric == "accuracy"
+    )
     assert row.margin == 1.0
 
 
@@ -195,14 +197,14 @@ def test_mnist_utilisation_against_batch() -> None:
 
 
 def test_mnist_best_accuracy_on_two_nodes() -> None:
-    rows = info_of("mnist_two_nodes").metrics
+    rows = info_of("mnist_two_nodes").each("metrics")
     best = max(rows, key=lambda row: row.final.value if row.final else 0.0)
     assert (best.cell.workers, best.final.value if best.final else None) == (6, 0.9905)
 
 
 def test_fruits_fixed_cost() -> None:
     info = info_of("fruits")
-    shares = {job.cell.workers: job.fixed_share for job in info.job_times}
+    shares = {job.cell.workers: job.fixed_share for job in info.each("job")}
     # Ten epochs are a quarter to a third of the job time.
     assert [1 - (share or 0) for share in shares.values()] == pytest.approx(
         [200 / 662, 110 / 319, 50 / 205]
@@ -226,7 +228,7 @@ def test_caltech_overfits_and_eight_v100_are_stable_soonest() -> None:
     info = info_of("caltech")
     rows = {
         (row.cell.device, row.cell.workers): row
-        for row in info.metrics
+        for row in info.each("metrics")
         if row.metric == "val_accuracy"
     }
     assert {key: (row.stable_epoch, row.stable_s) for key, row in rows.items()} == {

@@ -454,8 +454,9 @@ def test_many_samples_become_means_of_equal_times() -> None:
 )
 def test_input_that_keeps_up_and_input_that_does_not(data_s: float | None, said: str) -> None:
     info = found().studies["workers"]
-    split = replace(info.splits[0], step_s=1.0, data_s=data_s)
-    assert input_sentence(replace(info, splits=(split,))).startswith(said)
+    row = next(row for row in info.rows if row.split)
+    split = replace(row.split, step_s=1.0, data_s=data_s)
+    assert input_sentence(replace(info, rows=(replace(row, split=split),))).startswith(said)
 
 
 def test_gaps_here_and_in_the_lab() -> None:

@@ -38,7 +38,8 @@ ONE, TWO = Cell(workers=1, batch=8), Cell(workers=2, batch=8)
 
 def rows_of(launches: list[Launch], target: tuple[str, float] | None = None) -> list[MetricRow]:
     cells, _ = measure(make_study(launches))
-    return metric_rows(cells, collect_metrics(cells), target)
+    metrics = collect_metrics(cells)
+    return [row for cell in cells for row in metric_rows(cell, cells, metrics, target)]
 
 
 def runs(cell: Cell, finals: list[float], rise: tuple[float, ...] = (0.5, 0.8)) -> list[Launch]:
@@ -164,7 +165,7 @@ def test_curves_have_intervals_over_seeds_and_leave_out_what_is_no_number() -> N
     cells, _ = measure(
         make_study([trained_launch(ONE, 0, [0.4, 0.8]), trained_launch(ONE, 1, [0.6, math.nan])])
     )
-    (curve,) = metric_curves(cells, collect_metrics(cells))
+    (curve,) = metric_curves(cells[0], collect_metrics(cells))
     first, second = curve.points
     assert first.value.value == pytest.approx(0.5)
     assert first.value.low is not None
@@ -178,7 +179,7 @@ def test_a_value_per_step_is_thinned() -> None:
     cells, _ = measure(
         make_study([make_launch(ONE, purpose="accuracy", outcome="ok", metrics=metrics)])
     )
-    (curve,) = metric_curves(cells, collect_metrics(cells))
+    (curve,) = metric_curves(cells[0], collect_metrics(cells))
     assert len(curve.points) <= 300
 
 

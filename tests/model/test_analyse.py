@@ -45,18 +45,18 @@ def test_everything_is_there() -> None:
     )
     assert info.answer.workers == 4
     assert len(info.curves[0].points) == 3
-    assert {split.label for split in info.splits} >= {"1 worker", "2 workers", "4 workers"}
-    assert [found.cell.workers for found in info.communication] == [2, 4]
+    assert {split.label for split in info.each("split")} >= {"1 worker", "2 workers", "4 workers"}
+    assert [found.cell.workers for found in info.each("communication")] == [2, 4]
     assert len(info.link) == 1
-    assert [job.steps_per_epoch for job in info.job_times] == [400, 200, 100]
+    assert [job.steps_per_epoch for job in info.each("job")] == [400, 200, 100]
     assert info.main_metric == "val_accuracy"
-    assert [row.target_s for row in info.metrics] == [30.0, 30.0]
+    assert [row.target_s for row in info.each("metrics")] == [30.0, 30.0]
     assert info.margins == {"speed": 0.03, "val_accuracy": 0.01}
-    costs = {cost.cell.workers: cost for cost in info.costs if not cost.cell.today}
+    costs = {cost.cell.workers: cost for cost in info.each("cost") if not cost.cell.today}
     assert costs[1].to_target == pytest.approx(2.0 * 30 / 3600)
     assert costs[2].to_target == pytest.approx(2 * 2.0 * 30 / 3600)
     assert len(info.launches) == len(rich_study())
-    assert [row.launches for row in info.cells] == [3, 3, 3, 3]
+    assert [row.launches for row in info.rows] == [3, 3, 3, 3]
     assert info.command == ("python", "train.py")
 
 
@@ -140,7 +140,7 @@ def test_whatever_comes_there_is_an_info_without_nan(name: str) -> None:
 def test_nothing_is_derived_from_workers_that_did_not_train_together() -> None:
     apart = [make_rank(n, make_steps(0.2), bytes_sent={"gradients": 0}) for n in (0, 1)]
     info = analyse(make_study([timed_launch(ONE, 0.1), make_launch(TWO, apart)]))
-    (found,) = info.communication
+    (found,) = info.each("communication")
     assert (found.derived_s, found.derived_epoch_s) == (None, None)
     assert found.total_bytes_by_kind == {"gradients": 0}
 
@@ -154,7 +154,7 @@ def test_a_cell_that_failed_is_a_result() -> None:
     info = analyse(make_study(HOSTILE["half failed"]))
     failed = [verdict for verdict in info.verdicts if verdict.kind == "cell_failed"]
     assert [verdict.labels for verdict in failed] == [("2 workers",)]
-    assert next(row for row in info.cells if row.cell == TWO).failed == "failed: x"
+    assert next(row for row in info.rows if row.cell == TWO).failed == "failed: x"
 
 
 def test_an_unfinished_study_says_so() -> None:

@@ -10,10 +10,10 @@ import pytest
 from farandole.model.analyse import analyse
 from farandole.model.communication import (
     Communication,
-    apart_rows,
     bus_bandwidth,
     calibration,
     communicate,
+    contention_rows,
     contention_s,
     derived_communication_s,
     link_peak,
@@ -191,7 +191,7 @@ def test_what_others_disturbed_does_not_count() -> None:
     )
     assert contention_s([busy], TWO) is None
     cells, _ = measure(make_study([timed_launch(TWO, 0.16)]))
-    (row,) = apart_rows([busy], cells)
+    (row,) = contention_rows([busy], cells)
     assert row.slowdown is row.loaded_alone_per_s is None
     assert row.why_not == "other programs took 40% of the cores"
 
@@ -199,10 +199,10 @@ def test_what_others_disturbed_does_not_count() -> None:
 def test_it_is_told_from_communication() -> None:
     study = make_study([timed_launch(ONE, 0.1), timed_launch(TWO, 0.16)], apart=(APART,))
     info = analyse(study)
-    (communication,) = info.communication
+    (communication,) = info.each("communication")
     assert communication.derived_s == pytest.approx(0.06)
     assert communication.contention_s == pytest.approx(0.03)
-    (row,) = info.apart
+    (row,) = info.each("contention")
     assert row.slowdown == pytest.approx(0.13 / 0.10)
     assert row.trained_per_s == pytest.approx(32 / 0.16)
     assert (row.cell, row.loaded_together_per_s) == (TWO, 700.0)
@@ -215,14 +215,14 @@ def test_why_there_is_none_is_said() -> None:
         "What 2 workers cost each other was not measured: torchrun starts the workers, not "
         "Farandole."
     ) in info.notes
-    assert info.apart[0].slowdown is None
+    assert info.each("contention")[0].slowdown is None
     # A launch that was ended while it loaded has figures all the same.
     ended = replace(APART, loaded_together_per_s=None, why_not="it did not end within 60 s")
-    (row,) = analyse(make_study([timed_launch(TWO, 0.16)], apart=(ended,))).apart
+    (row,) = analyse(make_study([timed_launch(TWO, 0.16)], apart=(ended,))).each("contention")
     assert row.slowdown == pytest.approx(1.3)
     assert row.why_not == "it did not end within 60 s"
 
 
 def test_a_cell_that_is_gone_is_passed_over() -> None:
     cells, _ = measure(make_study([timed_launch(ONE, 0.1)]))
-    assert apart_rows([APART], cells) == ()
+    assert contention_rows([APART], cells) == ()

@@ -354,7 +354,7 @@ def test_what_gives_nothing(per_sample: Floats) -> None:
 def test_analyse_pools_the_launches_of_a_cell(per_sample: Floats) -> None:
     launches = [launch_of(rank_records(per_sample, (8, 8), 40, seed=seed)) for seed in (1, 2, 3)]
     info = analyse(make_study(launches))
-    (row,) = info.noise
+    (row,) = info.each("noise")
     assert (row.cell.workers, row.launches, row.global_batch) == (2, 3, 16.0)
     assert row.noise.measurements == 120
     assert len(row.buckets) == 2
@@ -366,4 +366,4 @@ def test_workers_with_the_same_samples_have_no_noise_scale(per_sample: Floats) -
     same = [dataclasses.replace(rank, sample_hashes=seen) for rank in launch.ranks]
     info = analyse(make_study([dataclasses.replace(launch, ranks=tuple(same))]))
     assert info.voids
-    assert info.noise == ()
+    assert info.each("noise") == []

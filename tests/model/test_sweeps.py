@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from farandole.model.analyse import analyse
 from farandole.model.measured import measure
-from farandole.model.sweeps import BatchSweep, split_cores, sweep_batches
-from farandole.model.utilisation import utilise
+from farandole.model.sweeps import BatchSweep, split_cores
 from farandole.study.records import Cell, Launch
 from tests.model.build import make_launch, make_study, repeated, table_launch, timed_launch
 
 
 def sweeps_of(launches: list[Launch]) -> tuple[BatchSweep, ...]:
-    cells, _ = measure(make_study(launches))
-    used = {cell.cell: row for cell in cells if (row := utilise(cell)) is not None}
-    return sweep_batches(cells, used)
+    return analyse(make_study(launches)).batch_sweeps
 
 
 def test_the_smallest_batch_that_is_as_fast_is_best() -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
 from farandole.model.analyse import ScalingInfo
 from farandole.model.answer import Answer
-from farandole.model.communication import ApartRow, Communication, LinkPoint
+from farandole.model.communication import Communication, Contention, LinkPoint
 from farandole.model.compare import Comparison, ComparisonRow
-from farandole.model.curves import Curve, CurvePoint, LawFit, Today
+from farandole.model.curves import Curve, CurvePoint, LawFit, SingleProcess
 from farandole.model.jobs import Cost, JobTime
-from farandole.model.measured import CellRow, LaunchRow
+from farandole.model.measured import LaunchRow
+from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
 from farandole.model.sweeps import BatchPoint, BatchSweep, SplitPoint, SplitTable
@@ -191,11 +193,11 @@ def communication(workers: int, words: Words | None = None) -> Communication:
     )
 
 
-def apart(workers: int, words: Words | None = None) -> ApartRow:
+def contention(workers: int, words: Words | None = None) -> Contention:
     """Return what workers cost each other: a tenth of a step for each, loading as much."""
     one = cell(workers, words=words)
     slower = 1 + 0.1 * (workers - 1)
-    return ApartRow(
+    return Contention(
         cell=one,
         label=label(one),
         computing_alone_s=0.040,
@@ -378,7 +380,7 @@ def metric_row(workers: int, words: Words | None = None) -> MetricRow:
     )
 
 
-def cell_row(one: Cell, *, failed: str = "", launches: int = 3) -> CellRow:
+def cell_row(one: Cell, *, failed: str = "", launches: int = 3, **parts: Any) -> CellRow:
     """Return a cell's row."""
     gained = speedup(one.workers)
     return CellRow(
@@ -394,6 +396,32 @@ def cell_row(one: Cell, *, failed: str = "", launches: int = 3) -> CellRow:
         gradient_bytes=GRADIENT_BYTES,
         parameters=11_173_962,
         steps_per_epoch=round(50_000 / (BATCH * one.workers)),
+        **parts,
+    )
+
+
+def full_row(one: Cell, words: Words) -> CellRow:
+    """Return a cell's row with everything that can be known of it."""
+    workers = one.workers
+    return cell_row(
+        one,
+        split=split(workers, words),
+        communication=communication(workers, words) if workers > 1 else None,
+        contention=contention(workers, words) if workers > 1 else None,
+        utilisation=utilisation(workers, words),
+        utilisation_series=utilisation_series(workers, words),
+        job=job_time(workers, words),
+        metrics=(metric_row(workers, words),),
+        metric_curves=(metric_curve(workers, words), metric_curve(workers, words, loss=True)),
+        cost=Cost(
+            cell=one,
+            label=label(one),
+            price_per_worker_hour=2.5,
+            per_epoch=0.03,
+            job=0.3,
+            to_target=0.15,
+            per_million_samples=0.6,
+        ),
     )
 
 
@@ -456,15 +484,13 @@ def study(
         label=words.label,
         answer=answer(void=void),
         curves=(curve(counts, words=words, void=void is not None),),
-        today=Today(
+        today=SingleProcess(
             cell=replace(cells[0], threads=4, today=True),
             throughput=near(SINGLE * 1.5),
             unit="samples/s",
             gain=near(speedup(2) / 1.5),
             sentence="Today, one process with all cores: 1.21x slower.",
         ),
-        splits=tuple(split(workers, words) for workers in counts),
-        communication=tuple(communication(workers, words) for workers in several),
         link=tuple(
             LinkPoint(
                 workers=workers,
@@ -481,33 +507,13 @@ def study(
             for workers in several
             for power in range(1, 9)
         ),
-        apart=tuple(apart(workers, words) for workers in several),
-        utilisation=tuple(utilisation(workers, words) for workers in counts),
-        utilisation_series=tuple(
-            series for workers in counts for series in utilisation_series(workers, words)
-        ),
         batch_sweeps=(batch_sweep(words),),
         split_tables=(split_table(words),),
-        job_times=tuple(job_time(workers, words) for workers in counts),
-        metric_curves=(
-            *(metric_curve(workers, words) for workers in counts),
-            *(metric_curve(workers, words, loss=True) for workers in counts),
-        ),
-        metrics=tuple(metric_row(workers, words) for workers in counts),
         main_metric=words.metric,
-        costs=tuple(
-            Cost(
-                cell=one,
-                label=label(one),
-                price_per_worker_hour=2.5,
-                per_epoch=0.03,
-                job=0.3,
-                to_target=0.15,
-                per_million_samples=0.6,
-            )
-            for one in cells
+        rows=(
+            *(full_row(one, words) for one in cells),
+            cell_row(failed, failed=words.reason),
         ),
-        cells=(*(cell_row(one) for one in cells), cell_row(failed, failed=words.reason)),
         launches=tuple(rows),
         verdicts=(
             Verdict(
@@ -554,6 +560,13 @@ def study(
     )
 
 
+def with_row(info: ScalingInfo, place: int, **changes: Any) -> ScalingInfo:
+    """Return a study with one of its rows changed."""
+    rows = list(info.rows)
+    rows[place] = replace(rows[place], **changes)
+    return replace(info, rows=tuple(rows))
+
+
 def bare(*, void: str | None = None) -> ScalingInfo:
     """Return a study of which only a throughput on one worker is known."""
     full = study((1,), void=void)
@@ -561,19 +574,11 @@ def bare(*, void: str | None = None) -> ScalingInfo:
         full,
         curves=(curve((1,), launches=1),),
         today=None,
-        splits=(),
-        communication=(),
         link=(),
-        apart=(),
-        utilisation=(),
-        utilisation_series=(),
         batch_sweeps=(),
         split_tables=(),
-        job_times=(),
-        metric_curves=(),
-        metrics=(),
         main_metric=None,
-        costs=(),
+        rows=tuple(cell_row(row.cell, failed=row.failed) for row in full.rows),
         launches=(),
         verdicts=(),
         notes=(),

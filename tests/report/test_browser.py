@@ -17,7 +17,7 @@ from farandole.model.compare import Comparison
 from farandole.model.statistics import Estimate
 from farandole.report.render import bundle, page
 from farandole.report.study import document
-from tests.report.builders import HEADLINE, ODD, Words, comparison, study
+from tests.report.builders import HEADLINE, ODD, Words, comparison, study, with_row
 from tests.report.test_study import with_floats
 from tests.report.visiting import LOOKS, Seen, browsing, visit
 
@@ -40,14 +40,10 @@ def hostile(turn: int) -> ScalingInfo:
         )
     )
     nan = Estimate(value=math.nan, low=math.nan, high=math.nan)
-    first = info.metric_curves[0]
+    first, loss = info.rows[0].metric_curves
     broken = replace(first, points=(replace(first.points[0], value=nan), *first.points[1:]))
-    return replace(
-        info,
-        answer=replace(info.answer, headline=words[0], next=words[1]),
-        cells=(replace(info.cells[0], throughput=nan), *info.cells[1:]),
-        metric_curves=(broken, *info.metric_curves[1:]),
-    )
+    info = replace(info, answer=replace(info.answer, headline=words[0], next=words[1]))
+    return with_row(info, 0, throughput=nan, metric_curves=(broken, loss))
 
 
 PAGES: dict[str, tuple[ScalingInfo | Comparison, dict[str, Any]]] = {

@@ -23,6 +23,7 @@ from tests.report.builders import (
     metric_row,
     speedup,
     study,
+    with_row,
 )
 
 
@@ -108,19 +109,18 @@ def test_points_on_several_hosts_say_where_they_are() -> None:
 
 
 def test_diverged_seeds_leave_no_point() -> None:
-    info = study()
     gone = replace(metric_row(4), final=None, diverged=3)
-    figure = drawn(figures.metric_at_end([replace(info, metrics=(*info.metrics[:2], gone))]))
+    figure = drawn(figures.metric_at_end([with_row(study(), 2, metrics=(gone,))]))
     assert len({row["category"] for row in rows(figure)}) == 2
     assert figure.table.rows[2][7] == 3
 
 
 def test_nan_in_a_metric_is_left_out() -> None:
     info = study()
-    first = info.metric_curves[0]
+    (first, loss) = info.rows[0].metric_curves
     odd = replace(first.points[3], value=Estimate(value=math.nan, low=math.nan, high=math.nan))
     points = (*first.points[:3], odd, *first.points[4:])
-    info = replace(info, metric_curves=(replace(first, points=points), *info.metric_curves[1:]))
+    info = with_row(info, 0, metric_curves=(replace(first, points=points), loss))
     figure = drawn(figures.metric_by([info], "val_accuracy", "", "by-epoch"))
     assert not [row for row in rows(figure) if row["y"] is None or math.isnan(row["y"])]
 
@@ -128,7 +128,7 @@ def test_nan_in_a_metric_is_left_out() -> None:
 def test_the_parts_of_a_step_add_up() -> None:
     figure = drawn(figures.step_split([study()]))
     bars_of = [row for row in rows(figure) if row["name"].startswith("2 workers") and "x" in row]
-    step_ms = study().splits[1].step_s * 1e3
+    step_ms = study().each("split")[1].step_s * 1e3
     assert max(row["end"] for row in bars_of) == pytest.approx(step_ms)
     assert {row["part"] for row in bars_of} >= {"compute", "communication", "optimizer"}
 
@@ -185,9 +185,9 @@ def test_a_curve_in_another_unit_is_left_out() -> None:
 def test_cells_of_main_curves_are_drawn_before_others() -> None:
     info = study()
     main = {point.cell for point in info.curves[0].points}
-    far = [cell_row(replace(info.cells[0].cell, batch=size)) for size in (1, 2, 3, 4)]
-    info = replace(info, cells=(*far, *info.cells))
-    found = figures._foremost(figures.labelled([info], lambda one: one.cells), 3)
+    far = [cell_row(replace(info.rows[0].cell, batch=size)) for size in (1, 2, 3, 4)]
+    info = replace(info, rows=(*far, *info.rows))
+    found = figures._foremost(figures.labelled([info], lambda one: one.rows), 3)
     assert {named.item.cell for named in found} == main
 
 

@@ -29,7 +29,7 @@ from farandole.report.figures import Missing
 from farandole.report.render import markdown, page
 from farandole.report.study import document
 from farandole.report.table import to_csv
-from tests.report.builders import HEADLINE, Words, bare, comparison, speedup, study
+from tests.report.builders import HEADLINE, Words, bare, comparison, speedup, study, with_row
 from tests.report.test_figures import rows
 
 SCRIPT = "window.vegaEmbed = () => Promise.resolve();"
@@ -433,9 +433,8 @@ def test_a_void_study_has_no_speedup_anywhere() -> None:
 
 
 def test_nan_and_infinity_are_null_in_strict_json() -> None:
-    info = study()
-    odd = replace(info.cells[0], throughput=Estimate(value=math.nan, low=-math.inf, high=math.inf))
-    written = json.dumps(to_json(replace(info, cells=(odd,))), allow_nan=False)
+    odd = Estimate(value=math.nan, low=-math.inf, high=math.inf)
+    written = json.dumps(to_json(with_row(study(), 0, throughput=odd)), allow_nan=False)
     cell = json.loads(written)["studies"][0]["cells"][0]
     assert cell["throughput"] == {"value": None, "low": None, "high": None}
 

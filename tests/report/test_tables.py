@@ -7,7 +7,7 @@ from dataclasses import replace
 from farandole.model.noise import NoiseRow, NoiseScale
 from farandole.report import tables
 from farandole.report.table import to_lines
-from tests.report.builders import bare, comparison, near, study
+from tests.report.builders import bare, comparison, near, study, with_row
 
 
 def keys(table: tables.Table) -> list[str]:
@@ -17,7 +17,7 @@ def keys(table: tables.Table) -> list[str]:
 def test_every_cell_with_its_interval_or_why_not() -> None:
     table = tables.cells([study()])
     assert len(table.rows) == 4
-    assert table.rows[0][keys(table).index("throughput")] == study().cells[0].throughput
+    assert table.rows[0][keys(table).index("throughput")] == study().rows[0].throughput
     assert table.rows[3][keys(table).index("note")].startswith("out of memory")
 
 
@@ -40,25 +40,27 @@ def test_what_workers_cost_each_other() -> None:
     info = study()
     table = tables.contention([info])
     assert table is not None
-    assert [row[0] for row in table.rows] == [row.label for row in info.apart]
+    assert [row[0] for row in table.rows] == [row.label for row in info.each("contention")]
     slower = keys(table).index("slowdown")
     assert table.rows[0][slower] == 1.1
     assert tables.contention([bare()]) is None
     # Why there is no figure is told elsewhere.
-    missing = replace(info.apart[0], slowdown=None, loaded_alone_per_s=None, why_not="no")
-    assert tables.contention([replace(info, apart=(missing,))]) is None
+    missing = replace(
+        info.each("contention")[0], slowdown=None, loaded_alone_per_s=None, why_not="no"
+    )
+    assert tables.contention([with_row(bare(), 0, contention=missing)]) is None
 
 
 def test_a_noise_scale_may_have_a_lower_bound_alone() -> None:
     info = study()
-    cell = info.cells[1]
+    cell = info.rows[1]
     noise = NoiseScale(
         value=None, low=512.0, high=None, trace=3.0, squared_norm=-0.001, measurements=40
     )
     row = NoiseRow(
         cell=cell.cell, label=cell.label, noise=noise, global_batch=64.0, launches=3, buckets=()
     )
-    table = tables.noise([replace(info, noise=(row,))])
+    table = tables.noise([with_row(info, 1, noise=row)])
     ((_, value, low, high, *_, steps, launches),) = table.rows
     assert (value, low, high, steps, launches) == (None, 512.0, None, 40, 3)
     assert tables.noise([info]).rows == ()
@@ -95,7 +97,7 @@ def test_several_hosts_are_in_the_tables() -> None:
     info = replace(
         info,
         curves=(replace(one, points=tuple(placed)),),
-        cells=tuple(replace(c, cell=replace(c.cell, hosts=c.cell.workers)) for c in info.cells),
+        rows=tuple(replace(c, cell=replace(c.cell, hosts=c.cell.workers)) for c in info.rows),
     )
     table = tables.answer_curve(info)
     assert table is not None

@@ -16,7 +16,7 @@ from farandole.report.words import commands
 from farandole.study.command import command_of
 from farandole.study.launchers import job_command
 from farandole.study.spec import Spec
-from tests.report.builders import Words, cell, comparison, label, study
+from tests.report.builders import Words, bare, cell, comparison, label, study
 
 TODAY = "Today, with one process and all cores: 1.21x slower."
 
@@ -71,7 +71,7 @@ def test_the_paragraph_tells_what_workers_cost_each_other() -> None:
         "step as one alone. With nothing else to do, a worker's loader gave 4,000 samples/s alone "
         "and 3,636 with 2 at once."
     ) in text
-    assert "copies of the script" not in words.paragraph(replace(study(), apart=()))
+    assert "copies of the script" not in words.paragraph(bare())
 
 
 def test_imported_figures_are_called_so() -> None:

@@ -379,7 +379,7 @@ def test_a_fit_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     one, two = study.launches[1].ranks
     assert one.bytes_sent["gradients"] > 0
     assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
-    rows = analyse(study).metrics
+    rows = analyse(study).each("metrics")
     assert {row.cell.workers for row in rows if row.metric == "val_accuracy"} == {1, 2}
 
 

@@ -129,7 +129,7 @@ def say_notes(*studies: Study) -> None:
 def _has_metrics(found: ScalingInfo | Comparison) -> bool:
     from farandole.report.figures import studies
 
-    return any(info.metrics for info in studies(found))
+    return any(info.each("metrics") for info in studies(found))
 
 
 def endings(text: str, *, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -101,11 +101,6 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _cells(info: ScalingInfo | None) -> list[Row]:
-    rows = zip(info.cells if info else (), cell_rows(info), strict=True)
-    return [row.but(failed=cell.failed, parameters=cell.parameters) for cell, row in rows]
-
-
 def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
     """Return the cells of a study by batch and workers, with speedups at a fixed batch per worker.
 
@@ -119,7 +114,7 @@ def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
         if point.valid and point.speedup is not None
     }
     rows = {}
-    for row in _cells(info):
+    for row in cell_rows(info):
         point, (outcome, _, reason) = weak.get(row.cell), row.failed.partition(": ")
         speed = (point.speedup, point.efficiency) if point else (None, None)
         if row.batch is not None and not row.today:
@@ -186,7 +181,7 @@ def _runs(found: Found) -> list[Row]:
 
 def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order: str) -> Row:
     cell, epochs = launches[0].cell, argument(launches[0], "--epochs")
-    measured = next((row for row in _cells(info) if row.cell == cell), Row())
+    measured = next((row for row in cell_rows(info) if row.cell == cell), Row())
     sent, by_seed = measured.communication, finals_by_seed(launches, METRIC)
     by_step = {
         kind: sent.bytes_by_kind.get(kind, 0.0) / cell.workers
@@ -210,7 +205,7 @@ def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order:
         steps=evidence.steps_made(launches),
         epochs=(how.epochs(int(epochs)) if how else int(epochs)) if epochs else None,
         longer=how is not None and how.longer != 1.0,
-        curve=next((c for c in info.metric_curves if c.metric == METRIC and c.cell == cell), None),
+        curve=next((c for c in measured.metric_curves or () if c.metric == METRIC), None),
         step_bytes=by_step,
         beside_bytes=sum(by_step[k] for k in by_step if k != "gradients") if by_step else None,
         total_bytes=sent.total_bytes_by_kind if sent else {},
@@ -750,7 +745,7 @@ def _replica_rows(found: Found) -> list[Row]:
     rows = [one.but(arrangement="1 process")] if one else []
     rows += [
         row.but(arrangement=f"{row.replicas} threads of 1 process", kind="threads")
-        for row in _cells(found.studies.get(REPLICAS))
+        for row in cell_rows(found.studies.get(REPLICAS))
     ]
     rows += [many.but(arrangement=f"{count} processes", kind="processes")] if many else []
     base = next((row.throughput.value for row in rows if row.throughput), None)

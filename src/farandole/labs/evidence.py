@@ -79,12 +79,12 @@ def only(
 
 def worker_counts(info: ScalingInfo) -> tuple[int, ...]:
     """Return the numbers of workers that were launched, ascending."""
-    return tuple(sorted({row.cell.workers for row in info.cells if not row.cell.today}))
+    return tuple(sorted({row.cell.workers for row in info.rows if not row.cell.today}))
 
 
 def batches(info: ScalingInfo) -> tuple[int, ...]:
     """Return the batches per worker that were launched, ascending."""
-    return tuple(sorted({b for row in info.cells if (b := row.cell.batch) is not None}))
+    return tuple(sorted({b for row in info.rows if (b := row.cell.batch) is not None}))
 
 
 def seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:

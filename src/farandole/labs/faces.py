@@ -93,7 +93,7 @@ def published(found: Found, scaling: Scaling) -> list[Row]:
         one = Row(speedup=Estimate(value=1.0, low=1.0, high=1.0))  # by definition
         return [
             _point(CPU, title_of(row.cell), count, point)
-            for row in info.metrics
+            for row in info.each("metrics")
             if row.metric == "speedup" and row.final is not None
             for count, point in ((1, one), (row.cell.hosts, Row(speedup=row.final)))
         ]
@@ -682,7 +682,7 @@ def _loss(
             gradient_bytes=4 * LAB_PARAMETERS[title],
         )
     info = found.studies[SCALING]
-    sizes = (cell.gradient_bytes for cell in info.cells if title_of(cell.cell) == title)
+    sizes = (cell.gradient_bytes for cell in info.rows if title_of(cell.cell) == title)
     return row.but(
         weak_lost_s=_lost_s(many, one, 1),
         strong_lost_s=_lost_s(shared, whole_batch, shared.count),
@@ -706,7 +706,7 @@ def _lost_s(many: Row, one: Row, share: int) -> Any:
 
 def _waited(info: ScalingInfo, at: Row) -> float | None:
     """Return the share of a step in which training waits for gradients to be reduced."""
-    for split in info.splits:
+    for split in info.each("split"):
         cell = split.cell
         if (title_of(cell), cell.workers, cell.batch) == (at.model, at.count, at.batch):
             return None if split.exposed_s is None else split.exposed_s / split.step_s

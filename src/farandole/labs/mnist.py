@@ -518,10 +518,10 @@ def _rank_rows(found: Found) -> list[Row]:
 
 def _rank_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info = found.studies.get("workers")
-    used = [row for row in info.utilisation if not row.cell.today] if info else []
+    used = [row for row in info.each("utilisation") if not row.cell.today] if info else []
     several = [row for row in used if row.cell.workers > 1]
     verdicts = info.verdicts if info and used else ()
-    splits = [one for one in info.splits if one.cell.workers > 1] if info and used else []
+    splits = [one for one in info.each("split") if one.cell.workers > 1] if info and used else []
     return {
         "use": [use_words(row) for row in several or used],
         "several": several,

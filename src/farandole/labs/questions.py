@@ -125,19 +125,11 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
     """Return one row per cell of a study, with everything that is known about the cell."""
     if info is None:
         return []
-    points = {point.cell: point for curve in reversed(info.curves) for point in curve.points}
-    by_cell: dict[str, dict[Any, Any]] = {
-        name: {one.cell: one for one in getattr(info, name)}
-        for name in ("job_times", "utilisation", "splits", "communication")
-    }
     rows = []
-    for one in info.cells:
-        cell = one.cell
-        job, use = by_cell["job_times"].get(cell), by_cell["utilisation"].get(cell)
-        point = points.get(cell)
+    for one in info.rows:
+        cell, job, use, point = one.cell, one.job, one.utilisation, one.point
         counts = point is not None and point.valid
-        metrics = {row.metric: row for row in info.metrics if row.cell == cell}
-        main = metrics.get(info.main_metric or "")
+        main = one.metric(info.main_metric)
         rows.append(
             Row(**dict(cell.params)).but(
                 source=source,
@@ -155,7 +147,9 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
                 steps_per_epoch=one.steps_per_epoch,
                 launches=one.launches,
                 attempts=one.attempts,
+                failed=one.failed,
                 note=one.failed or one.void_for_speed,
+                parameters=one.parameters,
                 speedup=point.speedup if point and counts else None,
                 efficiency=point.efficiency if point and counts else None,
                 job_s=job.job_s if job else None,
@@ -167,12 +161,13 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
                 memory_bytes=use.memory_bytes if use else None,
                 final=main.final if main else None,
                 seeds=main.seeds if main else None,
-                metrics=metrics,
+                metrics={found.metric: found for found in one.metrics},
+                metric_curves=one.metric_curves,
                 job=job,
                 use=use,
                 point=point,
-                split=by_cell["splits"].get(cell),
-                communication=by_cell["communication"].get(cell),
+                split=one.split,
+                communication=one.communication,
             )
         )
     return rows

@@ -36,11 +36,11 @@ from farandole.report.document import (
 from farandole.report.escape import visible
 from farandole.report.study import answer_json, machine_facts
 from farandole.report.table import Column, Table, tabulate
-from farandole.study.records import Cell
 from farandole.version import __version__
 
 if TYPE_CHECKING:
     from farandole.model.analyse import ScalingInfo
+    from farandole.model.rows import CellRow
 
 SCHEMA = 1
 QUICK = "Quick: one run per setting, no intervals. Differences may be noise."
@@ -382,7 +382,7 @@ def _commands(report: LabReport) -> Section:
 
 def published_table(name: str, info: ScalingInfo) -> Table:
     """Return a published study's figures by cell; columns without a figure are left out."""
-    metrics = list(dict.fromkeys(row.metric for row in info.metrics))
+    metrics = list(dict.fromkeys(row.metric for row in info.each("metrics")))
     columns = (
         Column(key="cell", title="cell", text=True),
         Column(key="workers", title="workers", show=whole),
@@ -398,18 +398,14 @@ def published_table(name: str, info: ScalingInfo) -> Table:
         Column(key="runs", title="runs", show=whole),
         Column(key="note", title="note", text=True),
     )
-    rows = tuple(_published_row(info, metrics, row.cell, row.label) for row in info.cells)
+    rows = tuple(_published_row(info, metrics, row) for row in info.rows)
     title = f"Published: {info.label or name}"
     return Table(name=f"published-{name}", title=title, columns=columns, rows=rows).without_empty()
 
 
-def _published_row(
-    info: ScalingInfo, metrics: Sequence[str], cell: Cell, label: str
-) -> tuple[Any, ...]:
-    job = next((one for one in info.job_times if one.cell == cell), None)
-    use = next((one for one in info.utilisation if one.cell == cell), None)
-    own = next(one for one in info.cells if one.cell == cell)
-    final = {row.metric: row.final for row in info.metrics if row.cell == cell}
+def _published_row(info: ScalingInfo, metrics: Sequence[str], own: CellRow) -> tuple[Any, ...]:
+    cell, job, use = own.cell, own.job, own.utilisation
+    final = {row.metric: row.final for row in own.metrics}
     curve = next((one for one in info.curves if any(p.cell == cell for p in one.points)), None)
     point = None
     if curve is not None and len(_points(curve)) > 1:
@@ -417,7 +413,7 @@ def _published_row(
     # Epochs or jobs per second are this table's times once more.
     throughput = None if own.unit in ("epochs/s", "jobs/s") else _value(own.throughput)
     return (
-        label,
+        own.label,
         cell.workers,
         cell.batch,
         _value(job.job_s) if job else None,

@@ -345,7 +345,7 @@ def epochs_of(info: ScalingInfo, workers: int) -> list[Row]:
     """Return both accuracies by epoch of a study's runs on so many workers."""
     curves = {
         curve.metric: {point.epoch: point for point in curve.points}
-        for curve in matching(info.metric_curves, workers=workers)
+        for curve in matching(info.each("metric_curves"), workers=workers)
     }
     training, validation = curves.get(TRAINING, {}), curves.get(VALIDATION, {})
     rows = []
@@ -528,7 +528,7 @@ The lab's validation accuracy ends at {% call(row) each(ends) %}
 
 def _epoch_rows(found: Found) -> list[Row]:
     info = found.studies.get("workers")
-    counts = sorted({row.cell.workers for row in info.metrics}) if info else []
+    counts = sorted({row.cell.workers for row in info.each("metrics")}) if info else []
     return [row for number in counts if info for row in epochs_of(info, number)]
 
 
@@ -537,7 +537,11 @@ def _accuracy_facts(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dic
     # Recorded by the scripts: 1 where the base network began with trained weights.
     recorded = [one.final("pretrained") for one in settings_of(found, "workers")]
     info = found.published.get(spec.name)
-    ends = [row for row in (info.metrics if info else ()) if row.metric == VALIDATION and row.final]
+    ends = [
+        row
+        for row in (info.each("metrics") if info else ())
+        if row.metric == VALIDATION and row.final
+    ]
     return {
         "spec": spec,
         "no_intervals": without_intervals(last.values()),
@@ -617,7 +621,9 @@ def _input_share(row: Row) -> float | None:
 
 def _rank_rows(found: Found) -> list[Row]:
     info = found.studies.get("workers")
-    series = {(one.cell, one.rank): one for one in (info.utilisation_series if info else ())}
+    series = {
+        (one.cell, one.rank): one for one in (info.each("utilisation_series") if info else ())
+    }
     rows = []
     for cell in cell_rows(info):
         for rank, cpu, _, memory in cell.use.by_rank if cell.use and not cell.today else ():
@@ -659,8 +665,8 @@ def _use_sentences(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info = found.studies.get("workers")
     if info is None or not rows:
         return {"others": ["Utilisation was not measured: no launch ran to its end."]}
-    said = [use_words(row) for row in info.utilisation if not row.cell.today]
-    said += [split_words(split) for split in info.splits if split.cell.workers > 1]
+    said = [use_words(row) for row in info.each("utilisation") if not row.cell.today]
+    said += [split_words(split) for split in info.each("split") if split.cell.workers > 1]
     return {"others": [*said, input_sentence(info), *disturbed(found, "workers")]}
 
 
@@ -1124,7 +1130,7 @@ def _projections(spec: TransferLab, found: Found) -> list[Row]:
     here = Row(source=HERE, series=f"{HERE}, {CPU}", runs="the runs here")
     rows = [_projected(here, found.records.get("workers"), found.studies.get("workers"))]
     study, info = found.published_records.get(spec.name), found.published.get(spec.name)
-    devices = dict.fromkeys(row.cell.device for row in (info.cells if info else ()))
+    devices = dict.fromkeys(row.cell.device for row in (info.rows if info else ()))
     for device in devices:
         name = device or "GPU"
         one = Row(source=LAB, series=f"{LAB}, {name}", runs=f"the lab's {name} runs")

@@ -145,37 +145,36 @@ def margin_of(name: str, values: Sequence[float]) -> float:
     return SPEED_MARGIN * median(finite) if finite else SPEED_MARGIN
 
 
-def metric_curves(cells: Sequence[Measured], metrics: Mapping[Cell, Seeds]) -> list[MetricCurve]:
-    """Return every metric by epoch, its mean and interval over seeds."""
+def metric_curves(found: Measured, metrics: Mapping[Cell, Seeds]) -> tuple[MetricCurve, ...]:
+    """Return a cell's metrics by epoch, their means and intervals over seeds."""
     curves = []
-    for cell in cells:
-        for name, seeds in sorted(metrics.get(cell.cell, {}).items()):
-            by_epoch: dict[float, list[tuple[float, float | None]]] = {}
-            for series in seeds:
-                for epoch, value, time_s in _thinned(series):
-                    if math.isfinite(value):
-                        by_epoch.setdefault(epoch, []).append((value, time_s))
-            points = tuple(_point(epoch, by_epoch[epoch]) for epoch in sorted(by_epoch))
-            if points:
-                curves.append(
-                    MetricCurve(cell=cell.cell, label=cell.label, metric=name, points=points)
-                )
-    return curves
+    for name, seeds in sorted(metrics.get(found.cell, {}).items()):
+        by_epoch: dict[float, list[tuple[float, float | None]]] = {}
+        for series in seeds:
+            for epoch, value, time_s in _thinned(series):
+                if math.isfinite(value):
+                    by_epoch.setdefault(epoch, []).append((value, time_s))
+        points = tuple(_point(epoch, by_epoch[epoch]) for epoch in sorted(by_epoch))
+        if points:
+            curves.append(
+                MetricCurve(cell=found.cell, label=found.label, metric=name, points=points)
+            )
+    return tuple(curves)
 
 
 def metric_rows(
+    found: Measured,
     cells: Sequence[Measured],
     metrics: Mapping[Cell, Seeds],
     target: tuple[str, float] | None,
 ) -> list[MetricRow]:
-    """Return every metric at the end of training, compared with the fewest workers."""
+    """Return a cell's metrics at the end of training, compared with the fewest workers."""
     rows = []
-    for cell in cells:
-        for name, seeds in sorted(metrics.get(cell.cell, {}).items()):
-            base = baseline(cell, cells, metrics, name)
-            reference = [] if base is None else finals(metrics[base.cell][name])
-            goal = target[1] if target and target[0] == name else None
-            rows.append(_row(cell, name, seeds, reference, base is None, goal))
+    for name, seeds in sorted(metrics.get(found.cell, {}).items()):
+        base = baseline(found, cells, metrics, name)
+        reference = [] if base is None else finals(metrics[base.cell][name])
+        goal = target[1] if target and target[0] == name else None
+        rows.append(_row(found, name, seeds, reference, base is None, goal))
     return rows
 
 
@@ -334,7 +333,7 @@ def with_times(row: MetricRow, job: JobTime | None) -> MetricRow:
 
 
 def accuracy_time(
-    cells: Sequence[Measured], curve: Curve, jobs: Mapping[Cell, JobTime], seeds: int
+    cells: Sequence[Measured], curve: Curve, jobs: Mapping[Cell, JobTime | None], seeds: int
 ) -> str:
     """Say what accuracy runs of a curve would take: `about 14 min`, `about 20 s per epoch`.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from farandole.format import plural
 from farandole.model.accuracy import AccuracyVerdict, MetricRow, accuracy_time
 from farandole.model.curves import Curve, CurvePoint, group_of
-from farandole.model.jobs import Cost, JobTime
 from farandole.model.measured import Measured, figure
+from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
 from farandole.model.sweeps import SplitTable
@@ -64,18 +64,15 @@ def give_answer(
     *,
     cells: Sequence[Measured],
     curves: Sequence[Curve],
-    splits: Mapping[Cell, StepSplit],
-    jobs: Mapping[Cell, JobTime],
-    metrics: Sequence[MetricRow],
+    rows: Mapping[Cell, CellRow],
     main_metric: str | None,
     voids: Sequence[Void],
     verdicts: Sequence[Verdict],
-    costs: Mapping[Cell, Cost],
     seeds: int,
     split_tables: Sequence[SplitTable] = (),
 ) -> Answer:
     """Put the answer together from what was computed."""
-    accuracy_rows = [row for row in metrics if row.metric == main_metric]
+    accuracy_rows = [one for row in rows.values() if (one := row.metric(main_metric))]
     main = curves[0] if curves else None
     relevant = [void for void in voids if _concerns(void, main)]
     if relevant:
@@ -91,7 +88,7 @@ def give_answer(
     accuracy = judge_accuracy(point, base, accuracy_rows, alone=single)
     # Where fewer are best, what limits is what keeps the others from being better.
     limiting = _fastest_other(main) if point is base else point
-    split = splits.get(limiting.cell)
+    split = rows[limiting.cell].split
     fired = _fired(verdicts, limiting, cells)
     bound = limited_by(split, fired)
     speedup = None if single else point.speedup
@@ -100,7 +97,7 @@ def give_answer(
         bounds = (speedup.low, speedup.high)
     words = _ACCURACY_WORDS[accuracy]
     if accuracy == "not_measured" and not all(cell.imported for cell in cells):
-        takes = accuracy_time(cells, main, jobs, seeds)
+        takes = accuracy_time(cells, main, {cell: row.job for cell, row in rows.items()}, seeds)
         words += f" (--measure both{f', {takes}' if takes else ''})"
     elif point is base:
         words = ""  # it is the baseline's own accuracy
@@ -127,7 +124,7 @@ def give_answer(
         if not all(cell.imported for cell in cells)
         else _next_row(main, accuracy, main_metric),
         headline=headline,
-        sentences=tuple(_sentences(main, point, curves, jobs, costs)),
+        sentences=tuple(_sentences(main, point, curves, rows)),
     )
 
 
@@ -324,12 +321,11 @@ def _sentences(
     main: Curve,
     point: CurvePoint,
     curves: Sequence[Curve],
-    jobs: Mapping[Cell, JobTime],
-    costs: Mapping[Cell, Cost],
+    rows: Mapping[Cell, CellRow],
 ) -> list[str]:
     sentences = [main.sentence]
-    base = jobs.get(main.points[0].cell)
-    job = jobs.get(point.cell)
+    base = rows[main.points[0].cell].job
+    job = rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
         sentences.append(
             f"The whole job: {figure(base.job_s.value)} s, then {figure(job.job_s.value)} s, "
@@ -348,7 +344,7 @@ def _sentences(
                 f"{curve.label} ({curve.scaling}): {plural(last.workers, 'worker')} "
                 f"{last.speedup.value:.2f}x{interval(last.speedup)}."
             )
-    cost = costs.get(point.cell)
+    cost = rows[point.cell].cost
     if cost is not None:
         known = (("job", cost.job), ("target", cost.to_target), ("epoch", cost.per_epoch))
         words = [f"{name} {figure(value)}" for name, value in known if value is not None]

@@ -62,7 +62,7 @@ class LinkPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApartRow:
+class Contention:
     """Copies of the script that ran at once, each for itself: one alone, and all together."""
 
     cell: Cell
@@ -294,19 +294,19 @@ def contention_s(apart: Sequence[Apart], cell: Cell) -> float | None:
     return None
 
 
-def apart_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[ApartRow, ...]:
+def contention_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[Contention, ...]:
     """Return what was measured, beside what training took."""
     by_cell = {found.cell: found for found in cells}
-    return tuple(_apart_row(one, by_cell[one.cell]) for one in apart if one.cell in by_cell)
+    return tuple(_contention(one, by_cell[one.cell]) for one in apart if one.cell in by_cell)
 
 
-def _apart_row(one: Apart, found: Measured) -> ApartRow:
+def _contention(one: Apart, found: Measured) -> Contention:
     why_not = one.why_not
     if one not in quiet([one]):
         why_not = f"other programs took {one.foreign_share:.0%} of the cores"
         one = Apart(cell=one.cell)
     alone, together, batch = alone_s(one), together_s(one), found.worker_batch
-    return ApartRow(
+    return Contention(
         cell=one.cell,
         label=found.label,
         computing_alone_s=one.computing_alone_s,

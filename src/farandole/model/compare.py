@@ -138,7 +138,7 @@ def _rows(name: str, info: ScalingInfo, metric: str | None) -> list[ComparisonRo
         for point in curve.points
         if point.valid
     }
-    finals = {row.cell: row.final for row in info.metrics if row.metric == metric}
+    finals = {row.cell: row.final for row in info.each("metrics") if row.metric == metric}
     return [
         ComparisonRow(
             study=name,
@@ -149,7 +149,7 @@ def _rows(name: str, info: ScalingInfo, metric: str | None) -> list[ComparisonRo
             speedup=speedups.get(row.cell),
             final_metric=finals.get(row.cell),
         )
-        for row in info.cells
+        for row in info.rows
     ]
 
 
@@ -173,7 +173,7 @@ def _device_verdicts(labels: Sequence[str], infos: Sequence[ScalingInfo]) -> tup
     for name, info in zip(labels, infos, strict=True):
         gpus = info.machine.get("gpus")
         void = {found.cell for found in info.voids}
-        for row in info.cells:
+        for row in info.rows:
             if row.throughput is None or row.cell.today or row.cell in void:
                 continue
             device = row.cell.device

@@ -83,7 +83,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Today:
+class SingleProcess:
     """One process with all cores, beside the answer."""
 
     cell: Cell

@@ -9,16 +9,15 @@ from itertools import pairwise
 from farandole.format import plural
 from farandole.model import training_verdicts as on_training
 from farandole.model import verdicts as on_speed
-from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.communication import Communication
 from farandole.model.curves import Curve, group_of
 from farandole.model.jobs import JobTime
 from farandole.model.measured import Measured, common_unit
 from farandole.model.metrics import held_out, training_partner
 from farandole.model.pace import dataset_size
+from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
-from farandole.model.utilisation import UtilisationRow
 from farandole.model.verdicts import Verdict
 from farandole.study.records import Cell
 
@@ -32,13 +31,8 @@ class Findings:
     """What rules look at."""
 
     cells: Sequence[Measured]
+    rows: Mapping[Cell, CellRow]
     curves: Sequence[Curve]
-    splits: Mapping[Cell, StepSplit]
-    communication: Mapping[Cell, Communication]
-    utilisation: Mapping[Cell, UtilisationRow]
-    jobs: Mapping[Cell, JobTime]
-    metric_curves: Sequence[MetricCurve]
-    metrics: Sequence[MetricRow]
     main_metric: str | None
     cores: float | None
     spec: Mapping[str, object]
@@ -97,19 +91,23 @@ def step_verdicts(split: StepSplit, communication: Communication | None) -> list
 def _of_steps(found: Findings) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
     # One worker count per group tells it: the largest, where waiting is worst.
+    splits = {
+        cell: row.split
+        for cell, row in found.rows.items()
+        if row.split is not None and not cell.today
+    }
     largest: dict[object, Measured] = {}
     for cell in found.cells:
-        if cell.cell in found.splits and not cell.cell.today and cell.cell not in found.void:
+        if cell.cell in splits and cell.cell not in found.void:
             largest[(group_of(cell.cell), cell.worker_batch)] = cell
     for cell in largest.values():
-        split = found.splits[cell.cell]
-        verdicts += step_verdicts(split, found.communication.get(cell.cell))
+        split = splits[cell.cell]
+        verdicts += step_verdicts(split, found.rows[cell.cell].communication)
         one = next(
             (
-                found.splits[other.cell]
+                splits[other.cell]
                 for other in found.cells
-                if other.cell in found.splits
-                and not other.cell.today
+                if other.cell in splits
                 and group_of(other.cell) == group_of(cell.cell)
                 and other.worker_batch == cell.worker_batch
                 and other.cell.workers < cell.cell.workers
@@ -150,14 +148,14 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
     flat: dict[object, list[JobTime]] = {}
     for cell in found.cells:
-        job = found.jobs.get(cell.cell)
+        job = found.rows[cell.cell].job
         if job is not None and cell.cell not in found.void:
             verdicts += [on_speed.fixed_cost(job), on_speed.contradicting_times(job)]
             # Where a rate is known, jobs of equal length may have done unequal work.
             if not any(set(pace.rates) - {"jobs/s"} for pace in cell.paces):
                 key = (cell.cell.params, cell.cell.transport, cell.batch)
                 flat.setdefault(key, []).append(job)
-        used = found.utilisation.get(cell.cell)
+        used = found.rows[cell.cell].utilisation
         # Beside other programs utilisation is uneven by chance.
         if used is not None and cell.paces:
             verdicts += [on_speed.uneven_utilisation(used), on_speed.uneven_memory(used)]
@@ -172,27 +170,26 @@ def _of_jobs(found: Findings) -> list[Verdict | None]:
 
 def _of_metrics(found: Findings) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
-    names = {row.metric for row in found.metrics}
-    rows = {(row.cell, row.metric): row for row in found.metrics}
-    curves = {(curve.cell, curve.metric): curve for curve in found.metric_curves}
-    for row in found.metrics:
-        curve = curves.get((row.cell, row.metric))
-        verdicts.append(on_training.diverged(row))
-        if row.metric == found.main_metric:
+    every = [one for row in found.rows.values() for one in row.metrics]
+    names = {one.metric for one in every}
+    for one in every:
+        row = found.rows[one.cell]
+        curve = next((curve for curve in row.metric_curves if curve.metric == one.metric), None)
+        verdicts.append(on_training.diverged(one))
+        if one.metric == found.main_metric:
             verdicts += [
-                on_training.changed(row),
-                on_training.seeds_without_effect(row),
+                on_training.changed(one),
+                on_training.seeds_without_effect(one),
             ]
             if curve is not None:
                 verdicts.append(
-                    on_training.instability(curve, higher=row.higher_is_better, margin=row.margin)
+                    on_training.instability(curve, higher=one.higher_is_better, margin=one.margin)
                 )
-        if held_out(row.metric):
-            partner = training_partner(row.metric, names)
-            training = rows.get((row.cell, partner)) if partner else None
+        if held_out(one.metric):
+            training = row.metric(training_partner(one.metric, names))
             if training is not None:
-                verdicts.append(on_training.overfitting(row, training, curve))
-    main = [row for row in found.metrics if row.metric == found.main_metric]
+                verdicts.append(on_training.overfitting(one, training, curve))
+    main = [one for one in every if one.metric == found.main_metric]
     verdicts.append(on_training.soonest(main))
     if found.main_metric is not None:
         trained = [

@@ -17,27 +17,6 @@ launch counts where its cell has no quiet one, and is said to: few desktops are 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellRow:
-    """One cell with all that was measured of its speed."""
-
-    cell: Cell
-    label: str
-    launches: int
-    """That count for speed."""
-    attempts: int
-    step_s: Estimate | None
-    throughput: Estimate | None
-    unit: str
-    failed: str
-    """Why no launch of it ended well; empty when one did."""
-    void_for_speed: str
-    """E.g. more ranks than cores; empty when its speed counts."""
-    gradient_bytes: int | None
-    parameters: int | None
-    steps_per_epoch: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRow:
     """One launch: whether its speed was kept, and why not."""
 

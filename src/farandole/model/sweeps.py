@@ -10,8 +10,8 @@ from typing import Literal
 from farandole.format import plural
 from farandole.model.curves import Group, gain, group_labels, group_of
 from farandole.model.measured import Measured, common_unit, factor_words, figure
+from farandole.model.rows import CellRow
 from farandole.model.statistics import SPEED_MARGIN, Estimate, speed_relation
-from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell
 
 Kind = Literal["global batch", "batch"]
@@ -72,21 +72,21 @@ class SplitTable:
 
 
 def sweep_batches(
-    cells: Sequence[Measured], utilisation: Mapping[Cell, UtilisationRow]
+    cells: Sequence[Measured], rows: Mapping[Cell, CellRow]
 ) -> tuple[BatchSweep, ...]:
     """Return one sweep per group and worker count that was measured at several batches."""
     labels = group_labels(found.cell for found in cells)
-    rows: dict[tuple[Group, int, int], list[Measured]] = {}
+    groups: dict[tuple[Group, int, int], list[Measured]] = {}
     for found in cells:
         if found.batch is not None and not found.cell.today:
             key = (group_of(found.cell), found.cell.workers, found.cell.hosts)
-            rows.setdefault(key, []).append(found)
+            groups.setdefault(key, []).append(found)
     sweeps = []
-    for (group, workers, _), row in rows.items():
+    for (group, workers, _), row in groups.items():
         if len(row) > 1:
             words = [labels[group]] if labels[group] else []
             label = ", ".join([*words, plural(workers, "worker")])
-            sweeps.append(_sweep(labels[group], label, workers, row, utilisation))
+            sweeps.append(_sweep(labels[group], label, workers, row, rows))
     return tuple(sweeps)
 
 
@@ -109,14 +109,14 @@ def _sweep(
     label: str,
     workers: int,
     row: Sequence[Measured],
-    utilisation: Mapping[Cell, UtilisationRow],
+    rows: Mapping[Cell, CellRow],
 ) -> BatchSweep:
     unit = common_unit(row)
     row = sorted(row, key=lambda found: found.batch or 0)
     best = best_batch(row, unit)
     points = []
     for found in row:
-        used = utilisation.get(found.cell)
+        used = rows[found.cell].utilisation
         throughput = found.throughput(unit)
         missing = found.failed or found.void_for_speed or "no launch counts for speed"
         points.append(

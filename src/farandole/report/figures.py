@@ -282,7 +282,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     }
     found = [
         named
-        for named in labelled(infos, lambda info: info.splits)
+        for named in labelled(infos, lambda info: info.each("split"))
         if any(known(value) and value for value in named.item.parts().values())
     ]
     if not found:
@@ -326,7 +326,7 @@ def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
 
 def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw where a whole job's time goes."""
-    found = labelled(infos, lambda info: info.job_times)
+    found = labelled(infos, lambda info: info.each("job"))
     drawable = [
         named
         for named in found
@@ -386,7 +386,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw what crosses between the workers in a step, by kind."""
     found = [
         named
-        for named in labelled(infos, lambda info: info.communication)
+        for named in labelled(infos, lambda info: info.each("communication"))
         if sum(named.item.bytes_by_kind.values()) > 0
     ]
     if not found:
@@ -430,7 +430,7 @@ def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
 
 def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw the bus bandwidth that the gradients of each cell reached."""
-    found = labelled(infos, lambda info: info.communication)
+    found = labelled(infos, lambda info: info.each("communication"))
     drawable = [
         named
         for named in found
@@ -650,7 +650,7 @@ def split_table(found: Sequence[Named[Any]]) -> Table:
 
 def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw each worker's utilisation over time, one panel per cell; the GPU's if there is one."""
-    every = labelled(infos, lambda info: info.utilisation_series)
+    every = labelled(infos, lambda info: info.each("utilisation_series"))
     cells = {named.name: named for named in reversed(every)}
     names = list(dict.fromkeys(named.name for named in every))
     shown = [named.name for named in _foremost([cells[name] for name in names], _MOST_PANELS)]
@@ -684,7 +684,7 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
         caption=f"Share of time that {whose}, in one launch per cell."
         + left_out(len(shown), len(names), "cells"),
         spec=charts.panels(rows, y_title=what),
-        table=_utilisation_means(labelled(infos, lambda info: info.utilisation)),
+        table=_utilisation_means(labelled(infos, lambda info: info.each("utilisation"))),
         alt=f"{what} of each worker over time, one panel per cell.",
     )
 
@@ -705,7 +705,7 @@ def utilisation_over_time(infos: Sequence[ScalingInfo]) -> Table:
         ),
         rows=tuple(
             (named.name, named.item.launch, named.item.rank, *values)
-            for named in labelled(infos, lambda info: info.utilisation_series)
+            for named in labelled(infos, lambda info: info.each("utilisation_series"))
             for values in _points_of(named.item)
         ),
     )
@@ -727,7 +727,7 @@ def metric_by(
     """Draw a metric by epoch, or by the time since the launch began."""
     found = [
         named
-        for named in labelled(infos, lambda info: info.metric_curves)
+        for named in labelled(infos, lambda info: info.each("metric_curves"))
         if named.item.metric == metric
         and any(
             known(point.value.value) and (known(point.time_s) or not timed)
@@ -776,7 +776,10 @@ def _further_metrics(infos: Sequence[ScalingInfo]) -> list[Figure | Missing]:
     """Draw further metrics by epoch: training accuracy, losses."""
     main = main_metric(infos)
     names = dict.fromkeys(
-        curve.metric for info in infos for curve in info.metric_curves if curve.metric != main
+        curve.metric
+        for info in infos
+        for curve in info.each("metric_curves")
+        if curve.metric != main
     )
     figures = [
         metric_by(infos, metric, "", f"metric-{number}-by-epoch")
@@ -790,7 +793,7 @@ def metric_at_end(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     metric = main_metric(infos)
     found = [
         named
-        for named in labelled(infos, lambda info: info.metrics)
+        for named in labelled(infos, lambda info: info.each("metrics"))
         if named.item.metric == metric and named.item.final and known(named.item.final.value)
     ]
     if metric is None or not found:
@@ -821,7 +824,7 @@ def metric_table(infos: Sequence[ScalingInfo]) -> Table:
     return tabulate(
         "metrics",
         "Metrics at the end of training",
-        labelled(infos, lambda info: info.metrics),
+        labelled(infos, lambda info: info.each("metrics")),
         (
             NAME,
             item("metric", "metric", text=True),
@@ -844,7 +847,9 @@ def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
     """Draw the epochs until the main metric was stable."""
     metric = main_metric(infos)
     found = [
-        named for named in labelled(infos, lambda info: info.metrics) if named.item.metric == metric
+        named
+        for named in labelled(infos, lambda info: info.each("metrics"))
+        if named.item.metric == metric
     ]
     there = [named for named in found if known(named.item.stable_epoch)]
     if metric is None or not there:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from farandole.format import brief, listed, moment
 from farandole.model.analyse import ScalingInfo
 from farandole.model.answer import Answer
 from farandole.model.compare import Comparison
+from farandole.model.rows import CellRow
 from farandole.model.verdicts import Verdict
 from farandole.report import figures, render, tables, words
 from farandole.report.document import (
@@ -38,6 +39,18 @@ from farandole.report.table import Table, to_lines
 from farandole.version import __version__
 
 SCHEMA = 1
+_PARTS = {
+    "splits": "split",
+    "communication": "communication",
+    "apart": "contention",
+    "utilisation": "utilisation",
+    "job_times": "job",
+    "metrics": "metrics",
+    "metric_curves": "metric_curves",
+    "costs": "cost",
+    "noise": "noise",
+}
+"""Keys in report.json of what cells' rows hold."""
 _MOST_EVIDENCE = 8
 _TERMINAL_SENTENCES = 4
 _TERMINAL_VERDICTS = 3
@@ -162,9 +175,13 @@ def answer_json(answer: Answer) -> dict[str, Any]:
 
 
 def _study_json(info: ScalingInfo) -> dict[str, Any]:
-    content: dict[str, Any] = plain(info)
-    # Drawn and in tables/, but too long for a document that people and programs read whole.
-    del content["utilisation_series"]
+    content: dict[str, Any] = plain(replace(info, rows=()))
+    del content["rows"]
+    # Series of utilisation are drawn and in tables/, but too long for what is read as a whole.
+    parts = {*_PARTS.values(), "point", "utilisation_series"}
+    names = [field.name for field in fields(CellRow) if field.name not in parts]
+    content["cells"] = [{name: plain(getattr(row, name)) for name in names} for row in info.rows]
+    content |= {key: plain(info.each(part)) for key, part in _PARTS.items()}
     content["answer"] = answer_json(info.answer) | content["answer"]
     return content | {"method": words.paragraph(info), "commands": words.commands(info)}
 

@@ -25,7 +25,7 @@ from farandole.report.table import Column, Table, tabulate
 
 def cells(infos: Sequence[ScalingInfo]) -> Table:
     """Return every cell with its interval."""
-    found = labelled(infos, lambda info: info.cells)
+    found = labelled(infos, lambda info: info.rows)
     table = tabulate(
         "cells",
         "Every cell: medians over launches with 95 % intervals",
@@ -113,7 +113,7 @@ def launches_left_out(infos: Sequence[ScalingInfo]) -> Table | None:
 
 def costs(infos: Sequence[ScalingInfo]) -> Table | None:
     """Return what cells cost at the price that was given; None without a price."""
-    found = labelled(infos, lambda info: info.costs)
+    found = labelled(infos, lambda info: info.each("cost"))
     columns = (
         NAME,
         item("price_per_worker_hour", "per worker and hour", brief),
@@ -130,7 +130,7 @@ def noise(infos: Sequence[ScalingInfo]) -> Table:
     return tabulate(
         "noise",
         "Gradient noise scale, in samples, with 90 % intervals",
-        labelled(infos, lambda info: info.noise),
+        labelled(infos, lambda info: info.each("noise")),
         (
             NAME,
             item("noise_scale_samples", "noise scale", path="noise.value"),
@@ -149,7 +149,7 @@ def contention(infos: Sequence[ScalingInfo]) -> Table | None:
     """Return what workers of a host cost each other; None where it was not measured."""
     found = [
         named
-        for named in labelled(infos, lambda info: info.apart)
+        for named in labelled(infos, lambda info: info.each("contention"))
         if named.item.slowdown is not None or named.item.loaded_alone_per_s is not None
     ]
     if not found:

@@ -99,19 +99,19 @@ def _measuring(info: ScalingInfo) -> list[str]:
     imported = all(launch.purpose == "imported" for launch in info.launches)
     if imported:
         return [
-            f"The figures of {plural(len(info.cells), 'cell')} were imported from a table; each "
+            f"The figures of {plural(len(info.rows), 'cell')} were imported from a table; each "
             "row counts as one launch."
         ]
     kept = [launch for launch in info.launches if launch.kept]
-    per_cell = sorted({cell.launches for cell in info.cells if cell.launches})
-    verb = "was" if len(info.cells) == 1 else "were"
+    per_cell = sorted({cell.launches for cell in info.rows if cell.launches})
+    verb = "was" if len(info.rows) == 1 else "were"
     turns = plural(len(info.launches), "launch") + (
         " that took turns" if len(info.launches) > 1 else ""
     )
     counts = "counts" if len(kept) == 1 else "count"
     spread = f" ({_span(per_cell)} per cell)" if per_cell else ""
     sentences = [
-        f"{plural(len(info.cells), 'cell')} {verb} measured in {turns}, of which {len(kept)} "
+        f"{plural(len(info.rows), 'cell')} {verb} measured in {turns}, of which {len(kept)} "
         f"{counts} for speed{spread}."
     ]
     steps = sum(launch.counted_steps for launch in kept)
@@ -128,7 +128,7 @@ def _measuring(info: ScalingInfo) -> list[str]:
 def _apart(info: ScalingInfo) -> list[str]:
     """Say what workers of a host cost each other, as copies of the script showed."""
     sentences = []
-    for one in info.apart:
+    for one in info.each("contention"):
         workers = one.cell.workers
         if one.slowdown is not None:
             sentences.append(

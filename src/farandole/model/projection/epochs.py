@@ -134,7 +134,7 @@ def choose_goal(
             value=None if level is None else level[0],
         )
     known = {found.cell for found in cells}
-    jobs = [job for job in info.job_times if job.cell in known]
+    jobs = [job for job in info.each("job") if job.cell in known]
     if most := max((job.epochs for job in jobs if job.epochs), default=None):
         return Goal(kind="epochs", words=f"for {most:g} epochs", epochs=most)
     if any(job.epoch_s is not None for job in jobs):

@@ -354,7 +354,7 @@ def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
 def _fixed_costs(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, FixedCost]:
     known = {found.cell for found in cells}
     found: dict[int, FixedCost] = {}
-    for job in info.job_times:
+    for job in info.each("job"):
         if job.cell not in known:
             continue
         if job.startup_s is not None:
@@ -666,7 +666,7 @@ class Projector:
         # The noise scale of the cell in which most steps were sampled.
         known = {found.cell for found in data.cells}
         noise = max(
-            (row.noise for row in info.noise if row.cell in known),
+            (row.noise.noise for row in info.rows if row.noise and row.cell in known),
             key=lambda noise: noise.measurements,
             default=None,
         )

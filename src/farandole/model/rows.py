@@ -1,0 +1,142 @@
+"""One row per cell of a study, with everything that is known about the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from farandole.model.accuracy import (
+    MetricCurve,
+    MetricRow,
+    choose_metric,
+    collect_metrics,
+    metric_curves,
+    metric_rows,
+    with_times,
+)
+from farandole.model.communication import (
+    Communication,
+    Contention,
+    communicate,
+    contention_rows,
+)
+from farandole.model.curves import Curve, CurvePoint
+from farandole.model.jobs import Cost, JobTime, price, time_job
+from farandole.model.measured import Measured
+from farandole.model.noise import NoiseRow, cell_noise
+from farandole.model.split import StepSplit, split_step
+from farandole.model.statistics import Estimate
+from farandole.model.utilisation import (
+    UtilisationRow,
+    UtilisationSeries,
+    utilisation_series,
+    utilise,
+)
+from farandole.study.records import Cell, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRow:
+    """One cell; a part that was not measured is None, or empty."""
+
+    cell: Cell
+    label: str
+    launches: int
+    """That count for speed."""
+    attempts: int
+    step_s: Estimate | None
+    throughput: Estimate | None
+    unit: str
+    failed: str
+    """Why no launch of it ended well; empty when one did."""
+    void_for_speed: str
+    """E.g. more ranks than cores; empty when its speed counts."""
+    gradient_bytes: int | None
+    parameters: int | None
+    steps_per_epoch: int | None
+    point: CurvePoint | None = None
+    """On the first curve that it is part of."""
+    split: StepSplit | None = None
+    communication: Communication | None = None
+    contention: Contention | None = None
+    utilisation: UtilisationRow | None = None
+    utilisation_series: tuple[UtilisationSeries, ...] = ()
+    job: JobTime | None = None
+    metrics: tuple[MetricRow, ...] = ()
+    """At the end of training, by name."""
+    metric_curves: tuple[MetricCurve, ...] = ()
+    cost: Cost | None = None
+    noise: NoiseRow | None = None
+    """Of 2 workers or more, or of several batches in an update."""
+
+    def metric(self, name: str | None) -> MetricRow | None:
+        """Return a metric at the end of training; None when it was not recorded."""
+        return next((row for row in self.metrics if row.metric == name), None)
+
+
+def collect_rows(
+    study: Study,
+    cells: Sequence[Measured],
+    curves: Sequence[Curve],
+    void: frozenset[Cell],
+    *,
+    price_per_worker_hour: float | None,
+    target: tuple[str, float] | None,
+) -> tuple[tuple[CellRow, ...], str | None]:
+    """Return a row per cell, and the metric that stands for accuracy.
+
+    Args:
+        study: its records.
+        cells: of it, measured.
+        curves: the main one first.
+        void: cells whose workers did not train together.
+        price_per_worker_hour: None where nothing is to be priced.
+        target: a metric and the value to reach.
+    """
+    metrics = collect_metrics(cells)
+    main = choose_metric(metrics, target)
+    points = {point.cell: point for curve in reversed(curves) for point in curve.points}
+    contention = {row.cell: row for row in contention_rows(study.apart, cells)}
+    rows = []
+    for found in cells:
+        cell, unit = found.cell, found.unit
+        split, job = split_step(found), time_job(found, study.spec)
+        sent = communicate(found, cells, split, study.link, study.spec, study.apart)
+        if sent is not None and cell in void:
+            # Workers that did not train together have nothing to derive from.
+            sent = replace(
+                sent,
+                derived_s=None,
+                contention_s=None,
+                derived_epoch_s=None,
+                derived_bus_bytes_per_s=None,
+            )
+        ranks = [rank for launch in found.ended_well for rank in launch.ranks]
+        row = CellRow(
+            cell=cell,
+            label=found.label,
+            launches=len(found.paces),
+            attempts=len(found.launches),
+            step_s=found.step_s,
+            throughput=found.throughput(unit) if unit else None,
+            unit=unit,
+            failed=found.failed,
+            void_for_speed=found.void_for_speed,
+            gradient_bytes=max((r.gradient_bytes_per_step or 0 for r in ranks), default=0) or None,
+            parameters=max((rank.parameters or 0 for rank in ranks), default=0) or None,
+            steps_per_epoch=job.steps_per_epoch if job else None,
+            point=points.get(cell),
+            split=split,
+            communication=sent,
+            contention=contention.get(cell),
+            utilisation=utilise(found),
+            utilisation_series=utilisation_series(found),
+            job=job,
+            metrics=tuple(with_times(m, job) for m in metric_rows(found, cells, metrics, target)),
+            metric_curves=metric_curves(found, metrics),
+            noise=None if cell in void else cell_noise(found),
+        )
+        if price_per_worker_hour is not None:
+            row = replace(row, cost=price(found, job, row.metric(main), price_per_worker_hour))
+        rows.append(row)
+    return tuple(rows), main
