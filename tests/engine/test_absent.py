@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine.absent import stand_in
+from farandole.engine.named import stand_in
 from farandole.engine.operations import Allgather, Allreduce, Grouped
 from farandole.engine.signature import Signature
 from farandole.transport.reduction import STORAGE, Reduction, fold

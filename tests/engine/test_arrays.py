@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine import arrays, context, groups
+from farandole.engine import arrays, context
 from farandole.engine.context import rank, size
 from farandole.errors import MismatchError, UsageError
 from farandole.transport.reduction import SUM, Reduction
@@ -100,7 +100,9 @@ def check_operations_of_a_set() -> None:
         assert (received, got[::2, 0].tolist()) == ([2] * count, members)
         got = arrays.reducescatter(np.ones((count, 1), np.float32), how=SUM, engine=engine)
         assert got.tolist() == [[count]]
-        assert (groups.allreduce([mine, mine], how=SUM, engine=engine)[1] == sum(members)).all()
+        assert (
+            arrays.grouped_allreduce([mine, mine], how=SUM, engine=engine)[1] == sum(members)
+        ).all()
         arrays.barrier(engine)
         if size() > 2:
             with raises(UsageError, "root_rank=1 is not in the process set", "[0, 2]"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.engine.first_failure import FirstFailure
+from farandole.engine.watch import FirstFailure
 from farandole.errors import PeerDiedError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.world.board import Board

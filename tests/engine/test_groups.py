@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine import groups
+from farandole.engine import arrays
 from farandole.errors import MismatchError, UsageError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.reduction import SUM, Reduction
@@ -30,12 +30,12 @@ def combine(member: Member) -> list[Any]:
 
     hvd.init()
     before = given(member.rank)
-    found = groups.allreduce(before, how=SUM)
+    found = arrays.grouped_allreduce(before, how=SUM)
     for array, other in zip(before, given(member.rank), strict=True):
         assert np.array_equal(array, other), "only read"
-    again = groups.allreduce(given(member.rank), "named", SUM)
+    again = arrays.grouped_allreduce(given(member.rank), "named", SUM)
     assert all(np.array_equal(one, two) for one, two in zip(found, again, strict=True))
-    assert groups.allreduce([]) == []
+    assert arrays.grouped_allreduce([]) == []
     hvd.shutdown()
     return found
 
@@ -57,14 +57,14 @@ def differ(member: Member) -> None:
     hvd.init()
     shapes = [(2, 3), (4,)] if member.rank else [(4,), (2, 3)]
     with pytest.raises(MismatchError, match=r"\(\[4\], \[2, 3\]\) of float32.*rank 1"):
-        groups.allreduce([np.ones(shape, np.float32) for shape in shapes])
+        arrays.grouped_allreduce([np.ones(shape, np.float32) for shape in shapes])
     many = [(2 if member.rank == index else 1,) for index in range(20)]
     many = [*many, (2 - member.rank,)]
     with pytest.raises(MismatchError, match="21 tensors, digest of their shapes"):
-        groups.allreduce([np.ones(shape, np.float32) for shape in many])
+        arrays.grouped_allreduce([np.ones(shape, np.float32) for shape in many])
     with pytest.raises(UsageError, match="cannot be averaged"):
-        groups.allreduce([np.ones(1, np.bool_)])
-    groups.allreduce([np.ones(1, np.float32)], how=Reduction(op="max"))
+        arrays.grouped_allreduce([np.ones(1, np.bool_)])
+    arrays.grouped_allreduce([np.ones(1, np.float32)], how=Reduction(op="max"))
     hvd.shutdown()
 
 
@@ -74,8 +74,8 @@ def test_groups_that_differ_are_an_error_everywhere(nursery: Nursery) -> None:
 
 
 def test_memory_starts_on_a_cache_line() -> None:
-    assert groups.aligned(0, np.dtype(np.float32)).shape == (0,)
+    assert arrays.aligned(0, np.dtype(np.float32)).shape == (0,)
     for count in (1, 100_000):
-        found = groups.aligned(count, np.dtype(np.float32))
+        found = arrays.aligned(count, np.dtype(np.float32))
         assert found.shape == (count,)
         assert found.ctypes.data % 64 == 0

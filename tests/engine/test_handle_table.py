@@ -8,8 +8,7 @@ import pytest
 
 import farandole.torch as hvd
 from farandole.engine import context
-from farandole.engine.handle import Handle
-from farandole.engine.handle_table import HandleTable
+from farandole.engine.handle import Handle, HandleTable
 from farandole.errors import NotInitializedError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from farandole.engine.handle import Handle
-from farandole.engine.lane import Lane
+from farandole.engine.loop import Lane
 from farandole.errors import CollectiveError
 
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from farandole.engine.memory import tuned_by_user
+from farandole.engine.context import tuned_by_user
 
 # Arrays of a step, each above glibc's first limit for mapping memory by itself, and all together
 # above what it keeps by default: twice the largest.
 _PROGRAM = """
 import os, resource, sys
 import numpy as np
-from farandole.engine.memory import keep_freed_memory
+from farandole.engine.context import keep_freed_memory
 
 def step():
     for array in [np.empty(1 << 20, np.uint8) for _ in range(48)]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from farandole.engine.neutral import neutral
+from farandole.engine.coordinator import neutral
 
 
 def test_integers_are_at_the_ends_of_their_range() -> None:

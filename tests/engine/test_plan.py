@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farandole.engine.plan import BUCKET_BYTES, Gradient, make_plan
+from farandole.engine.buckets import BUCKET_BYTES, Gradient, make_plan
 
 ITEMSIZES = {"float32": 4, "float16": 2, "float64": 8, "complex128": 16, "int8": 1}
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from farandole.engine import context
-from farandole.engine.clean_stop import CleanStop
-from farandole.engine.warned import Warned, hear
+from farandole.engine.clean_stop import CleanStop, Warned, hear
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.wire import Wire
 

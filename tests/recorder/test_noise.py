@@ -347,7 +347,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import farandole
 import farandole.torch as hvd
-from farandole.engine.plan import make_plan
+from farandole.engine.buckets import make_plan
 from farandole.recorder import noise
 from farandole.torch import reducer
 

@@ -10,9 +10,8 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.engine import context
-from farandole.engine.buckets import REPLAN
+from farandole.engine.buckets import REPLAN, Gradient, make_plan
 from farandole.engine.engine import Engine
-from farandole.engine.plan import Gradient, make_plan
 from farandole.recorder.noise import Norms
 from farandole.torch.layout import Layout, in_channels_last
 from farandole.transport.reduction import AVERAGE

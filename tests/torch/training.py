@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import farandole.torch as hvd
-from farandole.engine.plan import make_plan
+from farandole.engine.buckets import make_plan
 from farandole.torch import reducer
 
 Loss = Callable[[nn.Module, int], torch.Tensor]

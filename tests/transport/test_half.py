@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.transport.half import narrow, widen
+from farandole.transport.reduction import narrow, widen
 
 _VALUES = np.concatenate(
     [

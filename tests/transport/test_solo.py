@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from farandole.testing import Member
+from farandole.transport.choose import SoloTransport
 from farandole.transport.protocol import Transport
-from farandole.transport.solo import SoloTransport
 from tests.transport.conformance import TransportConformance, sized
 
 

@@ -23,11 +23,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from farandole.engine.buckets import FULL, open_buckets
+from farandole.engine.buckets import BUCKET_BYTES, FULL, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.loop import Loop
 from farandole.engine.operations import Allreduce
-from farandole.engine.plan import BUCKET_BYTES
 from farandole.engine.signature import Signature
 from farandole.testing.nursery import Nursery
 from farandole.testing.shaped import ShapedWorld, address_of, join_group, leave_group

@@ -225,7 +225,7 @@ def check_build() -> str:
     """Draw what there is in the form that horovodrun has."""
     from importlib.util import find_spec
 
-    from farandole.engine.built import (
+    from farandole.engine.basics import (
         ccl_built,
         ddl_built,
         gloo_built,

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from farandole.engine.signature import Signature
-from farandole.transport.half import narrow, widen
 from farandole.transport.protocol import Buffer, Steps, Transport
-from farandole.transport.reduction import BLOCK_ELEMENTS, HALF_TYPES, SUM, Array, Reduction
+from farandole.transport.reduction import (
+    BLOCK_ELEMENTS,
+    HALF_TYPES,
+    SUM,
+    Array,
+    Reduction,
+    narrow,
+    widen,
+)
 
 TYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 # Below this square of a norm a vector counts as zero: a quotient by it may overflow.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from farandole.transport.shm.eager import EagerBoard, Kind, Place
 
 if TYPE_CHECKING:
-    from farandole.engine.pending import Pending
+    from farandole.engine.named import Pending
 
 # Operations of a loop that does nothing else follow each other within some 10 us.
 _QUICK_S = 50e-6

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from farandole.engine import tracing
-from farandole.engine.clean_stop import CleanStop, StopTraining
+from farandole.engine.clean_stop import SOURCES, CleanStop, StopTraining, Warned, hear
 from farandole.engine.engine import Engine
-from farandole.engine.handle_table import HandleTable
+from farandole.engine.handle import HandleTable
 from farandole.engine.loop import process_loop
-from farandole.engine.memory import keep_freed_memory
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
 from farandole.engine.signature import check_same
-from farandole.engine.warned import SOURCES, Warned, hear
 from farandole.engine.watch import open_watch
 from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
@@ -343,3 +342,30 @@ def _check_comm(comm: Any, world: World) -> None:
 
 def _all_alike(engine: Engine, world: World) -> bool:
     return len(set(engine.exchange(str(world.local_size).encode()))) == 1
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 1 << 30
+# The most that glibc takes. It gets there by itself, unless the other limit is set.
+_LARGEST_ON_HEAP_BYTES = 32 << 20
+
+
+def keep_freed_memory(environ: Mapping[str, str]) -> bool:
+    """Let malloc keep up to a gigabyte of freed memory; say whether it does.
+
+    Who has set glibc's own variables has decided, and other allocators decide for themselves.
+    """
+    if sys.platform != "linux" or tuned_by_user(environ):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    if mallopt is None:
+        return False
+    kept = mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)
+    return bool(kept and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+
+
+def tuned_by_user(environ: Mapping[str, str]) -> bool:
+    """Say whether the environment already tells glibc how to allocate."""
+    return "glibc.malloc." in environ.get("GLIBC_TUNABLES", "") or any(
+        name.startswith("MALLOC_") and name.endswith("_") for name in environ
+    )

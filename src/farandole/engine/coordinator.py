@@ -7,13 +7,16 @@ every rank has submitted its name; all ranks run them in the order of the decisi
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from farandole.engine.neutral import neutral
+import numpy as np
+
 from farandole.engine.signature import Signature, mismatch, named
-from farandole.transport.reduction import STORAGE
+from farandole.transport.protocol import Transport
+from farandole.transport.reduction import HALF_TYPES, STORAGE
 from farandole.transport.shm import eager
 
 FUSE_EACH_BYTES = 64 * 1024
@@ -273,3 +276,143 @@ def count_of(shape: Sequence[int]) -> int:
     for extent in shape:
         count *= extent
     return count
+
+
+class Agreement:
+    """Says what this rank submits, and hears what all are to do."""
+
+    def __init__(self, transport: Transport, *, eager_bytes: int, ranks: Sequence[int]) -> None:
+        """Begin with nothing submitted.
+
+        Args:
+            transport: carries the messages.
+            eager_bytes: room on the eager board; 0 where there is none.
+            ranks: the numbers that users know the ranks by, where these are others.
+        """
+        self._link, self._size = transport.link, transport.size
+        self._coordinator: Coordinator | None = None
+        if transport.rank == 0:
+            self._coordinator = Coordinator(transport.size, eager_bytes=eager_bytes, ranks=ranks)
+
+    def submit(self, name: str, signature: Signature, extra: Any) -> None:
+        """Say what this rank submits."""
+        if self._coordinator is not None:
+            self._coordinator.submit(0, name, signature, extra)
+        else:
+            self._send([name, signature, extra])
+
+    def join(self, owed: Sequence[str], after: int) -> None:
+        """Say that this rank submits no more until all have joined, but for `owed`.
+
+        Args:
+            owed: names that are on the eager board.
+            after: how many others are seen to have joined.
+        """
+        if self._coordinator is not None:
+            self._coordinator.join(0, owed, after)
+        else:
+            self._send({"join": owed, "after": after})
+
+    def settle(self, name: str) -> None:
+        """Say that this rank owes a name no more."""
+        if self._coordinator is not None:
+            self._coordinator.settle(0, name)
+        else:
+            self._send({"settled": name})
+
+    def missing(self) -> dict[str, list[int]]:
+        """Return the ranks that have not submitted what others have, as far as is known here."""
+        return {} if self._coordinator is None else self._coordinator.missing()
+
+    def hear(self) -> tuple[bool, list[Decision]]:
+        """Read the messages that have come; decide, on rank 0.
+
+        Returns:
+            Whether there were any, and what all ranks are to do next, in its order.
+        """
+        messages, coordinator = self._link.receive(), self._coordinator
+        if coordinator is None:
+            return bool(messages), [Decision.decode(message) for _, message in messages]
+        for rank, message in messages:
+            _hear(coordinator, rank, json.loads(message))
+        decisions = coordinator.decide()
+        if self._size > 1:
+            for decision in decisions:
+                self._link.send(decision.encode())
+        return bool(messages or decisions), decisions
+
+    def _send(self, said: Any) -> None:
+        self._link.send(json.dumps(said).encode())
+
+
+def _hear(coordinator: Coordinator, rank: int, said: Any) -> None:
+    if isinstance(said, list):
+        name, signature, extra = said
+        coordinator.submit(rank, name, Signature.parse(signature), extra)
+    elif "join" in said:
+        coordinator.join(rank, said["join"], said["after"])
+    else:
+        coordinator.settle(rank, said["settled"])
+
+
+# Their storage says nothing about them.
+_SMALLEST_AND_LARGEST = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, 3.38e38)}
+# Integers are scaled in float64, in which the largest of 64 bits would be one too many.
+_LARGEST_INT64 = 2**63 - 1024
+
+
+def neutral(op: str, dtype: str, prescale: float = 1.0) -> float | None:
+    """Return what to bring to a reduction so that its result is that of the others.
+
+    Args:
+        op: of the reduction.
+        dtype: a key of STORAGE.
+        prescale: what everybody's values are multiplied by first.
+
+    Returns:
+        The value, or None if this type has none: no integer times 3 is 1.
+    """
+    if op == "product":
+        return _one_when_scaled(dtype, prescale)
+    if op not in ("min", "max") or dtype.startswith("complex") or not prescale:
+        return 0
+    highest = (op == "min") == (prescale > 0)
+    if dtype == "bool":
+        return highest
+    if not _is_integer(dtype):
+        return math.inf if highest else -math.inf
+    least, most = int(np.iinfo(STORAGE[dtype]).min), int(np.iinfo(STORAGE[dtype]).max)
+    if prescale == 1.0:
+        return most if highest else least
+    # What is beyond its type's range when scaled would come out at the other end of it.
+    most = min(most, _LARGEST_INT64)
+    least = max(least, -most) if prescale < 0 else least
+    return int((most if highest else least) / max(abs(prescale), 1.0))
+
+
+def _one_when_scaled(dtype: str, prescale: float) -> float | None:
+    if prescale in (0.0, 1.0) or dtype == "bool":
+        return 1
+    if not math.isfinite(prescale):
+        return None
+    if not _is_integer(dtype):
+        smallest, largest = _SMALLEST_AND_LARGEST.get(dtype) or _limits_of_float(dtype)
+        return 1 / prescale if smallest <= abs(1 / prescale) <= largest else None
+    limits = np.iinfo(STORAGE[dtype])
+    if 1 / abs(prescale) > limits.max:
+        return None
+    least = math.ceil(1 / abs(prescale))
+    for size in (least, least + 1):
+        value = size if prescale > 0 else -size
+        if limits.min <= value <= limits.max and math.trunc(value * prescale) == 1:
+            return value
+    return None
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype not in HALF_TYPES and np.issubdtype(STORAGE[dtype], np.integer)
+
+
+def _limits_of_float(dtype: str) -> tuple[float, float]:
+    limits = np.finfo(STORAGE[dtype])
+    return float(limits.tiny), float(limits.max)

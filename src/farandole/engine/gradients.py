@@ -19,16 +19,22 @@ import numpy as np
 
 from farandole.engine import context, marks
 from farandole.engine.arrays import type_name
-from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
+from farandole.engine.buckets import (
+    FULL,
+    REPLAN,
+    BucketSet,
+    Gradient,
+    Plan,
+    make_plan,
+    open_buckets,
+)
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
-from farandole.engine.plan import Gradient, Plan, make_plan
 from farandole.engine.signature import check_same
 from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder.noise import norms_of
 from farandole.recorder.recorder import current
-from farandole.transport.half import narrow, widen
-from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction
+from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction, narrow, widen
 
 Spec = tuple[Sequence[int], str]
 """Shape and type of a gradient."""

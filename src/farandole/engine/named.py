@@ -10,23 +10,35 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from farandole.engine import tracing
-from farandole.engine.absent import stand_in
-from farandole.engine.agreement import Agreement
+from farandole.engine.adasum import AdasumReduce
 from farandole.engine.bursts import MOST, Burst, Bursts
-from farandole.engine.coordinator import Decision
+from farandole.engine.coordinator import Agreement, Decision, Ticket, neutral
 from farandole.engine.handle import Handle
-from farandole.engine.lane import Lane
-from farandole.engine.operations import Allreduce, Operation, fused_allreduce
-from farandole.engine.pending import Pending, Queued
+from farandole.engine.loop import Lane
+from farandole.engine.operations import (
+    Allgather,
+    Allreduce,
+    Broadcast,
+    Grouped,
+    Operation,
+    fused_allreduce,
+)
 from farandole.engine.signature import Signature, mismatch
 from farandole.engine.stalls.judge import JOIN
-from farandole.engine.tickets import Ticketed, place_of
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
-from farandole.transport.protocol import Steps, Transport
-from farandole.transport.reduction import Array
+from farandole.transport.protocol import Buffer, Steps, Transport
+from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction, narrow, small_fold
 from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place
+
+if TYPE_CHECKING:
+    from farandole.engine.bursts import Burst
 
 
 class DuplicateNameError(FarandoleError, ValueError):
@@ -431,3 +443,136 @@ class NamedLane:
             f"{earlier.operation.signature.kind} {name!r} was submitted again while it is still "
             "under way on this rank. Synchronize it first, or give the second one another name."
         )
+
+
+class Pending(Handle):
+    """A submitted operation that has not ended, and what its submitter holds."""
+
+    __slots__ = ("_lane", "burst", "name", "operation", "place", "turn")
+
+    burst: Burst | None
+    """What it was sent with, if that was more than itself."""
+
+    def __init__(
+        self,
+        lane: NamedLane,
+        name: str,
+        operation: Operation,
+        place: Place | None = None,
+        turn: int = 0,
+    ) -> None:
+        """Begin; `place` is its place on the eager board, None when the coordinator has it."""
+        # Handle's own __init__ written out: a call less for every operation.
+        self.done = self._polled = False
+        self.error = self.result = self.value = self.burst = None
+        self._lane, self.name, self.operation = lane, name, operation
+        self.place, self.turn = place, turn
+
+    def check(self) -> bool:
+        """Return whether it is done; on the eager board whoever asks completes it."""
+        return self.done or self._lane.complete(self)
+
+
+class Queued(Handle):
+    """An operation that is submitted when the one before it under its name has ended."""
+
+    __slots__ = ("begun", "operation")
+
+    def __init__(self, operation: Operation) -> None:
+        super().__init__()
+        self.operation = operation
+        self.begun: Handle | None = None
+
+    def check(self) -> bool:
+        """Return whether it is done; what is not begun is for the progress loop to begin."""
+        if not self.done and self.begun is not None and self.begun.check():
+            self.result, self.error, self.done = self.begun.result, self.begun.error, True
+        return self.done
+
+
+@dataclass(slots=True)
+class Ticketed:
+    """A name that has a place on the eager board."""
+
+    number: int
+    turn: int = 0
+    variants: dict[Signature, Place] = field(default_factory=dict)
+    last_signature: Signature | None = None
+    """What was looked for last: mostly the same object is, and needs neither hash nor search."""
+    last_place: Place | None = None
+
+    def place(self, signature: Signature) -> Place | None:
+        """Return the place of operations of this signature, if they have one."""
+        place = self.variants.get(signature)
+        if place is not None:
+            self.last_signature, self.last_place = signature, place
+        return place
+
+    def signatures(self) -> dict[int, Signature]:
+        """Return what the variants stand for."""
+        return {place.variant: signature for signature, place in self.variants.items()}
+
+
+def place_of(
+    board: EagerBoard, ticket: Ticket, operation: Operation, *, rank: int, size: int
+) -> Place:
+    """Return where the next turns of an operation meet."""
+    assert isinstance(operation, Allreduce | Broadcast)
+    source, root = operation.source, operation.signature.root
+    return board.place(
+        *ticket,
+        source.nbytes,
+        source.data.dtype,
+        combine=(
+            small_fold(source.dtype, operation.how, size)
+            if isinstance(operation, Allreduce)
+            else _copy_of(root)
+        ),
+        sends=root in (-1, rank),
+    )
+
+
+# One for each root: operations of one kind have the same, and can be combined together.
+@lru_cache(maxsize=256)
+def _copy_of(root: int) -> Callable[[Sequence[Array], Array], None]:
+    return lambda slots, out: np.copyto(out, slots[root])
+
+
+def stand_in(signature: Signature) -> Operation:
+    """Return this rank's part in an operation that it has not submitted."""
+    if signature.members:
+        return Grouped(signature, [stand_in(member) for member in signature.members])
+    if signature.kind in ("meeting", "sparse gradient"):
+        return _no_rows(signature)
+    how = Reduction(op=signature.op, prescale=signature.prescale, postscale=signature.postscale)
+    value = neutral(signature.op, signature.dtype, signature.prescale)
+    # The coordinator refuses what has none.
+    assert value is not None
+    buffer = _filled(signature, value)
+    if signature.kind == "adasum":
+        return AdasumReduce(signature, buffer, buffer, how)
+    return Allreduce(signature, buffer, buffer, how)
+
+
+def _filled(signature: Signature, value: float) -> Buffer:
+    count = int(np.prod(signature.shape, dtype=np.int64))
+    if signature.device != "cpu":
+        import torch
+
+        dtype = getattr(torch, signature.dtype)
+        full = torch.full((count,), value, dtype=dtype, device=signature.device)
+        return Buffer(full, signature.dtype)
+    if signature.dtype not in HALF_TYPES:
+        return Buffer(np.full(count, value, STORAGE[signature.dtype]), signature.dtype)
+    bits: Array = np.empty(count, STORAGE[signature.dtype])
+    narrow(np.full(count, value, np.float32), bits, signature.dtype)
+    return Buffer(bits, signature.dtype)
+
+
+def _no_rows(signature: Signature) -> Allgather:
+    mine = signature._replace(shape=(0, *signature.shape[1:]))
+
+    def allocate(rows: Sequence[Any]) -> Buffer:
+        return _filled(signature._replace(shape=(sum(rows), *signature.shape[1:])), 0)
+
+    return Allgather(mine, _filled(mine, 0), allocate)

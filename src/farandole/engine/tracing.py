@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from farandole.engine.lane import Running
+from farandole.engine.loop import Running
 from farandole.errors import UsageError
 from farandole.recorder.live import LiveTimeline
 from farandole.recorder.trace_file import Session

@@ -17,7 +17,7 @@ from farandole.keras.backend import check_keras as _check_keras
 _check_keras()
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum  # noqa: E402
-from farandole.engine.built import (  # noqa: E402
+from farandole.engine.basics import (  # noqa: E402
     ccl_built,
     cuda_built,
     ddl_built,
@@ -28,6 +28,7 @@ from farandole.engine.built import (  # noqa: E402
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    set_random_seed,
 )
 from farandole.engine.context import (  # noqa: E402
     add_process_set,
@@ -44,7 +45,6 @@ from farandole.engine.context import (  # noqa: E402
 )
 from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
 from farandole.engine.process_sets import ProcessSet, global_process_set  # noqa: E402
-from farandole.engine.seeding import set_random_seed  # noqa: E402
 from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.errors import no_elastic  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402

@@ -16,8 +16,7 @@ from farandole.engine.context import engine_of
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.keras.compression import wire_of
-from farandole.transport.half import narrow, widen
-from farandole.transport.reduction import HALF_TYPES, STORAGE, Array
+from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, narrow, widen
 
 
 def allreduce(

@@ -309,7 +309,7 @@ def squared_norm(values: Values, dtype: str) -> Any:
         import torch
 
         return torch.linalg.vector_norm(values, dtype=torch.float32).square()
-    from farandole.transport.half import widen
+    from farandole.transport.reduction import widen
 
     half = dtype in ("float16", "bfloat16")
     total = 0.0

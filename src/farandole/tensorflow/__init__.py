@@ -25,7 +25,7 @@ except ImportError as _error:
     ) from _error
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
-from farandole.engine.built import (
+from farandole.engine.basics import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -36,6 +36,7 @@ from farandole.engine.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    set_random_seed,
 )
 from farandole.engine.context import (
     add_process_set,
@@ -51,7 +52,6 @@ from farandole.engine.context import (
     size,
 )
 from farandole.engine.process_sets import ProcessSet, global_process_set
-from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import no_elastic
 from farandole.tensorflow import mpi_ops, util

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from farandole.engine import context
-from farandole.engine.groups import aligned
+from farandole.engine.arrays import aligned
 from farandole.errors import MismatchError, PeerDiedError, UsageError
 from farandole.tensorflow.errors import of_tensorflow
 from farandole.transport.reduction import Array

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole.engine import arrays, context, groups
+from farandole.engine import arrays, context
 from farandole.engine.arguments import Average, check_root, reduction_of, scattered_rows
 from farandole.engine.context import engine_of
 from farandole.errors import UsageError
@@ -287,7 +287,9 @@ def _grouped_allreduce(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(*given: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
         results = call(
-            lambda *values: groups.allreduce(values, name, how, engine=engine_of(process_set)),
+            lambda *values: arrays.grouped_allreduce(
+                values, name, how, engine=engine_of(process_set)
+            ),
             given,
             [*map(like, given)],
         )

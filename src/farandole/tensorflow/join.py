@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.engine import context, joining
+from farandole.engine import basics, context
 from farandole.engine.gradients import gradients_of
 from farandole.tensorflow.callback import as_written, check_eager
 
@@ -24,4 +24,4 @@ def join(device: int = -1) -> int:
     del device
     check_eager("join")
     engine = context.current().engine
-    return joining.join(engine, gradients_of(engine))
+    return basics.join(engine, gradients_of(engine))

@@ -19,7 +19,7 @@ except ImportError as _error:
     raise missing_torch() from _error
 
 from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
-from farandole.engine.built import (
+from farandole.engine.basics import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -30,6 +30,7 @@ from farandole.engine.built import (
     mpi_threads_supported,
     nccl_built,
     rocm_built,
+    set_random_seed,
 )
 from farandole.engine.context import (
     add_process_set,
@@ -48,7 +49,6 @@ from farandole.engine.context import (
 from farandole.engine.handles import poll, synchronize
 from farandole.engine.objects.exchange import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
-from farandole.engine.seeding import set_random_seed
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import CollectiveError as HorovodInternalError
 from farandole.errors import no_elastic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farandole.engine import context, joining
+from farandole.engine import basics, context
 from farandole.torch.reducer import GradientReducer, reducers_of
 
 
@@ -26,7 +26,7 @@ def join(device: int = -1) -> int:
     reducers = reducers_of(engine)
     for reducer in reducers:
         _leave(reducer)
-    return joining.join(engine, [_Sitting(reducer) for reducer in reducers])
+    return basics.join(engine, [_Sitting(reducer) for reducer in reducers])
 
 
 def _leave(reducer: GradientReducer) -> None:
@@ -40,7 +40,7 @@ def _leave(reducer: GradientReducer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sitting:
-    """A reducer while this rank has joined (an engine.joining.Sitting)."""
+    """A reducer while this rank has joined (an engine.basics.Sitting)."""
 
     reducer: GradientReducer
 

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from farandole.engine import marks
-from farandole.engine.buckets import FULL, REPLAN, BucketSet, open_buckets
+from farandole.engine.buckets import FULL, REPLAN, BucketSet, Plan, open_buckets
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
-from farandole.engine.plan import Plan
 from farandole.recorder.noise import Norms
 from farandole.recorder.recorder import current
 from farandole.torch.tensors import view_of

@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.engine.handle import Handle
-from farandole.engine.lane import Lane
-from farandole.engine.loop import Loop, process_loop
+from farandole.engine.loop import Lane, Loop, process_loop
 from farandole.errors import UsageError
 from farandole.torch.tensors import TYPE_NAMES, buffer_of
 from farandole.transport.gloo import let_gloo_settle

@@ -21,10 +21,9 @@ from typing import Any, TypeVar
 import torch
 
 from farandole.engine import marks
-from farandole.engine.buckets import REPLAN, BucketSet
+from farandole.engine.buckets import REPLAN, BucketSet, Gradient, make_plan
 from farandole.engine.engine import Engine
 from farandole.engine.overlap import OverlapTrial
-from farandole.engine.plan import Gradient, make_plan
 from farandole.errors import StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current

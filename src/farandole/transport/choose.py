@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from farandole.errors import StartError, UsageError
 from farandole.format import plural
 from farandole.transport.hosts import Survey, shared_memory_works, survey
-from farandole.transport.protocol import LOOPBACK, Exchange, Transport
+from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
+from farandole.transport.reduction import Reduction, fold
 from farandole.world.descriptors import reserve_descriptors
 from farandole.world.routes import interface_of
 from farandole.world.world import World
@@ -95,8 +96,6 @@ def open_transport(
         return _open_across(world, exchange, found)
     name = choose(world)
     if name == "solo":
-        from farandole.transport.solo import SoloTransport
-
         return Opened(transport=SoloTransport())
     if name == "shm":
         from farandole.transport.shm.segment import SegmentError
@@ -188,3 +187,58 @@ def _open_gloo(
     from farandole.transport.gloo import GlooTransport
 
     return GlooTransport(world.rank, world.size, exchange, address=address, names=names or ())
+
+
+class _NoLink:
+    """A link with nobody at the other end."""
+
+    def send(self, message: bytes) -> None:
+        """Send to nobody."""
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """Receive nothing."""
+        return []
+
+
+class SoloTransport:
+    """The transport of a group of one (see transport.protocol)."""
+
+    name = "solo"
+    rank = 0
+    size = 1
+
+    def __init__(self) -> None:
+        self.link: Link = _NoLink()
+
+    def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
+        """Scale, and copy."""
+        if isinstance(source.data, type(target.data)) and hasattr(source.data, "is_cuda"):
+            target.data.copy_(source.data * how.prescale * how.postscale)
+        else:
+            fold([source.data], [target.data], source.dtype, how)
+        yield from ()
+
+    def broadcast(self, buffer: Buffer, root: int) -> Steps:
+        """Leave it as it is."""
+        yield from ()
+
+    def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
+        """Copy."""
+        target.data[...] = source.data
+        yield from ()
+
+    def reducescatter(
+        self, source: Buffer, target: Buffer, counts: Sequence[int], how: Reduction
+    ) -> Steps:
+        """Scale, and copy."""
+        return self.allreduce(source, target, how)
+
+    def alltoall(self, source: Buffer, target: Buffer, counts: Sequence[Sequence[int]]) -> Steps:
+        """Copy."""
+        return self.allgather(source, target, counts[0])
+
+    def check_peers(self) -> None:
+        """Miss nobody."""
+
+    def close(self) -> None:
+        """Let go of nothing."""

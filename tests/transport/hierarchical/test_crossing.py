@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from farandole.transport.hierarchical.crossing import Crossing, padded
-from farandole.transport.solo import SoloTransport
+from farandole.transport.choose import SoloTransport
+from farandole.transport.hierarchical.relay import Crossing, padded
 
 
 def test_memory_is_lent_again() -> None:

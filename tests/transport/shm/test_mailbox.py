@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from farandole.transport.shm.mailbox import REGION, RING_BYTES, Mailbox
+from farandole.transport.shm.transport import REGION, RING_BYTES, Mailbox
 
 Array = np.ndarray[tuple[int], np.dtype[np.uint8]]
 

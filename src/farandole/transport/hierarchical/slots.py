@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from farandole.transport.hierarchical.crossing import Crossing, padded
-from farandole.transport.hierarchical.relay import LEADER, Course, Relay
+from farandole.transport.hierarchical.relay import LEADER, Course, Crossing, Relay, padded
 from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Buffer, Steps
 from farandole.transport.reduction import Array, Reduction, by_hosts, fold
