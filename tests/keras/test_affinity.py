@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from farandole.keras.affinity import keep_to_own_cores, share_of
+from farandole.keras.trainer import keep_to_own_cores, share_of
 from farandole.world.world import World
 
 

@@ -11,8 +11,8 @@ import torch
 
 from farandole.engine.arguments import Sum, reduction_of
 from farandole.engine.operations import Allreduce
+from farandole.torch.collectives import Remembered
 from farandole.torch.operations import allreduce_operation
-from farandole.torch.remembered import Remembered
 
 _ARGUMENTS = (None, Sum, 1.0, 1.0)
 

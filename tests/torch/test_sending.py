@@ -10,7 +10,7 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.errors import UsageError
-from farandole.torch.sending import Sending, compressor_of, groups_of
+from farandole.torch.compression import Sending, compressor_of, groups_of
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
     batch,

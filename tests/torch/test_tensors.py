@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from farandole.errors import UsageError
-from farandole.torch.tensors import TYPE_NAMES, buffer_of, check, device_of, view_of
+from farandole.torch.operations import TYPE_NAMES, buffer_of, check, device_of, view_of
 from farandole.transport.reduction import STORAGE
 
 

@@ -49,6 +49,7 @@ from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.errors import no_elastic  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
+    Compression,
     allgather,
     allreduce,
     barrier,
@@ -57,7 +58,6 @@ from farandole.keras.collectives import (  # noqa: E402
     broadcast_variables,
     reducescatter,
 )
-from farandole.keras.compression import Compression  # noqa: E402
 from farandole.keras.data import shard  # noqa: E402
 from farandole.keras.optimizer import (  # noqa: E402
     DistributedOptimizer,

@@ -15,7 +15,6 @@ from farandole.engine.arguments import Average, check_root, reduction_of
 from farandole.engine.context import engine_of
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
-from farandole.keras.compression import wire_of
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, narrow, widen
 
 
@@ -145,3 +144,46 @@ def _allreduce(array: Array, name: str | None, how: Any, wire: str | None) -> Ar
     narrow(np.ascontiguousarray(array, np.float32).reshape(-1), sent, wire)
     received = arrays.allreduce(sent, name, how, bits_of=wire)
     return widen(received, wire).reshape(array.shape).astype(array.dtype, copy=False)
+
+
+class NoneCompressor:
+    """Sends gradients as they are."""
+
+    wire: str | None = None
+
+
+class FP16Compressor:
+    """Sends floating-point gradients in float16."""
+
+    wire: str | None = "float16"
+
+
+class BF16Compressor:
+    """Sends floating-point gradients in bfloat16, which has float32's range."""
+
+    wire: str | None = "bfloat16"
+
+
+class Compression:
+    """The ways there are: `hvd.Compression.none`, `.fp16` and `.bf16`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+
+
+def wire_of(compression: Any) -> str | None:
+    """Return the type in which gradients are sent; None for their own.
+
+    Raises:
+        UsageError: it is no compression.
+    """
+    if compression is None:
+        return None
+    if not hasattr(compression, "wire"):
+        raise UsageError(
+            f"compression={compression!r} is no compression: use hvd.Compression.none, fp16 or "
+            "bf16."
+        )
+    wire: str | None = compression.wire
+    return wire

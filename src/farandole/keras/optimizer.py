@@ -13,7 +13,7 @@ from typing import Any
 from farandole.engine.arguments import Average, gradient_reduction
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging, Batch
-from farandole.keras.compression import Compression, wire_of
+from farandole.keras.collectives import Compression, wire_of
 
 _KEY = "_farandole"
 _METHODS = ("apply", "stateless_apply")

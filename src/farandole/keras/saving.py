@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farandole.errors import UsageError
-from farandole.keras.compression import Compression
+from farandole.keras.collectives import Compression
 
 
 def load_model(

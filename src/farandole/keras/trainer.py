@@ -6,11 +6,14 @@ models whose optimizer is not wrapped nothing changes but progress bars: rank 0 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
+import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from farandole.engine import context, marks
@@ -19,6 +22,7 @@ from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging
 from farandole.keras.backend import backend_name
+from farandole.world.world import World
 
 _installed = False
 _models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -41,8 +45,6 @@ def init(
     context.init(comm, process_sets)
     install()
     if backend_name() == "jax":
-        from farandole.keras.affinity import keep_to_own_cores
-
         keep_to_own_cores(context.current().world)
 
 
@@ -56,9 +58,9 @@ def install() -> None:
     if backend_name() == "jax":
         replacements["make_train_function"] = _make_train_function
     elif backend_name() == "tensorflow":
-        from farandole.tensorflow import clean_stop
+        from farandole.tensorflow.callback import install_clean_stop
 
-        clean_stop.install()
+        install_clean_stop()
     for name, replacement in replacements.items():
         owner = _owner(name)
         setattr(owner, name, replacement(vars(owner)[name]))
@@ -256,3 +258,32 @@ def _make_train_function(plain: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return make_train_function
+
+
+def share_of(
+    allowed: Collection[int], local_rank: int, local_size: int, threads: int
+) -> frozenset[int] | None:
+    """Return a worker's part of the cores that all workers of its host may use.
+
+    None where they do not come out even, or would be fewer than the threads it was given: then
+    somebody has bound it already, or has asked for more than there is.
+    """
+    each, rest = divmod(len(allowed), local_size)
+    if local_size == 1 or rest or each < max(threads, 1):
+        return None
+    return frozenset(sorted(allowed)[local_rank * each : (local_rank + 1) * each])
+
+
+def keep_to_own_cores(world: World) -> None:
+    """Leave this process its part of the host's cores, where `farandole run` started it."""
+    if world.source != "farandole" or not hasattr(os, "sched_setaffinity"):
+        return
+    told = os.environ.get("PJRT_NPROC", "")
+    threads = int(told) if told.isdecimal() else 1
+    own = share_of(os.sched_getaffinity(0), world.local_rank, world.local_size, threads)
+    if own is None:
+        return
+    for thread in Path("/proc/self/task").iterdir():
+        # A thread may end meanwhile; those to come follow the one that makes them.
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), own)

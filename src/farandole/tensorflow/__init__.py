@@ -74,18 +74,19 @@ from farandole.tensorflow.functions import (
     broadcast_object,
     broadcast_object_fn,
     broadcast_variables,
-)
-from farandole.tensorflow.join import join
-from farandole.tensorflow.optimizer import DistributedOptimizer
-from farandole.tensorflow.sizes import (
+    init,
+    join,
     local_rank_op,
     local_size_op,
     process_set_included_op,
     rank_op,
     size_op,
 )
-from farandole.tensorflow.start import init
-from farandole.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from farandole.tensorflow.tape import (
+    DistributedGradientTape,
+    DistributedOptimizer,
+    PartialDistributedGradientTape,
+)
 
 # Not public, but programs that are written for eager mode and graphs ask for them here.
 from farandole.tensorflow.util import (  # noqa: F401

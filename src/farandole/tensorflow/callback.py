@@ -10,6 +10,8 @@ in program order everywhere.
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any, TypeVar
@@ -20,8 +22,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from farandole.engine import context
 from farandole.engine.arrays import aligned
-from farandole.errors import MismatchError, PeerDiedError, UsageError
-from farandole.tensorflow.errors import of_tensorflow
+from farandole.errors import MismatchError, PeerDiedError, UnfitError, UsageError
 from farandole.transport.reduction import Array
 
 Work = Callable[..., Sequence[Any]]
@@ -157,3 +158,78 @@ def _note(error: PeerDiedError) -> None:
         from farandole.launch.startup import note_failure
 
         note_failure(error, error.__traceback__)
+
+
+class NoGlobalVariablesError(UsageError, RuntimeError):
+    """TensorFlow 2 has no global variables; Horovod raises a RuntimeError."""
+
+
+def of_tensorflow(error: MismatchError | UsageError) -> Exception:
+    """Return an error of the same class and of TensorFlow's, with the same text."""
+    together = isinstance(error, MismatchError | UnfitError)
+    errors = tf.errors
+    theirs = errors.FailedPreconditionError if together else errors.InvalidArgumentError
+    kind: Any = type(error)
+    both: Exception = _both(kind, theirs)(str(error))
+    return both
+
+
+@functools.cache
+def _both(ours: type[Exception], theirs: Any) -> Any:
+    def begin(self: Any, message: str) -> None:
+        theirs.__init__(self, None, None, message)
+
+    # Its own name: what users read is not to change.
+    return type(ours.__name__, (ours, theirs), {"__init__": begin, "__module__": ours.__module__})
+
+
+_MARK = "_farandole_trains"
+_installed = False
+
+
+class _Calls(threading.local):
+    """The functions that a thread is in, the outermost first."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Any] = []
+
+
+_calls = _Calls()
+
+
+def install_clean_stop() -> None:
+    """Follow the calls of tf.function's functions; once."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    function: Any = type(tf.function(lambda: None))
+    plain = function.__call__
+
+    @functools.wraps(plain)
+    def __call__(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: N807
+        under_way = _calls.under_way
+        under_way.append(self)
+        try:
+            result = plain(self, *arguments, **named)
+        finally:
+            under_way.pop()
+        if not under_way and _MARK in self.__dict__ and context.is_initialized():
+            context.current().stop_if_asked()
+        return result
+
+    function.__call__ = __call__
+
+
+@as_written
+def end_step() -> None:
+    """Leave the script if all do so at this step; out of functions that are traced, later.
+
+    Raises:
+        StopTraining: All leave.
+    """
+    if not tf.executing_eagerly():
+        for function in _calls.under_way:
+            function.__dict__[_MARK] = True
+    elif context.is_initialized():
+        context.current().stop_if_asked()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from farandole.engine import arrays
+from farandole.engine import arrays, basics, context
 from farandole.engine.arguments import check_root
 from farandole.engine.context import engine_of
+from farandole.engine.gradients import gradients_of
 from farandole.engine.objects import exchange
+from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
-from farandole.tensorflow.callback import as_written, call, check_eager, like
-from farandole.tensorflow.errors import NoGlobalVariablesError
+from farandole.tensorflow.callback import (
+    NoGlobalVariablesError,
+    as_written,
+    call,
+    check_eager,
+    install_clean_stop,
+    like,
+)
 from farandole.transport.reduction import Array
 
 
@@ -119,3 +127,67 @@ def allgather_object(
 def _check_no_session(session: Any) -> None:
     if session is not None:
         raise UsageError("session= is TensorFlow 1's; with TensorFlow 2 leave it out.")
+
+
+def init(
+    comm: Any = None, process_sets: str | Sequence[ProcessSet | Sequence[int]] | None = None
+) -> None:
+    """Meet the other workers. A second call without shutdown() changes nothing.
+
+    Args:
+        comm: Horovod's: all ranks, or a communicator of mpi4py that has all. Nothing else is taken.
+        process_sets: sets to make at once, the same on every worker; "dynamic" lets
+            `add_process_set` make some later.
+
+    Raises:
+        UsageError: a ValueError: sets that cannot be, or are there twice.
+    """
+    context.init(comm, process_sets)
+    install_clean_stop()
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return the number of workers in a process set as an int32 tensor."""
+    ranks = context.known().sets.ranks_of(process_set_id)
+    return tf.constant(len(ranks), tf.int32, name=name or "size")
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Return 1 as an int32 tensor if this worker is in a process set, else 0."""
+    included = context.rank() in context.known().sets.ranks_of(process_set_id)
+    return tf.constant(int(included), tf.int32, name=name or "process_set_included")
+
+
+def rank_op(name: str | None = None) -> Any:
+    """Return this worker's rank as an int32 tensor."""
+    return tf.constant(context.rank(), tf.int32, name=name or "rank")
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """Return this worker's rank on its host as an int32 tensor."""
+    return tf.constant(context.local_rank(), tf.int32, name=name or "local_rank")
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """Return the number of workers on this host as an int32 tensor."""
+    return tf.constant(context.local_size(), tf.int32, name=name or "local_size")
+
+
+@as_written
+def join(device: int = -1) -> int:
+    """Wait until every rank has called this, taking part in the others' steps meanwhile.
+
+    Their all-reduces, and the gradients of their steps, go on with zeros from this rank; averages
+    are still divided by the number of all ranks. Their other operations raise an error. Call
+    `broadcast_variables` afterwards from the rank that it returns: it has seen all steps.
+
+    Args:
+        device: Horovod's, the GPU that zeros would lie on; any number will do.
+
+    Returns:
+        The rank that joined last, the same on every rank.
+    """
+    del device
+    check_eager("join")
+    engine = context.current().engine
+    return basics.join(engine, gradients_of(engine))

@@ -67,12 +67,6 @@ from farandole.torch.collectives import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    reducescatter,
-    reducescatter_async,
-)
-from farandole.torch.compression import Compression
-from farandole.torch.functions import broadcast_optimizer_state, broadcast_parameters
-from farandole.torch.grouped import (
     grouped_allgather,
     grouped_allgather_async,
     grouped_allreduce,
@@ -81,8 +75,11 @@ from farandole.torch.grouped import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
 )
-from farandole.torch.join import join
+from farandole.torch.compression import Compression
+from farandole.torch.functions import broadcast_optimizer_state, broadcast_parameters, join
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.process_group import register as _register_backend
 from farandole.torch.schedules import RecipeScheduler

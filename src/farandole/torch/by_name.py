@@ -21,10 +21,9 @@ from farandole.errors import MismatchError, UnfitError
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import compress
+from farandole.torch.compression import Sending
 from farandole.torch.layout import Faults, in_channels_last, of_another_shape
-from farandole.torch.operations import allreduce_operation
-from farandole.torch.sending import Sending
-from farandole.torch.tensors import TYPE_NAMES
+from farandole.torch.operations import TYPE_NAMES, allreduce_operation
 from farandole.transport.reduction import Reduction
 
 _NAMES_SHOWN = 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from farandole.engine.adasum import AdasumReduce
 from farandole.engine.arguments import Average, check_op, reduction_of
-from farandole.engine.context import engine_of
+from farandole.engine.context import current, engine_of
+from farandole.engine.handle import Handle
 from farandole.engine.handles import begin, run_now
 from farandole.engine.operations import Allreduce
 from farandole.engine.process_sets import ProcessSet, global_process_set
@@ -21,10 +23,12 @@ from farandole.torch.operations import (
     alltoall_operation,
     barrier_operation,
     broadcast_operation,
+    buffer_of,
+    group,
     like,
     reducescatter_operation,
 )
-from farandole.torch.remembered import Remembered
+from farandole.transport.shm.eager import LARGEST_BYTES
 
 
 def allreduce(
@@ -285,12 +289,223 @@ def _allreduce(
     return allreduce_operation(source, target, reduction_of(average, op, prescale, postscale))
 
 
-_remembered = Remembered()
-
-
 def _allreduce_in_place(
     tensor: torch.Tensor, arguments: tuple[Any, Any, float, float]
 ) -> Allreduce | AdasumReduce:
     return _remembered.find(tensor, arguments) or _remembered.keep(
         tensor, arguments, _allreduce(tensor, tensor, *arguments)
     )
+
+
+Tensors = Sequence[torch.Tensor]
+
+
+def grouped_allreduce(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Combine tensors over all ranks and return the results; see `allreduce` for the arguments.
+
+    Gradients flow back through it. Types and shapes may differ from tensor to tensor.
+    """
+    pairs = [compress(tensor, compression) for tensor in tensors]
+    how = (check_op(average, op), prescale_factor, postscale_factor)
+    sent = [each for each, _ in pairs]
+    results = differentiable.allreduce_all(sent, name, how, engine_of(process_set))
+    return [undo(result) for (_, undo), result in zip(pairs, results, strict=True)]
+
+
+def grouped_allreduce_async(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a grouped allreduce into new tensors; `synchronize` the handle to get their list."""
+    results = [like(tensor) for tensor in tensors]
+    how = (check_op(average, op), prescale_factor, postscale_factor)
+    return _begin_allreduce(tensors, results, name, how, process_set)
+
+
+def grouped_allreduce_(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Combine tensors over all ranks in place, and return them."""
+    how = reduction_of(average, op, prescale_factor, postscale_factor)
+    engine = engine_of(process_set)
+    members = [allreduce_operation(tensor, tensor, how) for tensor in tensors]
+    if members:
+        operation = group("grouped_allreduce", members)
+        run_now("grouped_allreduce", name, operation, engine=engine)
+    return list(tensors)
+
+
+def grouped_allreduce_async_(
+    tensors: Tensors,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin a grouped allreduce in place; leave the tensors alone until it is synchronised."""
+    how = (check_op(average, op), prescale_factor, postscale_factor)
+    return _begin_allreduce(tensors, list(tensors), name, how, process_set)
+
+
+def grouped_allgather(
+    tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """Return for each tensor all ranks' ones behind each other; first dimensions may differ."""
+    return differentiable.allgather_all(tensors, name, engine_of(process_set))
+
+
+def grouped_allgather_async(
+    tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Begin a grouped allgather."""
+    engine = engine_of(process_set)
+    found = [allgather_operation(tensor) for tensor in tensors]
+    if not found:
+        return _nothing()
+    operation = group("grouped_allgather", [each for each, _ in found])
+    results = [result for _, result in found]
+    return begin(
+        "grouped_allgather",
+        name,
+        operation,
+        lambda: [result() for result in results],
+        engine=engine,
+    )
+
+
+def grouped_reducescatter(
+    tensors: Tensors,
+    name: str | None = None,
+    compression: Any = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Combine tensors over all ranks and return this rank's share of the rows of each."""
+    pairs = [compress(tensor, compression) for tensor in tensors]
+    how, sent = (op, prescale_factor, postscale_factor), [each for each, _ in pairs]
+    results = differentiable.reducescatter_all(sent, name, how, engine_of(process_set))
+    return [undo(result) for (_, undo), result in zip(pairs, results, strict=True)]
+
+
+def grouped_reducescatter_async(
+    tensors: Tensors,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Begin a grouped reducescatter."""
+    engine = engine_of(process_set)
+    found = [
+        reducescatter_operation(tensor, op, prescale_factor, postscale_factor, engine)
+        for tensor in tensors
+    ]
+    if not found:
+        return _nothing()
+    operation = group("grouped_reducescatter", [each for each, _ in found])
+    results = [result for _, result in found]
+    return begin("grouped_reducescatter", name, operation, results, engine=engine)
+
+
+def _begin_allreduce(
+    tensors: Tensors,
+    results: list[torch.Tensor],
+    name: str | None,
+    how: differentiable.Scaled,
+    process_set: ProcessSet,
+) -> int:
+    engine, reduction = engine_of(process_set), reduction_of(None, *how)
+    members = [
+        allreduce_operation(tensor, result, reduction)
+        for tensor, result in zip(tensors, results, strict=True)
+    ]
+    if not members:
+        return _nothing()
+    operation = group("grouped_allreduce", members)
+    return begin("grouped_allreduce", name, operation, results, engine=engine)
+
+
+def _nothing() -> int:
+    """Return a handle to no tensors, which are there at once."""
+    done = Handle()
+    done.finish()
+    return current().handles.add(done, list)
+
+
+_MOST = 1024
+"""Each keeps some kilobytes; a program that loops over more tensors than this gains little."""
+
+_Entry = tuple[weakref.ref[torch.Tensor], int, torch.Size, tuple[Any, ...], Allreduce]
+"""A tensor with its memory and shape, the arguments, and what was made for them."""
+
+
+class Remembered:
+    """In-place all-reduces by tensor; an entry goes with its tensor."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+
+    def find(self, tensor: torch.Tensor, arguments: tuple[Any, ...]) -> Allreduce | None:
+        """Return what was made for this tensor and these arguments, if it still fits.
+
+        A tensor can be given other memory or another shape in place (`x.data = y`, `resize_`,
+        `t_`); its type and its device it keeps for life.
+        """
+        entry = self._entries.get(id(tensor))
+        if entry is None:
+            return None
+        made_for, at, shape, made_with, operation = entry
+        if (
+            made_for() is tensor
+            and at == tensor.data_ptr()
+            and shape == tensor.shape
+            and made_with == arguments
+            and tensor.is_contiguous()
+        ):
+            return operation
+        return None
+
+    def keep(
+        self, tensor: torch.Tensor, arguments: tuple[Any, ...], operation: Allreduce | AdasumReduce
+    ) -> Allreduce | AdasumReduce:
+        """Remember an operation for the next time if it is small; return it."""
+        if isinstance(operation, AdasumReduce):
+            return operation
+        small = 0 < operation.source.nbytes <= LARGEST_BYTES and not tensor.is_cuda
+        if small and (len(self._entries) < _MOST or id(tensor) in self._entries):
+            key = id(tensor)
+            # An array of the tensor itself would keep it alive, and the entry with it.
+            buffer = buffer_of(tensor.detach())
+            operation = Allreduce(operation.signature, buffer, buffer, operation.how)
+            forget = weakref.ref(tensor, lambda _: self._entries.pop(key, None))
+            at, shape = tensor.data_ptr(), tensor.shape
+            self._entries[key] = (forget, at, shape, arguments, operation)
+        return operation
+
+
+_remembered = Remembered()

@@ -17,7 +17,7 @@ from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
 from farandole.recorder.noise import Norms
 from farandole.recorder.recorder import current
-from farandole.torch.tensors import view_of
+from farandole.torch.operations import view_of
 from farandole.transport.reduction import Array, Reduction
 
 _GRADIENT = attrgetter("grad")

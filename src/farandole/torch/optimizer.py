@@ -10,15 +10,17 @@ from typing import Any
 import torch
 
 from farandole.engine import context
-from farandole.engine.arguments import Adasum, Average, check_op, gradient_reduction
+from farandole.engine.arguments import Adasum, Average, check_op, gradient_reduction, reduction_of
+from farandole.engine.engine import Engine
 from farandole.engine.overlap import OverlapTrial
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
-from farandole.torch.adasum import Deltas
-from farandole.torch.compression import Compression
+from farandole.recorder.recorder import current
+from farandole.torch.collectives import compress
+from farandole.torch.compression import Compression, Sending, compressor_of, groups_of
+from farandole.torch.operations import allreduce_operation, group
 from farandole.torch.reducer import GradientReducer
-from farandole.torch.sending import Sending, compressor_of, groups_of
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -227,8 +229,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     given = _given_names(parameters, named_parameters)
     by_parameter: dict[torch.nn.Parameter, str] = {}
-    for number, group in enumerate(optimizer.param_groups):
-        by_parameter |= _names_of_group(number, group["params"], given)
+    for number, settings in enumerate(optimizer.param_groups):
+        by_parameter |= _names_of_group(number, settings["params"], given)
     names = [by_parameter[parameter] for parameter in parameters]
     sending = Sending(
         compressor=compressor,
@@ -314,3 +316,49 @@ def _given_names(
             "model.named_parameters() of the whole model."
         )
     return by_parameter
+
+
+class Deltas:
+    """Combines the changes of one optimizer's parameters."""
+
+    def __init__(self, engine: Engine, names: Sequence[str], compressor: Any) -> None:
+        """Begin; all ranks do so in the same order.
+
+        Args:
+            engine: combines.
+            names: of the parameters; the same on every rank.
+            compressor: a class with `compress` and `decompress`, or None.
+        """
+        self._engine, self._compressor = engine, compressor
+        self._name = engine.unique_name("adasum", "\n".join(names))
+
+    @contextmanager
+    def combining(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+        """Combine what happens to parameters in this context; without an error only."""
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        before = [parameter.detach().clone() for parameter in trained]
+        yield
+        with torch.no_grad():
+            changes = [
+                (parameter - start).contiguous()
+                for parameter, start in zip(trained, before, strict=True)
+            ]
+            for parameter, start, change in zip(
+                trained, before, self._combined(changes), strict=True
+            ):
+                parameter.copy_(start + change)
+
+    def _combined(self, changes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not changes:
+            return []
+        pairs = [compress(change, self._compressor) for change in changes]
+        how = reduction_of(None, Adasum)
+        # Each tensor by itself, because layers differ in direction; agreed on as one.
+        operation = group(
+            "grouped_allreduce", [allreduce_operation(sent, sent, how) for sent, _ in pairs]
+        )
+        recorder = current()
+        if recorder is not None:
+            recorder.sent("gradients", sum(sent.nbytes for sent, _ in pairs))
+        self._engine.run(self._name, operation)
+        return [undo(sent) for sent, undo in pairs]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from farandole.engine.handle import Handle
 from farandole.engine.loop import Lane, Loop, process_loop
 from farandole.errors import UsageError
-from farandole.torch.tensors import TYPE_NAMES, buffer_of
+from farandole.torch.operations import TYPE_NAMES, buffer_of
 from farandole.transport.gloo import let_gloo_settle
 from farandole.transport.protocol import LOOPBACK, Buffer, Steps
 from farandole.transport.reduction import Reduction

@@ -28,9 +28,9 @@ from farandole.errors import StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
 from farandole.torch.by_name import ByName, Told
+from farandole.torch.compression import Sending
 from farandole.torch.layout import Faults, Layout
-from farandole.torch.sending import Sending
-from farandole.torch.tensors import TYPE_NAMES
+from farandole.torch.operations import TYPE_NAMES
 from farandole.transport.reduction import Reduction
 
 _T = TypeVar("_T")

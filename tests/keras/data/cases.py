@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.keras.data.arrays import taker_of
-from farandole.keras.data.batches import ShardedArrays, ShardedPyDataset
+from farandole.keras.data.batches import ShardedArrays, ShardedPyDataset, taker_of
 from farandole.keras.data.split import indices, plan
 from tests.keras.data.recording import Batches, Steps, numbered
 from tests.keras.data.test_terms import terms

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.keras.data.ahead import Ahead, Place, following
+from farandole.keras.data.batches import Ahead, Place, following
 
 DEADLINE_S = 20
 

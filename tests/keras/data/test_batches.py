@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from farandole.keras.data.arrays import taker_of
-from farandole.keras.data.batches import PreparedArrays, ShardedArrays
+from farandole.keras.data.batches import PreparedArrays, ShardedArrays, taker_of
 from farandole.keras.data.split import plan
 from tests.keras.data.cases import BATCH, LENGTH, arrays, batches, expected, expected_batches
 from tests.keras.data.recording import Batches, Steps, fitted, numbered

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.keras.data.arrays import taker_of
-from farandole.keras.data.batches import ShardedArrays
-from farandole.keras.data.following import Following
+from farandole.keras.data.batches import ShardedArrays, taker_of
+from farandole.keras.data.sharding import Following
 from farandole.keras.data.split import indices, plan
 from tests.keras.data.cases import BATCH, LENGTH, arrays, expected
 from tests.keras.data.recording import Recording, Seen, fitted, numbered

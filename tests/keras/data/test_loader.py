@@ -18,8 +18,8 @@ from torch.utils.data import (
 )
 
 from farandole.errors import UsageError
-from farandole.keras.data.following import Following
 from farandole.keras.data.loader import ShardedLoader, check
+from farandole.keras.data.sharding import Following
 from farandole.keras.data.split import indices, plan
 from tests.keras.data.recording import Steps, fitted, numbered
 from tests.keras.data.test_terms import terms

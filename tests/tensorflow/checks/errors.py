@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import farandole.tensorflow as hvd
 from farandole.errors import MismatchError, UsageError
-from farandole.tensorflow.errors import of_tensorflow
+from farandole.tensorflow.callback import of_tensorflow
 from tests.tensorflow.checks.both import raises
 
 

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging, Batch
-from farandole.tensorflow import clean_stop
-from farandole.tensorflow.callback import call
+from farandole.tensorflow.callback import call, end_step
 from farandole.transport.reduction import Array
 
 
@@ -44,7 +43,7 @@ class TensorFlowBackend:
 
     def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
         """Leave the script if all do so at this step; out of a tf.function when it has run."""
-        clean_stop.end_step()
+        end_step()
 
 
 def _call(averaging: Averaging, batch: Batch) -> tuple[tf.Tensor, list[Any]]:

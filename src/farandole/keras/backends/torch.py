@@ -13,8 +13,8 @@ import torch
 
 from farandole.engine.overlap import OverlapTrial
 from farandole.keras.averaging import Averaging, Batch
+from farandole.torch.operations import buffer_of, view_of
 from farandole.torch.reducer import GradientReducer
-from farandole.torch.tensors import buffer_of, view_of
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array
 
 

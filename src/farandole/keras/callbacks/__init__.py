@@ -10,11 +10,10 @@ from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from farandole.keras.callbacks.learning_rate import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
+    RecipeCallback,
 )
 from farandole.keras.callbacks.metric_average import MetricAverageCallback
-from farandole.keras.callbacks.recipe import RecipeCallback
-from farandole.keras.callbacks.standard import standard
-from farandole.keras.callbacks.stopping import StopTogetherCallback
+from farandole.keras.callbacks.standard import StopTogetherCallback, standard
 
 __all__ = [
     "BestModelCheckpoint",

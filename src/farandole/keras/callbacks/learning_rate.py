@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import keras
 
+from farandole import recipes
 from farandole.engine import context
 from farandole.errors import UsageError
-from farandole.keras.callbacks.rates import Plan, momentum_correction, warmup_multiplier
+from farandole.recipes import Recipe
 
 # Optimizers of Keras whose velocity has the learning rate in it, and what they call it.
 _VELOCITIES = ((keras.optimizers.SGD, "momentums"), (keras.optimizers.RMSprop, "_momentums"))
@@ -202,3 +204,123 @@ def _velocities(optimizer: Any) -> list[Any]:
         if isinstance(inner, kind) and inner.built and inner.momentum > 0:
             return list(getattr(inner, name))
     return []
+
+
+Multiplier = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which learning rate each batch gets."""
+
+    initial_lr: float
+    multiplier: Multiplier
+    start_epoch: float = 0
+    end_epoch: float | None = None
+    staircase: bool = True
+    """Whether the rate changes from epoch to epoch only, else with every batch."""
+
+    def rate(self, epoch: int, batch: int, steps_per_epoch: int | None) -> float | None:
+        """Return the rate of a batch, or None if it stays what it is."""
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return None
+        if self.staircase:
+            return self.initial_lr * self.multiplier(epoch) if batch == 0 else None
+        assert steps_per_epoch is not None
+        return self.initial_lr * self.multiplier(epoch + batch / steps_per_epoch)
+
+
+def warmup_multiplier(
+    epoch: float, *, size: int, warmup_epochs: float, steps_per_epoch: int
+) -> float:
+    """Return the share of the full rate in warm-up: from 1 / size to 1, in a straight line.
+
+    It is that of the batch's end, so that the last batch of warm-up has the full rate.
+    """
+    done = min((epoch + 1.0 / steps_per_epoch) / warmup_epochs, 1.0)
+    # A sum of batches' shares that is 1 but for rounding is 1.
+    done = 1.0 if math.isclose(done, 1.0) else done
+    return (1.0 + done * (size - 1)) / size
+
+
+def momentum_correction(old_rate: float, new_rate: float) -> float:
+    """Return by what a velocity that has the old rate in it is multiplied for the new one."""
+    return new_rate / old_rate if old_rate > 0.0 else 1.0
+
+
+class RecipeCallback(LearningRateScheduleCallback):
+    """Set the learning rate of every batch by a recipe.
+
+    The rate is assigned when the recipe changes it. So what other callbacks make of it (say,
+    ReduceLROnPlateau) stays while the recipe keeps it constant.
+    """
+
+    def __init__(
+        self,
+        recipe: str | Recipe,
+        base_lr: float,
+        epochs: int | None = None,
+        *,
+        workers: float | None = None,
+        decay: str = "constant",
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            recipe: its name, or one of your own.
+            base_lr: the rate that is good for one worker.
+            epochs: how many there are, by `Recipe.epochs`; by default those of `fit`.
+            workers: how many times larger than one worker's the global batch is; by default
+                `hvd.size()`. Give 1 where workers share out a batch of fixed size.
+            decay: "constant", "cosine" or "step".
+            momentum_correction: as of LearningRateScheduleCallback.
+            steps_per_epoch: batches per epoch; by default what `fit` knows. Not needed where the
+                rate never changes.
+            verbose: 1 to let rank 0 say what the rate does.
+        """
+        check_rate(base_lr, "base_lr", "0.01")
+        self.recipe = recipes.recipe(recipe)
+        if decay not in recipes.DECAYS:
+            raise UsageError(f"There is no decay {decay!r}. There are {', '.join(recipes.DECAYS)}.")
+        super().__init__(
+            base_lr,
+            self._multiplier,
+            staircase=self.recipe.constant(decay),
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.epochs, self.workers, self.decay = epochs, workers, decay
+        self.verbose = verbose
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Find out how long training is, and say what the rate does."""
+        super().on_train_begin(logs)
+        if self.verbose and context.rank() == 0:
+            sys.stdout.write(f"{self.describe()}\n")
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Set the rate of this batch."""
+        if self.plan.rate(self.current_epoch, batch, self._steps) != self._rate:
+            super().on_train_batch_begin(batch, logs)
+
+    def describe(self) -> str:
+        """Say in words what the rate does."""
+        base = self.plan.initial_lr
+        return self.recipe.describe(base, self._workers(), self._epochs(), decay=self.decay)
+
+    def _multiplier(self, epoch: float) -> float:
+        return self.recipe.rate(1.0, self._workers(), epoch, self._epochs(), decay=self.decay)
+
+    def _workers(self) -> float:
+        return float(context.size() if self.workers is None else self.workers)
+
+    def _epochs(self) -> int:
+        epochs = self.epochs or (self.params or {}).get("epochs")
+        if not epochs:
+            raise UsageError(
+                "RecipeCallback needs the number of epochs, and fit does not know it. Give epochs=."
+            )
+        return int(epochs)

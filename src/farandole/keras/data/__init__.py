@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from farandole.keras.data.following import Following
-from farandole.keras.data.sharding import is_sharded, shard, sharded_part
+from farandole.keras.data.sharding import Following, is_sharded, shard, sharded_part
 
 __all__ = ["Following", "is_sharded", "shard", "sharded_part"]

@@ -10,15 +10,17 @@ import keras
 
 from farandole.engine import context
 from farandole.errors import UsageError
-from farandole.keras.data import arrays
 from farandole.keras.data.batches import (
     Prepare,
     PreparedArrays,
     ShardedArrays,
     ShardedPyDataset,
+    common_length,
+    is_arrays,
+    taker_of,
+    to_numpy,
 )
-from farandole.keras.data.split import plan
-from farandole.keras.data.terms import Terms, agree, check
+from farandole.keras.data.split import Terms, agree, check, plan
 
 _ARRAYS, _PY_DATASET = "arrays", "keras.utils.PyDataset"
 _TF_DATASET, _LOADER = "tf.data.Dataset", "torch DataLoader"
@@ -122,12 +124,12 @@ def sharded_part(data: Any) -> Any | None:
 
 
 def _shard_arrays(data: Any, terms: Terms, prepare: Prepare | None = None) -> Any:
-    converted = arrays.to_numpy(data)
-    length = arrays.common_length(converted)
+    converted = to_numpy(data)
+    length = common_length(converted)
     agree(terms, _ARRAYS, length)
     batch = terms.batch_size or _BATCH_SIZE
     split = plan(length, size=terms.size, batch=batch, remainder=terms.remainder, limit=terms.steps)
-    taker = arrays.taker_of(converted)
+    taker = taker_of(converted)
     if prepare is not None:
         return PreparedArrays(taker, split, terms, prepare)
     return ShardedArrays(taker, split, terms)
@@ -189,7 +191,7 @@ def _kind(data: Any) -> str:
         return _TF_DATASET
     if _is_a(data, "DataLoader", "torch.utils.data"):
         return _LOADER
-    if arrays.is_arrays(data):
+    if is_arrays(data):
         return _ARRAYS
     if hasattr(data, "__next__"):
         raise UsageError(
@@ -209,3 +211,15 @@ def _is_a(data: Any, name: str, module: str) -> bool:
         parent.__name__ == name and parent.__module__.startswith(module)
         for parent in type(data).__mro__
     )
+
+
+class Following(keras.callbacks.Callback):  # type: ignore[misc]
+    """Begins each epoch of the data with fit's own number, so that resuming needs no other word."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        self._data = data
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Pass the number on, before the first batch is asked for."""
+        self._data.set_epoch(epoch)

@@ -10,11 +10,13 @@ batch `size` times as large would have taken.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from farandole.engine.objects.exchange import allgather_object
 from farandole.errors import UsageError
 from farandole.format import plural
 
@@ -155,3 +157,121 @@ def remark(split: Split, unit: str) -> str:
     if split.padded:
         text += f"; {split.padded} given out twice in each epoch"
     return text + "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms data is shared out."""
+
+    rank: int
+    size: int
+    batch_size: int | None
+    shuffle: bool | int
+    seed: int
+    remainder: str
+    initial_epoch: int
+    steps: int | None
+
+    @property
+    def order_seed(self) -> int | None:
+        """What orders are drawn with; None leaves the data's own."""
+        return self.seed if self.shuffle else None
+
+
+def check(terms: Terms) -> None:
+    """Refuse values that cannot be.
+
+    Raises:
+        UsageError: says which, and what can be.
+    """
+    if terms.remainder not in REMAINDERS:
+        raise UsageError(
+            f"remainder={terms.remainder!r} is not known. Choices: {', '.join(REMAINDERS)}."
+        )
+    _whole("batch_size", terms.batch_size, at_least=1)
+    _whole("steps", terms.steps, at_least=1)
+    _whole("seed", terms.seed, at_least=0)
+    _whole("initial_epoch", terms.initial_epoch, at_least=0)
+    if not isinstance(terms.shuffle, bool):
+        _whole("shuffle", terms.shuffle, at_least=1)
+
+
+def agree(terms: Terms, kind: str, length: int | None) -> None:
+    """Compare data and terms over all ranks, by one small message.
+
+    Raises:
+        UsageError: they differ; on all ranks alike.
+    """
+    if terms.size == 1:
+        return
+    facts = {
+        "the kind of data": kind,
+        "the number of items": "unknown" if length is None else length,
+        "batch_size": terms.batch_size,
+        "shuffle": terms.shuffle,
+        "seed": terms.seed,
+        "remainder": terms.remainder,
+        "initial_epoch": terms.initial_epoch,
+        "steps": terms.steps,
+    }
+    difference = disagreement(allgather_object(facts, name="keras.shard"))
+    if difference is not None:
+        raise UsageError(
+            f"shard() was given different things on the workers: {difference}. Give every worker "
+            "the whole data and the same arguments; shard() deals it out."
+        )
+
+
+def disagreement(facts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say in what the ranks' facts, in rank order, first differ; None if in nothing."""
+    for name, first in facts[0].items():
+        for rank, theirs in enumerate(facts):
+            if theirs.get(name) != first:
+                return f"{name} is {first} on rank 0 and {theirs.get(name)} on rank {rank}"
+    return None
+
+
+def _whole(name: str, value: Any, *, at_least: int) -> None:
+    """Refuse what is not a whole number, or too small; None is always good."""
+    if value is None:
+        return
+    try:
+        good = not isinstance(value, bool) and value.__index__() >= at_least
+    except AttributeError:
+        good = False
+    if not good:
+        raise UsageError(f"{name}={value!r} must be a whole number of at least {at_least}.")
+
+
+class Epochs:
+    """Numbers the passes over sharded data.
+
+    Keras looks at a first batch before it trains and makes iterators that it never uses, so that
+    asking for data is no measure. `fit` is made to say which epoch begins, and that is exact: what
+    was read in between, by such a look or an evaluation, does not matter. In loops of one's own,
+    a pass that was seen to its end is an epoch.
+    """
+
+    def __init__(self, initial: int = 0) -> None:
+        self.current = initial
+        self._next = initial
+        self._told: int | None = None
+        self._shift = 0
+
+    def tell(self, epoch: int) -> None:
+        """Begin the epoch that fit calls so.
+
+        Numbers that start again go on from here: programs that call `fit(epochs=1)` in a loop
+        shall not get the same order each time. Those that give `initial_epoch` to `shard` only,
+        not to `fit`, get what they asked for in the same way.
+        """
+        if self._told is None or epoch <= self._told:
+            self._shift = max(self._next - epoch, 0)
+        self._told = epoch
+        self.current = self._next = epoch + self._shift
+
+    def finish(self) -> None:
+        """End the pass that is under way."""
+        self.current += 1
+        if self._told is not None:
+            self._next = self.current

@@ -7,7 +7,7 @@ share is then shuffled, batched and handed on as lazily as it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,7 @@ import tensorflow as tf
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.keras.data.epochs import Epochs
-from farandole.keras.data.split import Split, plan, remark
-from farandole.keras.data.terms import Terms
+from farandole.keras.data.split import Epochs, Split, Terms, plan, remark
 
 # What a worker spends on shuffling by default, if elements say how large they are.
 _BUFFER_BYTES = 256 << 20
@@ -237,3 +235,32 @@ def _describe(result: Any, split: Split | None, steps: int | None, terms: Terms)
     else:
         most = (terms.batch_size or 1) * terms.size - 1
         result.remark += f": up to {most} at the end are left out in each epoch."
+
+
+# Numbers and truth values; texts and objects go the way that Keras has for them.
+_KINDS = "fiub"
+
+
+def batches_of(batch: Callable[[int], Any], steps: int, example: Any) -> Any | None:
+    """Return a tf.data.Dataset of batches, or None where their types do not allow it.
+
+    Args:
+        batch: makes the batch of a step.
+        steps: how many there are.
+        example: a batch of any size, whose structure, types and shapes all others have.
+    """
+    if isinstance(example, np.ndarray):
+        # A dataset's element is (x,) for Keras.
+        return batches_of(lambda step: (batch(step),), steps, (example,))
+    parts = tf.nest.flatten(example)
+    if not all(isinstance(part, np.ndarray) and part.dtype.kind in _KINDS for part in parts):
+        return None
+
+    def load(step: Any) -> Any:
+        types = [part.dtype for part in parts]
+        loaded = tf.numpy_function(lambda s: tf.nest.flatten(batch(int(s))), [step], types)
+        for tensor, part in zip(loaded, parts, strict=True):
+            tensor.set_shape((None, *part.shape[1:]))
+        return tf.nest.pack_sequence_as(example, loaded)
+
+    return tf.data.Dataset.range(steps).map(load).prefetch(tf.data.AUTOTUNE)
