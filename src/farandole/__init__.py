@@ -12,15 +12,14 @@ from farandole.version import __version__
 if TYPE_CHECKING:
     from farandole.api import study
     from farandole.launch.function import run
-    from farandole.recorder.param import param
-    from farandole.recorder.record import record
+    from farandole.recorder.record import param, record
     from farandole.study.records import Study
 
 __all__ = ["Study", "__version__", "param", "record", "run", "study"]
 
 _LAZY = {
     "Study": "farandole.study.records",
-    "param": "farandole.recorder.param",
+    "param": "farandole.recorder.record",
     "record": "farandole.recorder.record",
     "run": "farandole.launch.function",
 }

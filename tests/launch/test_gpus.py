@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launch.gpus import count_gpus
+from farandole.launch.plan import count_gpus
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from farandole.launch import control
-from farandole.launch.outbox import ROOM_BYTES, Outbox
+from farandole.launch.control import ROOM_BYTES, Outbox
 
 
 class Line:

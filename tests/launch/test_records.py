@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import DataError
-from farandole.launch.control import Piece
-from farandole.launch.records import Records, keep
+from farandole.launch.control import Piece, Records, keep
 
 
 def test_a_folder_that_is_shared_is_used(tmp_path: Path) -> None:

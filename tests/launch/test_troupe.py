@@ -12,7 +12,7 @@ import pytest
 
 from farandole.launch import control, troupe
 from farandole.launch.agents import AgentLink
-from farandole.launch.outbox import TELL_BYTES
+from farandole.launch.control import TELL_BYTES
 from farandole.launch.output import Outputs
 from farandole.launch.placement import HostShare
 from farandole.launch.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farandole.recorder.ddp_noise import buckets_of, share_of, squared
+from farandole.recorder.ddp import buckets_of, share_of, squared
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from farandole.recorder.gradient_times import MOST_PIECES, SAMPLED, GradientTimes, scaled_pieces
+from farandole.recorder.optimizers import MOST_PIECES, SAMPLED, GradientTimes, scaled_pieces
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
 from tests.recorder.launching import read_rank

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from farandole.recorder import live
-from farandole.recorder.live import LiveTimeline
+from farandole.recorder import timeline as timelines
+from farandole.recorder.timeline import LiveTimeline
 from farandole.recorder.trace_file import Session
 from tests.conftest import eventually
 
@@ -83,7 +83,7 @@ def test_it_is_written_at_once_then_once_in_a_while_and_at_the_end(tmp_path: Pat
 def test_the_last_operation_is_seen_though_no_other_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_EVERY_S", 0.05)
+    monkeypatch.setattr(timelines, "_EVERY_S", 0.05)
     path = tmp_path / "t.json"
     timeline = LiveTimeline(path, SESSION, rank=0, host="h")
     for name in ("first", "second", "third"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from farandole.recorder.rates import Rates, torch_rate
+from farandole.recorder.optimizers import Rates, torch_rate
 from farandole.recorder.recorder import Recorder
 from farandole.recorder.settings import Settings
 from farandole.study.read import read_rank

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.recorder.rounds import Rounds
+from farandole.recorder.optimizers import Rounds
 
 
 @pytest.mark.parametrize(

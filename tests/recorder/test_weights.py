@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from farandole.recorder.weights import Weights
+from farandole.recorder.optimizers import Weights
 
 
 def trained(seed: int, *, steps: int = 2) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import StartError, UsageError
-from farandole.world.announce import connect_announced, launch_key, private_folder
 from farandole.world.board import Board
 from farandole.world.environment import read_world
+from farandole.world.rendezvous import connect_announced, launch_key, private_folder
 from tests.conftest import clean_environ
 
 SCRIPT = """

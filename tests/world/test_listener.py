@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from farandole.world.listener import bound_listener, inherited_listener, master_listener
+from farandole.world.store import bound_listener, inherited_listener, master_listener
 
 
 def test_an_inherited_socket_is_duplicated(monkeypatch: pytest.MonkeyPatch) -> None:

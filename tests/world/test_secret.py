@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import StartError, UsageError
-from farandole.world.secret import job_secret, key_file, source
+from farandole.world.tcp import job_secret, key_file, source
 
 
 def own(folder: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.errors import StartError
-from farandole.world.slurm_nodes import network_name
+from farandole.world.slurm import network_name
 
 # A line of `scontrol show node --oneliner`, shortened.
 LINE = "NodeName={} Arch=x86_64 CPUTot=4 NodeAddr={} NodeHostName=box Version=22.05.8 State=IDLE"

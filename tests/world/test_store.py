@@ -11,8 +11,7 @@ import pytest
 
 from farandole.errors import MissingExtraError, StartError, UsageError
 from farandole.world.environment import read_world
-from farandole.world.listener import bound_listener
-from farandole.world.store import connect_store
+from farandole.world.store import bound_listener, connect_store
 from tests.conftest import clean_environ
 
 SCRIPT = """
@@ -22,7 +21,7 @@ world = read_world(os.environ)
 meeting = connect(world)
 answers = meeting.exchange(str(world.rank).encode())
 if world.rank == 0:
-    import farandole.world.listener
+    import farandole.world.store
     me = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
           if os.path.lexists(f"/proc/self/fd/{fd}")}
     for name in ("tcp", "tcp6"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from farandole.world.technologies import Technology, read_technologies
+from farandole.world.machine import Technology, read_technologies
 
 GPU_BOX = {"torch": "2.13.0", "mpi4py": "4.1.2", "horovod": "0.28.1"}
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.recorder.lines import line, steps_line
-from farandole.recorder.writer import Writer
+from farandole.recorder.lines import Writer, line, steps_line
 from farandole.study import folder, write
 from farandole.study.records import SCHEMA, Cell, Launch, Link, Purpose
 

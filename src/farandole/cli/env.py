@@ -79,10 +79,10 @@ def check(gpus: int) -> dict[str, Any]:
 
 def collect() -> dict[str, Any]:
     """Gather the facts; versions come from the installation, nothing is imported for them."""
-    from farandole.launch.gpus import count_gpus
+    from farandole.launch.plan import count_gpus
     from farandole.transport.hosts import shared_memory_works
     from farandole.world.cores import read_cores
-    from farandole.world.technologies import read_technologies
+    from farandole.world.machine import read_technologies
 
     cores = read_cores()
     technologies = read_technologies(

@@ -183,10 +183,9 @@ def main(args: argparse.Namespace) -> int:
     """Launch what the flags say; return 0, the failing rank's code, or 130 on Ctrl-C."""
     if sys.platform == "win32":
         raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
-    from farandole.launch.gpus import count_gpus
     from farandole.launch.message import failure_lines
     from farandole.launch.placement import named_hosts, pack, parse_shape, spread
-    from farandole.launch.plan import make_plan
+    from farandole.launch.plan import count_gpus, make_plan
     from farandole.world.cores import read_cores
 
     tell_workers(args)
@@ -331,7 +330,7 @@ def _launch_there(
 
 def _launch_on_ray(plan: Plan, args: argparse.Namespace) -> tuple[Outcome, tuple[str, ...]]:
     from farandole.launch.message import start_line
-    from farandole.launch.on_ray import launch_on_ray
+    from farandole.launch.room import launch_on_ray
 
     landed = launch_on_ray(
         plan,

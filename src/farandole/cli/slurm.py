@@ -121,8 +121,7 @@ def make_job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
     Raises:
         UsageError: Something cannot be used as given.
     """
-    from farandole.launch.slurm.options import parse_options
-    from farandole.launch.slurm.script import JobScript, job_name
+    from farandole.launch.slurm.script import JobScript, job_name, parse_options
 
     if not command:
         raise UsageError(
@@ -225,8 +224,8 @@ def task_threads(args: argparse.Namespace, environ: Mapping[str, str]) -> str | 
 
 def join_step(plan: Plan, environ: Mapping[str, str]) -> NoReturn:
     """Become the worker that srun has started this process as (`srun farandole run ...`)."""
-    from farandole.launch.slurm.task import task_environ
-    from farandole.world.slurm_nodes import network_name
+    from farandole.launch.slurm.allocation import task_environ
+    from farandole.world.slurm import network_name
 
     made = task_environ(environ, plan, network_name=network_name)
     os.execvpe(plan.argv[0], plan.argv, made)

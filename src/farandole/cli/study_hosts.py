@@ -69,7 +69,7 @@ def _check_jobs(args: argparse.Namespace, flag: str) -> None:
 def room(args: argparse.Namespace, hosts: Hosts | None) -> Room:
     """Read what decides a plan: of this machine, of the hosts, or of SLURM's nodes."""
     from farandole.launch.slurm.client import Slurm
-    from farandole.launch.slurm.options import parse_options
+    from farandole.launch.slurm.script import parse_options
     from farandole.study.command import read_room
     from farandole.study.spec import Room
 

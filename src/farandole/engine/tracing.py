@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.engine.loop import Running
 from farandole.errors import UsageError
-from farandole.recorder.live import LiveTimeline
+from farandole.recorder.timeline import LiveTimeline
 from farandole.recorder.trace_file import Session
 from farandole.world.world import World
 

@@ -22,16 +22,12 @@ from pathlib import Path
 
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
-from farandole.launch.control import MOST_BYTES
-from farandole.launch.crew import Crew
+from farandole.launch.control import MOST_BYTES, Outbox, Records
+from farandole.launch.crew import Crew, caught_signals, hold_port
 from farandole.launch.mirror import Mirror, ended
-from farandole.launch.outbox import Outbox
 from farandole.launch.output import Stream
 from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
-from farandole.launch.port import hold_port
-from farandole.launch.records import Records
-from farandole.launch.signals import caught_signals
 from farandole.launch.variables import Job, worker_environ
 from farandole.version import __version__
 from farandole.world.board import Board

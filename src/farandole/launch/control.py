@@ -8,11 +8,19 @@ only the head sends.
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import tempfile
 import types
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from farandole.errors import FarandoleError
+from farandole.errors import DataError, FarandoleError
+from farandole.launch import control
+from farandole.world.channel import Connection
 
 MOST_BYTES = 1 << 20
 """The longest message; a chunk of output fits several times."""
@@ -253,3 +261,100 @@ def _read(value: Any, hint: Any, name: str) -> Any:
     if not isinstance(hint, types.GenericAlias) and type(value) is hint:
         return value
     raise MessageError(f"{name} with a value of another type")
+
+
+_PIECE_BYTES = 128 * 1024
+# A file in the folder itself, not hidden: nothing else is written for another host.
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+class Records:
+    """Where the workers of this host record."""
+
+    def __init__(self, folder: str, mark: str) -> None:
+        """Find the head's folder, or make one.
+
+        Args:
+            folder: The head's folder; '' when nothing is recorded.
+            mark: The name of a file in it.
+        """
+        self.folder: Path | None = None
+        self._own = False
+        if folder:
+            self._own = not Path(folder, mark).is_file()
+            self.folder = (
+                Path(tempfile.mkdtemp(prefix="farandole-record-")) if self._own else Path(folder)
+            )
+
+    def pieces(self) -> Iterator[Piece]:
+        """Read what has to be sent to the head; nothing when it sees the folder itself."""
+        if not self._own or self.folder is None:
+            return
+        for path in sorted(self.folder.iterdir()):
+            # What a script has put there under a name of its own stays, as its folders do.
+            if not path.is_file() or not _NAME.fullmatch(path.name):
+                continue
+            with path.open("rb") as file:
+                while data := file.read(_PIECE_BYTES):
+                    yield Piece(name=path.name, data=data)
+
+    def close(self) -> None:
+        """Remove what was kept here."""
+        if self._own and self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def keep(folder: Path, piece: Piece) -> None:
+    """Add what another host sent to a file in the head's folder.
+
+    Raises:
+        DataError: It is named as no record is.
+    """
+    if not _NAME.fullmatch(piece.name):
+        raise DataError(f"{piece.name!r} is not the name of a record.")
+    with (folder / piece.name).open("ab") as file:
+        file.write(piece.data)
+
+
+ROOM_BYTES = 64 * 1024
+"""On the way at once, besides the last message."""
+RECEIVE_BYTES = 1024 * 1024
+"""What the head asks its kernel for; it gets a part of that, which is several times the room."""
+TELL_BYTES = 16 * 1024
+"""How much the head takes in before it says so."""
+
+
+class Outbox:
+    """What an agent has to say, in order."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: deque[bytes] = deque()
+        self._sent_bytes = self._heard_bytes = 0
+        self.backlog_bytes = 0
+        """What waits here."""
+
+    def send(self, message: control.Message) -> None:
+        """Send a message when its turn has come."""
+        data = control.encode(message)
+        self._waiting.append(data)
+        self.backlog_bytes += len(data)
+        self.advance()
+
+    def heard(self, total_bytes: int) -> None:
+        """Take note of how much the head has taken in, of all that was ever sent."""
+        self._heard_bytes = total_bytes
+        self.advance()
+
+    def advance(self) -> None:
+        """Send what there is room for."""
+        while self._waiting and self._sent_bytes - self._heard_bytes < ROOM_BYTES:
+            data = self._waiting.popleft()
+            self.backlog_bytes -= len(data)
+            self._sent_bytes += len(data)
+            self._connection.send(data)
+
+    @property
+    def empty(self) -> bool:
+        """Say whether all has been handed to the kernel."""
+        return not self._waiting and not self._connection.backed_up

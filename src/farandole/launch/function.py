@@ -68,9 +68,8 @@ def run(
     if sys.platform == "win32":
         raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
     from farandole.launch.call import CALL_FD, RESULT_FD
-    from farandole.launch.gpus import count_gpus
     from farandole.launch.launcher import launch
-    from farandole.launch.plan import make_plan
+    from farandole.launch.plan import count_gpus, make_plan
     from farandole.world.cores import read_cores
 
     environ = {**os.environ, **(env or {})}

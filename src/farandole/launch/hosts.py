@@ -21,12 +21,12 @@ from farandole.launch.agents import (
     say_farewell,
     start_all,
 )
+from farandole.launch.control import RECEIVE_BYTES
+from farandole.launch.crew import caught_signals
 from farandole.launch.launcher import opened_outputs
-from farandole.launch.outbox import RECEIVE_BYTES
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan, threads_from
-from farandole.launch.signals import caught_signals
 from farandole.launch.starters.protocol import Starter
 from farandole.launch.supervision import Outcome, Supervision, Watch, look_every_s
 from farandole.launch.supervisor import Verdict

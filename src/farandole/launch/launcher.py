@@ -9,11 +9,9 @@ import secrets
 import selectors
 from collections.abc import Callable, Mapping
 
-from farandole.launch.crew import Crew
+from farandole.launch.crew import Crew, caught_signals, hold_port
 from farandole.launch.output import Outputs, Show, open_files
 from farandole.launch.plan import Plan
-from farandole.launch.port import hold_port
-from farandole.launch.signals import caught_signals
 from farandole.launch.supervision import Outcome, Supervision, Watch
 from farandole.launch.variables import Job, launcher_environ, worker_environ
 from farandole.world.board import Board

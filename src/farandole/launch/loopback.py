@@ -43,7 +43,7 @@ def listen_on_one_address(rendezvous: Any) -> None:
         use_libuv: bool = True,
     ) -> Any:
         from farandole.world.environment import is_loopback
-        from farandole.world.listener import master_listener
+        from farandole.world.store import master_listener
 
         agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         own = is_loopback(hostname) or hostname == os.environ.get("FARANDOLE_ADDRESS")

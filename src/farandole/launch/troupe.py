@@ -13,11 +13,10 @@ from pathlib import Path
 from farandole.errors import DataError
 from farandole.launch import control
 from farandole.launch.agents import AgentLink
+from farandole.launch.control import TELL_BYTES, keep
 from farandole.launch.mirror import exited
-from farandole.launch.outbox import TELL_BYTES
 from farandole.launch.output import Outputs, Stream
 from farandole.launch.plan import Plan
-from farandole.launch.records import keep
 from farandole.launch.supervision import Look
 from farandole.launch.supervisor import GRACE_S, Exited
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from farandole.recorder.passes import arrays_of, count_samples
 from farandole.recorder.recorder import paused
-from farandole.recorder.sampling import arrays_of, count_samples
 
 Again = Callable[[], Iterator[Any]]
 """Begins one more pass over the batches."""

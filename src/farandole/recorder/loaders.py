@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from farandole.recorder.recorder import Recorder, current
-from farandole.recorder.sampling import (
+from farandole.recorder.passes import (
     BATCHES,
     MOST_SAMPLES,
     arrays_of,
@@ -18,6 +17,7 @@ from farandole.recorder.sampling import (
     full_batch,
     hash_samples,
 )
+from farandole.recorder.recorder import Recorder, current
 
 _PASS = "_farandole_pass"
 

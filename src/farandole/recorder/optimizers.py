@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.recorder.cuda import StreamClock, peak_bytes
-from farandole.recorder.gradient_times import LOOKS, GradientTimes
 from farandole.recorder.loaders import Loaders
 from farandole.recorder.noise import scaled_by
 from farandole.recorder.passes import Passes
-from farandole.recorder.rates import Rates
 from farandole.recorder.recorder import Recorder, current
-from farandole.recorder.rounds import Rounds
-from farandole.recorder.weights import CHANGED, Weights, parameters_of
 
 
 class _Update:
@@ -168,3 +166,270 @@ def install(optimizers: Optimizers) -> None:
         return result
 
     scaler.step, scaler.scale = scaled_step, scaling
+
+
+# A schedule that changes a little in every step makes some hundreds of lines, not one per step.
+LEAST_CHANGE = 0.01
+
+
+class Rates:
+    """Remembers what was told last."""
+
+    def __init__(self) -> None:
+        self._told: float | None = None
+        self._same: float | None = None
+        """The very object that held in the step before."""
+
+    def held_by(self, recorder: Recorder, optimizer: Any) -> None:
+        """Tell which learning rate one of torch's optimizers has in the step that ends."""
+        groups = optimizer.param_groups
+        rate = groups[0].get("lr")
+        # The usual case, at the least cost; a tensor may be another number than it was.
+        if rate is self._same and rate.__class__ is float and len(groups) == 1:
+            return
+        self._same = rate
+        self.held(recorder, recorder.steps, torch_rate(optimizer))
+
+    def held(self, recorder: Recorder, step: int, rate: float | None) -> None:
+        """Tell which learning rate held in a step, if it is another than was told last.
+
+        Args:
+            recorder: is told.
+            step: number of the step, from 0.
+            rate: None where it is not known.
+        """
+        if rate is None or rate == self._told:
+            return
+        if self._told is None or abs(rate - self._told) >= LEAST_CHANGE * abs(self._told):
+            self._told = rate
+            recorder.tell("learning_rate", step=step, value=rate)
+
+
+def torch_rate(optimizer: Any) -> float | None:
+    """Return the largest rate of an optimizer's groups; None where reading it would take long."""
+    rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+    # One on a GPU would have to be waited for.
+    if not rates or any(getattr(rate, "is_cuda", False) for rate in rates):
+        return None
+    return float(max(rates))
+
+
+def keras_rate(optimizer: Any) -> float | None:
+    """Return an optimizer's rate as it is now, also where a schedule computes it."""
+    import keras
+
+    try:
+        return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None  # the program's own kind of rate
+
+
+def has_schedule(optimizer: Any) -> bool:
+    """Say whether a schedule of Keras's computes an optimizer's rate in each step."""
+    import keras
+
+    kind: Any = keras.optimizers.schedules.LearningRateSchedule
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(getattr(inner, "_learning_rate", None), kind)
+
+
+class Rounds:
+    """Follows who makes updates."""
+
+    def __init__(self) -> None:
+        self._leader: int | None = None
+        self._others: set[int] = set()
+
+    def ended_by(self, optimizer: int) -> bool:
+        """Take note of an update; return whether it ended a step."""
+        if self._leader is None or optimizer in self._others:
+            self._leader = optimizer
+        if optimizer == self._leader:
+            self._others.clear()
+            return True
+        self._others.add(optimizer)
+        return False
+
+
+CHANGED = (
+    "The weights were not compared between the ranks: something wrote to them after the last step."
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    number: int
+    probes: list[Any]
+    versions: list[int] = field(default_factory=list)
+
+
+class Weights:
+    """Follows optimizers; keeps none of them alive, so that their memory is freed as ever."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._alive: dict[int, Any] = {}
+        self._digests: dict[int, bytes] = {}
+        self._count = 0
+        self.changed = False
+
+    def updated(self, optimizer: Any) -> bool:
+        """Take note of an update; return whether this optimizer was seen before."""
+        seen = self._seen.get(id(optimizer))
+        known = seen is not None
+        if seen is None:
+            seen = self._meet(optimizer)
+        seen.versions = _versions(seen)
+        return known
+
+    def _meet(self, optimizer: Any) -> _Seen:
+        import weakref
+
+        # Whoever writes to the parameters later (a checkpoint restored, on one rank only) writes to
+        # all: it is enough to look at two.
+        found = parameters_of(optimizer)
+        probes = [weakref.ref(parameter) for parameter in (*found[:1], *found[1:][-1:])]
+        seen = self._seen[id(optimizer)] = _Seen(self._count, probes)
+        self._alive[id(optimizer)] = weakref.ref(optimizer)
+        self._count += 1
+        return seen
+
+    def dropped(self, optimizer: Any) -> None:
+        """Take the fingerprint of an optimizer that is about to go."""
+        seen = self._seen.pop(id(optimizer), None)
+        self._alive.pop(id(optimizer), None)
+        if seen is not None:
+            self._take(optimizer, seen)
+
+    def optimizers(self) -> list[Any]:
+        """Return those that were seen and are still there, in the order of their first updates."""
+        found = (alive() for alive in self._alive.values())
+        return [optimizer for optimizer in found if optimizer is not None]
+
+    def fingerprint(self) -> str | None:
+        """Return one fingerprint of all; None if there is nothing to be compared."""
+        for key, seen in list(self._seen.items()):
+            optimizer = self._alive[key]()
+            if optimizer is not None:
+                self._take(optimizer, seen)
+        # Optimizers go with the interpreter, too; that is too late for anything.
+        self._seen.clear()
+        if self.changed or not self._digests:
+            return None
+        whole = hashlib.blake2b(digest_size=16)
+        for number in sorted(self._digests):
+            whole.update(self._digests[number])
+        return whole.hexdigest()
+
+    def _take(self, optimizer: Any, seen: _Seen) -> None:
+        if _versions(seen) != seen.versions:
+            self.changed = True
+            return
+        digest = _digest(parameters_of(optimizer))
+        if digest is not None:
+            self._digests[seen.number] = digest
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Return an optimizer's parameters, each once."""
+    found = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    return list(found.values())
+
+
+def _versions(seen: _Seen) -> list[int]:
+    parameters = [probe() for probe in seen.probes]
+    return [-1 if parameter is None else parameter._version for parameter in parameters]
+
+
+def _digest(parameters: list[Any]) -> bytes | None:
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        for parameter in parameters:
+            flat = parameter.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy())
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None  # sharded over the ranks, or without memory: there is nothing to compare
+    return digest.digest()
+
+
+# Behind the first steps, which are slower, and early enough for launches of twenty steps; then now
+# and then: a run may slow down or speed up.
+SAMPLED = frozenset([*range(6, 61, 6), *range(64, 1409, 64)])
+"""The steps to look at, counting from 0."""
+LOOKS = SAMPLED | {step - 1 for step in SAMPLED}
+"""The steps at whose ends there is something to do."""
+MOST_PIECES = 64
+"""Parameters to look at: the largest, which hold nearly all of a model, for a hook costs more than
+ten microseconds."""
+
+Piece = tuple[int, float]
+"""Bytes, and when all of them were ready."""
+
+
+def scaled_pieces(pieces: Sequence[Piece], total_bytes: int) -> list[Piece]:
+    """Return pieces in the order of their times, as large together as all gradients are."""
+    seen = sum(nbytes for nbytes, _ in pieces)
+    ordered = sorted(pieces, key=lambda piece: piece[1])
+    return [(round(nbytes * total_bytes / seen), ready_s) for nbytes, ready_s in ordered]
+
+
+class GradientTimes:
+    """Watches parameters in sampled steps."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Any] = []
+        self._came: dict[int, Piece] = {}
+        self._total_bytes = 0
+
+    def step_ends(self, recorder: Recorder, parameters: Sequence[Any]) -> None:
+        """Tell of the step that ends, if it was watched; watch the next, if that is sampled.
+
+        Args:
+            recorder: has not been told yet that the step ends.
+            parameters: of all optimizers.
+        """
+        if self._hooks:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks.clear()
+            self._tell(recorder)
+        if recorder.steps + 1 in SAMPLED:
+            self._watch(parameters)
+
+    def _tell(self, recorder: Recorder) -> None:
+        pieces = scaled_pieces(list(self._came.values()), self._total_bytes)
+        self._came.clear()
+        if pieces:
+            recorder.tell(
+                "buckets",
+                step=recorder.steps,
+                bytes=[nbytes for nbytes, _ in pieces],
+                ready_s=[round(ready_s, 6) for _, ready_s in pieces],
+            )
+
+    def _watch(self, parameters: Sequence[Any]) -> None:
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        # On a device the host's clock says nothing; sharded ones have gradients of their own kind.
+        if not all(map(_is_plain, trained)):
+            return
+        largest = sorted(trained, key=lambda parameter: -parameter.nbytes)[:MOST_PIECES]
+        self._total_bytes = sum(parameter.nbytes for parameter in trained)
+        self._hooks = [p.register_post_accumulate_grad_hook(self._note) for p in largest]
+
+    def _note(self, parameter: Any) -> None:
+        gradient = parameter.grad
+        if gradient is not None and not gradient.is_sparse:
+            # With several backward passes the last one counts.
+            self._came[id(parameter)] = (gradient.nbytes, time.monotonic())
+
+
+def _is_plain(parameter: Any) -> bool:
+    import torch
+
+    return (
+        type(parameter) in (torch.nn.Parameter, torch.Tensor)
+        and parameter.is_leaf
+        and parameter.device.type == "cpu"
+    )

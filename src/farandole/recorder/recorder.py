@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
 from farandole.recorder import ending
-from farandole.recorder.lines import line, steps_line
-from farandole.recorder.metrics import Metrics
+from farandole.recorder.lines import Writer, line, steps_line
 from farandole.recorder.settings import Settings, read_settings
 from farandole.recorder.start import interpreter_began_s
-from farandole.recorder.step import Later, OpenStep, take_settled
-from farandole.recorder.writer import Writer
+from farandole.recorder.step import Later, Metrics, OpenStep, take_settled
 
 if TYPE_CHECKING:
     from farandole.recorder.apart import Apart

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from farandole.launch.call import CALL_FD, RESULT_FD
-from farandole.launch.gpus import count_gpus
+from farandole.launch.plan import count_gpus
 from farandole.recorder.settings import APART, PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
 

@@ -17,7 +17,7 @@ from farandole.launch.launcher import Outcome as LaunchOutcome
 from farandole.launch.launcher import launch as start
 from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
-from farandole.launch.slurm.status import REFUSED
+from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder

@@ -23,7 +23,7 @@ _SHELL = re.compile(r"#!\s*\S*/(?:env\s+)?(?:ba|da|k|z)?sh(?:\s|$)")
 
 def read_room(environ: Mapping[str, str]) -> Room:
     """Read what of this machine decides a plan."""
-    from farandole.launch.gpus import count_gpus
+    from farandole.launch.plan import count_gpus
     from farandole.world.cores import read_cores
 
     cores = read_cores()

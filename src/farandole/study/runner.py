@@ -14,8 +14,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.launch.gpus import count_gpus
-from farandole.launch.plan import resolve_command
+from farandole.launch.plan import count_gpus, resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
 from farandole.study.folder import locked, write_json

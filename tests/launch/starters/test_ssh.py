@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.carrier import Carrier
+from farandole.launch.starters.protocol import Carrier
 from farandole.launch.starters.ssh import SshStarter, explain, is_here
 from tests.conftest import eventually
 

@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import farandole
 import farandole.torch as hvd
-from farandole.recorder.gradient_times import LOOKS, SAMPLED
 from farandole.recorder.noise import PERIOD
+from farandole.recorder.optimizers import LOOKS, SAMPLED
 from farandole.recorder.recorder import Recorder, current, paused
 from farandole.recorder.settings import RECORD_DIR
 

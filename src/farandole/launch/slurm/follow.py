@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from farandole.errors import StartError
-from farandole.launch.signals import caught_signals
-from farandole.launch.slurm.status import Status, end_words, waiting_words
+from farandole.launch.crew import caught_signals
+from farandole.launch.slurm.client import Status, end_words, waiting_words
 
 # A controller serves thousands of jobs: it is asked often at first, when much happens.
 _OFTEN_S, _SELDOM_S, _OFTEN_FOR_S = 1.0, 5.0, 60.0

@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from farandole.errors import UsageError
-from farandole.launch.slurm.status import refusal
-from farandole.launch.starters.carrier import Carrier
-from farandole.launch.starters.protocol import Started
-from farandole.world.slurm_nodes import network_name
+from farandole.launch.slurm.client import refusal
+from farandole.launch.starters.protocol import Carrier, Started
+from farandole.world.slurm import network_name
 
 # What the job was submitted with says how its tasks are laid out; agents are one per node, with all
 # that the job has there. srun takes these variables for its own flags.

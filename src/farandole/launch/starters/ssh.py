@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from farandole.errors import UsageError
-from farandole.launch.starters.carrier import Carrier
-from farandole.launch.starters.protocol import Started
+from farandole.launch.starters.protocol import Carrier, Started
 
 # No question is asked that nobody would answer, and a dead connection does not linger.
 _SSH_OPTIONS = (

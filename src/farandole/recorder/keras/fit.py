@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from farandole.recorder.keras.feed import Batch, Feed
-from farandole.recorder.keras.trained import Trained, passes_of
-from farandole.recorder.keras.weights import model_values
-from farandole.recorder.rates import Rates, has_schedule, keras_rate
+from farandole.recorder.keras.trained import Trained, model_values, passes_of
+from farandole.recorder.optimizers import Rates, has_schedule, keras_rate
 from farandole.recorder.recorder import WAITING, Recorder, current
 
 # A data set that is always late must not be taken for a slow call.

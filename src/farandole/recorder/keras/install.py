@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from farandole.recorder.keras import sources
-from farandole.recorder.keras.feed import Feed
+from farandole.recorder.keras.feed import Feed, follow_jax, follow_tensorflow, follow_torch
 from farandole.recorder.keras.fit import Fits, follow
 from farandole.recorder.keras.trained import Trained
 from farandole.recorder.keras.updates import Updates
@@ -32,18 +31,18 @@ def install(loaders: Loaders) -> None:
     if backend == "torch":
         from keras.src.backend.torch.trainer import TorchEpochIterator
 
-        sources.follow_torch(TorchEpochIterator, feed, loaders)
+        follow_torch(TorchEpochIterator, feed, loaders)
         updates.follow_optimizers(BaseOptimizer, _torch_traces)
     elif backend == "jax":
         from keras.src.backend.jax.trainer import JAXEpochIterator
 
-        sources.follow_jax(JAXEpochIterator, feed)
+        follow_jax(JAXEpochIterator, feed)
         updates.follow_optimizers(BaseOptimizer, _jax_traces)
     else:
         import tensorflow as tf
         from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
-        sources.follow_tensorflow(TFEpochIterator, feed)
+        follow_tensorflow(TFEpochIterator, feed)
         updates.follow_functions(type(tf.function(lambda: None)))
         updates.follow_optimizers(BaseOptimizer, _tensorflow_traces)
 

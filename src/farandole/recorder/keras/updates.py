@@ -16,11 +16,10 @@ from typing import Any
 
 from farandole.recorder.keras.feed import Feed
 from farandole.recorder.keras.fit import Fits
-from farandole.recorder.keras.trained import Trained
-from farandole.recorder.keras.weights import model_values, optimizer_values
+from farandole.recorder.keras.trained import Trained, model_values, optimizer_values
 from farandole.recorder.loaders import Loaders
+from farandole.recorder.optimizers import Rounds
 from farandole.recorder.recorder import Recorder, current
-from farandole.recorder.rounds import Rounds
 
 COMPILED = (
     "Steps were not measured: this program compiles its training step by jax.jit, where updates "
