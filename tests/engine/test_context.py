@@ -195,6 +195,30 @@ def test_ranks_that_begin_differently_are_told(
     assert words == [words[0]] * 3
 
 
+def bound_to(member: Member, processors: list[int]) -> tuple[bool, bool]:
+    """Begin, bound to one processor or to all that are given; say what the rank makes of it."""
+    bound = {processors[member.rank % len(processors)]} if processors else os.sched_getaffinity(0)
+    os.sched_setaffinity(0, bound)
+    hvd.init()
+    try:
+        return context.current().engine.loop.crowded, context.current().spare_cores
+    finally:
+        hvd.shutdown()
+
+
+@pytest.mark.ranks
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two ranks need a processor each")
+def test_cores_are_those_of_all_ranks_of_the_host(nursery: Nursery) -> None:
+    first, second, *rest = sorted(os.sched_getaffinity(0))
+    with FakeWorld(2, nursery=nursery) as world:
+        # As under `mpirun --bind-to core`: each has one, and together they have enough.
+        assert world.run(bound_to, [first, second]) == [(False, False)] * 2
+    with FakeWorld(2, nursery=nursery) as world:
+        assert world.run(bound_to, [first]) == [(True, False)] * 2
+    with FakeWorld(2, nursery=nursery) as world:
+        assert world.run(bound_to, []) == [(False, bool(rest))] * 2
+
+
 def in_forked_child(act: Callable[[], Any]) -> Any:
     """Return what a function gives in a forked child, which then ends as Python ends."""
     readable, writable = os.pipe()

@@ -184,3 +184,22 @@ def test_a_group_of_some_ranks(used: list[dict[str, Any]]) -> None:
 def test_a_mixed_device_string_is_refused(used: list[dict[str, Any]]) -> None:
     for found in used:
         assert "'farandole' cannot be combined with gloo in one group" in found["mixed"]
+
+
+def test_without_ordered_stores_the_backend_is_gloo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    from farandole.torch import process_group
+
+    monkeypatch.setattr(process_group.platform, "machine", lambda: "aarch64")
+    group = process_group._create(dist.HashStore(), 0, 1, timedelta(seconds=10))
+    assert isinstance(group, dist.distributed_c10d.ProcessGroupGloo)
+    value = torch.ones(2)
+    group.allreduce([value]).wait()
+    assert value.tolist() == [1, 1]
+    assert "uses Gloo here" in capsys.readouterr().err

@@ -36,6 +36,16 @@ def test_posts_alternate_between_two_places() -> None:
         assert (peer.rounds(0), peer.rounds(1)) == (3, 0)
 
 
+def test_the_number_of_a_new_round_does_not_revive_an_older_post() -> None:
+    with Board.create(1) as board:
+        board.post(0, 0, b"of round 0")
+        # As a processor may show it that does not keep the order of stores: the round's word alone.
+        board._words[board._post(0, 2)] = 3
+        assert board.posted(0, 2) is None
+        board.post(0, 2, b"of round 2")
+        assert board.posted(0, 2) == b"of round 2"
+
+
 def test_failure_notes() -> None:
     with Board.create(2) as board:
         assert board.failure(1) is None

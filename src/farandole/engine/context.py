@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import json
+import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +28,7 @@ from farandole.transport.waiting import sharpen_sleep
 from farandole.transport.wire import Wire
 from farandole.version import __version__
 from farandole.world.board import Board
-from farandole.world.cores import host_cores, read_cores
+from farandole.world.cores import allowed_processors, host_cores, read_cores
 from farandole.world.environment import read_world
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
 from farandole.world.world import World
@@ -116,10 +118,11 @@ def init(
     if _rendezvous is None:
         _rendezvous = connect(world)
         atexit.register(shutdown)
+    processors = allowed_processors()
     if world.size > 1:
-        _check_settings(world, _rendezvous, given, dynamic=dynamic)
+        processors = _check_settings(world, _rendezvous, given, dynamic=dynamic)
     loop = process_loop()
-    cores = read_cores().available
+    cores = read_cores(affinity=processors).available
     loop.crowded, loop.distant = world.local_size > cores, not world.one_host
     sharpen_sleep()
     keep_freed_memory(os.environ)
@@ -155,8 +158,12 @@ def _check_settings(
     given: Sequence[ProcessSet | Sequence[int]],
     *,
     dynamic: bool,
-) -> None:
-    """Raise MismatchError on all ranks if they would not open the same things."""
+) -> frozenset[int]:
+    """Return the processors that the ranks of this host have together, whatever each is bound to.
+
+    Raises:
+        MismatchError: on all ranks, if they would not open the same things.
+    """
     sets = [(each if isinstance(each, ProcessSet) else ProcessSet(each)).ranks for each in given]
     mine = {
         "version of farandole": __version__,
@@ -165,8 +172,17 @@ def _check_settings(
         "process sets of init()": sets,
         "HOROVOD_DYNAMIC_PROCESS_SETS": dynamic or world.dynamic_sets,
     }
-    everyone = rendezvous.exchange(json.dumps(mine).encode())
-    check_same(dict(enumerate(map(json.loads, everyone))), "their")
+    # A post on the board is short: processors go as the bits of one number.
+    bound = {
+        "host": world.hostname,
+        "processors": hex(sum(1 << number for number in allowed_processors())),
+    }
+    everyone = rendezvous.exchange(json.dumps([mine, bound]).encode())
+    settings, places = zip(*map(json.loads, everyone), strict=True)
+    check_same(dict(enumerate(settings)), "their")
+    here = [int(place["processors"], 16) for place in places if place["host"] == world.hostname]
+    bits = functools.reduce(operator.or_, here)
+    return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
 
 
 def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop | None:

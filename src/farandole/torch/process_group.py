@@ -7,6 +7,7 @@ group run in the order of their submission, as torch has it; the same progress l
 
 from __future__ import annotations
 
+import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from farandole.engine.loop import Lane, Loop, process_loop
 from farandole.errors import UsageError
 from farandole.torch.operations import TYPE_NAMES, buffer_of
 from farandole.transport.gloo import let_gloo_settle
+from farandole.transport.hosts import shared_memory_works
 from farandole.transport.protocol import LOOPBACK, Buffer, Steps
 from farandole.transport.reduction import Reduction
 from farandole.transport.shm import slots
@@ -29,6 +31,9 @@ from farandole.transport.shm.slots import SlotChannel
 from farandole.world.store import StoreRendezvous
 
 NAME = "farandole"
+_NO_SHARED_MEMORY = (
+    f'init_process_group("{NAME}") uses Gloo here: shared memory needs Linux on x86-64.'
+)
 
 # torch's stubs know little of these classes.
 _c10d: Any = dist.distributed_c10d
@@ -209,7 +214,7 @@ def register() -> None:
         dist.Backend.register_backend(NAME, _create, devices=["cpu"])
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
+def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     # torch drops the other backends of a mixed group without a word when one of them is a process
     # group in Python, and does not pass the whole string on.
     config = sys._getframe(1).f_locals.get("backend_config")
@@ -220,6 +225,10 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGrou
             f'init_process_group("{NAME}") for CPU tensors, and a new_group(backend="nccl") of '
             "its own for CUDA tensors."
         )
+    if not shared_memory_works(sys.platform, platform.machine()):
+        if rank == 0:
+            sys.stderr.write(f"farandole: {_NO_SHARED_MEMORY}\n")
+        return _gloo(store, rank, size, timeout)
     return ProcessGroup(store, rank, size, timeout)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from farandole.errors import StartError, UsageError
 
 _MAGIC = 0x4641_5242_4F41_5244  # "FARBOARD"
-_LAYOUT = 1
+_LAYOUT = 2
 _HEADER_BYTES = 64
 # Behind magic, layout and size: words of the whole job. The launcher writes the first, rank 0 the
 # others; on hosts without rank 0 the agent does, in its place.
@@ -205,7 +205,7 @@ class Board:
         text = (start + _POST_TEXT) * 8
         self._bytes[text : text + len(payload)] = payload
         words[start + _POST_LENGTH] = len(payload)
-        words[start + _POST_CRC] = zlib.crc32(payload)
+        words[start + _POST_CRC] = _checksum(payload, round)
         words[start + _POST_ROUND] = round + 1
 
     def posted(self, rank: int, round: int) -> bytes | None:
@@ -219,7 +219,7 @@ class Board:
         payload = bytes(self._bytes[text : text + length])
         # Not every processor shows stores in the order in which they were made: a payload that
         # has not arrived whole counts as not posted, and the reader looks again.
-        return payload if zlib.crc32(payload) == words[start + _POST_CRC] else None
+        return payload if _checksum(payload, round) == words[start + _POST_CRC] else None
 
     def rounds(self, rank: int) -> int:
         """Count the rounds that a rank has posted; the number of its next one."""
@@ -288,3 +288,8 @@ class Board:
 
     def _post(self, rank: int, round: int) -> int:
         return self._record(rank) + _POST + (round % 2) * _POST_WORDS
+
+
+def _checksum(payload: bytes, round: int) -> int:
+    """Return the checksum of a post; the round is part of it, so that an older one never passes."""
+    return zlib.crc32(payload, round + 1)

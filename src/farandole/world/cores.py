@@ -33,7 +33,7 @@ def read_cores(root: Path = Path("/"), affinity: frozenset[int] | None = None) -
         root: The root of /proc and /sys; another folder in tests.
         affinity: Numbers of the allowed processors; the system's when None.
     """
-    allowed = _affinity() if affinity is None else affinity
+    allowed = allowed_processors() if affinity is None else affinity
     return Cores(affinity=len(allowed), quota=_quota(root), physical=_physical(root, allowed))
 
 
@@ -47,7 +47,8 @@ def threads_per_worker(cores: int, local_size: int) -> int:
     return max(1, cores // local_size)
 
 
-def _affinity() -> frozenset[int]:
+def allowed_processors() -> frozenset[int]:
+    """Return the numbers of the processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))

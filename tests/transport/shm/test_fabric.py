@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -113,6 +114,28 @@ def test_ranks_that_lay_memory_out_differently_are_told(world: FakeWorld) -> Non
 
     words = "Rank 0: ranks 0, 1, 2 lay out their shared memory differently, in 8192, 12288, 8192"
     assert all(said.startswith(words) for said in world.run(attempt))
+
+
+@pytest.mark.ranks
+def test_memory_that_is_not_the_announced_one_is_refused(world: FakeWorld) -> None:
+    def attempt(member: Member) -> str:
+        others = Segment.create(1 << 20)
+
+        def exchange(payload: bytes) -> list[bytes]:
+            # Its path leads elsewhere, as where a process number was given out again.
+            mine, error = json.loads(payload)
+            if member.rank == 1 and "path" in mine:
+                payload = json.dumps([mine | {"path": others.path}, error]).encode()
+            return member.exchange(payload)
+
+        with pytest.raises(SegmentError) as caught:
+            Fabric.open(member.rank, member.size, exchange, {"x": 100})
+        others.close()
+        return str(caught.value)
+
+    words = world.run(attempt)
+    assert "is not the shared memory that a peer announced" in words[0]
+    assert words == [words[0]] * 3
 
 
 def refuse(*_: Any) -> Segment:

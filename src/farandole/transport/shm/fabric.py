@@ -1,13 +1,15 @@
 """The shared memory of one group of ranks: one segment per rank, cut into regions.
 
-A rank writes only to its own segment and reads everybody's. No lock lives in shared memory: every
-word has one writer, and on x86-64 others see its stores in the order in which they were made.
+Every word has one writer, its segment's owner; a bucket's data are also written by the rank that
+reduces a part of it, between two words that say whose turn it is. No lock lives in shared memory,
+and on x86-64 others see stores in the order in which they were made.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,8 @@ from farandole.transport.shm.segment import Segment, SegmentError, round_up
 
 _GONE = "gone"
 _PAGE_BYTES = 4096
+_NONCE_AT = 64
+"""Where a segment has its nonce, in bytes: on its first page, away from the word of those gone."""
 
 _pidfds: dict[int, tuple[int, int]] = {}
 """By process the descriptor that tells of its end, which all fabrics share, and their number."""
@@ -88,9 +92,10 @@ class Fabric:
         ends = [_lay_out(of_first or {}, offsets, end), *[end] * (size - 1)]
         segments: dict[int, Segment] = {}
         try:
-            error = _attempt(segments, rank, lambda: Segment.create(ends[rank]))
+            nonce = secrets.randbits(63)
+            error = _attempt(segments, rank, lambda: _create(ends[rank], nonce))
             path = segments[rank].path if not error else ""
-            mine = {"pid": os.getpid(), "path": path, "bytes": ends[rank]}
+            mine = {"pid": os.getpid(), "path": path, "bytes": ends[rank], "nonce": nonce}
             everyone = _agree(exchange, mine, error, number)
             hellos = [everyone[name] for name in names]
             if not error and (sizes := [hello["bytes"] for hello in hellos]) != ends:
@@ -101,9 +106,8 @@ class Fabric:
                 )
             for peer, hello in enumerate(hellos):
                 if peer != rank and not error:
-                    error = _attempt(
-                        segments, peer, partial(Segment.attach, hello["path"], ends[peer])
-                    )
+                    attach = partial(_attach, hello["path"], ends[peer], hello["nonce"])
+                    error = _attempt(segments, peer, attach)
             _agree(exchange, {}, error, number)
         except BaseException:
             for segment in segments.values():
@@ -169,6 +173,24 @@ def _lay_out(regions: Mapping[str, int], offsets: dict[str, int], begin: int) ->
         offsets[name] = begin
         begin += round_up(nbytes, _PAGE_BYTES)
     return begin
+
+
+def _create(nbytes: int, nonce: int) -> Segment:
+    """Make a segment that can be told from all others."""
+    segment = Segment.create(nbytes)
+    segment.words(_NONCE_AT, 1)[0] = nonce
+    return segment
+
+
+def _attach(path: str, nbytes: int, nonce: int) -> Segment:
+    """Map a peer's segment, and make sure that it is the one meant."""
+    segment = Segment.attach(path, nbytes)
+    if segment.words(_NONCE_AT, 1)[0] != nonce:
+        raise SegmentError(
+            f"{path} is not the shared memory that a peer announced: the peer has ended and its "
+            "process number was given out again, or it runs in another PID namespace."
+        )
+    return segment
 
 
 def _attempt(segments: dict[int, Segment], rank: int, make: Callable[[], Segment]) -> str:
