@@ -59,7 +59,7 @@ def train_a_little(member: Member) -> None:
 
 
 def train_on_two_hosts(member: Member) -> None:
-    """The same with what connects hosts: wires, Gloo, the courier's thread."""
+    """The same with what connects hosts: wires, Gloo, the forwarder's thread."""
     host, local = divmod(member.rank, 2)
     os.environ |= {
         "FARANDOLE_LOCAL_RANK": str(local),

@@ -330,7 +330,7 @@ def _launch_there(
 
 def _launch_on_ray(plan: Plan, args: argparse.Namespace) -> tuple[Outcome, tuple[str, ...]]:
     from farandole.launch.message import start_line
-    from farandole.launch.room import launch_on_ray
+    from farandole.launch.starters.ray import launch_on_ray
 
     landed = launch_on_ray(
         plan,

@@ -31,8 +31,8 @@ from farandole.engine.operations import (
     fused_allreduce,
 )
 from farandole.engine.signature import Signature, mismatch
-from farandole.engine.stalls.judge import JOIN
 from farandole.errors import CollectiveError, FarandoleError, MismatchError
+from farandole.stalls.judge import JOIN
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction, narrow, small_fold
 from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place

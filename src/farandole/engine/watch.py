@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 
 from farandole.engine.loop import Group
-from farandole.engine.stalls import stack
-from farandole.engine.stalls.courier import Courier
-from farandole.engine.stalls.inspector import Inspector
-from farandole.engine.stalls.pages import Pages
 from farandole.errors import PeerDiedError
+from farandole.stalls import stack
+from farandole.stalls.forwarder import Forwarder
+from farandole.stalls.inspector import Inspector
+from farandole.stalls.pages import Pages
 from farandole.transport.hosts import Hosts, hosts_of
 from farandole.transport.protocol import Exchange
 from farandole.transport.shm.segment import SegmentError
@@ -28,9 +28,9 @@ class LongWait:
     """What a worker's progress loop turns to (a Watch, see engine.loop)."""
 
     def __init__(
-        self, inspector: Inspector, failures: FirstFailure | None, courier: Courier | None
+        self, inspector: Inspector, failures: FirstFailure | None, forwarder: Forwarder | None
     ) -> None:
-        self._inspector, self._failures, self._courier = inspector, failures, courier
+        self._inspector, self._failures, self._courier = inspector, failures, forwarder
         self._due_s = 0.0
 
     def look(self, *, blocked: bool) -> None:
@@ -75,17 +75,17 @@ def open_watch(world: World, rendezvous: Rendezvous, address: str) -> LongWait:
     """
     times = read_stall_times(os.environ)
     hosts = _hosts(world, rendezvous.exchange)
-    pages = courier = None
+    pages = forwarder = None
     # Without shared memory, as on macOS, only rank 0 knows who is missing.
     with contextlib.suppress(SegmentError):
         pages = Pages.open(hosts, world.rank, rendezvous.exchange, stack.offer())
         if pages.abroad:
-            courier = Courier.open(pages, hosts, world.rank, rendezvous.exchange, address)
+            forwarder = Forwarder.open(pages, hosts, world.rank, rendezvous.exchange, address)
     inspector = Inspector(world.rank, world.size, times, pages)
     failures = None
     if isinstance(rendezvous, BoardRendezvous):
         failures = FirstFailure(rendezvous.board, world.rank)
-    return LongWait(inspector, failures, courier)
+    return LongWait(inspector, failures, forwarder)
 
 
 def _hosts(world: World, exchange: Exchange) -> Hosts:

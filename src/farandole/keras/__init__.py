@@ -43,7 +43,7 @@ from farandole.engine.context import (  # noqa: E402
     shutdown,
     size,
 )
-from farandole.engine.objects.exchange import allgather_object, broadcast_object  # noqa: E402
+from farandole.engine.objects import allgather_object, broadcast_object  # noqa: E402
 from farandole.engine.process_sets import ProcessSet, global_process_set  # noqa: E402
 from farandole.engine.tracing import start_timeline, stop_timeline  # noqa: E402
 from farandole.errors import no_elastic  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.engine import context, marks
-from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.objects import allgather_object
 from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.keras.averaging import Averaging

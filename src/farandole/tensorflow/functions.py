@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.engine import arrays, basics, context
+from farandole.engine import arrays, basics, context, objects
 from farandole.engine.arguments import check_root
 from farandole.engine.context import engine_of
 from farandole.engine.gradients import gradients_of
-from farandole.engine.objects import exchange
 from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.tensorflow.callback import (
@@ -102,7 +101,7 @@ def broadcast_object(
     """
     _check_no_session(session)
     check_eager("broadcast_object")
-    return exchange.broadcast_object(obj, root_rank, name, process_set)
+    return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
 @as_written
@@ -121,7 +120,7 @@ def allgather_object(
     """Return every rank's object, in rank order; see broadcast_object for what may travel."""
     _check_no_session(session)
     check_eager("allgather_object")
-    return exchange.allgather_object(obj, name, process_set)
+    return objects.allgather_object(obj, name, process_set)
 
 
 def _check_no_session(session: Any) -> None:

@@ -47,7 +47,7 @@ from farandole.engine.context import (
     size,
 )
 from farandole.engine.handles import poll, synchronize
-from farandole.engine.objects.exchange import allgather_object, broadcast_object
+from farandole.engine.objects import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import CollectiveError as HorovodInternalError

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from farandole.engine import context
-from farandole.engine.objects.exchange import broadcast_object
+from farandole.engine.objects import broadcast_object
 from farandole.errors import CollectiveError, UsageError
 
 _WEIGHTS = (".weights.h5",)

@@ -9,7 +9,7 @@ import keras
 
 from farandole.engine import context
 from farandole.engine.arguments import check_root
-from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.objects import allgather_object
 from farandole.errors import MismatchError
 from farandole.keras.collectives import broadcast_variables
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from farandole.engine import context
-from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.objects import allgather_object
 from farandole.transport.reduction import Array
 
 # Of keras.Model: `evaluate` returns what this gave; callbacks get a copy.

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from farandole.engine import context
-from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.objects import allgather_object
 from farandole.errors import UsageError
 from farandole.keras.callbacks.best_model import BestModelCheckpoint
 from farandole.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback

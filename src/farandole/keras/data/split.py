@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from farandole.engine.objects.exchange import allgather_object
+from farandole.engine.objects import allgather_object
 from farandole.errors import UsageError
 from farandole.format import plural
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from farandole.engine.objects.reader import Reader
-from farandole.engine.objects.writer import NotPlainError, Writer
 from farandole.errors import FarandoleError, ObjectFormatError, PickleRefusedError, UsageError
+from farandole.wire.reader import Reader
+from farandole.wire.writer import NotPlainError, Writer
 
 __all__ = ["decode", "encode"]
 

@@ -1,4 +1,4 @@
-"""What couriers of three hosts carry, over wires and on pages that a test has made."""
+"""What forwarders of three hosts carry, over wires and on pages that a test has made."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine.stalls import courier as module
-from farandole.engine.stalls.courier import Courier
-from farandole.engine.stalls.judge import Key
-from farandole.engine.stalls.pages import Note, Page
+from farandole.stalls import forwarder as module
+from farandole.stalls.forwarder import Forwarder
+from farandole.stalls.judge import Key
+from farandole.stalls.pages import Note, Page
 
 ALL = (0, 1, 2, 3)
 HOSTS = ((0, 1), (2,), (3,))
@@ -67,21 +67,21 @@ class Pages:
 
 
 class Scene:
-    """Three hosts, whose couriers take turns."""
+    """Three hosts, whose forwarders take turns."""
 
     def __init__(self) -> None:
         self.wires = Wires()
         self.pages = [Pages(host) for host in range(len(HOSTS))]
         self.links: list[Any] = [self.wires.of(host) for host in range(len(HOSTS))]
         pages: list[Any] = list(self.pages)
-        self.couriers = [
-            Courier(pages[host], self.links[host], hub=host == 0) for host in range(len(HOSTS))
+        self.forwarders = [
+            Forwarder(pages[host], self.links[host], hub=host == 0) for host in range(len(HOSTS))
         ]
 
     def turns(self, count: int) -> None:
         for _ in range(count):
-            for courier in self.couriers:
-                courier.turn()
+            for forwarder in self.forwarders:
+                forwarder.turn()
 
 
 @pytest.fixture
@@ -146,11 +146,11 @@ def test_a_stack_is_asked_for_and_comes_back(scene: Scene, asker: int, asked: in
 def test_nothing_is_believed_after_a_loss(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_EVERY_S", 0.001)
     scene.turns(3)
-    courier, link, pages = scene.couriers[1], scene.links[1], scene.pages[1]
+    forwarder, link, pages = scene.forwarders[1], scene.links[1], scene.pages[1]
     link.loss = "h0 is lost"
-    courier._thread.start()
-    courier._thread.join(timeout=30)
+    forwarder._thread.start()
+    forwarder._thread.join(timeout=30)
     assert [rank for rank in ALL if pages.note(rank) is not None] == [2]
-    courier.close()
+    forwarder.close()
     assert link.closed
-    assert not [each for each in threading.enumerate() if each.name == "farandole-courier"]
+    assert not [each for each in threading.enumerate() if each.name == "farandole-forwarder"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from farandole.engine.stalls.inspector import Inspector
-from farandole.engine.stalls.judge import Key, Said
 from farandole.errors import StallError
+from farandole.stalls.inspector import Inspector
+from farandole.stalls.judge import Key, Said
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.world.stall_times import StallTimes
 

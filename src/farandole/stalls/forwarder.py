@@ -11,8 +11,8 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from farandole.engine.stalls import stack
-from farandole.engine.stalls.pages import Note, Pages
+from farandole.stalls import stack
+from farandole.stalls.pages import Note, Pages
 from farandole.transport.hosts import Hosts, exchange_among
 from farandole.transport.protocol import Exchange
 from farandole.transport.wire import Wire
@@ -21,7 +21,7 @@ from farandole.transport.wire import Wire
 _EVERY_S = 0.2
 
 
-class Courier:
+class Forwarder:
     """Tells the other hosts what the ranks of this one say, and notes here what they tell."""
 
     def __init__(self, pages: Pages, wire: Wire, *, hub: bool) -> None:
@@ -41,12 +41,12 @@ class Courier:
         """The parts of it that others have not been told."""
         self._answers = 0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="farandole-courier", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="farandole-forwarder", daemon=True)
 
     @classmethod
     def open(
         cls, pages: Pages, hosts: Hosts, rank: int, exchange: Exchange, address: str
-    ) -> Courier | None:
+    ) -> Forwarder | None:
         """Connect the hosts, and begin; all ranks call this together, and most get None.
 
         Args:
@@ -61,9 +61,9 @@ class Courier:
             return None
         number, meeting = hosts.of(rank), exchange_among(exchange, hosts.leaders)
         wire = Wire(number, len(hosts.leaders), meeting, address=address, names=hosts.names)
-        courier = cls(pages, wire, hub=number == 0)
-        courier._thread.start()
-        return courier
+        forwarder = cls(pages, wire, hub=number == 0)
+        forwarder._thread.start()
+        return forwarder
 
     def close(self) -> None:
         """Stop, and hang up."""

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from farandole.engine.objects.tags import MAX_DIMS, Tag
-from farandole.engine.objects.writer import NotPlainError
 from farandole.errors import MissingExtraError
+from farandole.wire.tags import MAX_DIMS, Tag
+from farandole.wire.writer import NotPlainError
 
 try:
     import torch
@@ -20,8 +20,8 @@ except ImportError as exc:
     ) from exc
 
 if TYPE_CHECKING:
-    from farandole.engine.objects.reader import Reader
-    from farandole.engine.objects.writer import Writer
+    from farandole.wire.reader import Reader
+    from farandole.wire.writer import Writer
 
 _DTYPE_NAMES: dict[torch.dtype, str] = {
     dtype: str(dtype).removeprefix("torch.")

@@ -1,7 +1,7 @@
 """Pages in shared memory on which ranks say what they wait for; one writer each.
 
-A rank writes its own page. With several hosts, those of ranks elsewhere are written by the courier
-of this host (engine.stalls.courier): everybody sees everybody's page.
+A rank writes its own page. With several hosts, this host's forwarder (stalls.forwarder) writes
+those of ranks elsewhere: everybody sees everybody's page.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from farandole.engine.stalls import stack
-from farandole.engine.stalls.judge import Key, Said
+from farandole.stalls import stack
+from farandole.stalls.judge import Key, Said
 from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Exchange
 from farandole.transport.reduction import Array
@@ -25,7 +25,7 @@ _HERE, _ABROAD = "stalls", "stalls abroad"
 # There may be a thousand ranks elsewhere, and their memory is really taken.
 _BYTES = {_HERE: 64 * 1024, _ABROAD: 16 * 1024}
 _VERSION, _LOOKS, _LENGTH, _CRC, _WORDS = range(5)
-# A request and its answer wait for two couriers each; then some ranks are asked in turn.
+# A request and its answer wait for two forwarders each; then some ranks are asked in turn.
 _ANSWER_S = 6.0
 _POLL_S = 0.01
 
@@ -44,7 +44,7 @@ class Note:
     wanted: tuple[int, ...] = ()
     """The ranks elsewhere whose stacks it asks for."""
     answer: int = 0
-    """Grows with each stack that its courier has sent."""
+    """Grows with each stack that its forwarder has sent."""
     lines: tuple[str, ...] = ()
     """The last of those."""
 

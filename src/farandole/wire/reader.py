@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from farandole.engine.objects.tags import MAX_DEPTH, MAX_DIMS, MIN_SHARED_LENGTH, Tag
 from farandole.errors import ObjectFormatError
+from farandole.wire.tags import MAX_DEPTH, MAX_DIMS, MIN_SHARED_LENGTH, Tag
 
 # 2**63 - 1 in groups of seven bits.
 _MAX_SIZE_BYTES = 9
@@ -226,55 +226,55 @@ def _get_timezone(r: Reader) -> datetime.timezone:
 
 
 def _get_tensor(r: Reader) -> Any:
-    from farandole.engine.objects import tensors
+    from farandole.wire import tensors
 
     return r.remember(tensors.get_tensor(r))
 
 
 def _get_parameter(r: Reader) -> Any:
-    from farandole.engine.objects import tensors
+    from farandole.wire import tensors
 
     return r.remember(tensors.get_parameter(r))
 
 
 def _get_torch_size(r: Reader) -> Any:
-    from farandole.engine.objects import tensors
+    from farandole.wire import tensors
 
     return tensors.get_size(r)
 
 
 def _get_torch_dtype(r: Reader) -> Any:
-    from farandole.engine.objects import tensors
+    from farandole.wire import tensors
 
     return tensors.get_dtype(r)
 
 
 def _get_torch_device(r: Reader) -> Any:
-    from farandole.engine.objects import tensors
+    from farandole.wire import tensors
 
     return tensors.get_device(r)
 
 
 def _get_array(r: Reader) -> Any:
-    from farandole.engine.objects import arrays
+    from farandole.wire import arrays
 
     return r.remember(arrays.get_array(r))
 
 
 def _get_numpy_scalar(r: Reader) -> Any:
-    from farandole.engine.objects import arrays
+    from farandole.wire import arrays
 
     return arrays.get_scalar(r)
 
 
 def _get_numpy_str(r: Reader) -> Any:
-    from farandole.engine.objects import arrays
+    from farandole.wire import arrays
 
     return arrays.get_str(r)
 
 
 def _get_numpy_bytes(r: Reader) -> Any:
-    from farandole.engine.objects import arrays
+    from farandole.wire import arrays
 
     return arrays.get_bytes(r)
 

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farandole.engine.objects import decode, encode
-from farandole.engine.objects.tags import MAX_DEPTH
 from farandole.errors import ObjectFormatError, PickleRefusedError, UsageError
+from farandole.wire import decode, encode
+from farandole.wire.tags import MAX_DEPTH
 
 # A shared machine stalls now and then; how long one example takes says nothing here.
 unhurried = settings(deadline=None)
@@ -324,7 +324,7 @@ class TestHostileBytes:
 
 def test_plain_data_need_neither_torch_nor_numpy() -> None:
     code = (
-        "import sys; from farandole.engine.objects import decode, encode;"
+        "import sys; from farandole.wire import decode, encode;"
         "assert decode(encode({'a': [1.5]}, allow_pickle=False), allow_pickle=False)"
         " == {'a': [1.5]};"
         "assert not {'torch', 'numpy', 'cloudpickle'} & set(sys.modules)"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from farandole.engine.objects import decode, encode
 from farandole.errors import ObjectFormatError, PickleRefusedError
+from farandole.wire import decode, encode
 
 DTYPES = sorted(
     {d for d in vars(torch).values() if isinstance(d, torch.dtype)}

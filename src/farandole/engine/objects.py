@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.engine import context, objects
+from farandole import wire
+from farandole.engine import context
 from farandole.engine.arguments import check_root
 from farandole.engine.engine import Engine
 from farandole.engine.process_sets import ProcessSet, global_process_set
@@ -52,7 +53,7 @@ def _exchange(obj: Any, name: str, engine: Engine, *, send: bool) -> list[bytes]
     message, error = b"", None
     if send:
         try:
-            message = objects.encode(obj, allow_pickle=now.world.allow_pickle)
+            message = wire.encode(obj, allow_pickle=now.world.allow_pickle)
         except Exception as reason:
             message, error = _REFUSED + str(reason).encode(), reason
     answers = engine.exchange(message, name=name)
@@ -69,4 +70,4 @@ def _decoded(rank: int, answer: bytes) -> Any:
     if answer.startswith(_REFUSED):
         reason = answer.removeprefix(_REFUSED).decode()
         raise CollectiveError(f"Rank {rank} could not send its object: {reason}")
-    return objects.decode(answer, allow_pickle=context.current().world.allow_pickle)
+    return wire.decode(answer, allow_pickle=context.current().world.allow_pickle)

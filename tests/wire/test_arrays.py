@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
-from farandole.engine.objects import decode, encode
 from farandole.errors import ObjectFormatError, PickleRefusedError
+from farandole.wire import decode, encode
 
 NESTED = np.dtype([("a", "<f4"), ("b", [("c", "i1", (2, 2)), ("d", "S3")])])
 PADDED = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [0, 8]})

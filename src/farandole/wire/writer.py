@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from farandole.engine.objects.tags import MAX_DEPTH, MIN_SHARED_LENGTH, Tag
+from farandole.wire.tags import MAX_DEPTH, MIN_SHARED_LENGTH, Tag
 
 
 class NotPlainError(Exception):
@@ -357,11 +357,11 @@ def _put_of_loaded_library(obj: Any) -> Callable[[Writer, Any], None] | None:
     # for the sake of asking.
     put: Callable[[Writer, Any], None] | None = None
     if "torch" in sys.modules:
-        from farandole.engine.objects import tensors
+        from farandole.wire import tensors
 
         put = tensors.put_function(obj)
     if put is None and "numpy" in sys.modules:
-        from farandole.engine.objects import arrays
+        from farandole.wire import arrays
 
         put = arrays.put_function(obj)
     return put

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import farandole
-from farandole.engine.stalls import stack
+from farandole.stalls import stack
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.skipif(
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 # The second thread is what a progress thread is: newer than the main one.
 PROGRAM = """
 import sys, threading
-from farandole.engine.stalls import stack
+from farandole.stalls import stack
 threading.Thread(target=sys.stdin.read, daemon=True).start()
 def somewhere_deep():
     print(stack.offer(), stack.offer(), flush=True)
@@ -35,7 +35,7 @@ outer()
 
 BUSY = """
 import sys, threading
-from farandole.engine.stalls import stack
+from farandole.stalls import stack
 def come_and_go():
     while True:
         thread = threading.Thread(target=sorted, args=(range(50),), kwargs={"key": lambda x: -x})
@@ -50,7 +50,7 @@ standing()
 """
 STUCK = """
 import ctypes
-from farandole.engine.stalls import stack
+from farandole.stalls import stack
 def stuck():
     print(stack.offer(), flush=True)
     ctypes.PyDLL(None).sleep(60)  # does not let go of the interpreter
@@ -58,7 +58,7 @@ stuck()
 """
 LATE = """
 import faulthandler, os, signal
-from farandole.engine.stalls import stack
+from farandole.stalls import stack
 stack.offer()
 signum = signal.SIGRTMIN + stack._OFFSET
 faulthandler.unregister(signum)  # as Python does when it ends

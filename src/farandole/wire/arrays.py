@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from farandole.engine.objects.tags import MAX_EMPTY_ITEM_BYTES, Tag
-from farandole.engine.objects.writer import NotPlainError
+from farandole.wire.tags import MAX_EMPTY_ITEM_BYTES, Tag
+from farandole.wire.writer import NotPlainError
 
 if TYPE_CHECKING:
-    from farandole.engine.objects.reader import Reader
-    from farandole.engine.objects.writer import Writer
+    from farandole.wire.reader import Reader
+    from farandole.wire.writer import Writer
 
 _MAX_FIELD_DEPTH = 20
 

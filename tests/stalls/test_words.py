@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.engine.stalls.judge import Key, Stall
-from farandole.engine.stalls.words import deadlock_report, headline, report
+from farandole.stalls.judge import Key, Stall, deadlock_report, headline, report
 
 
 def stall(name: str, waiting: tuple[int, ...], missing: tuple[int, ...]) -> Stall:
