@@ -182,7 +182,7 @@ def _surroundings() -> Iterator[None]:
     from farandole.world import cores
 
     with (
-        mock.patch.object(cores, "_affinity", return_value=frozenset(range(CORES))),
+        mock.patch.object(cores, "allowed_processors", return_value=frozenset(range(CORES))),
         mock.patch.object(cores, "_quota", return_value=None),
         mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
     ):
