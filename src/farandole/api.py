@@ -8,20 +8,12 @@ import inspect
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
-from farandole.study.ask import Asked, make_spec
-from farandole.study.command import (
-    name_of_command,
-    new_folder,
-    read_room,
-    script_reader,
-    shell_script,
-)
+from farandole.study.command import name_of_command, new_folder, read_room
 from farandole.study.progress import Listener, Silent
 from farandole.study.records import Study
 
@@ -34,22 +26,10 @@ def study(
     params: Mapping[str, Sequence[Any]] | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    scaling: str | None = None,
-    threads: Sequence[int] | int | None = None,
-    transport: str | None = None,
-    measure: str | None = None,
-    seeds: int | None = None,
-    repeats: int | None = None,
-    steps: int | None = None,
-    epochs: int | None = None,
-    precision: float | None = None,
-    time_limit: str | float | None = None,
-    memory: str | int | None = None,
-    env: Mapping[str, str] | None = None,
     label: str | None = None,
     report: bool = True,
     listener: Listener | None = None,
-    **flags: Any,
+    **options: Any,
 ) -> Study:
     """Measure how a script or a function scales, and return the study with all its launches.
 
@@ -61,22 +41,12 @@ def study(
         params: Factors and their values, as `-L` has them: {"batch": [32, 64], "lr": [0.1]}.
         out: The study's folder; a new one in the working directory when None. The same folder
             with more values extends a study.
-        scaling: "weak", "strong" or "both".
-        threads: Threads per worker; shared out alike in all cells when None.
-        transport: "auto", "shm", "gloo" or "nccl".
-        measure: "speed", "accuracy" or "both".
-        seeds: Launches per cell for accuracy.
-        repeats: Launches per cell for speed.
-        steps: Steps per launch, instead of a precision.
-        epochs: Epochs per launch, instead of a precision.
-        precision: To which the median step time is to be known within a launch.
-        time_limit: What all may take, such as "20m".
-        memory: Limit of memory per worker, such as "2G".
-        env: Variables to set for the workers.
         label: What the study is called.
         report: Whether to write report.html and its like into the folder at the end.
         listener: Who is told of progress.
-        **flags: Further flags of `farandole study`, with underscores.
+        **options: The flags of `farandole study`, with underscores (`scaling="both"`,
+            `threads=[1, 2]`, `measure="both"`, `repeats=5`, `steps=100`, `time_limit="20m"`,
+            `memory="2G"`, `no_epoch=True`), and `env` with variables to set for the workers.
 
     Raises:
         UsageError: An argument cannot be used as given.
@@ -86,60 +56,32 @@ def study(
     Example:
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
-    from farandole.study.attempt import Setting
     from farandole.study.command import command_of
-    from farandole.study.hosts import hosts_around
+    from farandole.study.hosts import find_hosts
     from farandole.study.read import read_study
-    from farandole.study.runner import Run, extended
+    from farandole.study.runner import StudyRun, begin_spec
 
     if sys.platform == "win32":
         raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
-    known = set(inspect.signature(Asked).parameters)
-    unknown = sorted(set(flags) - known)
-    if unknown:
-        raise UsageError(f"study() has no argument {unknown[0]!r}.")
-    factors = {name: _texts(values) for name, values in (params or {}).items()}
-    function = None
-    if callable(what):
-        function = make_function(what, tuple(factors))
-        command: Sequence[str] = command_of(what)
-    else:
-        command = list(what)
-    asked = Asked(
-        command=command,
-        workers=_listed(workers),
-        factors=factors,
-        scaling=scaling,
-        threads=_listed(threads),
-        transport=transport,
-        measure=measure,
-        seeds=_text(seeds),
-        repeats=_text(repeats),
-        steps=_text(steps),
-        epochs=_text(epochs),
-        precision=_text(precision),
-        time_limit=_text(time_limit),
-        memory=_text(memory),
-        environ=dict(env or {}),
-        **flags,
-    )
+    function = make_function(what, tuple(params or ())) if callable(what) else None
+    command = command_of(what) if callable(what) else list(what)
     # A function is handed down to children, which workers on other hosts are not.
-    hosts = None if function is not None else hosts_around(os.environ)
-    spec, notes = make_spec(
-        asked,
-        room=read_room(os.environ) if hosts is None else hosts.room,
-        folder=str(Path.cwd()),
-        reads=(lambda name: True) if function else script_reader(command),
-        script=shell_script(command),
-    )
+    hosts = None if function is not None else find_hosts(command, os.environ)
     path = Path(out) if out is not None else new_folder(_name_of(what), Path.cwd())
     path = path.absolute()
-    spec = extended(path, spec)
-    told = listener or Silent()
-    for line in notes.lines:
-        told.say(line)
-    setting = Setting(spec=spec, environ=os.environ, listener=told, function=function, hosts=hosts)
-    Run(path, setting, label=label or "", begin_s=time.monotonic()).go()
+    spec, notes = begin_spec(
+        command,
+        {"workers": workers, "params": params, **options},
+        path,
+        room=read_room(os.environ) if hosts is None else hosts.room,
+        folder=Path.cwd(),
+        function=function is not None,
+    )
+    listener = listener or Silent()
+    for line in notes:
+        listener.say(line)
+    run = StudyRun(path, spec, label=label or "", listener=listener, function=function, hosts=hosts)
+    run.go()
     found = read_study(path)
     if report:
         write_report(found)
@@ -197,19 +139,3 @@ def _name_of(what: Callable[..., Any] | Sequence[str]) -> str:
     if callable(what):
         return re.sub(r"\W", "", getattr(what, "__name__", "")) or "function"
     return name_of_command(what)
-
-
-def _texts(values: Sequence[Any] | Any) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        values = [values]
-    return tuple(str(value) for value in values)
-
-
-def _listed(values: Sequence[int] | int | str | None) -> str | None:
-    if values is None or isinstance(values, str):
-        return values
-    return str(values) if isinstance(values, int) else ",".join(str(value) for value in values)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

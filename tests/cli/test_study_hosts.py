@@ -4,9 +4,7 @@ import argparse
 
 import pytest
 
-from farandole.cli.study_hosts import again, check_resumed
-from farandole.errors import UsageError
-from farandole.study.spec import Room, Spec
+from farandole.cli.study_hosts import again
 
 
 @pytest.mark.parametrize(
@@ -20,9 +18,3 @@ from farandole.study.spec import Room, Spec
 def test_hosts_are_named_again(flags: dict[str, str], words: str) -> None:
     none = {"hosts": None, "hostfile": None, "rsh": None}
     assert again(argparse.Namespace(**none | flags)) == words
-
-
-def test_a_study_of_several_hosts_is_not_gone_on_with_on_one() -> None:
-    spec = Spec(command=("x",), room=Room(cores=2, physical=2, hosts=2), workers=(2,))
-    with pytest.raises(UsageError, match=r"begun on 2 hosts, and here are 1.*name hosts with -H"):
-        check_resumed(spec, None)

@@ -37,11 +37,10 @@ from farandole.labs.lab import Answered, Found, Planned, Rate, published_path
 from farandole.labs.report import missing_answers
 from farandole.labs.run import Ran
 from farandole.model.curves import Scaling
-from farandole.study.ask import Asked, make_spec
+from farandole.study.options import make_spec
 from farandole.study.plan import make_cells
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.spec import Room
-from farandole.study.values import factors
 from tests.labs.test_report import beside
 from tests.labs.trained import (
     MACHINE,
@@ -457,14 +456,14 @@ def cells(study: Planned, cores: int) -> set[tuple[str, int, int | None, int | N
     given = dict(zip(study.flags, study.flags[1:], strict=False))
     pairs = [study.flags[at + 1] for at, word in enumerate(study.flags) if word == "-L"]
     spec, _ = make_spec(
-        Asked(
-            command=["python", study.script, *study.arguments],
-            workers=given.get("-np"),
-            threads=given.get("--threads"),
-            split=given.get("--split"),
-            factors=factors(pairs),
-            no_today=True,
-        ),
+        ["python", study.script, *study.arguments],
+        {
+            "workers": given.get("-np"),
+            "threads": given.get("--threads"),
+            "split": given.get("--split"),
+            "params": pairs,
+            "no_today": True,
+        },
         room=Room(cores=cores, physical=cores),
         folder=".",
         reads=lambda name: False,

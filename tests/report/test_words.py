@@ -112,9 +112,10 @@ def test_flags_that_are_not_the_usual_ones_are_there() -> None:
     )
     first, second = commands(info)
     assert shlex.split(first) == [
-        *("farandole", "study", "-np", "1,2", "--scaling", "both", "--repeats", "5"),
+        *("farandole", "study", "-np", "1,2", "--scaling", "both"),
         *("-L", "batch=32,64,max", "-L", "global_batch=128", "-L", "lr=0.1,0.2"),
-        *("--threads", "1", "--transport", "shm,gloo", "--metric", "acc=acc ([0-9.]+)"),
+        *("--threads", "1", "--transport", "shm,gloo", "--repeats", "5"),
+        *("--metric", "acc=acc ([0-9.]+)"),
         *("--out", "DIR", "--", "python", "train.py", "--batch-size", "{batch}"),
     ]
     assert second == "farandole report DIR"
@@ -147,7 +148,7 @@ def _spec_of(argv: list[str]) -> Spec:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
-    _, spec, _ = command._asked(parser.parse_args(["study", *argv]), None)
+    _, spec, _ = command._begun(parser.parse_args(["study", *argv]), None)
     return spec
 
 
@@ -204,8 +205,8 @@ def test_a_study_of_a_function_is_reproduced_in_python() -> None:
     first, second = commands(replace(study(), command=command_of(train), spec=spec))
     assert first == (
         "farandole.study(train, workers=[1, 2], "
-        "params={'lr': ['0.1', '0.2'], 'batch': [32, 'max']}, repeats=5, "
-        "launch_timeout=60.0, threads=[1], transport='gloo', no_today=True, "
+        "params={'batch': [32, 'max'], 'lr': ['0.1', '0.2']}, threads=[1], transport=['gloo'], "
+        "repeats=5, launch_timeout=60.0, no_today=True, "
         "horovod_alias='off', out='DIR')"
     )
     assert second == "farandole report DIR"

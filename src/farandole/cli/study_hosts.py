@@ -6,40 +6,19 @@ import argparse
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from farandole.cli.flags import add_flag
-from farandole.cli.slurm import add_job_flags
 from farandole.errors import UsageError
-from farandole.format import plural
 
 if TYPE_CHECKING:
     from farandole.study.hosts import Hosts
-    from farandole.study.spec import Room, Spec
-
-
-def add_flags(parser: Any) -> None:
-    """Add flags for hosts and for jobs."""
-    hosts = parser.add_argument_group(
-        "several hosts (in a SLURM allocation its nodes, without any flag: docs/slurm.md)"
-    )
-    add_flag(hosts, "-H", "--hosts", metavar="HOSTS", help="hosts to reach by ssh: n1:4,n2:4")
-    add_flag(hosts, "--hostfile", metavar="FILE", help="the same from a file")
-    add_flag(hosts, "--rsh", metavar="COMMAND", help="another remote shell, with flags")
-    add_flag(
-        hosts,
-        "--per-cell-jobs",
-        action="store_true",
-        help="submit each launch as a job of SLURM's, one after the other",
-    )
-    add_job_flags(hosts)
+    from farandole.study.spec import Room
 
 
 def find(args: argparse.Namespace) -> Hosts | None:
     """Find the hosts of a study: those that are named, or the nodes of the job around it."""
     from farandole.launch.placement import named_hosts
-    from farandole.study.hosts import hosts_around, hosts_by_ssh
-    from farandole.study.launchers import SPREADING, find_launcher
+    from farandole.study.hosts import find_hosts, hosts_by_ssh
 
     if args.sbatch or args.setup:
         _check_jobs(args, "--sbatch" if args.sbatch else "--setup")
@@ -50,10 +29,7 @@ def find(args: argparse.Namespace) -> Hosts | None:
         return None
     if slots is not None:
         return hosts_by_ssh(slots, args.rsh or os.environ.get("FARANDOLE_RSH"), os.environ)
-    own = find_launcher(args.command_line[args.command_line[:1] == ["--"] :])
-    if own is not None and own.launcher.name not in SPREADING:
-        return None  # torchrun and its like start their workers on this host
-    return hosts_around(os.environ)
+    return find_hosts(args.command_line[args.command_line[:1] == ["--"] :], os.environ)
 
 
 def _check_jobs(args: argparse.Namespace, flag: str) -> None:
@@ -92,18 +68,3 @@ def again(args: argparse.Namespace) -> str:
     """Return what a resumed study needs beside its folder: the flags that name its hosts."""
     given = (("-H", args.hosts), ("--hostfile", args.hostfile), ("--rsh", args.rsh))
     return "".join(f" {flag} {shlex.quote(text)}" for flag, text in given if text is not None)
-
-
-def check_resumed(spec: Spec, hosts: Hosts | None) -> None:
-    """Refuse to go on with a study on fewer hosts than it was begun on.
-
-    Raises:
-        UsageError: There are fewer.
-    """
-    have = 1 if hosts is None else hosts.room.hosts
-    if not spec.jobs and have < spec.room.hosts:
-        raise UsageError(
-            f"The study was begun on {plural(spec.room.hosts, 'host')}, and here are "
-            f"{have}. Resume it in an "
-            f"allocation of {plural(spec.room.hosts, 'node')}, or name hosts with -H."
-        )

@@ -21,10 +21,10 @@ from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
-from farandole.study.ask import patterns_of
 from farandole.study.command import Descriptors, Function
 from farandole.study.hosts import Hosts
 from farandole.study.launchers import fill
+from farandole.study.options import patterns_of
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener, Tail

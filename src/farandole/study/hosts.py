@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.launch.placement import Placement, Slots, numbered
+from farandole.study.launchers import SPREADING, find_launcher
 from farandole.study.spec import Room
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ class Hosts:
             ],
             watch=watch,
         )
+
+
+def find_hosts(command: Sequence[str], environ: Mapping[str, str]) -> Hosts | None:
+    """Return the nodes of the job around this process; None where a command stays on this host."""
+    own = find_launcher(command)
+    if own is not None and own.launcher.name not in SPREADING:
+        return None  # torchrun and its like start their workers on this host
+    return hosts_around(environ)
 
 
 def hosts_around(environ: Mapping[str, str]) -> Hosts | None:

@@ -7,33 +7,54 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
 from farandole.format import plural
+from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.plan import count_gpus, resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
+from farandole.study.command import (
+    Function,
+    kept_function,
+    read_room,
+    script_reader,
+    shell_script,
+)
 from farandole.study.folder import locked, write_json
+from farandole.study.hosts import Hosts, find_hosts
+from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import (
     Planned,
     estimate,
     fits,
+    fitting,
     is_void_for_speed,
     largest,
+    left_out,
     make_cells,
     make_plan,
     next_trial,
     pending,
     seconds_of,
 )
+from farandole.study.progress import Listener, begin_lines, duration, plan_lines
 from farandole.study.read import is_study, read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
-from farandole.study.spec import Place, Spec, merge, per_host, spec_from_json
+from farandole.study.spec import (
+    Place,
+    Room,
+    Spec,
+    check_resumable,
+    merge,
+    per_host,
+    spec_from_json,
+)
 from farandole.study.watch import end_leftovers
 from farandole.study.write import (
     check_new,
@@ -54,15 +75,186 @@ _TRIAL_LIMIT_S = 120.0
 _CALIBRATION_S = 8.0
 
 
-class Run:
+def run_study(
+    command: Sequence[str] | None,
+    options: Mapping[str, Any],
+    out: Path,
+    *,
+    listener: Listener,
+    label: str = "",
+    folder: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> bool:
+    """Run a study in a folder, or what is missing of it; return whether it is complete.
+
+    Args:
+        command: What to study, with placeholders; None: go on with the folder's study.
+        options: By the names of `study.options`, as `{"workers": [1, 2], "measure": "both"}`. With
+            the command of an earlier study they extend it; without one only those that a resumed
+            study may change are taken.
+        out: The study's folder.
+        listener: Who is told of decisions and of progress.
+        label: What the study is called.
+        folder: Where the command runs; the working directory when None.
+        environ: Variables of the workers; this process's when None.
+
+    Raises:
+        UsageError: Something cannot be used as given; nothing has been written.
+        StudyRefusedError: It would measure something else than it says.
+        Interrupted: Somebody ended it; finished launches are in the folder.
+    """
+    place = folder or Path.cwd()
+    hosts = find_hosts(command or (), os.environ if environ is None else environ)
+    if command is None:
+        spec, notes = resume_spec(out, options, hosts)
+    else:
+        room = read_room(os.environ) if hosts is None else hosts.room
+        spec, notes = begin_spec(command, options, out, room=room, folder=place)
+    run = StudyRun(out, spec, label=label, listener=listener, environ=environ, hosts=hosts)
+    run.check()
+    for line in [*notes, *run.plan_lines()]:
+        listener.say(line)
+    return run.go()
+
+
+def begin_spec(
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    out: Path,
+    *,
+    room: Room,
+    folder: Path,
+    function: bool = False,
+    job_flags: Sequence[str] | None = None,
+) -> tuple[Spec, list[str]]:
+    """Decide a study from options; with the folder of an earlier one it is extended.
+
+    Raises:
+        UsageError: Something cannot be used as given, or the folder holds something else.
+    """
+    with inside(folder):
+        spec, notes = make_spec(
+            command,
+            options,
+            room=room,
+            folder=str(folder),
+            reads=(lambda name: True) if function else script_reader(command),
+            script=shell_script(command),
+            job_flags=job_flags,
+        )
+        if spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command):
+            notes.append("Farandole answers `import horovod`")
+    if is_study(out):
+        return merge(spec_from_json(read_head(out).spec), spec), notes
+    check_new(out)
+    return spec, notes
+
+
+def resume_spec(
+    out: Path, options: Mapping[str, Any], hosts: Hosts | None
+) -> tuple[Spec, list[str]]:
+    """Return the Spec of an earlier study, with what a resumed one may change.
+
+    Raises:
+        UsageError: It cannot be gone on with, or not with these options or hosts.
+    """
+    check_resume(options, str(out))
+    head = read_head(out)
+    spec = spec_from_json(head.spec)
+    check_resumable(spec)
+    have = 1 if hosts is None else hosts.room.hosts
+    if not spec.jobs and have < spec.room.hosts:
+        raise UsageError(
+            f"The study was begun on {plural(spec.room.hosts, 'host')}, and here are {have}. "
+            f"Resume it in an allocation of {plural(spec.room.hosts, 'node')}, or name hosts with "
+            "-H."
+        )
+    try:
+        with inside(Path(spec.folder)):
+            horovod = spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command)
+    except OSError as error:
+        raise UsageError(
+            f"The study's command runs in {spec.folder}, which cannot be entered "
+            f"({error.strerror}). Put it back, or begin a new study with --out."
+        ) from error
+    # Where all launches have been made, what is left to ask for is those that others disturbed.
+    spec = replace(spec, retry_busy=spec.retry_busy or head.complete)
+    return resumed(spec, options), ["Farandole answers `import horovod`"] if horovod else []
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """Work in a folder, and come back."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+class StudyRun:
     """A study under way in its folder, which this process holds."""
 
-    def __init__(self, path: Path, setting: Setting, *, label: str, begin_s: float) -> None:
-        self._path, self._setting, self._label = path, setting, label
-        self._spec = setting.spec
-        self._begin_s = begin_s
+    def __init__(
+        self,
+        path: Path,
+        spec: Spec,
+        *,
+        listener: Listener,
+        label: str = "",
+        environ: Mapping[str, str] | None = None,
+        function: Function | None = None,
+        hosts: Hosts | None = None,
+    ) -> None:
+        self._path, self._spec, self._label = path, spec, label
+        self._setting = Setting(
+            spec=spec,
+            environ=os.environ if environ is None else environ,
+            listener=listener,
+            function=function or kept_function(path),
+            hosts=hosts,
+        )
+        self._begin_s = time.monotonic()
         self._framework: str | None = None
         """Of a launch in which several workers trained."""
+
+    def check(self) -> None:
+        """Refuse what cannot be begun, before anything is written or said of it.
+
+        Raises:
+            UsageError: There is nothing to launch, or no such command.
+        """
+        if not make_plan(self._spec, preview(self._spec)):
+            raise UsageError(nothing_to_do(self._spec))
+        if "{" not in self._spec.command[0]:
+            with inside(Path(self._spec.folder or ".")):
+                resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
+
+    def plan_lines(self, *, dry: bool = False) -> list[str]:
+        """Say what will be done: all of it in a dry run, in two lines before a real one."""
+        spec = self._spec
+        cells = preview(spec)
+        planned = make_plan(spec, cells)
+        if not planned:
+            raise UsageError(nothing_to_do(spec))
+        done = finished(self._path)
+        lines = left_out(spec, cells)
+        if spec.find_max:
+            lines.append("The largest batch that fits is found first, and is not in these figures.")
+        whole = estimate(spec, planned, done)
+        open_ones = pending(spec, planned, done, earlier=len(done))
+        rest = estimate(spec, open_ones, done)
+        if not dry:
+            return lines + begin_lines(whole, rest)
+        lines += plan_lines([c for c in cells if any(p.cell == c for p in planned)], whole, rest)
+        if spec.time_limit_s is not None and rest.launches:
+            room = fitting(spec, open_ones, done, left_s=spec.time_limit_s)
+            lines.append(
+                f"--time-limit {duration(spec.time_limit_s)} has room for about {room} of "
+                f"{plural(rest.launches, 'launch')}."
+            )
+        return lines
 
     def go(self) -> bool:
         """Make all launches that are missing; return whether none is missing any more.
@@ -72,8 +264,8 @@ class Run:
             StudyRefusedError: It would measure something else than it says.
             Interrupted: Somebody ended it.
         """
-        check(self._spec, self._setting.environ)
-        with locked(self._path):
+        self.check()
+        with inside(Path(self._spec.folder or ".")), locked(self._path):
             study = self._open()
             if self._spec.launcher is not None:
                 end_leftovers(self._path / folder.LAUNCHES)
@@ -302,30 +494,6 @@ def trained_with(path: Path) -> str | None:
         if rank is not None and len(rank.steps):
             return rank.framework
     return None
-
-
-def extended(path: Path, spec: Spec) -> Spec:
-    """Return what a folder is to hold: what is asked for, with what it has already.
-
-    Raises:
-        UsageError: It holds the study of something else, or no study but other files.
-    """
-    if is_study(path):
-        return merge(spec_from_json(read_head(path).spec), spec)
-    check_new(path)
-    return spec
-
-
-def check(spec: Spec, environ: Mapping[str, str]) -> None:
-    """Refuse what cannot be begun, before anything is written or said of it.
-
-    Raises:
-        UsageError: There is nothing to launch, or no such command.
-    """
-    if not make_plan(spec, preview(spec)):
-        raise UsageError(nothing_to_do(spec))
-    if "{" not in spec.command[0]:
-        resolve_command(spec.command, path=environ.get("PATH"))
 
 
 def nothing_to_do(spec: Spec) -> str:

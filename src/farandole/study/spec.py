@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from farandole.errors import UsageError
@@ -248,18 +248,6 @@ def _union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
 def _frozen(value: Any) -> Any:
     """Turn JSON's lists into tuples."""
     return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
-
-
-@dataclass(slots=True)
-class Notes:
-    """Sentences that say what was decided for the user."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def say(self, line: str) -> None:
-        """Add a sentence once."""
-        if line not in self.lines:
-            self.lines.append(line)
 
 
 def default_workers(room: Room) -> tuple[int, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from farandole.errors import UsageError
 
@@ -34,10 +36,12 @@ def counts(text: str, *, flag: str, auto: Sequence[int] = ()) -> tuple[int, ...]
     return tuple(sorted(found))
 
 
-def factors(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Read `-L name=v1,v2` flags; a name given twice has the values of both."""
+def factors(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Read `-L name=v1,v2` flags, or values by name; a name given twice has the values of both."""
+    if isinstance(given, Mapping):
+        return {name: tuple(map(str, listed(value))) for name, value in given.items()}
     found: dict[str, tuple[str, ...]] = {}
-    for text in texts:
+    for text in given:
         name, equals, values = text.partition("=")
         name = name.strip()
         if not equals or not _NAME.fullmatch(name):
@@ -128,6 +132,27 @@ def count(text: str | int, *, flag: str, at_least: int = 1) -> int:
     if value is None or value < at_least:
         raise UsageError(f"{flag} {text}: give a whole number from {at_least} up.")
     return value
+
+
+def choice(text: Any, *, flag: str, choices: Sequence[str]) -> Any:
+    """Return one of the choices."""
+    if text not in choices:
+        raise UsageError(f"{flag} {text}: choose from {', '.join(choices)}.")
+    return text
+
+
+def listed(value: Any, *, flag: str = "") -> tuple[Any, ...]:
+    """Return values as a tuple; one value alone is a list of one."""
+    alone = isinstance(value, str) or not isinstance(value, Iterable)
+    return (value,) if alone else tuple(value)
+
+
+def words(value: str | Sequence[str], *, flag: str) -> tuple[str, ...]:
+    """Split a command as a shell does."""
+    try:
+        return tuple(shlex.split(value) if isinstance(value, str) else value)
+    except ValueError as error:
+        raise UsageError(f"{flag} {value}: {error}.") from error
 
 
 def typed(text: str) -> int | float | str:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.ask import Asked, make_spec
+from farandole.study.options import given_options, make_spec, option_flags
+from farandole.study.runner import resume_spec
 from farandole.study.spec import Room, Spec
+from farandole.study.write import create_study
 
 ROOM = Room(cores=8, physical=4)
 
 
 def decide(
-    *command: str, room: Room = ROOM, reads: tuple[str, ...] = (), **flags: Any
+    *command: str, room: Room = ROOM, reads: tuple[str, ...] = (), **options: Any
 ) -> tuple[Spec, str]:
+    job_flags = options.pop("job_flags", None)
     spec, notes = make_spec(
-        Asked(command=command or ("python", "train.py", "{batch}"), **flags),
+        command or ("python", "train.py", "{batch}"),
+        options,
         room=room,
         folder="/here",
         reads=lambda name: name in reads,
+        job_flags=job_flags,
     )
-    return spec, "\n".join(notes.lines)
+    return spec, "\n".join(notes)
 
 
 def test_without_flags_it_decides_and_says_so() -> None:
@@ -39,7 +45,7 @@ def test_a_placeholder_that_nobody_knows_is_said() -> None:
     _, said = decide("python", "train.py", "{bach}", "--json", '{"a": 1}')
     assert "{bach} is passed on as it stands; placeholders are {batch}, {global_batch}" in said
     assert said.count("passed on") == 1
-    _, said = decide("python", "train.py", "{lr}", factors={"lr": ("0.1", "0.2")})
+    _, said = decide("python", "train.py", "{lr}", params={"lr": ("0.1", "0.2")})
     assert "passed on" not in said
 
 
@@ -68,9 +74,9 @@ def test_all_splits_of_the_cores() -> None:
 
 
 def test_a_factor_may_be_read_by_the_script() -> None:
-    spec, _ = decide("python", "t.py", factors={"lr": ("0.1",)}, reads=("lr",))
+    spec, _ = decide("python", "t.py", params={"lr": ("0.1",)}, reads=("lr",))
     assert spec.params == (("lr", ("0.1",)),)
-    assert decide("python", "t.py", factors={"batch": ("8",)}, reads=("batch",))[0].batches == (8,)
+    assert decide("python", "t.py", params={"batch": ("8",)}, reads=("batch",))[0].batches == (8,)
 
 
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "srun"])
@@ -80,14 +86,14 @@ def test_mpi_is_for_those_whom_mpirun_starts(program: str) -> None:
 
 
 def test_transport_and_threads_are_factors_too() -> None:
-    spec, _ = decide(factors={"transport": ("shm", "gloo"), "threads": ("1", "2")})
+    spec, _ = decide(params={"transport": ("shm", "gloo"), "threads": ("1", "2")})
     assert spec.transports == ("shm", "gloo")
     assert spec.threads == (1, 2)
     assert spec.params == ()
 
 
 def test_a_global_batch_means_strong_scaling() -> None:
-    spec, _ = decide("python", "t.py", "{batch}", factors={"global_batch": ("64",)})
+    spec, _ = decide("python", "t.py", "{batch}", params={"global_batch": ("64",)})
     assert (spec.scaling, spec.global_batches, spec.batches) == ("strong", (64,), ())
 
 
@@ -110,12 +116,12 @@ def test_when_a_launch_ends() -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ({"factors": {"lr": ("0.1",)}}, r"-L lr=...: the command has no \{lr\}.*farandole.param"),
-        ({"factors": {"workers": ("2",)}}, "-L workers=...: use -np"),
-        ({"factors": {"seed": ("2",)}}, "--seeds"),
+        ({"params": {"lr": ("0.1",)}}, r"-L lr=...: the command has no \{lr\}.*farandole.param"),
+        ({"params": {"workers": ("2",)}}, "-L workers=...: use -np"),
+        ({"params": {"seed": ("2",)}}, "--seeds"),
         ({"scaling": "sideways"}, "--scaling sideways: choose from strong, weak, both"),
         ({"measure": "all"}, "--measure all: choose from speed, accuracy, both"),
-        ({"transport": "pigeon"}, "--transport pigeon: choose a transport from auto, shm"),
+        ({"transport": "pigeon"}, "--transport pigeon: choose from auto, shm"),
         ({"transport": "auto,mpi"}, "needs workers that mpirun starts, and this command has none"),
         ({"transport": "mpi", "job_flags": ()}, "needs workers that mpirun starts"),
         ({"workers": "0"}, "-np 0"),
@@ -127,7 +133,7 @@ def test_when_a_launch_ends() -> None:
         ({"metrics": ["(x)"]}, "no name"),
         ({"cwd": "elsewhere"}, "--cwd elsewhere: choose from here, cell"),
         ({"horovod_alias": "maybe"}, "--horovod-alias maybe: choose from on, off"),
-        ({"factors": {"global_batch": ("8",)}, "scaling": "weak"}, "which is strong scaling"),
+        ({"params": {"global_batch": ("8",)}, "scaling": "weak"}, "which is strong scaling"),
     ],
 )
 def test_bad_flags_are_named(flags: dict[str, Any], says: str) -> None:
@@ -136,9 +142,37 @@ def test_bad_flags_are_named(flags: dict[str, Any], says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_texts_and_values_ask_for_the_same() -> None:
+    texts = decide(
+        workers="1,2",
+        threads="1",
+        params=["batch=8,max"],
+        time_limit="20m",
+        prepare="rm -f x",
+        horovod_alias="off",
+        no_epoch=True,
+    )
+    values = decide(
+        workers=[1, 2],
+        threads=1,
+        params={"batch": [8, "max"]},
+        time_limit=1200,
+        prepare=["rm", "-f", "x"],
+        horovod_alias="off",
+        no_epoch=True,
+    )
+    assert texts == values
+    options = given_options(texts[0].to_json())
+    assert decide(**options)[0] == texts[0]
+    assert option_flags(options) == [
+        *("-np", "1,2", "-L", "batch=8,max", "--threads", "1", "--time-limit", "1200.0"),
+        *("--no-epoch", "--prepare", "rm -f x", "--horovod-alias", "off"),
+    ]
+
+
 def test_no_command() -> None:
     with pytest.raises(UsageError, match="No command was given"):
-        make_spec(Asked(command=()), room=ROOM, folder="/", reads=lambda name: False)
+        make_spec((), {}, room=ROOM, folder="/", reads=lambda name: False)
 
 
 def test_strong_scaling_needs_a_batch() -> None:
@@ -170,3 +204,10 @@ def test_a_job_for_each_launch() -> None:
     assert "brings its own launcher" not in said
     with pytest.raises(UsageError, match="brings torchrun"):
         decide("torchrun", "t.py", room=room, job_flags=[])
+
+
+def test_a_study_of_several_hosts_is_not_gone_on_with_on_one(tmp_path: Path) -> None:
+    spec, _ = decide("python", "t.py", room=Room(cores=2, physical=2, hosts=2), workers="2x1")
+    create_study(tmp_path / "study", spec=spec.to_json(), command=spec.command)
+    with pytest.raises(UsageError, match=r"begun on 2 hosts, and here are 1.*name hosts with -H"):
+        resume_spec(tmp_path / "study", {}, None)

@@ -1,0 +1,537 @@
+"""The options of a study, each written once, and the Spec that follows from them.
+
+The table gives the parser of `farandole study`, the keywords of `farandole.study()`, what
+`--resume` refuses, and the command that repeats a study. Values are texts, as a shell has them, or
+Python's own: `"1,2"` and `[1, 2]`, `"20m"` and `1200`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, get_args
+
+from farandole.errors import UsageError
+from farandole.format import plural
+from farandole.study import values
+from farandole.study.launchers import (
+    KNOWN,
+    SPREADING,
+    find_in_script,
+    find_launcher,
+    job_command,
+    names_in,
+)
+from farandole.study.patterns import Pattern, metric_pattern, throughput_pattern
+from farandole.study.spec import (
+    DEFAULT_BATCH,
+    Measure,
+    Place,
+    Room,
+    Scaling,
+    Spec,
+    default_workers,
+    packed,
+    parse_places,
+    shared_threads,
+)
+from farandole.world.world import TRANSPORTS
+
+VARY, MEASURE, WHERE = "what to vary", "how to measure", "where, and the rest"
+HOSTS = "several hosts (in a SLURM allocation its nodes, without any flag: docs/slurm.md)"
+
+# Names that `-L` may not give values to, and what to use for them.
+_FLAG_FOR = {"workers": "-np", "seed": "--seeds", "cell_dir": "nothing: each launch has its own"}
+
+
+def _plain(value: Any, *, flag: str) -> Any:
+    return value
+
+
+def _not(value: Any, *, flag: str = "") -> bool:
+    return not value
+
+
+def _on(value: Any, *, flag: str) -> bool:
+    return bool(values.choice(value, flag=flag, choices=("on", "off")) == "on")
+
+
+def _join(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of a study."""
+
+    flags: tuple[str, ...]
+    help: str
+    group: str
+    metavar: str = ""
+    """What its value is called; empty: a switch."""
+    name: str
+    """Its keyword in `farandole.study()`."""
+    field: str = ""
+    """The field of the Spec, and of study.json, that it alone decides."""
+    read: Callable[..., Any] = _plain
+    """From a value as given to the field's."""
+    value: Callable[[Any], Any] = lambda value: value
+    """From the field's value to one that can be given."""
+    text: Callable[[Any], str] = _join
+    """From a value to what stands behind the flag."""
+    repeated: bool = False
+    resumable: bool = False
+    """Whether a study that was begun may go on with another value."""
+    decides: bool = True
+    """Whether it is part of what is measured; False: of this session alone."""
+
+
+def _option(group: str, flags: str, metavar: str, help_text: str, **more: Any) -> Option:
+    """Return an option; its name follows from its last flag, its field from its name."""
+    listed = tuple(flags.split())
+    more.setdefault("name", listed[-1].lstrip("-").replace("-", "_"))
+    return Option(flags=listed, group=group, metavar=metavar, help=help_text, **more)
+
+
+_measured = partial(_option, MEASURE)
+_switch = partial(_option, MEASURE, metavar="", read=_not, value=_not)
+_session = partial(_option, resumable=True, decides=False)
+
+OPTIONS: tuple[Option, ...] = (
+    _option(
+        VARY,
+        "-np -n -w --workers",
+        "N,...",
+        "numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
+        "2x4: hosts x workers on each",
+    ),
+    _option(
+        VARY,
+        "--scaling",
+        "WAY",
+        "weak: the batch per worker stays (default); strong: -L batch is shared by all workers; "
+        "both",
+    ),
+    _option(
+        VARY,
+        "-L --vary",
+        "NAME=V1,V2",
+        "values of a factor; batch=32,64,...,max finds the largest batch that fits",
+        name="params",
+        repeated=True,
+    ),
+    _option(VARY, "--threads", "N,...", "threads per worker (default: the same in all)"),
+    _option(VARY, "--split", "all", "all splits of the cores into workers x threads"),
+    _option(VARY, "--transport", "NAME,...", "auto, shm, gloo, mpi, nccl (default auto)"),
+    _measured(
+        "--measure",
+        "WHAT",
+        "speed (default), accuracy or both",
+        field="measure",
+        read=partial(values.choice, choices=get_args(Measure)),
+    ),
+    _measured(
+        "--repeats",
+        "N",
+        "launches per cell for speed (default 3)",
+        field="repeats",
+        read=values.count,
+    ),
+    _measured(
+        "--seeds",
+        "N",
+        "launches per cell for accuracy (default 3)",
+        field="seeds",
+        read=values.count,
+    ),
+    _measured(
+        "--precision",
+        "SHARE",
+        "of a launch's median step time (default 3%%)",
+        field="precision",
+        read=values.share,
+        text=lambda share: f"{100 * share:g}%" if isinstance(share, float) else str(share),
+    ),
+    _measured(
+        "--steps",
+        "N",
+        "end each launch for speed after N steps instead",
+        field="steps",
+        read=values.count,
+    ),
+    _measured(
+        "--epochs",
+        "N",
+        "end each launch for speed after N epochs instead",
+        field="epochs",
+        read=values.count,
+    ),
+    _measured(
+        "--time-limit",
+        "TIME",
+        "fit repeats into this time: 20m, 1h30m",
+        field="time_limit_s",
+        read=values.seconds,
+        resumable=True,
+    ),
+    _measured(
+        "--launch-timeout",
+        "TIME",
+        "end a launch after this time (15m)",
+        field="launch_timeout_s",
+        read=values.seconds,
+    ),
+    _measured(
+        "--memory",
+        "SIZE",
+        "of each worker (default: 80%% of what is free)",
+        field="memory_bytes",
+        read=values.size,
+    ),
+    _measured("--throughput", "REGEX", "read samples/s from the output", field="throughput"),
+    _measured(
+        "--metric",
+        "NAME=REGEX",
+        "read a metric from the output",
+        name="metrics",
+        field="metrics",
+        read=values.listed,
+        repeated=True,
+    ),
+    _switch(
+        "--no-epoch", help_text="no launch of one whole epoch per count", field="epoch_launches"
+    ),
+    _switch("--no-today", help_text="no cell of one process with all cores", field="today"),
+    _switch("--no-batch-check", help_text="do not compare batches seen", field="batch_check"),
+    _switch(
+        "--no-calibration",
+        help_text="measure neither the workers' link nor what they cost each other without it",
+        field="calibrates",
+    ),
+    _switch(
+        "--keep-busy",
+        help_text="no second try when others disturbed one",
+        field="retry_busy",
+        resumable=True,
+    ),
+    _session(WHERE, "--out", "DIR", "the study's folder; more values there extend it"),
+    _session(WHERE, "--resume", "DIR", "go on with a study that was interrupted"),
+    _session(WHERE, "--label", "TEXT", "what the study is called in its report"),
+    _option(
+        WHERE,
+        "--cwd",
+        "here|cell",
+        "run in this folder, or in each launch's own",
+        field="cwd",
+        read=partial(values.choice, choices=("here", "cell")),
+    ),
+    _option(
+        WHERE,
+        "--prepare",
+        "CMD",
+        "run this before each launch",
+        field="prepare",
+        read=values.words,
+        text=lambda given: given if isinstance(given, str) else shlex.join(given),
+    ),
+    _option(
+        WHERE,
+        "--horovod-alias",
+        "on|off",
+        "off: use an installed Horovod",
+        field="horovod_alias",
+        read=_on,
+        value=lambda on: "on" if on else "off",
+    ),
+    _session(WHERE, "--no-report", "", "leave it to `farandole report DIR`"),
+    _session(WHERE, "--dry-run", "", "print the plan with times, and end"),
+    _session(WHERE, "--json", "", "print the answer as JSON, schema 1"),
+    _session(HOSTS, "-H --hosts", "HOSTS", "hosts to reach by ssh: n1:4,n2:4"),
+    _session(HOSTS, "--hostfile", "FILE", "the same from a file"),
+    _session(HOSTS, "--rsh", "COMMAND", "another remote shell, with flags"),
+    _session(
+        HOSTS, "--per-cell-jobs", "", "submit each launch as a job of SLURM's, one after the other"
+    ),
+)
+_USUAL = {field.name: field.default for field in fields(Spec)}
+
+
+def given_options(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that ask for a Spec, from its JSON; those at their default are left out.
+
+    The threads are always there: what they would be follows from the machine.
+    """
+    given: dict[str, Any] = {"workers": _workers_value(content)}
+    if content.get("scaling", "weak") != "weak":
+        given["scaling"] = content["scaling"]
+    given["params"] = _params_value(content)
+    if content.get("split"):
+        given["split"] = "all"
+    else:
+        given["threads"] = list(content.get("threads") or ())
+    transports = list(content.get("transports") or ())
+    given["transport"] = [] if transports == ["auto"] else transports
+    for option in OPTIONS:
+        value = content.get(option.field)
+        if option.field and value is not None and value != _USUAL[option.field]:
+            given[option.name] = option.value(value)
+    return {name: value for name, value in given.items() if value not in ([], {}, ())}
+
+
+def option_flags(given: Mapping[str, Any]) -> list[str]:
+    """Write options as the flags of `farandole study`, in the table's order."""
+    flags: list[str] = []
+    for option in OPTIONS:
+        value = given.get(option.name)
+        if value is None or value is False:
+            continue
+        if not option.metavar:
+            flags.append(option.flags[0])
+            continue
+        if option.name == "params":
+            value = [f"{name}={_join(one)}" for name, one in values.factors(value).items()]
+        for one in value if option.repeated else [value]:
+            flags += [option.flags[0], option.text(one)]
+    return flags
+
+
+def check_resume(given: Mapping[str, Any], folder: str) -> None:
+    """Refuse options that a study in a folder has decided already.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for option in OPTIONS:
+        if not option.resumable and given.get(option.name) not in (None, False, []):
+            raise UsageError(
+                f"--resume {folder} goes on as the study was begun: leave {option.flags[0]} away. "
+                f"To change it, use --out {folder} with the whole command."
+            )
+
+
+def resumed(spec: Spec, given: Mapping[str, Any]) -> Spec:
+    """Return the Spec of a study that goes on with options that it may change."""
+    changes = {
+        option.field: option.read(given[option.name], flag=option.flags[0])
+        for option in OPTIONS
+        if option.field and option.resumable and given.get(option.name) not in (None, False)
+    }
+    return replace(spec, **changes)
+
+
+def _workers_value(content: Mapping[str, Any]) -> Any:
+    places = content.get("places") or ()
+    if not places:
+        return list(dict.fromkeys(content.get("workers") or ()))
+    # What hosts cannot share evenly is a count.
+    return [str(n) if n % hosts else f"{hosts}x{n // hosts}" for n, hosts in places]
+
+
+def _params_value(content: Mapping[str, Any]) -> dict[str, list[Any]]:
+    batches = [*(content.get("batches") or ()), *(["max"] if content.get("find_max") else [])]
+    params = {"batch": batches, "global_batch": list(content.get("global_batches") or ())}
+    params |= {name: list(found) for name, found in dict(content.get("params") or ()).items()}
+    return {name: found for name, found in params.items() if found}
+
+
+def make_spec(
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    room: Room,
+    folder: str,
+    reads: Callable[[str], bool],
+    script: str = "",
+    job_flags: Sequence[str] | None = None,
+) -> tuple[Spec, list[str]]:
+    """Check the options and decide what was left open; return the Spec, and what to say of it.
+
+    Args:
+        command: What to study.
+        options: Values by the names of the table; None: not given. `env` has variables to set.
+        room: What the machine has.
+        folder: Where the command is given.
+        reads: Whether the script reads a name by `farandole.param`.
+        script: The text of the command's shell script, if it has one.
+        job_flags: Of `farandole run --launcher slurm`, where each launch is a job.
+
+    Raises:
+        UsageError: Something cannot be used as given.
+    """
+    unknown = set(options) - {option.name for option in OPTIONS if option.decides} - {"env"}
+    if unknown:
+        raise UsageError(f"study() has no argument {min(unknown)!r}.")
+    options = {name: value for name, value in options.items() if value not in (None, False)}
+    command = tuple(command)
+    if not command:
+        raise UsageError(
+            "No command was given. Say what to study: "
+            "farandole study -- python train.py --batch-size '{batch}'"
+        )
+    simple = {
+        option.field: option.read(options[option.name], flag=option.flags[0])
+        for option in OPTIONS
+        if option.field and option.name in options
+    }
+    notes: list[str] = []
+    found = find_launcher(command) or find_in_script(command, script)
+    if job_flags is not None:
+        if found is not None:
+            raise UsageError(
+                f"--per-cell-jobs starts the workers of each job, but the command brings "
+                f"{found.launcher.name}. Give the command without it."
+            )
+        alias = "on" if simple.get("horovod_alias", True) else "off"
+        command = job_command(command, job_flags, horovod_alias=alias)
+        found = find_launcher(command)
+        notes.append("Each launch is a job of SLURM's; one is submitted when the one before ended.")
+    elif found is not None:
+        command = found.command
+        notes.append(found.note)
+    params = values.factors(options.get("params", ()))
+    names = names_in(command)
+    for name in sorted(names - {*KNOWN, *params}):
+        known = ", ".join(f"{{{one}}}" for one in (*KNOWN, *params))
+        notes.append(f"{{{name}}} is passed on as it stands; placeholders are {known}.")
+    transports = _transports(options.get("transport") or params.pop("transport", "auto"))
+    if "mpi" in transports and (found is None or found.launcher.name not in SPREADING):
+        raise UsageError(
+            "--transport mpi needs workers that mpirun starts, and this command has none. Use: "
+            "farandole study --transport mpi -- mpirun -np '{workers}' python train.py"
+        )
+    threads_given = options.get("threads") or params.pop("threads", None)
+    for name in params:
+        _check_name(name, command, reads)
+    places, threads = _workers_and_threads(options, threads_given, room, notes)
+    batches, find_max = values.batches(params.pop("batch", ()), name="batch")
+    shared, _ = values.batches(params.pop("global_batch", ()), name="global_batch")
+    if not (batches or find_max or shared) and names & {"batch", "global_batch"}:
+        batches = (DEFAULT_BATCH,)
+        notes.append(f"No batch was given: {DEFAULT_BATCH} per worker (-L batch=... for others).")
+    per_worker = bool(batches or find_max)
+    spec = Spec(
+        command=command,
+        room=room,
+        workers=tuple(sorted({count for count, _ in places})),
+        places=places if room.hosts > 1 else (),
+        scaling=_scaling(options.get("scaling"), bool(shared), per_worker, notes),
+        batches=batches,
+        global_batches=shared,
+        find_max=find_max,
+        threads=threads,
+        threads_given=threads_given is not None,
+        split="split" in options,
+        transports=transports,
+        params=tuple(params.items()),
+        launcher=None if found is None else found.launcher.name,
+        jobs=job_flags is not None,
+        folder=folder,
+        environ=tuple(options.get("env", {}).items()),
+        **simple,
+    )
+    if spec.steps is not None and spec.epochs is not None:
+        raise UsageError("--steps and --epochs both say when a launch ends. Give one of them.")
+    patterns_of(spec)
+    return spec, notes
+
+
+def patterns_of(spec: Spec) -> list[Pattern]:
+    """Return what is to be looked for in the output.
+
+    Raises:
+        UsageError: A pattern cannot be used.
+    """
+    found = [metric_pattern(text) for text in spec.metrics]
+    if spec.throughput is not None:
+        found.append(throughput_pattern(spec.throughput))
+    return found
+
+
+def _transports(given: Any) -> tuple[str, ...]:
+    chosen = _join(given).lower().split(",")
+    for name in chosen:
+        values.choice(name, flag="--transport", choices=TRANSPORTS)
+    return tuple(dict.fromkeys(chosen))
+
+
+def _check_name(name: str, command: Sequence[str], reads: Callable[[str], bool]) -> None:
+    """Refuse a factor that would change nothing: in no argument, and read by nobody."""
+    if name in _FLAG_FOR:
+        raise UsageError(f"-L {name}=...: use {_FLAG_FOR[name]} for this.")
+    wanted = {"batch", "global_batch"} if name in ("batch", "global_batch") else {name}
+    names = names_in(command)
+    if wanted & names or any(reads(one) for one in wanted):
+        return
+    there = f"The command has {', '.join(f'{{{one}}}' for one in sorted(names))}." if names else ""
+    raise UsageError(
+        f"-L {name}=...: the command has no {{{name}}}, and its script does not read "
+        f'farandole.param("{name}"), so this would change nothing. Put {{{name}}} where its value '
+        f"belongs. {there}".rstrip()
+    )
+
+
+def _workers_and_threads(
+    options: Mapping[str, Any], threads_given: Any, room: Room, notes: list[str]
+) -> tuple[tuple[Place, ...], tuple[int, ...]]:
+    """Decide workers, their hosts, and threads."""
+    default = default_workers(room)
+    workers = _join(options["workers"]) if "workers" in options else None
+    if "split" in options:
+        values.choice(options["split"], flag="--split", choices=("all",))
+        if threads_given is not None:
+            raise UsageError("--split all decides the threads. Leave --threads away.")
+        every = tuple(n for n in range(1, room.cores + 1) if room.cores % n == 0)
+        if workers is not None:
+            wanted = values.counts(workers, flag="-np", auto=default)
+            every = tuple(n for n in wanted if n in every)
+        if not every:
+            raise UsageError(
+                f"-np {workers} with --split all: {room.cores} cores cannot be split evenly "
+                "among so many workers."
+            )
+        return tuple((n, 1) for n in every), tuple(room.cores // n for n in every)
+    if workers is None:
+        places = tuple(packed(count, room) for count in default)
+        what = "GPUs" if room.gpus else "cores"
+        where = "this machine" if room.hosts == 1 else f"{room.hosts} hosts"
+        listed = ", ".join(map(str, default))
+        notes.append(
+            f"No -np was given: {listed} {'worker' if listed == '1' else 'workers'}, up to the "
+            f"{what} of {where}."
+        )
+    else:
+        places = parse_places(workers, room=room, auto=default)
+    if threads_given is not None:
+        return places, values.counts(_join(threads_given), flag="--threads")
+    threads = shared_threads(room, places)
+    each = plural(threads, "thread")
+    notes.append(f"{each} per worker in all cells, so that only workers differ.")
+    return places, (threads,)
+
+
+def _scaling(text: str | None, shared: bool, per_worker: bool, notes: list[str]) -> Scaling:
+    if text is None:
+        if shared and not per_worker:
+            return "strong"
+        notes.append(
+            "Weak scaling: the batch per worker stays, the global batch grows "
+            "(--scaling strong or both for the other way)."
+            if shared or per_worker
+            else "Weak scaling: every worker keeps the script's own batch "
+            "(put {batch} into the command to study others)."
+        )
+        return "weak"
+    chosen: Scaling = values.choice(text, flag="--scaling", choices=get_args(Scaling))
+    if chosen != "weak" and not (shared or per_worker):
+        raise UsageError(
+            f"--scaling {chosen} changes the batch per worker, but the command takes none. "
+            "Put {batch} where the script's batch size belongs: --batch-size '{batch}'."
+        )
+    if chosen == "weak" and shared:
+        raise UsageError(
+            "-L global_batch=... is shared by all workers, which is strong scaling, but "
+            "--scaling weak was given. Use -L batch=..., or --scaling strong."
+        )
+    return chosen
