@@ -208,6 +208,8 @@ def test_a_job_for_each_launch() -> None:
 
 def test_a_study_of_several_hosts_is_not_gone_on_with_on_one(tmp_path: Path) -> None:
     spec, _ = decide("python", "t.py", room=Room(cores=2, physical=2, hosts=2), workers="2x1")
-    create_study(tmp_path / "study", spec=spec.to_json(), command=spec.command)
+    create_study(
+        tmp_path / "study", label="", command=spec.command, spec=spec.to_json(), machine={}
+    )
     with pytest.raises(UsageError, match=r"begun on 2 hosts, and here are 1.*name hosts with -H"):
         resume_spec(tmp_path / "study", {}, None)
