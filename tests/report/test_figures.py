@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report import figures
 from farandole.report.document import Figure, unlike
-from farandole.report.figures import Missing
 from tests.report.builders import (
     GRADIENT_BYTES,
     PEAK,
@@ -20,6 +21,7 @@ from tests.report.builders import (
     cell_row,
     comparison,
     curve,
+    label,
     metric_row,
     speedup,
     study,
@@ -27,10 +29,10 @@ from tests.report.builders import (
 )
 
 
-def drawn(found: Figure | Missing) -> Figure:
-    """Return the figure, and fail where there is none."""
-    assert isinstance(found, Figure), found
-    return found
+def drawn(name: str, infos: Sequence[ScalingInfo]) -> Figure:
+    """Return the figure of this name, and fail where there is none."""
+    parts = [one for _, found in figures.sections(infos) for one in found]
+    return next(one for one in parts if isinstance(one, Figure) and one.name == name)
 
 
 def rows(figure: Figure) -> list[dict[str, Any]]:
@@ -39,7 +41,7 @@ def rows(figure: Figure) -> list[dict[str, Any]]:
 
 
 def test_speedup_rows_are_amdahls() -> None:
-    figure = drawn(figures.speedup([study()]))
+    figure = drawn("speedup", [study()])
     points = {row["x"]: row["y"] for row in rows(figure) if "short" in row}
     assert points == pytest.approx({1: 1.0, 2: speedup(2), 4: speedup(4)})
     two = next(row for row in rows(figure) if row.get("x") == 2 and "text" in row)
@@ -47,7 +49,7 @@ def test_speedup_rows_are_amdahls() -> None:
 
 
 def test_throughput_has_its_unit_and_ideal() -> None:
-    figure = drawn(figures.throughput([study()]))
+    figure = drawn("throughput", [study()])
     assert "throughput (samples/s)" in json.dumps(figure.spec)
     ideal = [row["y"] for row in rows(figure) if set(row) == {"name", "x", "y"}]
     assert sorted(set(ideal)) == [SINGLE, 2 * SINGLE, 4 * SINGLE]
@@ -59,7 +61,7 @@ def test_a_point_that_does_not_count_is_in_the_table_without_its_speed() -> None
     points = list(info.curves[0].points)
     points[2] = replace(points[2], valid=False, why="more ranks than cores")
     info = replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
-    figure = drawn(figures.speedup([info]))
+    figure = drawn("speedup", [info])
     assert 4 not in {row.get("x") for row in rows(figure)}
     assert figure.table.rows[2][0] == 4
     assert figure.table.rows[2][-1] == "more ranks than cores"
@@ -67,8 +69,8 @@ def test_a_point_that_does_not_count_is_in_the_table_without_its_speed() -> None
 
 
 def test_wide_spans_double_and_narrow_ones_do_not() -> None:
-    narrow = json.dumps(drawn(figures.speedup([study((1, 2, 4))])).spec)
-    wide = json.dumps(drawn(figures.speedup([study((1, 2, 4, 8, 16))])).spec)
+    narrow = json.dumps(drawn("speedup", [study((1, 2, 4))]).spec)
+    wide = json.dumps(drawn("speedup", [study((1, 2, 4, 8, 16))]).spec)
     assert '"log"' not in narrow
     assert '"log"' in wide
 
@@ -76,7 +78,7 @@ def test_wide_spans_double_and_narrow_ones_do_not() -> None:
 def test_many_curves_are_drawn_in_part_and_tabulated_whole() -> None:
     more = tuple(curve(batch=2**power, main=power == 5) for power in range(12))
     info = replace(study(), curves=more)
-    figure = drawn(figures.throughput([info]))
+    figure = drawn("throughput", [info])
     assert len({row["name"] for row in rows(figure) if "short" in row}) == 8
     assert "8 of 12 curves are drawn" in figure.caption
     assert len(figure.table.rows) == 12 * 3
@@ -85,7 +87,7 @@ def test_many_curves_are_drawn_in_part_and_tabulated_whole() -> None:
 
 def test_studies_side_by_side_are_told_apart_by_label() -> None:
     infos = comparison(("laptop", "laptop")).infos
-    figure = drawn(figures.speedup(figures.studies(comparison(("laptop", "laptop")))))
+    figure = drawn("speedup", figures.studies(comparison(("laptop", "laptop"))))
     names = {row["name"] for row in rows(figure) if "short" in row}
     assert len(infos) == len(names) == 2
     assert any(name.startswith("laptop (2), ") for name in names)
@@ -96,21 +98,21 @@ def test_points_on_several_hosts_say_where_they_are() -> None:
     points = list(info.curves[0].points)
     points[2] = replace(points[2], cell=replace(points[2].cell, hosts=2))
     info = replace(info, curves=(replace(info.curves[0], points=tuple(points)),))
-    figure = drawn(figures.speedup([info]))
+    figure = drawn("speedup", [info])
     four = next(row for row in rows(figure) if row.get("x") == 4 and "short" in row)
     assert four["short"].endswith("(2x2)")
     assert four["category"] == "4 (2x2)"
     assert [column.key for column in figure.table.columns[:2]] == ["workers", "placement"]
     assert [row[1] for row in figure.table.rows] == ["1x1", "1x2", "2x2"]
     # On one host there is nothing to say.
-    alone = drawn(figures.speedup([study()]))
+    alone = drawn("speedup", [study()])
     assert "placement" not in [column.key for column in alone.table.columns]
     assert not any("(" in row["short"] for row in rows(alone) if "short" in row)
 
 
 def test_diverged_seeds_leave_no_point() -> None:
     gone = replace(metric_row(4), final=None, diverged=3)
-    figure = drawn(figures.metric_at_end([with_row(study(), 2, metrics=(gone,))]))
+    figure = drawn("accuracy-at-end", [with_row(study(), 2, metrics=(gone,))])
     assert len({row["category"] for row in rows(figure)}) == 2
     assert figure.table.rows[2][7] == 3
 
@@ -121,12 +123,12 @@ def test_nan_in_a_metric_is_left_out() -> None:
     odd = replace(first.points[3], value=Estimate(value=math.nan, low=math.nan, high=math.nan))
     points = (*first.points[:3], odd, *first.points[4:])
     info = with_row(info, 0, metric_curves=(replace(first, points=points), loss))
-    figure = drawn(figures.metric_by([info], "val_accuracy", "", "by-epoch"))
+    figure = drawn("accuracy-by-epoch", [info])
     assert not [row for row in rows(figure) if row["y"] is None or math.isnan(row["y"])]
 
 
 def test_the_parts_of_a_step_add_up() -> None:
-    figure = drawn(figures.step_split([study()]))
+    figure = drawn("step-split", [study()])
     bars_of = [row for row in rows(figure) if row["name"].startswith("2 workers") and "x" in row]
     step_ms = study().each("split")[1].step_s * 1e3
     assert max(row["end"] for row in bars_of) == pytest.approx(step_ms)
@@ -134,14 +136,14 @@ def test_the_parts_of_a_step_add_up() -> None:
 
 
 def test_bytes_by_kind_are_in_units() -> None:
-    figure = drawn(figures.bytes_by_kind([study()]))
+    figure = drawn("bytes", [study()])
     gradients = [row for row in rows(figure) if row["part"] == "gradients"]
     assert {row["text"] for row in gradients} == {"89.4 MB", "179 MB"}
     assert figure.table.rows[0][1] == 2 * GRADIENT_BYTES
 
 
 def test_bandwidth_is_in_gigabytes() -> None:
-    figure = drawn(figures.bandwidth([study()]))
+    figure = drawn("bandwidth", [study()])
     ways = {row["name"]: row["y"] for row in rows(figure)}
     assert ways == pytest.approx(
         {"measured": PEAK / 2e9, "derived": PEAK / 2.4e9, "peak of the link": PEAK / 1e9}
@@ -149,18 +151,18 @@ def test_bandwidth_is_in_gigabytes() -> None:
 
 
 def test_a_batch_that_failed_is_marked() -> None:
-    figure = drawn(figures.batch_sweep([study()]))
+    figure = drawn("batch-sweep", [study()])
     assert [row["x"] for row in rows(figure) if row["note"].startswith("out of")] == [512]
     assert figure.table.rows[-1][-1].startswith("out of memory")
 
 
 def test_the_best_split_is_framed() -> None:
-    figure = drawn(figures.split_heat_map([study()]))
+    figure = drawn("processes-threads", [study()])
     assert {row["split"] for row in rows(figure) if "best" in row["note"]} == {"8 x 1"}
 
 
 def test_utilisation_has_at_most_four_panels() -> None:
-    figure = drawn(figures.utilisation([study((1, 2, 3, 4, 5, 6))]))
+    figure = drawn("utilisation", [study((1, 2, 3, 4, 5, 6))])
     assert len({row["name"] for row in rows(figure)}) == 4
     assert "4 of 6 cells are drawn" in figure.caption
     assert len(figures.utilisation_over_time([study((1, 2))]).rows) == 3 * 40
@@ -173,22 +175,21 @@ def test_names_that_were_there_get_a_number() -> None:
 def test_main_curves_come_first_and_kinds_are_named_where_both_are_there() -> None:
     other = curve(main=False, scaling="strong", batch=32)
     info = replace(study(), curves=(other, curve()))
-    names = [named.name for named in figures._curves([info], "speedup")]
+    names = [entry.name for entry in figures.curves([info], "speedup")]
     assert names == ["weak scaling, resnet18, batch 64", "strong scaling, resnet18, batch 32"]
 
 
 def test_a_curve_in_another_unit_is_left_out() -> None:
     info = replace(study(), curves=(curve(), replace(curve(), unit="jobs/s")))
-    assert len(figures._curves([info], "speedup")) == 1
+    assert len(figures.curves([info], "speedup")) == 1
 
 
 def test_cells_of_main_curves_are_drawn_before_others() -> None:
     info = study()
-    main = {point.cell for point in info.curves[0].points}
+    main = {label(point.cell) for point in info.curves[0].points}
     far = [cell_row(replace(info.rows[0].cell, batch=size)) for size in (1, 2, 3, 4)]
     info = replace(info, rows=(*far, *info.rows))
-    found = figures._foremost(figures.labelled([info], lambda one: one.rows), 3)
-    assert {named.item.cell for named in found} == main
+    assert figures.foremost(figures.entries([info], "rows"), 3) == main
 
 
 def test_what_is_not_drawn_is_said() -> None:

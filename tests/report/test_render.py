@@ -7,29 +7,25 @@ from pathlib import Path
 import pytest
 
 from farandole.report import render
-from farandole.report.figures import metric_by, scaling
 from farandole.report.render import bundle, pictures
+from farandole.report.study import document
 from tests.report.builders import Words, study
 from tests.report.test_figures import drawn
 
 
 def test_a_picture_holds_its_words_as_text() -> None:
-    svg = pictures(drawn(scaling([study()])), ("svg",))["svg"].decode()
+    (figure,) = document(study()).extra_figures
+    svg = pictures(figure, ("svg",))["svg"].decode()
     for word in ("speedup", "workers", "ideal", "1.85x"):
         assert f">{word}</text>" in svg
 
 
 def test_hostile_names_stay_text_in_pictures() -> None:
     name = "<script>x</script>"
-    svg = pictures(
-        drawn(metric_by([study(words=Words(metric=name))], name, "", "by-epoch")), ("svg",)
-    )["svg"].decode()
+    figure = drawn("accuracy-by-epoch", [study(words=Words(metric=name))])
+    svg = pictures(figure, ("svg",))["svg"].decode()
     assert "&lt;script&gt;x&lt;/script&gt;" in svg
     assert "<script" not in svg
-
-
-def test_no_pictures_are_made_that_nobody_asked_for() -> None:
-    assert pictures(drawn(scaling([study()])), ()) == {}
 
 
 def test_the_bundle_cannot_end_its_element() -> None:

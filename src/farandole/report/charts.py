@@ -95,9 +95,6 @@ def lines(
     level: tuple[float, str] | None = None,
     published: Collection[str] = (),
     note: str | None = None,
-    draw: Collection[str] | None = None,
-    nouns: str = "lines",
-    alt_text: str = "",
     height: int = 260,
     room: int = _LEGEND_ROOM,
 ) -> Figure:
@@ -120,9 +117,6 @@ def lines(
         level: Also draw a level line at this value, with its word.
         published: Series that come from elsewhere, drawn with hollow marks.
         note: Key of a column of words: a row without a figure that has one failed and gets a cross.
-        draw: Names of the series to draw; None: the first ones.
-        nouns: What the series are, for "8 of 12 lines are drawn".
-        alt_text: The description of the chart; made from the titles when empty.
         height: Of the chart, in pixels.
         room: Letters of a legend that fit side by side.
     """
@@ -139,7 +133,7 @@ def lines(
     # What was measured here gets the first colours and the solid line.
     drawable.sort(key=lambda one: one["name"] in published)
     names = _unique(row["name"] for row in drawable)
-    chosen = [one for one in names if draw is None or one in draw][:MOST_SERIES]
+    chosen = names[:MOST_SERIES]
     spec: Spec = {}
     if chosen:
         drawn = [one for one in drawable if one["name"] in chosen]
@@ -169,10 +163,10 @@ def lines(
     return Figure(
         name=name,
         title=title,
-        caption=caption + left_out(len(chosen), len(names), nouns),
+        caption=caption + left_out(len(chosen), len(names), "lines"),
         spec=spec,
         table=table,
-        alt=alt_text or f"{y_title} against {x_title}.",
+        alt=f"{y_title} against {x_title}.",
     )
 
 
@@ -189,9 +183,6 @@ def bars(
     log: bool = False,
     zero: bool = True,
     label: str | None = None,
-    draw: Collection[str] | None = None,
-    nouns: str = "bars",
-    alt_text: str = "",
 ) -> Figure:
     """Draw a figure by category, as horizontal bars, several per category with `series`.
 
@@ -203,7 +194,6 @@ def bars(
         x: Key of the column with the categories: words or numbers.
         y: Key of the column that is drawn; several columns are a series each, under their titles.
         label: Key of a column of words to write at the bars in place of the figures.
-        draw: Categories to draw; None: the first ones.
     """
     keys = [y] if isinstance(y, str) else list(y)
     columns = {key: table.column(key) for key in keys}
@@ -216,7 +206,7 @@ def bars(
     ]
     drawable = [point for point in points if point["y"] > 0 or not log]
     caption += _NO_ZERO if len(drawable) < len(points) else ""
-    drawn = [one for one in drawable if draw is None or one["category"] in draw][:MOST_BARS]
+    drawn = drawable[:MOST_BARS]
     spec: Spec = {}
     if drawn:
         rows, axis, _ = _measured(drawn, columns[keys[0]], y_title, log=log, zero=zero)
@@ -224,11 +214,11 @@ def bars(
     return Figure(
         name=name,
         title=title,
-        caption=caption + left_out(len(drawn), len(drawable), nouns),
+        caption=caption + left_out(len(drawn), len(drawable), "bars"),
         spec=spec,
         table=table,
-        alt=alt_text or f"{y_title} by {x_column.title}.",
-        wide=len(drawn) > 8 and draw is None,
+        alt=f"{y_title} by {x_column.title}.",
+        wide=len(drawn) > 8,
     )
 
 
@@ -239,7 +229,6 @@ def stacked(
     parts: Sequence[str],
     title: str,
     weights: Sequence[str] | None = None,
-    draw: Collection[str] | None = None,
 ) -> Spec:
     """Draw horizontal bars, stacked in the order of the parts, with figures inside.
 
@@ -249,11 +238,10 @@ def stacked(
         parts: Keys of the columns that are stacked, in their order; all show the same unit.
         title: Words at the axis; the unit is added.
         weights: The same keys by weight: the first gets the calmest colour; None: as stacked.
-        draw: Names of the bars to draw; None: all.
     """
     words = {key: table.column(key).title for key in parts}
     show = table.column(parts[0]).show
-    drawn = [row for row in table.records() if draw is None or row[category] in draw]
+    drawn = table.records()
     sums = [sum(row[key] for key in parts if known(row[key])) for row in drawn]
     factor, unit = _unit_of(show, max(sums, default=0.0))
     rows: list[Row] = []

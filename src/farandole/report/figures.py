@@ -1,10 +1,14 @@
-"""The figures of a study, each drawn from the table that stands under it."""
+"""The figures of a study, each drawn from the table that stands under it.
+
+Most are data: a `FigureSpec` has words, the rows and columns of the table, and how these are drawn.
+`sections` lists them in the order of the page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from farandole.format import (
     brief,
@@ -18,34 +22,39 @@ from farandole.format import (
     times,
     whole,
 )
-from farandole.model.accuracy import MetricRow
+from farandole.model.accuracy import MetricCurve
 from farandole.model.analyse import ScalingInfo
 from farandole.model.compare import Comparison
-from farandole.model.curves import Curve, CurvePoint
-from farandole.model.jobs import JobTime
+from farandole.model.curves import Curve
 from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationSeries
 from farandole.report import charts
 from farandole.report.charts import MOST_SERIES, doubling, left_out
 from farandole.report.document import Figure, unlike
 from farandole.report.table import Column, Table, tabulate
-from farandole.study.records import BYTE_KINDS, Cell
+from farandole.study.records import BYTE_KINDS
 
 MOST_CELLS = 16
 _MOST_METRICS = 3
 _MOST_PANELS = 4
 _MOST_RANKS = 8
-
-NAME = Column(key="cell", title="cell", text=True, get="name")
-"""The name of a cell, of `Named` rows."""
-WORKERS = Column(key="workers", title="workers", show=whole)
-SPEEDUP = Column(key="speedup", title="speedup", show=times, interval=True)
+_STEP_PARTS = {
+    "data": "data wait",
+    "compute": "compute",
+    "transfer": "communication",
+    "waiting": "waiting for peers",
+    "optimizer": "optimizer",
+}
+_UNITS = {"samples/s", "batches/s", "epochs/s", "jobs/s"}
 
 _TWO_COUNTS = "Study at least two worker counts: farandole study -np 1,2 -- COMMAND"
 _ACCURACY = (
     "Measure accuracy, too: farandole study --measure both -- COMMAND, with "
     "farandole.record(epoch=..., val_accuracy=...) in the script."
 )
+
+Infos = Sequence[ScalingInfo]
+Columns = tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,37 +65,48 @@ class Missing:
     hint: str
 
 
-class Labelled(Protocol):
-    """Whatever has a name for people."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of a table, under the name that the reader sees."""
 
-    @property
-    def label(self) -> str: ...
-
-
-class OfCell(Protocol):
-    """Whatever was measured of one cell."""
-
-    @property
-    def cell(self) -> Cell: ...
-
-
-T = TypeVar("T")
-L = TypeVar("L", bound=Labelled)
-C = TypeVar("C", bound=OfCell)
+    name: str
+    item: Any
+    info: ScalingInfo
+    of: Any = None
+    """The curve, sweep or table of splits that a point belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named(Generic[T]):
-    """One thing to draw or tabulate, with the name that the reader sees."""
+class FigureSpec:
+    """A figure as data.
+
+    Its texts may have {unit}, {throughput} (a column's key with the unit) and {metric} in them.
+    """
 
     name: str
-    item: T
-    info: ScalingInfo
+    title: str
+    caption: str | Callable[[Sequence[Entry]], str]
+    rows: Callable[[Infos], list[Entry]]
+    columns: Columns | Callable[[Sequence[Entry]], Columns]
+    heading: str
+    """Title of the table."""
+    draw: Callable[..., Figure]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `draw`."""
+    drawable: Callable[[Entry], bool] = lambda entry: True
+    most: int = MOST_SERIES
+    """How many series or bars are drawn."""
+    nouns: str = "cells"
+    """What they are, for "8 of 12 curves are drawn"."""
+    hint: str = ""
+    """What would give its data where there are none."""
+    absent: str = ""
+    """Its title where there are none; like the title if empty."""
+    table: str = ""
+    """Name of the table; like the figure's if empty."""
 
 
-def item(key: str, title: str, show: Any = number, *, path: str = "", **how: Any) -> Column:
-    """Return a column of `Named` rows: an attribute of the item, called like the key."""
-    return Column(key=key, title=title, show=show, get=f"item.{path or key}", **how)
+# Rows.
 
 
 def studies(found: ScalingInfo | Comparison) -> tuple[ScalingInfo, ...]:
@@ -99,562 +119,685 @@ def studies(found: ScalingInfo | Comparison) -> tuple[ScalingInfo, ...]:
     )
 
 
-def labelled(
-    infos: Sequence[ScalingInfo], items: Callable[[ScalingInfo], Sequence[L]]
-) -> list[Named[L]]:
-    """Return items of all studies, each under its own label and, if there are several, theirs."""
-    pairs = [(info, one) for info in infos for one in items(info)]
+def entries(infos: Infos, part: str) -> list[Entry]:
+    """Return a part of all cells ("split"), or a list of all studies ("launches")."""
     return [
-        Named(name=prefixed(infos, info, one.label), item=one, info=info) for info, one in pairs
+        Entry(name=_prefixed(infos, info, one.label), item=one, info=info)
+        for info in infos
+        for one in (getattr(info, part) if hasattr(info, part) else info.each(part))
     ]
 
 
-def prefixed(infos: Sequence[ScalingInfo], info: ScalingInfo, label: str) -> str:
-    """Return a label with its study's before it where there are several studies."""
+def _prefixed(infos: Infos, info: ScalingInfo, label: str) -> str:
     return f"{info.label}: {label}" if len(infos) > 1 else label
 
 
-def several_hosts(points: Iterable[CurvePoint]) -> bool:
-    """Say whether points are on more than one host, so that each says where it is."""
-    return any(point.cell.hosts > 1 for point in points)
-
-
-def sections(infos: Sequence[ScalingInfo]) -> list[tuple[str, list[Figure | Missing]]]:
-    """Return all figures of a report by section."""
-    metric = main_metric(infos)
-    planned: list[tuple[str, list[Figure | Missing]]] = [
-        ("Speed", [throughput(infos), speedup(infos), efficiency(infos)]),
-        ("Where the time goes", [step_split(infos), job_times(infos)]),
-        ("Communication", [bandwidth(infos), bytes_by_kind(infos)]),
-        ("Use of the machine", [utilisation(infos), calibration(infos)]),
-        ("Batches and splits", [batch_sweep(infos), split_heat_map(infos)]),
-        (
-            "Accuracy",
-            [
-                metric_by(infos, metric, "Accuracy by epoch", "accuracy-by-epoch"),
-                metric_by(infos, metric, "Accuracy by time", "accuracy-by-time", timed=True),
-                metric_at_end(infos),
-                stability(infos),
-                *_further_metrics(infos),
-            ],
-        ),
+def points_of(groups: Sequence[Entry]) -> list[Entry]:
+    """Return the points of curves, sweeps or splits, under names that differ."""
+    names = unlike(group.name for group in groups)
+    return [
+        Entry(name=name, item=point, info=group.info, of=group.item)
+        for name, group in zip(names, groups, strict=True)
+        for point in group.item.points
     ]
-    launches = [launch for info in infos for launch in info.launches]
-    if launches and not any(launch.kept for launch in launches):
-        # What each figure would need otherwise is not what is missing here.
-        hint = "No launch counts for speed; the first lines say why."
-        for title, parts in planned:
-            if title not in ("Use of the machine", "Accuracy"):
-                parts[:] = [
-                    replace(one, hint=hint) if isinstance(one, Missing) else one for one in parts
-                ]
-    return planned
 
 
-def throughput(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw throughput against workers, beside what each curve's first point promises."""
-    found = _curves(infos, "throughput")
-    if not found:
-        return Missing(title="Throughput", hint=_void_or(infos, _TWO_COUNTS))
-    unit = found[0].item.unit
-    key = _throughput_key(unit)
-    today = [
-        info.today.throughput.value
-        for info in infos
-        if info.today is not None and info.today.unit == unit and len(infos) == 1
+def main_metric(infos: Infos) -> str | None:
+    """Return the metric that the studies' answers speak of."""
+    return next((info.main_metric for info in infos if info.main_metric is not None), None)
+
+
+def curves(infos: Infos, quantity: str) -> list[Entry]:
+    """Return curves of the main one's unit with at least two counts of a quantity.
+
+    The main curves come first; void studies have none.
+    """
+    found = [(info, curve) for info in infos if not info.answer.void for curve in info.curves]
+    alike = [(info, curve) for info, curve in found if curve.unit == found[0][1].unit]
+    alike.sort(key=lambda pair: not pair[1].main)
+    both = len({curve.scaling for _, curve in alike}) > 1
+
+    def name(info: ScalingInfo, curve: Curve) -> str:
+        study, kind = info.label * (len(infos) > 1), f"{curve.scaling} scaling" * both
+        return ", ".join(part for part in (study, kind, curve.label) if part) or "measured"
+
+    def counts(curve: Curve) -> int:
+        """Count the points whose speed is above zero and counts."""
+        estimates = [getattr(point, quantity) for point in curve.points if point.valid]
+        return sum(bool(one and known(one.value) and one.value > 0) for one in estimates)
+
+    names = unlike(name(info, curve) for info, curve in alike)
+    return [
+        Entry(name=name, item=curve, info=info)
+        for name, (info, curve) in zip(names, alike, strict=True)
+        if counts(curve) > 1
     ]
-    table = _curve_table(
-        "throughput",
-        f"Throughput by workers ({unit}), 95 % intervals",
-        found,
-        Column(key="batch_per_worker", title="batch per worker", show=whole, get="batch"),
-        Column(key="global_batch", title="global batch", show=whole),
-        Column(key=key, title=unit, interval=True, get="throughput"),
-        Column(key=f"ideal_{key}", title="ideal", get="ideal_throughput"),
-    )
-    return _against_workers(
-        "throughput",
-        "Throughput",
-        f"Throughput in {unit}; bars are 95 % intervals over launches, dashed: the first count's "
-        "throughput times the workers"
-        + ("; dotted: one process with all cores, what you have today." if today else "."),
-        table,
-        found,
-        y=key,
-        y_title=f"throughput ({unit})",
-        ideal=f"ideal_{key}",
-        level=(today[0], "today") if today else None,
-    )
 
 
-def speedup(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw speedup against workers, beside ideal."""
-    found = _curves(infos, "speedup")
-    if not found:
-        return Missing(title="Speedup", hint=_void_or(infos, _TWO_COUNTS))
-    table = _curve_table(
-        "speedup",
-        "Speedup by workers, 95 % intervals",
-        found,
-        Column(key="batch_per_worker", title="batch per worker", show=whole, get="batch"),
-        SPEEDUP,
-        Column(key="ideal_speedup", title="ideal", show=times),
-    )
-    return _against_workers(
-        "speedup",
-        "Speedup",
-        "Speedup over the smallest worker count, same threads per worker; bars are 95 % "
-        f"intervals (Welch's t over launches), dashed: ideal. {found[0].item.sentence}",
-        table,
-        found,
-        y="speedup",
-        ideal="ideal_speedup",
-        log=2,
-    )
+def curve_points(quantity: str) -> Callable[[Infos], list[Entry]]:
+    """Return the points of the curves that have a quantity."""
+    return lambda infos: points_of(curves(infos, quantity))
 
 
-def efficiency(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw efficiency against workers."""
-    found = _curves(infos, "efficiency")
-    if not found:
-        return Missing(title="Efficiency", hint=_void_or(infos, _TWO_COUNTS))
-    table = _curve_table(
-        "efficiency",
-        "Efficiency by workers, 95 % intervals",
-        found,
-        Column(key="batch_per_worker", title="batch per worker", show=whole, get="batch"),
-        Column(key="efficiency", title="efficiency", show=percent, interval=True),
-    )
-    return _against_workers(
-        "efficiency",
-        "Efficiency",
-        "Efficiency: speedup over workers. 100 % means that no worker's time is lost.",
-        table,
-        found,
-        y="efficiency",
-        log=False,
-        level=(1.0, "ideal"),
-    )
+def _rows_of(
+    part: str, keep: Callable[[Any], bool] = lambda item: True
+) -> Callable[[Infos], list[Entry]]:
+    return lambda infos: [one for one in entries(infos, part) if keep(one.item)]
 
 
-def scaling(infos: Sequence[ScalingInfo]) -> Figure | None:
-    """Draw the figure to paste into a report: small, few words, readable in grey."""
-    found = _curves(infos, "speedup")
-    if not found:
-        return None
-    main = [named for named in found if named.item.main] or found[:1]
-    unit = found[0].item.unit
-    table = _curve_table(
-        "scaling",
-        "Speedup and efficiency by workers, 95 % intervals",
-        found,
-        Column(key="batch_per_worker", title="batch per worker", show=whole, get="batch"),
-        Column(key="global_batch", title="global batch", show=whole),
-        Column(key=_throughput_key(unit), title=unit, interval=True, get="throughput"),
-        SPEEDUP,
-        Column(key="efficiency", title="efficiency", show=percent, interval=True),
-        Column(key="ideal_speedup", title="ideal", show=times),
-    )
-    figure = _against_workers(
-        "scaling",
-        "Scaling",
-        "Speedup against the number of workers; bars are 95 % intervals over launches, dashed: "
-        "ideal.",
-        table,
-        main[:3],
-        y="speedup",
-        ideal="ideal_speedup",
-        log=2,
-        height=200,
-        room=30,
-    )
-    return replace(figure, table=table.without({"ideal_speedup"}))
+def _tried(part: str) -> Callable[[Infos], list[Entry]]:
+    """Return the points of sweeps or splits that have a throughput, in the first one's unit."""
+
+    def rows(infos: Infos) -> list[Entry]:
+        found = [
+            one
+            for one in entries(infos, part)
+            if any(point.throughput and known(point.throughput.value) for point in one.item.points)
+        ]
+        return points_of([one for one in found if one.item.unit == found[0].item.unit])
+
+    return rows
 
 
-def step_split(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw where a typical step of each cell goes."""
-    words = {
-        "data": "data wait",
-        "compute": "compute",
-        "transfer": "communication",
-        "waiting": "waiting for peers",
-        "optimizer": "optimizer",
-    }
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.each("split"))
-        if any(known(value) and value for value in named.item.parts().values())
-    ]
-    if not found:
-        return Missing(
-            title="Where a step goes",
-            hint="Needs recorded steps: farandole study records them for scripts that train with "
-            "farandole.torch, Keras, DDP, Accelerate or Lightning.",
-        )
-
-    def part(key: str) -> Callable[[Any], Any]:
-        return lambda named: named.item.parts()[key]
-
-    table = tabulate(
-        "step-split",
-        "Where a typical step goes: medians, on the rank that took longest",
-        found,
-        (
-            NAME,
-            item("step_s", "step", seconds),
-            *(
-                Column(key=f"{key}_s", title=word, show=seconds, get=part(key))
-                for key, word in words.items()
-            ),
-            item("hidden_communication_s", "hidden communication", seconds, path="hidden_s"),
-            item("slowest_rank", "slowest rank", whole),
-            item("slowest_share", "in steps", percent),
-        ),
-    )
-    return _stacked(
-        "step-split",
-        "Where a step goes",
-        "A typical step by its parts. Communication is what training waited for; what ran beside "
-        "computing is in the table as hidden.",
-        table,
-        found,
-        parts=[f"{key}_s" for key in words],
-        weights=["compute_s", "transfer_s", "data_s", "waiting_s", "optimizer_s"],
-        axis="time per step",
-    )
-
-
-def job_times(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw where a whole job's time goes."""
-    found = labelled(infos, lambda info: info.each("job"))
-    drawable = [
-        named
-        for named in found
-        if any(
-            known(value) and value
-            for value in (named.item.startup_s, named.item.between_s, _epochs_s(named.item))
-        )
-    ]
-    if not drawable:
-        return Missing(
-            title="Job time",
-            hint="Needs one launch per worker count that runs a whole epoch: leave out --steps.",
-        )
-    measured = {True: "measured", False: "from steps"}
-    table = tabulate(
-        "job-time",
-        "Job, epoch and fixed time",
-        found,
-        (
-            NAME,
-            item("job_s", "job", seconds, interval=True),
-            item("epochs", "epochs", brief),
-            item("epoch_s", "epoch", seconds, interval=True),
-            Column(
-                key="epoch_measured",
-                title="epoch is",
-                text=True,
-                get=lambda named: measured[named.item.epoch_measured],
-            ),
-            item("steps_per_epoch", "steps per epoch", whole),
-            item("startup_s", "start-up", seconds),
-            Column(
-                key="epochs_s",
-                title="all epochs",
-                show=seconds,
-                get=lambda named: _epochs_s(named.item),
-            ),
-            item("between_s", "between epochs", seconds),
-            item("fixed_s", "fixed", seconds),
-            item("fixed_share", "fixed share", percent),
-        ),
-    )
-    return _stacked(
-        "job-time",
-        "Job time",
-        "Where a whole job's time goes: start-up until the first step, passes over the training "
-        "data, and what lies between and after them (validation, checkpoints).",
-        table,
-        drawable,
-        parts=["startup_s", "epochs_s", "between_s"],
-        weights=["epochs_s", "between_s", "startup_s"],
-        axis="time",
-    )
-
-
-def bytes_by_kind(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw what crosses between the workers in a step, by kind."""
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.each("communication"))
-        if sum(named.item.bytes_by_kind.values()) > 0
-    ]
-    if not found:
-        return Missing(
-            title="Bytes by kind",
-            hint="Needs at least two workers whose communication Farandole or DDP carries.",
-        )
-    kinds = list(BYTE_KINDS)
-    kinds += sorted({kind for named in found for kind in named.item.bytes_by_kind} - set(kinds))
-    present = [kind for kind in kinds if any(named.item.bytes_by_kind.get(kind) for named in found)]
-
-    def payload(kind: str) -> Callable[[Any], Any]:
-        return lambda named: named.item.bytes_by_kind.get(kind)
-
-    def total(named: Named[Any]) -> float | None:
-        return sum(named.item.total_bytes_by_kind.values()) or None
-
-    keys = {kind: f"{kind}_bytes_per_step" for kind in present}
-    table = tabulate(
-        "bytes",
-        "Payload per step over all workers, by kind",
-        found,
-        (
-            NAME,
-            *(Column(key=keys[kind], title=kind, show=size, get=payload(kind)) for kind in present),
-            item("gradient_bytes_per_rank", "gradients per worker", size, path="gradient_bytes"),
-            Column(key="total_bytes", title="whole launch", show=size, get=total),
-        ),
-    )
-    return _stacked(
-        "bytes",
-        "Bytes by kind",
-        "Payload per step over all workers, by kind, before the transport multiplies it by "
-        "2(N-1)/N.",
-        table,
-        found,
-        parts=list(keys.values()),
-        axis="payload per step",
-    )
-
-
-def bandwidth(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw the bus bandwidth that the gradients of each cell reached."""
-    found = labelled(infos, lambda info: info.each("communication"))
-    drawable = [
-        named
-        for named in found
-        if known(named.item.bus_bytes_per_s) or known(named.item.derived_bus_bytes_per_s)
-    ]
-    if not drawable:
-        return Missing(
-            title="Bandwidth",
-            hint="Needs at least two workers and gradients whose communication was measured.",
-        )
-    table = tabulate(
-        "bandwidth",
-        "Communication per step, measured and derived",
-        found,
-        (
-            NAME,
-            item("workers", "workers", whole, path="cell.workers"),
-            item("gradient_bytes", "gradients per worker", size),
-            item("measured_s", "communication", seconds),
-            item("exposed_s", "training waited", seconds),
-            item("derived_s", "T(N) - T(1)", seconds),
-            item("contention_s", "of it contention", seconds),
-            item("derived_epoch_s", "per epoch, derived", seconds),
-            item("bus_bytes_per_s", "measured", rate),
-            item("derived_bus_bytes_per_s", "derived", rate),
-            item("peak_bytes_per_s", "peak of the link", rate),
-            item("of_peak", "of the peak", percent, path="utilisation"),
-        ),
-    )
-    drawn = _foremost(drawable, MOST_CELLS)
-    return charts.bars(
-        "bandwidth",
-        "Bandwidth",
-        "Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: from "
-        "T(N) - T(1), as without a recorder. Contention, in the table: what N copies of the "
-        "script that send nothing take longer at once than one alone.",
-        table,
-        x="cell",
-        y=("bus_bytes_per_s", "derived_bus_bytes_per_s", "peak_bytes_per_s"),
-        y_title="bus bandwidth",
-        draw={named.name for named in drawn},
-        nouns="figures",
-        alt_text="Bus bandwidth by cell: measured, derived and the link's peak.",
-    )
-
-
-def calibration(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw what all-reduces of a short calibration reached, by size."""
-    points = [
-        Named(
-            name=prefixed(infos, info, plural(point.workers, "worker")),
-            item=point,
-            info=info,
-        )
+def _link_points(infos: Infos) -> list[Entry]:
+    return [
+        Entry(name=_prefixed(infos, info, plural(point.workers, "worker")), item=point, info=info)
         for info in infos
         for point in sorted(info.link, key=lambda point: (point.workers, point.bytes))
         if known(point.bus_bytes_per_s)
     ]
-    if not points:
-        return Missing(
-            title="Calibration of the link",
-            hint="A study calibrates the link once when it has at least two workers.",
+
+
+def foremost(found: Sequence[Entry], most: int) -> set[str]:
+    """Return as many names as can be drawn, those of cells on main curves before all others."""
+
+    def beside(entry: Entry) -> bool:
+        cell = getattr(entry.of or entry.item, "cell", None)
+        main = [curve for curve in entry.info.curves if curve.main]
+        return all(point.cell != cell for curve in main for point in curve.points)
+
+    first = {entry.name: entry for entry in reversed(found)}
+    named = [first[name] for name in dict.fromkeys(entry.name for entry in found)]
+    return {entry.name for entry in sorted(named, key=beside)[:most]}
+
+
+# Columns.
+
+
+def item(key: str, title: str, show: Any = number, *, path: str = "", **how: Any) -> Column:
+    """Return a column: an attribute of the entry's item, called like the key."""
+    return Column(key=key, title=title, show=show, get=f"item.{path or key}", **how)
+
+
+def speed(key: str, title: str, show: Any = number, *, path: str = "", **how: Any) -> Column:
+    """Return a column of a curve's points; empty where a point's speed does not count."""
+
+    def get(entry: Entry) -> Any:
+        return getattr(entry.item, path or key) if entry.item.valid else None
+
+    return Column(key=key, title=title, show=show, get=get, **how)
+
+
+def text(key: str, title: str, get: str | Callable[[Entry], Any]) -> Column:
+    """Return a column of words."""
+    return Column(key=key, title=title, text=True, get=get)
+
+
+def best_batch(entry: Entry) -> str:
+    """Say of a batch that it failed, or is the best."""
+    best: bool = entry.item.batch == entry.of.best
+    return entry.item.failed or "best" * best
+
+
+def _best_split(entry: Entry) -> str:
+    best = entry.of.best == (entry.item.workers, entry.item.threads)
+    return ", ".join(["best"] * best + ["today"] * entry.item.today)
+
+
+def _sweep_caption(found: Sequence[Entry]) -> str:
+    sweeps = {id(one.of): one.of for one in found}.values()
+    said = " ".join(sweep.sentence for sweep in list(sweeps)[:2] if sweep.sentence)
+    failed = any(one.item.failed for one in found)
+    return said + " A cross marks a batch that failed." * failed
+
+
+def _how_epochs_are_known(entry: Entry) -> str:
+    return "measured" if entry.item.epoch_measured else "from steps"
+
+
+def _is_known(estimate: Estimate | None) -> bool:
+    return estimate is not None and known(estimate.value)
+
+
+def _epochs_s(entry: Entry) -> float | None:
+    job = entry.item
+    return None if job.epoch_s is None or not known(job.epochs) else job.epoch_s.value * job.epochs
+
+
+def _part_of_step(key: str) -> Callable[[Entry], Any]:
+    return lambda entry: entry.item.parts()[key]
+
+
+def _bytes_of(kind: str) -> Callable[[Entry], Any]:
+    return lambda entry: entry.item.bytes_by_kind.get(kind)
+
+
+def _byte_kinds(found: Sequence[Entry]) -> list[str]:
+    """Return the kinds of bytes that there are, the usual ones first."""
+    there = {kind for one in found for kind, count in one.item.bytes_by_kind.items() if count}
+    return [kind for kind in BYTE_KINDS if kind in there] + sorted(there - set(BYTE_KINDS))
+
+
+def _curve_columns(*columns: Column) -> Callable[[Sequence[Entry]], Columns]:
+    """Return the columns of a table with one row per point of a curve."""
+
+    def needed(found: Sequence[Entry]) -> Columns:
+        return (
+            *([_SERIES] if len({entry.name for entry in found}) > 1 else []),
+            WORKERS,
+            *([PLACEMENT] if several_hosts(found) else []),
+            *columns,
+            LAUNCHES,
+            *([_COUNTS] if not all(entry.item.valid for entry in found) else []),
         )
-    table = tabulate(
-        "calibration",
-        "All-reduces of the calibration, medians",
-        points,
-        (
-            Column(key="series", title="series", text=True, get="name"),
-            item("bytes", "bytes", size),
-            item("time_s", "time", seconds, path="seconds"),
-            item("bus_bytes_per_s", "bus bandwidth", rate),
-            item("of_peak", "of the peak", percent, path="utilisation"),
+
+    return needed
+
+
+def several_hosts(found: Sequence[Entry]) -> bool:
+    """Say whether entries are on more than one host, so that each says where it is."""
+    return any(entry.item.cell.hosts > 1 for entry in found)
+
+
+def _byte_columns(found: Sequence[Entry]) -> Columns:
+    return (
+        NAME,
+        *(
+            Column(key=f"{kind}_bytes_per_step", title=kind, show=size, get=_bytes_of(kind))
+            for kind in _byte_kinds(found)
+        ),
+        item("gradient_bytes_per_rank", "gradients per worker", size, path="gradient_bytes"),
+        Column(
+            key="total_bytes",
+            title="whole launch",
+            show=size,
+            get=lambda entry: sum(entry.item.total_bytes_by_kind.values()) or None,
         ),
     )
-    return charts.lines(
-        "calibration",
-        "Calibration of the link",
-        "Bus bandwidth of single all-reduces by size, measured apart from training.",
-        table,
-        x="bytes",
-        y="bus_bytes_per_s",
-        series="series",
-        x_title="size of the all-reduce",
-        nouns="series",
-        alt_text="Bus bandwidth against the size of an all-reduce.",
-    )
 
 
-def batch_sweep(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw throughput against batch; batches that failed stand at the bottom."""
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.batch_sweeps)
-        if any(point.throughput and known(point.throughput.value) for point in named.item.points)
-    ]
-    found = [named for named in found if named.item.unit == found[0].item.unit]
-    if not found:
-        return Missing(
-            title="Batch sweep",
-            hint="Study several batches: farandole study -L batch=32,64,128 -- COMMAND "
-            "--batch-size '{batch}'",
-        )
-    names = unlike([named.name for named in found])
-    rows = [
-        (name, named.item, point)
-        for name, named in zip(names, found, strict=True)
-        for point in named.item.points
-    ]
-    table = tabulate(
-        "batch-sweep",
-        "Throughput by batch",
-        rows,
-        (
-            Column(key="sweep", title="sweep", text=True, get=lambda row: row[0]),
-            Column(key="workers", title="workers", show=whole, get=lambda row: row[1].workers),
-            Column(key="batch_per_worker", title="batch", show=whole, get=lambda row: row[2].batch),
-            Column(
-                key="throughput",
-                title=found[0].item.unit,
-                interval=True,
-                get=lambda row: row[2].throughput,
-            ),
-            Column(
-                key="step_s",
-                title="step",
-                show=seconds,
-                interval=True,
-                get=lambda row: row[2].step_s,
-            ),
-            Column(key="cpu", title="CPU", show=percent, get=lambda row: row[2].cpu),
-            Column(key="gpu", title="GPU", show=percent, get=lambda row: row[2].gpu),
-            Column(
-                key="note",
-                title="note",
-                text=True,
-                get=lambda row: row[2].failed or ("best" if row[2].batch == row[1].best else ""),
-            ),
-        ),
-    )
-    failed = any(point.failed for named in found for point in named.item.points)
-    return charts.lines(
-        "batch-sweep",
-        "Batch sweep",
-        " ".join(named.item.sentence for named in found[:2] if named.item.sentence)
-        + (" A cross marks a batch that failed." if failed else ""),
-        table,
-        x="batch_per_worker",
-        y="throughput",
-        series="sweep",
-        x_title="batch per worker",
-        y_title=f"throughput ({found[0].item.unit})",
-        note="note",
-        nouns="sweeps",
-        alt_text="Throughput against batch per worker.",
-    )
+NAME = text("cell", "cell", "name")
+WORKERS = item("workers", "workers", whole)
+CELL_WORKERS = item("workers", "workers", whole, path="cell.workers")
+PLACEMENT = text("placement", "hosts x workers", "item.cell.placement")
+LAUNCHES = item("launches", "launches", whole)
+THROUGHPUT = item("throughput", "{unit}", interval=True)
+_SERIES = text("series", "series", "name")
+_BATCH = item("batch_per_worker", "batch per worker", whole, path="batch")
+_GLOBAL_BATCH = item("global_batch", "global batch", whole)
+_RATE = speed("{throughput}", "{unit}", path="throughput", interval=True)
+SPEEDUP = speed("speedup", "speedup", times, interval=True)
+_IDEAL_RATE = speed("ideal_{throughput}", "ideal", path="ideal_throughput")
+_IDEAL_SPEEDUP = speed("ideal_speedup", "ideal", times)
+_EFFICIENCY = speed("efficiency", "efficiency", percent, interval=True)
+_COUNTS = text("counts", "counts", lambda entry: entry.item.why or "yes")
+SPLITS = (
+    text("group", "group", "name"),
+    item("processes", "processes", whole, path="workers"),
+    item("threads", "threads per process", whole),
+    THROUGHPUT,
+    text("note", "note", _best_split),
+)
+METRICS = (
+    NAME,
+    item("metric", "metric", text=True),
+    item("final", "at the end", interval=True),
+    item("difference", "difference", interval=True),
+    item("margin", 'margin of "same"', brief),
+    text("verdict", "verdict", lambda one: (one.item.verdict or "baseline").replace("_", " ")),
+    item("seeds", "seeds", whole),
+    item("diverged", "diverged", whole),
+    item("target", "target", brief),
+    item("target_epoch", "epochs to target", brief),
+    item("target_s", "time to target", seconds),
+)
 
 
-def split_heat_map(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw throughput by processes and threads as a heat map."""
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.split_tables)
-        if any(known(point.throughput.value) for point in named.item.points)
-    ]
-    if not found:
-        return Missing(
-            title="Processes x threads",
-            hint="Study the splits of the cores: farandole study --split all -- COMMAND",
-        )
-    first = found[0].item
-    table = split_table(found)
-    drawn = replace(table, rows=table.rows[: len(first.points)])
+# Drawing.
+
+
+def figure(spec: FigureSpec, infos: Infos) -> Figure | Missing:
+    """Draw a figure of studies, or say what would give its data."""
+    found = spec.rows(infos)
+    there = [entry for entry in found if spec.drawable(entry)]
+    if not there:
+        void = [info.answer.void for info in infos if info.answer.void]
+        hint = f"Not shown: {void[0]}" if void and spec.hint is _TWO_COUNTS else spec.hint
+        return Missing(title=spec.absent or spec.title, hint=hint)
+    unit = getattr(found[0].of, "unit", "")
+    key = f"throughput_{unit.replace('/', '_per_')}" if unit in _UNITS else "throughput"
+    metric = getattr(found[0].of, "metric", main_metric(infos) or "")
+
+    def filled(text: Any) -> Any:
+        # Not str.format: names of users may have braces in them.
+        for name, value in (("{unit}", unit), ("{throughput}", key), ("{metric}", metric)):
+            text = text.replace(name, value) if isinstance(text, str) else text
+        return text
+
+    columns = spec.columns(found) if callable(spec.columns) else spec.columns
+    columns = tuple(replace(one, key=filled(one.key), title=filled(one.title)) for one in columns)
+    table = tabulate(spec.table or spec.name, filled(spec.heading), found, columns)
+    names = foremost(there, spec.most)
+    rows = [entry for entry in there if entry.name in names]
+    caption = spec.caption(found) if callable(spec.caption) else filled(spec.caption)
+    caption += left_out(len(names), len({entry.name for entry in found}), spec.nouns)
+    options = {
+        name: option(found) if callable(option) else filled(option)
+        for name, option in spec.options.items()
+    }
+    drawn = tabulate(table.name, table.title, rows, columns)
+    return replace(spec.draw(spec.name, filled(spec.title), caption, drawn, **options), table=table)
+
+
+def _curves(*words: Any, log: bool | int = True, **options: Any) -> Figure:
+    """Draw curves against workers, logarithmic where counts double."""
+    table = words[-1]
+    several = any(column.key == "series" for column in table.columns)
+    counts = [row["workers"] for row in table.records()]
+    series = "series" if several else None
+    log = log if doubling(counts) else False
+    return charts.lines(*words, x="workers", series=series, log=log, **options)
+
+
+def _stacked(
+    name: str,
+    title: str,
+    caption: str,
+    table: Table,
+    *,
+    parts: str | Sequence[str],
+    axis: str,
+    weights: Sequence[str] | None = None,
+) -> Figure:
+    """Draw stacked bars by cell; the parts by their columns' keys, or by how these end."""
+    if isinstance(parts, str):
+        parts = [column.key for column in table.columns if column.key.endswith(parts)]
+    spec = charts.stacked(table, category="cell", parts=parts, title=axis, weights=weights)
+    alt = f"Stacked bars: {axis} by part, one bar per cell."
+    wide = len(table.rows) > 6
     return Figure(
-        name="processes-threads",
-        title="Processes x threads",
-        caption=f"Throughput ({first.unit}); the frame marks the best split. "
-        + first.sentence
-        + left_out(1, len(found), "groups"),
-        spec=charts.heat_map(drawn, x="threads", y="processes", value="throughput", note="note"),
-        table=table,
-        alt="Heat map of throughput by processes and threads per process.",
+        name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=wide
     )
 
 
-def split_table(found: Sequence[Named[Any]]) -> Table:
-    """Return throughput by processes and threads of every group."""
+def _heat_map(name: str, title: str, caption: str, table: Table) -> Figure:
+    spec = charts.heat_map(table, x="threads", y="processes", value="throughput", note="note")
+    alt = "Heat map of throughput by processes and threads per process."
+    return Figure(name=name, title=title, caption=caption, spec=spec, table=table, alt=alt)
 
-    def note(row: Any) -> str:
-        group, point = row
-        best = group.item.best == (point.workers, point.threads)
-        return ", ".join(["best"] * best + ["today"] * point.today)
 
-    return tabulate(
-        "processes-threads",
-        "Throughput by processes x threads",
-        [(named, point) for named in found for point in named.item.points],
-        (
-            Column(key="group", title="group", text=True, get=lambda row: row[0].name),
-            Column(key="processes", title="processes", show=whole, get=lambda row: row[1].workers),
-            Column(
-                key="threads",
-                title="threads per process",
-                show=whole,
-                get=lambda row: row[1].threads,
-            ),
-            Column(
-                key="throughput",
-                title=found[0].item.unit,
-                interval=True,
-                get=lambda row: row[1].throughput,
-            ),
-            Column(key="note", title="note", text=True, get=note),
+def _today(found: Sequence[Entry]) -> tuple[float, str] | None:
+    """Return the level of one process with all cores; None where studies are compared."""
+    today, studies = found[0].info.today, {id(entry.info) for entry in found}
+    if today is None or today.unit != found[0].of.unit or len(studies) > 1:
+        return None
+    return today.throughput.value, "today"
+
+
+# The figures.
+
+_THROUGHPUT = FigureSpec(
+    name="throughput",
+    title="Throughput",
+    caption=lambda found: (
+        f"Throughput in {found[0].of.unit}; bars are 95 % intervals over launches, dashed: the "
+        "first count's throughput times the workers"
+        + ("; dotted: one process with all cores, what you have today." if _today(found) else ".")
+    ),
+    rows=curve_points("throughput"),
+    heading="Throughput by workers ({unit}), 95 % intervals",
+    columns=_curve_columns(_BATCH, _GLOBAL_BATCH, _RATE, _IDEAL_RATE),
+    draw=_curves,
+    options={
+        "y": "{throughput}",
+        "y_title": "throughput ({unit})",
+        "ideal": "ideal_{throughput}",
+        "level": _today,
+    },
+    nouns="curves",
+    hint=_TWO_COUNTS,
+)
+_SPEEDUPS = FigureSpec(
+    name="speedup",
+    title="Speedup",
+    caption=lambda found: (
+        "Speedup over the smallest worker count, same threads per worker; bars are 95 % "
+        f"intervals (Welch's t over launches), dashed: ideal. {found[0].of.sentence}"
+    ),
+    rows=curve_points("speedup"),
+    heading="Speedup by workers, 95 % intervals",
+    columns=_curve_columns(_BATCH, SPEEDUP, _IDEAL_SPEEDUP),
+    draw=_curves,
+    options={"y": "speedup", "ideal": "ideal_speedup", "log": 2},
+    nouns="curves",
+    hint=_TWO_COUNTS,
+)
+_EFFICIENCIES = FigureSpec(
+    name="efficiency",
+    title="Efficiency",
+    caption="Efficiency: speedup over workers. 100 % means that no worker's time is lost.",
+    rows=curve_points("efficiency"),
+    heading="Efficiency by workers, 95 % intervals",
+    columns=_curve_columns(_BATCH, _EFFICIENCY),
+    draw=_curves,
+    options={"y": "efficiency", "log": False, "level": (1.0, "ideal")},
+    nouns="curves",
+    hint=_TWO_COUNTS,
+)
+_SCALING = replace(
+    _SPEEDUPS,
+    name="scaling",
+    title="Scaling",
+    caption="",
+    heading="Speedup and efficiency by workers, 95 % intervals",
+    columns=_curve_columns(_BATCH, _GLOBAL_BATCH, _RATE, SPEEDUP, _EFFICIENCY, _IDEAL_SPEEDUP),
+    options={**_SPEEDUPS.options, "height": 200, "room": 30},
+)
+_STEP_SPLIT = FigureSpec(
+    name="step-split",
+    title="Where a step goes",
+    caption="A typical step by its parts. Communication is what training waited for; what ran "
+    "beside computing is in the table as hidden.",
+    rows=_rows_of("split", lambda split: any(known(v) and v for v in split.parts().values())),
+    heading="Where a typical step goes: medians, on the rank that took longest",
+    columns=(
+        NAME,
+        item("step_s", "step", seconds),
+        *(
+            Column(key=f"{key}_s", title=title, show=seconds, get=_part_of_step(key))
+            for key, title in _STEP_PARTS.items()
         ),
+        item("hidden_communication_s", "hidden communication", seconds, path="hidden_s"),
+        item("slowest_rank", "slowest rank", whole),
+        item("slowest_share", "in steps", percent),
+    ),
+    draw=_stacked,
+    options={
+        "parts": [f"{key}_s" for key in _STEP_PARTS],
+        "weights": ["compute_s", "transfer_s", "data_s", "waiting_s", "optimizer_s"],
+        "axis": "time per step",
+    },
+    most=MOST_CELLS,
+    hint="Needs recorded steps: farandole study records them for scripts that train with "
+    "farandole.torch, Keras, DDP, Accelerate or Lightning.",
+)
+_JOB_TIME = FigureSpec(
+    name="job-time",
+    title="Job time",
+    caption="Where a whole job's time goes: start-up until the first step, passes over the "
+    "training data, and what lies between and after them (validation, checkpoints).",
+    rows=_rows_of("job"),
+    drawable=lambda one: any(
+        known(value) and value for value in (one.item.startup_s, one.item.between_s, _epochs_s(one))
+    ),
+    heading="Job, epoch and fixed time",
+    columns=(
+        NAME,
+        item("job_s", "job", seconds, interval=True),
+        item("epochs", "epochs", brief),
+        item("epoch_s", "epoch", seconds, interval=True),
+        text("epoch_measured", "epoch is", _how_epochs_are_known),
+        item("steps_per_epoch", "steps per epoch", whole),
+        item("startup_s", "start-up", seconds),
+        Column(key="epochs_s", title="all epochs", show=seconds, get=_epochs_s),
+        item("between_s", "between epochs", seconds),
+        item("fixed_s", "fixed", seconds),
+        item("fixed_share", "fixed share", percent),
+    ),
+    draw=_stacked,
+    options={
+        "parts": ["startup_s", "epochs_s", "between_s"],
+        "weights": ["epochs_s", "between_s", "startup_s"],
+        "axis": "time",
+    },
+    most=MOST_CELLS,
+    hint="Needs one launch per worker count that runs a whole epoch: leave out --steps.",
+)
+_BYTES = FigureSpec(
+    name="bytes",
+    title="Bytes by kind",
+    caption="Payload per step over all workers, by kind, before the transport multiplies it by "
+    "2(N-1)/N.",
+    rows=_rows_of("communication", lambda one: sum(one.bytes_by_kind.values()) > 0),
+    heading="Payload per step over all workers, by kind",
+    columns=_byte_columns,
+    draw=_stacked,
+    options={"parts": "_bytes_per_step", "axis": "payload per step"},
+    most=MOST_CELLS,
+    hint="Needs at least two workers whose communication Farandole or DDP carries.",
+)
+_BANDWIDTH = FigureSpec(
+    name="bandwidth",
+    title="Bandwidth",
+    caption="Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: from "
+    "T(N) - T(1), as without a recorder. Contention, in the table: what N copies of the script "
+    "that send nothing take longer at once than one alone.",
+    rows=_rows_of("communication"),
+    drawable=lambda one: known(one.item.bus_bytes_per_s) or known(one.item.derived_bus_bytes_per_s),
+    heading="Communication per step, measured and derived",
+    columns=(
+        NAME,
+        CELL_WORKERS,
+        item("gradient_bytes", "gradients per worker", size),
+        item("measured_s", "communication", seconds),
+        item("exposed_s", "training waited", seconds),
+        item("derived_s", "T(N) - T(1)", seconds),
+        item("contention_s", "of it contention", seconds),
+        item("derived_epoch_s", "per epoch, derived", seconds),
+        item("bus_bytes_per_s", "measured", rate),
+        item("derived_bus_bytes_per_s", "derived", rate),
+        item("peak_bytes_per_s", "peak of the link", rate),
+        item("of_peak", "of the peak", percent, path="utilisation"),
+    ),
+    draw=charts.bars,
+    options={
+        "x": "cell",
+        "y": ("bus_bytes_per_s", "derived_bus_bytes_per_s", "peak_bytes_per_s"),
+        "y_title": "bus bandwidth",
+    },
+    most=MOST_CELLS,
+    hint="Needs at least two workers and gradients whose communication was measured.",
+)
+_CALIBRATION = FigureSpec(
+    name="calibration",
+    title="Calibration of the link",
+    caption="Bus bandwidth of single all-reduces by size, measured apart from training.",
+    rows=_link_points,
+    heading="All-reduces of the calibration, medians",
+    columns=(
+        _SERIES,
+        item("bytes", "bytes", size),
+        item("time_s", "time", seconds, path="seconds"),
+        item("bus_bytes_per_s", "bus bandwidth", rate),
+        item("of_peak", "of the peak", percent, path="utilisation"),
+    ),
+    draw=charts.lines,
+    options={
+        "x": "bytes",
+        "y": "bus_bytes_per_s",
+        "series": "series",
+        "x_title": "size of the all-reduce",
+    },
+    nouns="series",
+    hint="A study calibrates the link once when it has at least two workers.",
+)
+_BATCH_SWEEP = FigureSpec(
+    name="batch-sweep",
+    title="Batch sweep",
+    caption=_sweep_caption,
+    rows=_tried("batch_sweeps"),
+    heading="Throughput by batch",
+    columns=(
+        text("sweep", "sweep", "name"),
+        Column(key="workers", title="workers", show=whole, get="of.workers"),
+        item("batch_per_worker", "batch", whole, path="batch"),
+        THROUGHPUT,
+        item("step_s", "step", seconds, interval=True),
+        item("cpu", "CPU", percent),
+        item("gpu", "GPU", percent),
+        text("note", "note", best_batch),
+    ),
+    draw=charts.lines,
+    options={
+        "x": "batch_per_worker",
+        "y": "throughput",
+        "series": "sweep",
+        "x_title": "batch per worker",
+        "y_title": "throughput ({unit})",
+        "note": "note",
+    },
+    nouns="sweeps",
+    hint="Study several batches: farandole study -L batch=32,64,128 -- COMMAND --batch-size "
+    "'{batch}'",
+)
+_PROCESSES = FigureSpec(
+    name="processes-threads",
+    title="Processes x threads",
+    caption=lambda found: (
+        f"Throughput ({found[0].of.unit}); the frame marks the best split. {found[0].of.sentence}"
+    ),
+    rows=_tried("split_tables"),
+    heading="Throughput by processes x threads",
+    columns=SPLITS,
+    draw=_heat_map,
+    most=1,
+    nouns="groups",
+    hint="Study the splits of the cores: farandole study --split all -- COMMAND",
+)
+
+
+def _accuracy(infos: Infos) -> list[FigureSpec]:
+    """Return the figures of accuracy: the main metric, then others by epoch."""
+    main = main_metric(infos)
+    others = dict.fromkeys(one.metric for info in infos for one in info.each("metric_curves"))
+    more = [metric for metric in others if metric != main][:_MOST_METRICS]
+    by_cell: dict[str, Any] = {"draw": charts.bars, "most": MOST_CELLS, "hint": _ACCURACY}
+    return [
+        _training("accuracy-by-epoch", main, "Accuracy by epoch"),
+        _training("accuracy-by-time", main, "Accuracy by time", timed=True),
+        FigureSpec(
+            name="accuracy-at-end",
+            title="{metric} at the end",
+            absent="Accuracy at the end",
+            caption="Mean over seeds of the last value; bars are 95 % intervals. The word says how "
+            "it compares with the fewest workers.",
+            rows=_rows_of("metrics"),
+            drawable=lambda one: one.item.metric == main and _is_known(one.item.final),
+            table="metrics",
+            heading="Metrics at the end of training",
+            columns=METRICS,
+            options={
+                "x": "cell",
+                "y": "final",
+                "y_title": "{metric}",
+                "zero": False,
+                "label": "verdict",
+            },
+            **by_cell,
+        ),
+        FigureSpec(
+            name="epochs-to-stability",
+            title="Epochs to stable {metric}",
+            absent="Epochs to stability",
+            caption="Median over seeds of the first epoch from which on the metric stays within "
+            "its noise.",
+            rows=_rows_of("metrics", lambda row: row.metric == main),
+            drawable=lambda one: known(one.item.stable_epoch),
+            heading="Epochs and time to stability, medians over seeds",
+            columns=(
+                NAME,
+                item("stable_epoch", "epochs to stability", brief),
+                item("stable_s", "time to stability", seconds),
+                item("seeds", "seeds", whole),
+                item("never_stable", "never stable", whole, path="censored"),
+            ),
+            options={"x": "cell", "y": "stable_epoch", "y_title": "epochs"},
+            **by_cell,
+        ),
+        *(_training(f"metric-{place}-by-epoch", one) for place, one in enumerate(more, start=2)),
+    ]
+
+
+def _training(
+    name: str, metric: str | None, absent: str = "", *, timed: bool = False
+) -> FigureSpec:
+    """Return the figure of a metric by epoch, or by the time since the launch began."""
+
+    def there(curve: MetricCurve) -> bool:
+        points = [one for one in curve.points if known(one.time_s) or not timed]
+        return curve.metric == metric and any(_is_known(one.value) for one in points)
+
+    found = _rows_of("metric_curves", there)
+    axis = {"x": "time_s", "x_title": "seconds since the launch began"} if timed else {"x": "epoch"}
+    return FigureSpec(
+        name=name,
+        title="{metric} by time" if timed else "{metric} by epoch",
+        absent=absent,
+        caption="Mean over seeds; bars are 95 % intervals.",
+        rows=lambda infos: points_of(found(infos)),
+        heading="{metric} during training",
+        columns=(
+            NAME,
+            item("epoch", "epoch", brief),
+            item("time_s", "time", seconds),
+            item("value", "{metric}", interval=True),
+            item("seeds", "seeds", whole),
+        ),
+        draw=charts.lines,
+        options=axis | {"y": "value", "series": "cell", "x_log": False, "zero": False},
+        hint=_ACCURACY,
     )
 
 
-def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
+def sections(infos: Infos) -> list[tuple[str, list[Figure | Missing]]]:
+    """Return all figures of a report by section."""
+    planned: dict[str, Sequence[FigureSpec]] = {
+        "Speed": (_THROUGHPUT, _SPEEDUPS, _EFFICIENCIES),
+        "Where the time goes": (_STEP_SPLIT, _JOB_TIME),
+        "Communication": (_BANDWIDTH, _BYTES),
+        "Use of the machine": (_CALIBRATION,),
+        "Batches and splits": (_BATCH_SWEEP, _PROCESSES),
+        "Accuracy": _accuracy(infos),
+    }
+    drawn = {title: [figure(spec, infos) for spec in specs] for title, specs in planned.items()}
+    drawn["Use of the machine"].insert(0, utilisation(infos))
+    launches = [launch for info in infos for launch in info.launches]
+    if launches and not any(launch.kept for launch in launches):
+        # What each figure would need otherwise is not what is missing here.
+        hint = "No launch counts for speed; the first lines say why."
+        for title in drawn.keys() - {"Use of the machine", "Accuracy"}:
+            drawn[title] = [
+                replace(one, hint=hint) if isinstance(one, Missing) else one for one in drawn[title]
+            ]
+    return list(drawn.items())
+
+
+def scaling(infos: Infos) -> Figure | None:
+    """Draw the figure to paste into a report: small, few words, readable in grey."""
+    found = curves(infos, "speedup")
+    main = [one.name for one in found if one.item.main] or [one.name for one in found[:1]]
+    drawn = figure(replace(_SCALING, drawable=lambda one: one.name in main[:3]), infos)
+    if isinstance(drawn, Missing):
+        return None
+    return replace(drawn, table=drawn.table.without({"ideal_speedup"}))
+
+
+def utilisation(infos: Infos) -> Figure | Missing:
     """Draw each worker's utilisation over time, one panel per cell; the GPU's if there is one."""
-    every = labelled(infos, lambda info: info.each("utilisation_series"))
-    cells = {named.name: named for named in reversed(every)}
-    names = list(dict.fromkeys(named.name for named in every))
-    shown = [named.name for named in _foremost([cells[name] for name in names], _MOST_PANELS)]
-    gpu = any(known(value) for named in every for value in named.item.gpu)
+    every = entries(infos, "utilisation_series")
+    names = list(dict.fromkeys(entry.name for entry in every))
+    panels = [name for name in names if name in foremost(every, _MOST_PANELS)]
+    gpu = any(known(value) for entry in every for value in entry.item.gpu)
     rows = [
         {
             "name": panel,
@@ -666,413 +809,70 @@ def utilisation(infos: Sequence[ScalingInfo]) -> Figure | Missing:
             "text": percent(share),
             "memory": size(memory),
         }
-        for order, panel in enumerate(shown)
-        for series in _longest_launch([n.item for n in every if n.name == panel])
-        for time_s, cpu, gpu_share, memory in _points_of(series)
+        for order, panel in enumerate(panels)
+        for series in _longest_launch([one.item for one in every if one.name == panel])
+        for time_s, cpu, gpu_share, memory in _samples(series)
         if known(share := gpu_share if gpu else cpu)
     ]
     if not rows:
-        return Missing(
-            title="Utilisation over time",
-            hint="Needs launches of more than a few seconds; imported tables have none.",
-        )
-    what = "GPU busy" if gpu else "CPU busy"
-    whose = "each worker's GPU was busy" if gpu else "each worker's threads were busy"
+        hint = "Needs launches of more than a few seconds; imported tables have none."
+        return Missing(title="Utilisation over time", hint=hint)
+    what, whose = ("GPU busy", "GPU was") if gpu else ("CPU busy", "threads were")
     return Figure(
         name="utilisation",
         title="Utilisation over time",
-        caption=f"Share of time that {whose}, in one launch per cell."
-        + left_out(len(shown), len(names), "cells"),
+        caption=f"Share of time that each worker's {whose} busy, in one launch per cell."
+        + left_out(len(panels), len(names), "cells"),
         spec=charts.panels(rows, y_title=what),
-        table=_utilisation_means(labelled(infos, lambda info: info.each("utilisation"))),
+        table=tabulate(
+            "utilisation",
+            "Utilisation by cell",
+            entries(infos, "utilisation"),
+            (
+                NAME,
+                item("cpu", "CPU, of its threads", percent),
+                item("gpu", "GPU", percent),
+                item("memory_bytes", "memory at most", size),
+                item("gpu_memory_bytes", "GPU memory", size),
+                item("energy_j", "energy (J)"),
+                text("cpu_by_rank", "CPU by rank", _cpu_by_rank),
+            ),
+        ),
         alt=f"{what} of each worker over time, one panel per cell.",
     )
 
 
-def utilisation_over_time(infos: Sequence[ScalingInfo]) -> Table:
+def utilisation_over_time(infos: Infos) -> Table:
     """Return every point of every worker, for files only: it is long."""
-    return Table(
-        name="utilisation-over-time",
-        title="Utilisation over time",
-        columns=(
-            NAME,
-            Column(key="launch", title="launch", text=True),
-            Column(key="rank", title="rank", show=whole),
-            Column(key="time_s", title="time", show=seconds),
-            Column(key="cpu", title="CPU", show=percent),
-            Column(key="gpu", title="GPU", show=percent),
-            Column(key="memory_bytes", title="memory", show=size),
-        ),
-        rows=tuple(
-            (named.name, named.item.launch, named.item.rank, *values)
-            for named in labelled(infos, lambda info: info.each("utilisation_series"))
-            for values in _points_of(named.item)
-        ),
+    columns = (
+        NAME,
+        Column(key="launch", title="launch", text=True),
+        Column(key="rank", title="rank", show=whole),
+        Column(key="time_s", title="time", show=seconds),
+        Column(key="cpu", title="CPU", show=percent),
+        Column(key="gpu", title="GPU", show=percent),
+        Column(key="memory_bytes", title="memory", show=size),
     )
-
-
-def main_metric(infos: Sequence[ScalingInfo]) -> str | None:
-    """Return the metric that the studies' answers speak of."""
-    return next((info.main_metric for info in infos if info.main_metric is not None), None)
-
-
-def metric_by(
-    infos: Sequence[ScalingInfo],
-    metric: str | None,
-    missing: str,
-    name: str,
-    *,
-    timed: bool = False,
-) -> Figure | Missing:
-    """Draw a metric by epoch, or by the time since the launch began."""
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.each("metric_curves"))
-        if named.item.metric == metric
-        and any(
-            known(point.value.value) and (known(point.time_s) or not timed)
-            for point in named.item.points
-        )
+    rows = [
+        (one.name, one.item.launch, one.item.rank, *sample)
+        for one in entries(infos, "utilisation_series")
+        for sample in _samples(one.item)
     ]
-    if metric is None or not found:
-        return Missing(title=missing, hint=_ACCURACY)
-    names = unlike([named.name for named in found])
-    table = Table(
-        name=name,
-        title=f"{metric} during training",
-        columns=(
-            NAME,
-            Column(key="epoch", title="epoch", show=brief),
-            Column(key="time_s", title="time", show=seconds),
-            Column(key="value", title=metric, interval=True),
-            Column(key="seeds", title="seeds", show=whole),
-        ),
-        rows=tuple(
-            (series, point.epoch, point.time_s, point.value, point.seeds)
-            for series, named in zip(names, found, strict=True)
-            for point in named.item.points
-        ),
-    )
-    kept = _foremost(found, MOST_SERIES)
-    drawn = {series for series, named in zip(names, found, strict=True) if named in kept}
-    return charts.lines(
-        name,
-        f"{metric} by {'time' if timed else 'epoch'}",
-        "Mean over seeds; bars are 95 % intervals.",
-        table,
-        x="time_s" if timed else "epoch",
-        y="value",
-        series="cell",
-        x_title="seconds since the launch began" if timed else "epoch",
-        x_log=False,
-        zero=False,
-        draw=drawn,
-        nouns="cells",
-        alt_text="A metric during training, one line per cell.",
-    )
+    name, title = "utilisation-over-time", "Utilisation over time"
+    return Table(name=name, title=title, columns=columns, rows=tuple(rows))
 
 
-def _further_metrics(infos: Sequence[ScalingInfo]) -> list[Figure | Missing]:
-    """Draw further metrics by epoch: training accuracy, losses."""
-    main = main_metric(infos)
-    names = dict.fromkeys(
-        curve.metric
-        for info in infos
-        for curve in info.each("metric_curves")
-        if curve.metric != main
-    )
-    figures = [
-        metric_by(infos, metric, "", f"metric-{number}-by-epoch")
-        for number, metric in enumerate(list(names)[:_MOST_METRICS], start=2)
-    ]
-    return [figure for figure in figures if isinstance(figure, Figure)]
-
-
-def metric_at_end(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw the main metric at the end of training, by cell."""
-    metric = main_metric(infos)
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.each("metrics"))
-        if named.item.metric == metric and named.item.final and known(named.item.final.value)
-    ]
-    if metric is None or not found:
-        return Missing(title="Accuracy at the end", hint=_ACCURACY)
-    drawn = _foremost(found, MOST_CELLS)
-    table = metric_table(infos)
-    at = table.index("metric")
-    figure = charts.bars(
-        "accuracy-at-end",
-        f"{metric} at the end",
-        "Mean over seeds of the last value; bars are 95 % intervals. The word says how it compares "
-        "with the fewest workers.",
-        replace(table, rows=tuple(row for row in table.rows if row[at] == metric)),
-        x="cell",
-        y="final",
-        y_title=metric,
-        zero=False,
-        label="verdict",
-        draw={named.name for named in drawn},
-        nouns="cells",
-        alt_text="The main metric at the end of training, by cell.",
-    )
-    return replace(figure, table=table)
-
-
-def metric_table(infos: Sequence[ScalingInfo]) -> Table:
-    """Return every metric at the end of training, compared with the fewest workers."""
-    return tabulate(
-        "metrics",
-        "Metrics at the end of training",
-        labelled(infos, lambda info: info.each("metrics")),
-        (
-            NAME,
-            item("metric", "metric", text=True),
-            item("final", "at the end", interval=True),
-            item("difference", "difference", interval=True),
-            item("margin", 'margin of "same"', brief),
-            Column(
-                key="verdict", title="verdict", text=True, get=lambda named: _verdict(named.item)
-            ),
-            item("seeds", "seeds", whole),
-            item("diverged", "diverged", whole),
-            item("target", "target", brief),
-            item("target_epoch", "epochs to target", brief),
-            item("target_s", "time to target", seconds),
-        ),
-    )
-
-
-def stability(infos: Sequence[ScalingInfo]) -> Figure | Missing:
-    """Draw the epochs until the main metric was stable."""
-    metric = main_metric(infos)
-    found = [
-        named
-        for named in labelled(infos, lambda info: info.each("metrics"))
-        if named.item.metric == metric
-    ]
-    there = [named for named in found if known(named.item.stable_epoch)]
-    if metric is None or not there:
-        return Missing(title="Epochs to stability", hint=_ACCURACY)
-    table = tabulate(
-        "epochs-to-stability",
-        "Epochs and time to stability, medians over seeds",
-        found,
-        (
-            NAME,
-            item("stable_epoch", "epochs to stability", brief),
-            item("stable_s", "time to stability", seconds),
-            item("seeds", "seeds", whole),
-            item("never_stable", "never stable", whole, path="censored"),
-        ),
-    )
-    return charts.bars(
-        "epochs-to-stability",
-        f"Epochs to stable {metric}",
-        "Median over seeds of the first epoch from which on the metric stays within its noise.",
-        table,
-        x="cell",
-        y="stable_epoch",
-        y_title="epochs",
-        draw={named.name for named in _foremost(there, MOST_CELLS)},
-        nouns="cells",
-        alt_text="Epochs until the main metric was stable, by cell.",
-    )
-
-
-def _curves(infos: Sequence[ScalingInfo], quantity: str) -> list[Named[Curve]]:
-    """Return curves of the main one's unit with at least two counts of a quantity.
-
-    The main curves come first; void studies have none.
-    """
-    found = [(info, curve) for info in infos if not info.answer.void for curve in info.curves]
-    alike = [(info, curve) for info, curve in found if curve.unit == found[0][1].unit]
-    alike.sort(key=lambda pair: not pair[1].main)
-    both = len({curve.scaling for _, curve in alike}) > 1
-    names = [
-        ", ".join(
-            part
-            for part in (
-                info.label if len(infos) > 1 else "",
-                f"{curve.scaling} scaling" if both else "",
-                curve.label,
-            )
-            if part
-        )
-        or "measured"
-        for info, curve in alike
-    ]
-    named = [
-        Named(name=name, item=curve, info=info)
-        for name, (info, curve) in zip(unlike(names), alike, strict=True)
-    ]
-    return [one for one in named if sum(_drawable(p, quantity) for p in one.item.points) > 1]
-
-
-def _drawable(point: CurvePoint, quantity: str) -> bool:
-    """Say whether a quantity of a point may be drawn: a speed above zero that counts."""
-    estimate = getattr(point, quantity)
-    return bool(point.valid and estimate and known(estimate.value) and estimate.value > 0)
-
-
-def _curve_table(name: str, title: str, found: Sequence[Named[Curve]], *columns: Column) -> Table:
-    """Return one row per point; a point whose speed does not count has no figures of speed."""
-    points = [(named, point) for named in found for point in named.item.points]
-    placed = several_hosts(point for _, point in points)
-    head = [
-        *([Column(key="series", title="series", text=True)] if len(found) > 1 else []),
-        WORKERS,
-        *([Column(key="placement", title="hosts x workers", text=True)] if placed else []),
-    ]
-    tail = [
-        Column(key="launches", title="launches", show=whole),
-        *(
-            [Column(key="counts", title="counts", text=True)]
-            if any(not point.valid for _, point in points)
-            else []
-        ),
-    ]
-    rows = []
-    for named, point in points:
-        cells = [column.cell(point) for column in columns]
-        if not point.valid:
-            cells = [None if isinstance(cell, Estimate | float) else cell for cell in cells]
-        extra = {
-            "series": named.name,
-            "workers": point.workers,
-            "placement": point.cell.placement,
-            "launches": point.launches,
-            "counts": point.why or "yes",
-        }
-        rows.append(
-            (
-                *(extra[column.key] for column in head),
-                *cells,
-                *(extra[column.key] for column in tail),
-            )
-        )
-    return Table(name=name, title=title, columns=(*head, *columns, *tail), rows=tuple(rows))
-
-
-def _against_workers(
-    name: str,
-    title: str,
-    caption: str,
-    table: Table,
-    found: Sequence[Named[Curve]],
-    *,
-    y: str,
-    log: bool | int = True,
-    **how: Any,
-) -> Figure:
-    """Draw a column of a curve table, logarithmic where counts double."""
-    counts = [row[table.index("workers")] for row in table.rows]
-    several = any(column.key == "series" for column in table.columns)
-    return charts.lines(
-        *(name, title, caption, table),
-        x="workers",
-        y=y,
-        series="series" if several else None,
-        log=log if doubling(counts) else False,
-        draw=[named.name for named in found] if several else None,
-        nouns="curves",
-        alt_text=f"{title} against workers, with intervals and ideal.",
-        **how,
-    )
-
-
-def _stacked(
-    name: str,
-    title: str,
-    caption: str,
-    table: Table,
-    found: Sequence[Named[Any]],
-    *,
-    parts: Sequence[str],
-    axis: str,
-    weights: Sequence[str] | None = None,
-) -> Figure:
-    drawn = _foremost(found, MOST_CELLS)
-    return Figure(
-        name=name,
-        title=title,
-        caption=caption + left_out(len(drawn), len(table.rows), "cells"),
-        spec=charts.stacked(
-            table,
-            category="cell",
-            parts=parts,
-            title=axis,
-            weights=weights,
-            draw={named.name for named in drawn},
-        ),
-        table=table,
-        alt=f"Stacked bars: {axis} by part, one bar per cell.",
-        wide=len(drawn) > 6,
-    )
-
-
-def _foremost(items: Sequence[Named[C]], limit: int) -> list[Named[C]]:
-    """Return as many as can be drawn, those of cells on main curves before all others."""
-
-    def beside(named: Named[C]) -> bool:
-        main = [curve for curve in named.info.curves if curve.main]
-        return named.item.cell not in {point.cell for curve in main for point in curve.points}
-
-    kept = sorted(items, key=beside)[:limit]
-    return [named for named in items if any(named is other for other in kept)]
-
-
-def _epochs_s(job: JobTime) -> float | None:
-    if job.epoch_s is None or not known(job.epochs):
-        return None
-    return job.epoch_s.value * (job.epochs or 0.0)
-
-
-def _utilisation_means(found: Sequence[Named[Any]]) -> Table:
-    def by_rank(named: Named[Any]) -> str:
-        return ", ".join(f"{rank}: {percent(cpu)}" for rank, cpu, _, _ in named.item.by_rank)
-
-    return tabulate(
-        "utilisation",
-        "Utilisation by cell",
-        found,
-        (
-            NAME,
-            item("cpu", "CPU, of its threads", percent),
-            item("gpu", "GPU", percent),
-            item("memory_bytes", "memory at most", size),
-            item("gpu_memory_bytes", "GPU memory", size),
-            item("energy_j", "energy (J)"),
-            Column(key="cpu_by_rank", title="CPU by rank", text=True, get=by_rank),
-        ),
-    )
+def _cpu_by_rank(entry: Entry) -> str:
+    return ", ".join(f"{rank}: {percent(cpu)}" for rank, cpu, _, _ in entry.item.by_rank)
 
 
 def _longest_launch(series: Sequence[UtilisationSeries]) -> list[UtilisationSeries]:
     """Return the ranks of a cell's longest launch; all launches in one panel would be a tangle."""
     there = [one for one in series if one.time_s]
-    if not there:
-        return []
-    launch = max(there, key=lambda one: one.time_s[-1]).launch
-    ranks = [one for one in there if one.launch == launch]
+    longest = max(there, key=lambda one: one.time_s[-1], default=None)
+    ranks = [one for one in there if longest is not None and one.launch == longest.launch]
     return sorted(ranks, key=lambda one: one.rank)[:_MOST_RANKS]
 
 
-def _points_of(
-    series: UtilisationSeries,
-) -> list[tuple[float, float | None, float | None, float | None]]:
+def _samples(series: UtilisationSeries) -> list[tuple[float | None, ...]]:
     return list(zip(series.time_s, series.cpu, series.gpu, series.memory_bytes, strict=True))
-
-
-def _verdict(row: MetricRow) -> str:
-    return "baseline" if row.verdict is None else row.verdict.replace("_", " ")
-
-
-def _void_or(infos: Sequence[ScalingInfo], hint: str) -> str:
-    reasons = [info.answer.void for info in infos if info.answer.void]
-    return f"Not shown: {reasons[0]}" if reasons else hint
-
-
-def _throughput_key(unit: str) -> str:
-    units = {"samples/s", "batches/s", "epochs/s", "jobs/s"}
-    return f"throughput_{unit.replace('/', '_per_')}" if unit in units else "throughput"

@@ -142,7 +142,7 @@ def document(found: ScalingInfo | Comparison) -> Document:
         extra_figures=(replace(paste, caption=caption),) if paste else (),
         csv_only=(
             tables.launches(infos),
-            figures.metric_table(infos),
+            tables.metrics(infos),
             figures.utilisation_over_time(infos),
             tables.noise(infos),
         ),
