@@ -76,14 +76,6 @@ def test_people_get_a_table(steps: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "90 % intervals hold" in told
 
 
-def test_one_host_and_a_link(steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ("--fit-nodes", "1", "--link", "10Gbit", "--gradients", "resnet=100MB,large=1.4GB")
-    assert backtest.main(parse(steps, "--json", "--rows", *flags)) == 0
-    (told,) = json.loads(capsys.readouterr().out)["files"]
-    assert len(told["rows"]) == told["rows_scored"]
-    assert told["coverage_90"] > 0.8
-
-
 def test_gradients_are_taken_from_every_flag(
     steps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

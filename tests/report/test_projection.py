@@ -10,16 +10,12 @@ import pytest
 
 from farandole.report.document import Figure
 from farandole.report.projection import (
-    _tables,
-    fleet_table,
     next_command,
-    offer_table,
-    projection_section,
-    projection_table,
+    projection_figures,
+    projection_tables,
     terminal_lines,
     to_json,
 )
-from farandole.report.projection import figures as drawn_figures
 from farandole.report.render import markdown, page
 from farandole.report.study import document
 from farandole.report.table import to_lines
@@ -28,11 +24,6 @@ from tests.report.projections import projection
 from tests.report.test_figures import rows
 
 INFO = replace(study(), projection=projection())
-
-
-def test_without_a_projection_nothing_is_shown() -> None:
-    assert projection_section(study()) is None
-    assert "More workers" not in markdown(document(study()), picture="png")
 
 
 def test_the_page_and_the_markdown_have_all_of_it() -> None:
@@ -58,7 +49,7 @@ def test_a_terminal_shows_the_answer_first_and_the_next_measurement_last() -> No
 
 
 def test_what_is_indicative_has_bounds_and_no_value() -> None:
-    table = projection_table(projection())
+    table = projection_tables(projection())["projection"]
     last = dict(zip((column.key for column in table.columns), table.rows[-1], strict=True))
     assert last["workers"] == 64
     assert last["origin"] == "indicative"
@@ -67,15 +58,9 @@ def test_what_is_indicative_has_bounds_and_no_value() -> None:
     assert f"{bounds.low:.1f}x to {bounds.high:.1f}x" in to_lines(table)[-1]
 
 
-def test_a_fleet_names_the_link_of_its_jobs() -> None:
-    table = fleet_table(projection())
-    assert table is not None
-    assert "25Gbit" in to_lines(table)[-1]
-
-
 def test_columns_without_figures_are_left_out() -> None:
     bare = replace(projection(), rows=tuple(replace(row, cost=None) for row in projection().rows))
-    assert "cost" not in {column.key for column in projection_table(bare).columns}
+    assert "cost" not in {column.key for column in projection_tables(bare)["projection"].columns}
 
 
 def test_json_is_strict_and_names_its_schema() -> None:
@@ -92,13 +77,11 @@ def test_words_of_users_are_never_markup() -> None:
         html = page(document(info), scripts="")
         assert "<script>window.hacked" not in html
         assert "<img src=x" not in html
-        assert offer_table(info.projection) is not None  # type: ignore[arg-type]
 
 
 def figures(**changes: object) -> dict[str, Figure]:
     made = replace(projection(), **changes)  # type: ignore[arg-type]
-    info = replace(study(), projection=made)
-    return {one.name: one for one in drawn_figures(info, _tables(made))}
+    return {one.name: one for one in projection_figures(made, projection_tables(made))}
 
 
 def test_every_figure() -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.cli.flags import add_flag
+from farandole.cli.flags import add_flags
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.model.projection.backtest import FileScore, Split
-    from farandole.model.projection.tables import StepTrace
+    from farandole.model.projection.backtest import Split
 
 _EPILOG = """\
 examples:
@@ -39,40 +37,28 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("files", metavar="FILE.csv", nargs="+", help="tables of steps or of epochs")
-    add_flag(
+    gradients = "bytes of each model's gradients, as bert=440MB (with --link)"
+    add_flags(
         parser,
-        "--fit-workers",
-        metavar="N",
-        default="4",
-        help="fit rows of up to N workers, score the others (default 4)",
-    )
-    add_flag(
-        parser,
-        "--fit-nodes",
-        metavar="N",
-        help="fit only rows of up to N nodes, as somebody with so many would have them",
-    )
-    add_flag(
-        parser,
-        "--link",
-        metavar="LINK",
-        help="what connects the nodes: 25Gbit, nvlink, RATE,LATENCY (with --fit-nodes 1)",
-    )
-    add_flag(
-        parser,
-        "--gradients",
-        action="append",
-        default=[],
-        metavar="MODEL=SIZE,...",
-        help="bytes of each model's gradients, as bert=440MB (with --link)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rows", action="store_true", help="list every scored row in the JSON")
-    add_flag(
-        parser,
-        "--write-track-record",
-        metavar="FILE",
-        help="write how right projections of steps were, and how wide intervals must be",
+        (
+            *("--fit-workers", "N", "fit rows of up to N workers, score the others (default 4)"),
+            {"default": "4"},
+        ),
+        (
+            *("--fit-nodes", "N"),
+            "fit only rows of up to N nodes, as somebody with so many would have them",
+        ),
+        (
+            *("--link", "LINK"),
+            "what connects the nodes: 25Gbit, nvlink, RATE,LATENCY (with --fit-nodes 1)",
+        ),
+        ("--gradients", "MODEL=SIZE,...", gradients, {"action": "append", "default": []}),
+        ("--json", None, "print one JSON object"),
+        ("--rows", None, "list every scored row in the JSON"),
+        (
+            *("--write-track-record", "FILE"),
+            "write how right projections of steps were, and how wide intervals must be",
+        ),
     )
     parser.set_defaults(func=main)
 
@@ -82,55 +68,30 @@ def main(args: argparse.Namespace) -> int:
     split = _split(args)
     if args.rows and not args.json:
         raise UsageError("--rows adds to what --json prints. Give both.")
+    from farandole.model.projection.backtest import backtest, make_record
     from farandole.model.projection.tables import StepTrace, read_trace
+    from farandole.report.backtest import lines, to_json
 
-    traces = [(name, read_trace(Path(name))) for name in args.files]
+    traces = {name: read_trace(Path(name)) for name in args.files}
     if args.write_track_record is not None:
-        _write_track_record(
-            [trace for _, trace in traces if isinstance(trace, StepTrace)],
-            Path(args.write_track_record),
-        )
+        from farandole.study.folder import write_text
+
+        steps = [trace for trace in traces.values() if isinstance(trace, StepTrace)]
+        if not steps:
+            raise UsageError("--write-track-record needs a table of steps. Add one.")
+        groups = {key: rows for trace in steps for key, rows in trace.groups.items()}
+        record = json.dumps(make_record(groups), indent=1)
+        write_text(Path(args.write_track_record), f"{record}\n")
+        print(f"{args.write_track_record}: how right projections of {len(groups)} models were")
         return 0
-    from farandole.model.projection.backtest import backtest_epochs, backtest_steps
-    from farandole.report import backtest as report
-
-    scores: list[tuple[str, FileScore]] = []
-    for name, trace in traces:
-        if isinstance(trace, StepTrace):
-            found = backtest_steps(trace.groups, split, notes=trace.notes)
-        else:
-            found = backtest_epochs(trace.groups, notes=trace.notes)
-        scores.append((name, found))
+    scores = []
+    for name in args.files:
+        scores.append((name, backtest(traces[name], split)))
         if not args.json:
-            for title, part in report.parts(name, found):
-                _print(title, part)
+            print("\n".join(lines(*scores[-1])), flush=True)
     if args.json:
-        print(json.dumps(report.to_json(scores, rows=args.rows), indent=1, allow_nan=False))
+        print(json.dumps(to_json(scores, rows=args.rows), indent=1, allow_nan=False))
     return 0
-
-
-def _print(name: str, found: FileScore) -> None:
-    from farandole.report import backtest as report
-
-    if not sys.stdout.isatty():
-        print("\n".join(report.lines(name, found)), end="\n\n", flush=True)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    from farandole.report.table import shown
-
-    told = report.table(found)
-    grid = Table(title=report.title(name, found), title_justify="left", title_style="bold")
-    for column in told.columns:
-        grid.add_column(column.title, justify="left" if column.text else "right")
-    for row in told.rows:
-        grid.add_row(*(shown(column, cell) for column, cell in zip(told.columns, row, strict=True)))
-    console = Console(highlight=False)
-    console.print(grid)
-    for line in report.sentences(found):
-        console.print(line, markup=False)
-    console.print()
 
 
 def _split(args: argparse.Namespace) -> Split:
@@ -169,14 +130,3 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"--gradients says twice how large those of {model} are. Say it once.")
         found[model] = size(value, flag=f"--gradients {model}")
     return found
-
-
-def _write_track_record(traces: list[StepTrace], path: Path) -> None:
-    if not traces:
-        raise UsageError("--write-track-record needs a table of steps. Add one.")
-    from farandole.model.projection.backtest import make_record
-    from farandole.study.folder import write_text
-
-    groups = {key: rows for trace in traces for key, rows in trace.groups.items()}
-    write_text(path, json.dumps(make_record(groups), indent=1) + "\n")
-    print(f"{path}: how right projections of {len(groups)} models were")

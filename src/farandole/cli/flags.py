@@ -22,6 +22,13 @@ def add_flag(parser: Any, *names: str, aliases: tuple[str, ...] = (), **options:
         parser.add_argument(*hidden, **options)
 
 
+def add_flags(parser: Any, *rows: tuple[Any, ...]) -> None:
+    """Add a table of flags: names, metavar (None: a switch), help, and more options if any."""
+    for names, metavar, words, *more in rows:
+        options = {"metavar": metavar} if metavar else {"action": "store_true"}
+        add_flag(parser, *names.split(), help=words, **options, **(more[0] if more else {}))
+
+
 def add_stall_flags(parser: Any) -> None:
     """Add the flags about stalled operations to a parser."""
     add_flag(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from farandole.cli.flags import add_flag
+from farandole.cli.flags import add_flags
 from farandole.errors import DataError, FarandoleError, UsageError
 from farandole.report.escape import visible
 
@@ -32,6 +33,51 @@ examples:
 Every figure has a 90 % interval. Beyond 16 times what was measured there are bounds only.
 """
 
+_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
+_FLAGS: dict[str, tuple[tuple[Any, ...], ...]] = {
+    "where to": (
+        ("-np -n -w --workers", "N,...", "numbers of workers: 8,16,64", {"dest": "workers"}),
+        (
+            *("--link", "LINK"),
+            "between hosts: 10Gbit, 25Gbit, 100Gbit, nvlink or RATE[,LATENCY] "
+            "(default: the first three of these, beyond the measured host)",
+            _SEVERAL | {"dest": "links"},
+        ),
+        ("--per-host", "N", "workers on one host (default: as many as the measured one has)"),
+        (
+            *("--offer", "'NAME: ...'"),
+            "machines to compare: 'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'",
+            _SEVERAL | {"dest": "offers"},
+        ),
+        ("--fleet", "N", "one job of N workers, or several small ones?"),
+        (
+            *("--only", "NAME=VALUE"),
+            "which cells of the study to use: device=V100 (default: those of its answer)",
+            _SEVERAL,
+        ),
+    ),
+    "what for": (
+        ("--target", "METRIC=VALUE", "the value to reach"),
+        ("--deadline", "TIME", "the cheapest within 90s, 20m, 2h"),
+        ("--price", "P", "of an hour: 2.5 (a worker), 12/host-h"),
+        ("--budget", "SUM", "the soonest that costs no more"),
+    ),
+    "what if": (
+        ("--batch", "N", "per worker (default: as the study scales)"),
+        ("--bucket-size", "MB", "of gradients sent together"),
+        ("--fp16", None, "gradients travel in half of their bytes"),
+        ("--accumulate", "N", "backward passes per step (default 1)"),
+    ),
+    "the rest": (
+        (
+            "--json",
+            None,
+            "print one JSON object (docs/project.md), and write files only with --out",
+        ),
+        ("--out", "DIR", "where to write the report (default: the study's folder)"),
+    ),
+}
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `project` to the command line's parsers."""
@@ -44,79 +90,26 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("folder", metavar="DIR", help="the folder of a study")
-    where = parser.add_argument_group("where to")
-    add_flag(
-        where,
-        "-np",
-        "-n",
-        "-w",
-        "--workers",
-        dest="workers",
-        metavar="N,...",
-        help="numbers of workers: 8,16,64",
-    )
-    add_flag(
-        where,
-        "--link",
-        dest="links",
-        action="append",
-        default=[],
-        metavar="LINK",
-        help="between hosts: 10Gbit, 25Gbit, 100Gbit, nvlink or RATE[,LATENCY] "
-        "(default: the first three of these, beyond the measured host)",
-    )
-    add_flag(
-        where,
-        "--per-host",
-        metavar="N",
-        help="workers on one host (default: as many as the measured one has)",
-    )
-    add_flag(
-        where,
-        "--offer",
-        dest="offers",
-        action="append",
-        default=[],
-        metavar="'NAME: ...'",
-        help="machines to compare: 'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'",
-    )
-    add_flag(where, "--fleet", metavar="N", help="one job of N workers, or several small ones?")
-    add_flag(
-        where,
-        "--only",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="which cells of the study to stand on: device=V100 (default: those of its answer)",
-    )
-    what = parser.add_argument_group("what for")
-    add_flag(what, "--target", metavar="METRIC=VALUE", help="the value to reach")
-    add_flag(what, "--deadline", metavar="TIME", help="the cheapest within 90s, 20m, 2h")
-    add_flag(what, "--price", metavar="P", help="of an hour: 2.5 (a worker), 12/host-h")
-    add_flag(what, "--budget", metavar="SUM", help="the soonest that costs no more")
-    how = parser.add_argument_group("what if")
-    add_flag(how, "--batch", metavar="N", help="per worker (default: as the study scales)")
-    add_flag(how, "--bucket-size", metavar="MB", help="of gradients sent together")
-    add_flag(how, "--fp16", action="store_true", help="gradients travel in half of their bytes")
-    add_flag(how, "--accumulate", metavar="N", help="backward passes per step (default 1)")
-    rest = parser.add_argument_group("the rest")
-    add_flag(
-        rest,
-        "--json",
-        action="store_true",
-        help="print one JSON object (docs/project.md), and write files only with --out",
-    )
-    add_flag(
-        rest, "--out", metavar="DIR", help="where to write the report (default: the study's folder)"
-    )
+    for title, flags in _FLAGS.items():
+        add_flags(parser.add_argument_group(title), *flags)
     parser.set_defaults(func=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """Project, and write it into the study's report; return 0."""
-    question = read_question(args)
-    info = projected(args.folder, question)
+    from dataclasses import replace
+
+    from farandole.cli.report import say_notes
+    from farandole.model.analyse import analyse
+    from farandole.model.projection.advice import project
     from farandole.report.projection import terminal_lines, to_json
+    from farandole.study.read import read_study
+
+    question = read_question(args)
+    study = read_study(args.folder)
+    say_notes(study)
+    info = analyse(study)
+    info = replace(info, projection=project(study, info, question))
 
     if args.json:
         if args.out is not None:
@@ -129,21 +122,6 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def projected(folder: str | Path, question: Question) -> ScalingInfo:
-    """Read a study, and return what it says with what it promises."""
-    from dataclasses import replace
-
-    from farandole.cli.report import say_notes
-    from farandole.model.analyse import analyse
-    from farandole.model.projection.advice import project
-    from farandole.study.read import read_study
-
-    study = read_study(folder)
-    say_notes(study)
-    info = analyse(study)
-    return replace(info, projection=project(study, info, question))
-
-
 def read_question(args: argparse.Namespace) -> Question:
     """Read the flags of a command line.
 
@@ -151,46 +129,39 @@ def read_question(args: argparse.Namespace) -> Question:
         UsageError: one of them is not what it should be.
     """
     from farandole.cli.report import read_target
-    from farandole.model.projection.question import (
-        Question,
-        amount_above_zero,
-        parse_link,
-        parse_offer,
-        parse_only,
-        parse_price,
-    )
+    from farandole.model.projection import question
     from farandole.study import values
 
-    def optional_count(text: str | None, flag: str) -> int | None:
-        return None if text is None else values.count(text, flag=flag)
+    def read(name: str, reader: Callable[[str], Any]) -> Any:
+        text = getattr(args, name)
+        return None if text is None else reader(text)
 
-    budget = None
-    if args.budget is not None:
-        budget = amount_above_zero(args.budget)
-        if budget is None:
-            raise UsageError(f"--budget {args.budget} is not a number above 0.")
-    bucket_bytes = None
-    if args.bucket_size is not None:
-        size = amount_above_zero(args.bucket_size.lower().removesuffix("mb"))
-        if size is None:
-            raise UsageError(f"--bucket-size {args.bucket_size} is no number of MB above 0.")
-        bucket_bytes = max(1, round(size * 1e6))
-    deadline = args.deadline
-    return Question(
-        workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
-        links=tuple(parse_link(text) for text in args.links),
-        per_host=optional_count(args.per_host, "--per-host"),
-        price=None if args.price is None else parse_price(args.price),
-        target=None if args.target is None else read_target(args.target),
-        deadline_s=None if deadline is None else values.seconds(deadline, flag="--deadline"),
-        budget=budget,
-        batch=optional_count(args.batch, "--batch"),
-        bucket_bytes=bucket_bytes,
+    def count(name: str) -> Any:
+        flag = f"--{name.replace('_', '-')}"
+        return read(name, lambda text: values.count(text, flag=flag))
+
+    def bucket_bytes(text: str) -> int:
+        wrong = f"--bucket-size {text} is no number of MB above 0."
+        return max(1, round(1e6 * question.parse_amount(text.lower().removesuffix("mb"), wrong)))
+
+    def budget(text: str) -> float:
+        return question.parse_amount(text, f"--budget {text} is not a number above 0.")
+
+    return question.Question(
+        workers=read("workers", lambda text: values.counts(text, flag="-np")) or (),
+        links=tuple(map(question.parse_link, args.links)),
+        per_host=count("per_host"),
+        price=read("price", question.parse_price),
+        target=read("target", read_target),
+        deadline_s=read("deadline", lambda text: values.seconds(text, flag="--deadline")),
+        budget=read("budget", budget),
+        batch=count("batch"),
+        bucket_bytes=read("bucket_size", bucket_bytes),
         fp16=args.fp16,
-        accumulate=optional_count(args.accumulate, "--accumulate") or 1,
-        offers=tuple(parse_offer(line) for line in args.offers),
-        fleet=optional_count(args.fleet, "--fleet"),
-        only=parse_only(args.only),
+        accumulate=count("accumulate") or 1,
+        offers=tuple(map(question.parse_offer, args.offers)),
+        fleet=count("fleet"),
+        only=question.parse_only(args.only),
     )
 
 
@@ -198,22 +169,16 @@ def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> P
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
     from farandole.report import write
     from farandole.report.projection import to_json
-    from farandole.study.folder import write_json
+    from farandole.study.folder import LAUNCH_FILE, ROWS_FILE, finished_folders, write_json
 
     place = Path(args.out or args.folder)
-    # Elsewhere there may be pictures of another study.
-    since = _last_launch(place) if args.out is None else None
-    page = write(info, place, drawn_since=since)
+    last_launch = None
+    if args.out is None:  # elsewhere there may be pictures of another study
+        files = [one / LAUNCH_FILE for one in finished_folders(place)] or [place / ROWS_FILE]
+        last_launch = max(file.stat().st_mtime for file in files)
+    page = write(info, place, drawn_since=last_launch)
     write_json(place / _FILE, {**to_json(info), "asked": question.flags()})
     return page
-
-
-def _last_launch(folder: Path) -> float:
-    """Return when the study last changed, as Unix time."""
-    from farandole.study.folder import LAUNCH_FILE, ROWS_FILE, finished_folders
-
-    files = [one / LAUNCH_FILE for one in finished_folders(folder)] or [folder / ROWS_FILE]
-    return max(file.stat().st_mtime for file in files)
 
 
 def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> ScalingInfo:
@@ -252,9 +217,13 @@ def _earlier_question(folder: Path) -> Question | None:
         args = parser.parse_args(["project", str(folder), *flags])
     except FileNotFoundError:
         return None
+    # SystemExit: `--help` among the flags.
     except (
-        *(OSError, ValueError, KeyError, TypeError, argparse.ArgumentError),
-        # `--help` among the flags.
+        OSError,
+        LookupError,
+        TypeError,
+        ValueError,
+        argparse.ArgumentError,
         SystemExit,
     ) as error:
         raise DataError(

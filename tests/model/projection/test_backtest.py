@@ -14,12 +14,12 @@ from farandole.model.projection import intervals
 from farandole.model.projection.backtest import (
     ScoredRow,
     Split,
-    backtest_epochs,
-    backtest_steps,
+    backtest,
     fit_baselines,
     make_record,
     score,
     score_epochs,
+    score_steps,
 )
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.intervals import Prediction, Reach, half_width, track_record
@@ -58,10 +58,6 @@ def test_each_group_counts_the_same() -> None:
     assert found.baselines["law"]["8"].mean_abs_pct == pytest.approx(50)
     assert found.coverage_90 == pytest.approx(3 / 5)
     assert (found.rows_fit, found.rows_scored, found.notes) == (7, 5, ("said",))
-
-
-def test_nothing_scored_has_no_coverage() -> None:
-    assert score("steps", [], rows_fit=0).coverage_90 is None
 
 
 def row(workers: int, hosts: int, batch: int, step_s: float = 1.0) -> StepRow:
@@ -111,7 +107,7 @@ GROUPS = {
 
 
 def test_rows_are_told_apart_by_their_workers() -> None:
-    found = backtest_steps(GROUPS, Split(fit_workers=4), notes=["said"])
+    found = score_steps(GROUPS, Split(fit_workers=4), notes=["said"])
     rows = [row for rows in GROUPS.values() for row in rows]
     assert found.rows_fit == sum(row.workers <= 4 for row in rows)
     assert found.rows_scored == sum(row.workers > 4 for row in rows)
@@ -139,7 +135,7 @@ def test_fits_never_see_what_is_scored(split: Split) -> None:
 
     wrong = {key: tuple(map(falsified, rows)) for key, rows in GROUPS.items()}
     assert wrong != GROUPS
-    true, false = backtest_steps(GROUPS, split), backtest_steps(wrong, split)
+    true, false = score_steps(GROUPS, split), score_steps(wrong, split)
     assert true.rows_scored > 0
     for before, after in zip(true.rows, false.rows, strict=True):
         assert before.measured != after.measured
@@ -149,7 +145,7 @@ def test_fits_never_see_what_is_scored(split: Split) -> None:
 
 def test_a_model_with_too_few_rows_is_left_out_and_named() -> None:
     few = GROUPS["here", "tiny"][:2] + GROUPS["here", "tiny"][-1:]
-    found = backtest_steps({**GROUPS, ("here", "few"): few}, Split())
+    found = score_steps({**GROUPS, ("here", "few"): few}, Split())
     assert {guess.group for guess in found.rows} == {"resnet", "tiny"}
     assert (
         "few was left out: it has 2 rows of up to 4 workers to fit and 1 larger" in found.notes[0]
@@ -158,13 +154,13 @@ def test_a_model_with_too_few_rows_is_left_out_and_named() -> None:
 
 def test_nothing_to_score_is_an_error() -> None:
     with pytest.raises(DataError, match=r"and 0 larger ones to score.*--fit-workers moves"):
-        backtest_steps(GROUPS, Split(fit_workers=64))
+        score_steps(GROUPS, Split(fit_workers=64))
 
 
 def test_public_rows_are_projected_as_well_as_promised() -> None:
     trace = read_trace(shared_trace("steps_aws_t4.csv"))
     assert isinstance(trace, StepTrace)
-    found = backtest_steps(trace.groups, Split())
+    found = score_steps(trace.groups, Split())
     for workers, limit in (("8", 10), ("16", 9), ("32", 11), ("64", 16)):
         assert found.error[workers].mean_abs_pct <= limit
         assert found.error[workers].mean_abs_pct < found.baselines["pollux"][workers].mean_abs_pct
@@ -233,7 +229,7 @@ def test_epochs_are_scored_from_half_and_from_two_batches() -> None:
         for batch in (256, 512, 1024, 2048, 4096)
         for run in range(3)
     ]
-    found = backtest_epochs({"w": rows}, notes=["said"])
+    found = backtest(EpochTrace(groups={"w": tuple(rows)}, notes=("said",)), Split())
     assert found.kind == "epochs"
     assert found.notes[0] == "said"
     assert found.two_smallest is not None
@@ -276,11 +272,6 @@ def test_factors_cover_nine_rows_in_ten_and_never_shrink() -> None:
     for reach in reaches:
         assert 0 < reach.median_abs_pct <= reach.p90_abs_pct
         assert 0 <= reach.coverage_left_out <= 1
-
-
-def test_no_measurement_is_in_the_record() -> None:
-    text = json.dumps(make_record(GROUPS_RECORD))
-    assert not any(repr(row.step_s)[:8] in text for rows in GROUPS_RECORD.values() for row in rows)
 
 
 def test_one_model_is_not_enough() -> None:

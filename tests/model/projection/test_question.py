@@ -6,8 +6,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.model.projection.question import (
-    Question,
-    Setting,
+    Cluster,
     parse_link,
     parse_offer,
     parse_only,
@@ -126,11 +125,6 @@ def test_what_does_not_parse_shows_the_form_offers(line: str, why: str) -> None:
     assert "'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'" in str(error.value)
 
 
-def test_names_differ() -> None:
-    with pytest.raises(UsageError, match="Two offers are called A"):
-        Question(workers=(), offers=(parse_offer("A: 4"), parse_offer("A: 8"))).check()
-
-
 @pytest.mark.parametrize(
     ("text", "amount", "per"),
     [
@@ -169,17 +163,6 @@ def test_factors_to_stand_on() -> None:
         parse_only(["V100"])
 
 
-def test_a_question_must_ask_for_something() -> None:
-    with pytest.raises(UsageError, match="-np 8,16,64"):
-        Question(workers=()).check()
-
-
-def test_a_budget_needs_a_price() -> None:
-    with pytest.raises(UsageError, match="--budget 50 needs a price"):
-        Question(workers=(8,), budget=50.0).check()
-    Question(workers=(8,), budget=50.0, price=parse_price("2")).check()
-
-
 @pytest.mark.parametrize(
     ("workers", "price", "stated", "an_hour"),
     [
@@ -193,12 +176,6 @@ def test_a_budget_needs_a_price() -> None:
     ],
 )
 def test_whole_hosts_are_billed(workers: int, price: str, stated: bool, an_hour: float) -> None:
-    setting = Setting(workers=workers, per_host=4, price=parse_price(price), whole_hosts=stated)
-    assert setting.cost_per_s is not None
-    assert 3600 * setting.cost_per_s == pytest.approx(an_hour)
-
-
-def test_without_a_price_there_is_no_cost() -> None:
-    setting = Setting(workers=6, per_host=4)
-    assert setting.hosts == 2
-    assert setting.cost_per_s is None
+    cluster = Cluster(workers=workers, per_host=4, price=parse_price(price), whole_hosts=stated)
+    assert cluster.cost_per_s is not None
+    assert 3600 * cluster.cost_per_s == pytest.approx(an_hour)

@@ -156,7 +156,7 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
             name=offer.name,
             text=offer.text,
             speed=offer.speed,
-            outlook=projector.at(projector.offer_setting(offer)),
+            outlook=projector.at(projector.offer_cluster(offer)),
         )
         for offer in question.offers
     )

@@ -23,12 +23,11 @@ from farandole.model.projection.epochs import EpochRow, fit_epochs
 from farandole.model.projection.intervals import FARTHEST, Prediction, Reach
 from farandole.model.projection.question import LinkSpeed
 from farandole.model.projection.steps import LEAST_ROWS, Prior, Problem, StepRow, fit_steps, solve
+from farandole.model.projection.tables import EpochTrace, StepTrace
 from farandole.model.statistics import PROJECTION_CONFIDENCE
 from farandole.study.records import Floats
 
 Kind = Literal["steps", "epochs"]
-FitOn = Literal["half", "two_smallest"]
-"""Batches of at most half of the largest one, or the two smallest batches only."""
 Key = tuple[str, str]
 """Cluster and model."""
 
@@ -156,14 +155,29 @@ class Split:
         return few_hosts and row.workers <= self.fit_workers
 
 
-def backtest_steps(
-    groups: Mapping[Key, Sequence[StepRow]], split: Split, *, notes: Iterable[str] = ()
-) -> FileScore:
-    """Fit each model of each cluster on its small rows and score its large ones.
+def backtest(trace: StepTrace | EpochTrace, split: Split) -> FileScore:
+    """Fit the small rows of a table and score its large ones.
+
+    Of epochs, fits are to batches of at most half of the largest one, and once more to the two
+    smallest only.
 
     Raises:
-        DataError: No model has rows to fit and rows to score.
+        DataError: no model or workload has rows to fit and rows to score.
     """
+    if isinstance(trace, StepTrace):
+        return score_steps(trace.groups, split, notes=trace.notes)
+    half = score_epochs(trace.groups)
+    try:
+        two = score_epochs(trace.groups, two_smallest=True)
+    except DataError:
+        two = None
+    return replace(half, notes=(*trace.notes, *half.notes), two_smallest=two)
+
+
+def score_steps(
+    groups: Mapping[Key, Sequence[StepRow]], split: Split, *, notes: Iterable[str] = ()
+) -> FileScore:
+    """Fit each model of each cluster on its small rows and score its large ones."""
     all_notes = list(notes)
     scored: list[ScoredRow] = []
     rows_fit = 0
@@ -289,32 +303,19 @@ def _pollux_log_times(parameters: Floats, rows: Sequence[StepRow]) -> Floats:
     )
 
 
-def backtest_epochs(
-    groups: Mapping[str, Sequence[EpochRow]], *, notes: Iterable[str] = ()
+def score_epochs(
+    groups: Mapping[str, Sequence[EpochRow]], *, two_smallest: bool = False
 ) -> FileScore:
-    """Fit each workload's small batches, and once more its two smallest only; score the rest."""
-    half = score_epochs(groups, fit_on="half")
-    try:
-        two = score_epochs(groups, fit_on="two_smallest")
-    except DataError:
-        two = None
-    return replace(half, notes=(*notes, *half.notes), two_smallest=two)
-
-
-def score_epochs(groups: Mapping[str, Sequence[EpochRow]], *, fit_on: FitOn = "half") -> FileScore:
     """Fit each workload on its small batches and predict the mean of each larger one.
 
     Errors are keyed by the ratio to the largest fitted batch, rounded to a power of two.
-
-    Raises:
-        DataError: no workload has batches to fit and batches to score.
     """
     scored: list[ScoredRow] = []
     notes: list[str] = []
     rows_fit = rows_scored = 0
     for workload, rows in groups.items():
         sizes = sorted({row.global_batch for row in rows})
-        limit = sizes[-1] / 2 if fit_on == "half" else sizes[:2][-1]
+        limit = sizes[:2][-1] if two_smallest else sizes[-1] / 2
         fitted = [row for row in rows if row.global_batch <= limit]
         # A run that did not reach the target has no epochs to score.
         held_out = [row for row in rows if row.global_batch > limit and row.reached]

@@ -33,10 +33,10 @@ from farandole.model.projection.epochs import (
 )
 from farandole.model.projection.intervals import Prediction, duration
 from farandole.model.projection.question import (
+    Cluster,
     LinkSpeed,
     Offer,
     Question,
-    Setting,
     default_links,
 )
 from farandole.model.projection.replay import (
@@ -580,11 +580,11 @@ class StepTimes:
         """The forms of the first fit, with their weights."""
         return next((fit.forms for fit in self._fits.values()), ())
 
-    def alone_s(self, setting: Setting, batch: int) -> float:
+    def alone_s(self, setting: Cluster, batch: int) -> float:
         """Return what a worker computes in a step when nobody else is there."""
         return self._at(setting.link or self._inside, 1, 1, batch).value / setting.speed
 
-    def step_s(self, setting: Setting, batch: int) -> Prediction:
+    def step_s(self, setting: Cluster, batch: int) -> Prediction:
         """Return the seconds of an optimizer step.
 
         A faster worker shortens computing alone: what training waits for gradients stays.
@@ -680,7 +680,7 @@ class Projector:
         self.steps = StepTimes(study, data, question)
         self.input = input_rate(data.apart, data.rows)
         self.why_no_metric = ""
-        self.rows: dict[Setting, ProjectionRow] = {}
+        self.rows: dict[Cluster, ProjectionRow] = {}
         """All that were projected so far."""
         self._check_times()
         self._base_throughput = self._fewest_throughput()
@@ -724,9 +724,9 @@ class Projector:
         beyond = any(self.needs_link(n, self.per_host) for n in self.question.workers)
         return default_links() if beyond else (None,)
 
-    def setting(self, workers: int, link: LinkSpeed | None) -> Setting:
+    def setting(self, workers: int, link: LinkSpeed | None) -> Cluster:
         """Return a count of workers as the user's flags have it."""
-        return Setting(
+        return Cluster(
             workers=workers,
             per_host=self.per_host,
             link=link if workers > self.per_host else None,
@@ -734,7 +734,7 @@ class Projector:
             whole_hosts=self.question.per_host is not None,
         )
 
-    def offer_setting(self, offer: Offer) -> Setting:
+    def offer_cluster(self, offer: Offer) -> Cluster:
         """Return an offer as a setting.
 
         Raises:
@@ -750,7 +750,7 @@ class Projector:
                 f"The offer {offer.name} has {hosts} and does not say what connects them. Add a "
                 f"link to it: '{offer.name}: {offer.text}, 25Gbit'."
             )
-        return Setting(
+        return Cluster(
             workers=offer.workers,
             per_host=per_host,
             link=None if self.data.crosses_hosts else link,
@@ -775,7 +775,7 @@ class Projector:
         )
         return self._row(setting, batch, 1, intervals.measured(mean), 0.0)
 
-    def at(self, setting: Setting) -> ProjectionRow:
+    def at(self, setting: Cluster) -> ProjectionRow:
         """Project one setting.
 
         Raises:
@@ -816,7 +816,7 @@ class Projector:
         return data.batch_of(passes)
 
     def _row(
-        self, setting: Setting, batch: int, passes: int, step: Prediction, starved_s: float
+        self, setting: Cluster, batch: int, passes: int, step: Prediction, starved_s: float
     ) -> ProjectionRow:
         data = self.data
         is_measured = setting.measured_hosts is not None

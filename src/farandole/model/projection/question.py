@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 from farandole.errors import UsageError
 
@@ -36,19 +37,6 @@ _OFFER_FORM = (
     "'NAME: WORKERS, N per host, LINK, PRICE, speed X', as in "
     "'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'; only the name and the workers must be "
     "there"
-)
-_OFFER_FIELDS = {
-    "workers": "number of workers",
-    "per_host": "workers per host",
-    "link": "link",
-    "price": "price",
-    "speed": "speed",
-}
-_OFFER_WORKERS = re.compile(r"(\d+)(?:\s*(?:workers?|gpus?))?", re.IGNORECASE)
-_OFFER_PER_HOST = re.compile(r"(\d+)\s*(?:per|/)\s*(?:host|node)", re.IGNORECASE)
-_OFFER_SPEED = re.compile(r"speed\s*(?:x|=)?\s*([0-9.]+)\s*x?", re.IGNORECASE)
-_OFFER_PRICE = re.compile(
-    r"[$€£]?\s*[0-9.]+\s*(?:/|per\s)\s*(?:worker|gpu|host|node).*", re.IGNORECASE
 )
 
 
@@ -93,7 +81,7 @@ class Offer:
 class Question:
     """What a user wants to know."""
 
-    workers: tuple[int, ...]
+    workers: tuple[int, ...] = ()
     links: tuple[LinkSpeed, ...] = ()
     """None: three usual ones, beyond the measured host."""
     per_host: int | None = None
@@ -140,6 +128,7 @@ class Question:
 
     def flags(self) -> list[str]:
         """Return the flags of `farandole project` that ask this."""
+        bucket_mb = None if self.bucket_bytes is None else self.bucket_bytes / 1e6
         pairs: list[tuple[str, object]] = [
             ("-np", ",".join(map(str, self.workers)) or None),
             *(("--link", link.name) for link in self.links),
@@ -148,14 +137,11 @@ class Question:
             ("--fleet", self.fleet),
             *(("--only", f"{name}={value}") for name, value in self.only),
             ("--target", self.target and f"{self.target[0]}={_decimal(self.target[1])}"),
-            ("--deadline", None if self.deadline_s is None else f"{_decimal(self.deadline_s)}s"),
+            ("--deadline", self.deadline_s and f"{_decimal(self.deadline_s)}s"),
             ("--price", self.price and self.price.text),
-            ("--budget", None if self.budget is None else _decimal(self.budget)),
+            ("--budget", self.budget and _decimal(self.budget)),
             ("--batch", self.batch),
-            (
-                "--bucket-size",
-                None if self.bucket_bytes is None else _decimal(self.bucket_bytes / 1e6),
-            ),
+            ("--bucket-size", bucket_mb and _decimal(bucket_mb)),
             ("--accumulate", self.accumulate if self.accumulate > 1 else None),
         ]
         flags = [part for flag, value in pairs if value is not None for part in (flag, str(value))]
@@ -163,7 +149,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Cluster:
     """Workers to project to, where they run, and what they cost."""
 
     workers: int
@@ -185,7 +171,7 @@ class Setting:
 
     @property
     def linked(self) -> int:
-        """How many places the link connects: hosts, or the workers of a single one."""
+        """How many hosts the link connects, or how many workers of a single one."""
         return self.workers if self.link is not None and self.hosts == 1 else self.hosts
 
     @property
@@ -204,7 +190,7 @@ class Setting:
         return billed * self.price.amount / _HOUR_S
 
 
-def parse_link(text: str, *, flag: str = "--link") -> LinkSpeed:
+def parse_link(text: str) -> LinkSpeed:
     """Read a link's name, or its rate and latency: 25Gbit, nvlink, 3GB/s,40us.
 
     Raises:
@@ -214,15 +200,15 @@ def parse_link(text: str, *, flag: str = "--link") -> LinkSpeed:
     if rate_text.lower() in _NAMED_LINKS:
         rate, latency = _NAMED_LINKS[rate_text.lower()]
     else:
-        rate = _bytes_per_s(rate_text, f"{flag} {text}")
+        rate = _bytes_per_s(rate_text, f"--link {text}")
         latency = next(usual for limit, usual in _LATENCIES if rate <= limit)
     if comma:
         match = _LATENCY.fullmatch(latency_text)
         if match is None:
-            raise UsageError(f"{flag} {text}: {latency_text!r} is no latency. {_LINK_FORM}")
+            raise UsageError(f"--link {text}: {latency_text!r} is no latency. {_LINK_FORM}")
         latency = float(match[1]) * _LATENCY_S[match[2].lower()]
         if not 0 <= latency < _SLOWEST_S:
-            raise UsageError(f"{flag} {text}: no message takes {latency:g} s. {_LINK_FORM}")
+            raise UsageError(f"--link {text}: no message takes {latency:g} s. {_LINK_FORM}")
     return LinkSpeed(name=text.strip(), bytes_per_s=rate, latency_s=latency)
 
 
@@ -249,19 +235,20 @@ def default_links() -> tuple[LinkSpeed, ...]:
     return tuple(parse_link(name) for name in ("10Gbit", "25Gbit", "100Gbit"))
 
 
-def parse_price(text: str, *, flag: str = "--price") -> Price:
+def parse_price(text: str) -> Price:
     """Read what an hour costs: 2.5, 2.5/worker-h, 12/host-h.
 
     Raises:
         UsageError: when it is none of these, or not above 0.
     """
     match = _PRICE.fullmatch(text.strip())
-    amount = amount_above_zero(match["amount"]) if match else None
-    if match is None or amount is None:
-        raise UsageError(f"{flag} {text} is no price per hour above 0. Write {_PRICE_FORM}.")
+    wrong = f"--price {text} is no price per hour above 0. Write {_PRICE_FORM}."
+    if match is None:
+        raise UsageError(wrong)
+    amount = parse_amount(match["amount"], wrong)
     if match["who"] and not match["hour"]:
         raise UsageError(
-            f"{flag} {text} does not say for how long. Write {match['amount']}/"
+            f"--price {text} does not say for how long. Write {match['amount']}/"
             f"{match['who'].lower()}-h for an hour."
         )
     host = (match["who"] or "").lower() in ("host", "node")
@@ -274,50 +261,35 @@ def parse_offer(line: str) -> Offer:
     Raises:
         UsageError: when it does not parse, or says one thing twice; the message shows the form.
     """
+
+    def wrong(why: str) -> UsageError:
+        return UsageError(f"--offer {line!r}: {why}. Write {_OFFER_FORM}.")
+
     name, colon, rest = line.partition(":")
     if not colon or not name.strip():
-        raise _wrong_offer(line, "it has no name before a colon")
+        raise wrong("it has no name before a colon")
     parts: list[str] = []
     for part in filter(None, map(str.strip, rest.split(","))):
         if parts and _LATENCY.fullmatch(part):
             parts[-1] += f",{part}"  # a latency belongs to the rate before it
         else:
             parts.append(part)
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for part in parts:
-        key, value = _offer_field(line, part)
+        tries = ((field, re.fullmatch(field[2], part, re.IGNORECASE)) for field in _OFFER_FIELDS)
+        (key, title, _, read, complaint), match = next(one for one in tries if one[1])
         if key in found:
-            raise _wrong_offer(line, f"it says its {_OFFER_FIELDS[key]} twice")
-        found[key] = value
+            raise wrong(f"it says its {title} twice")
+        try:
+            found[key] = read(match[1] if match else part)
+        except UsageError as error:
+            raise wrong(f"{part!r} is {complaint}") from error
     if "workers" not in found:
-        raise _wrong_offer(line, "it does not say how many workers")
-    offer = Offer(name=name.strip(), text=rest.strip(), **found)  # type: ignore[arg-type]
+        raise wrong("it does not say how many workers")
+    offer = Offer(name=name.strip(), text=rest.strip(), **found)
     if offer.workers < 1 or offer.per_host == 0:
-        raise _wrong_offer(line, "workers are counted from 1 up")
+        raise wrong("workers are counted from 1 up")
     return offer
-
-
-def _offer_field(line: str, part: str) -> tuple[str, object]:
-    """Tell which field one part of an offer is, and its value."""
-    if match := _OFFER_WORKERS.fullmatch(part):
-        return "workers", int(match[1])
-    if match := _OFFER_PER_HOST.fullmatch(part):
-        return "per_host", int(match[1])
-    if match := _OFFER_SPEED.fullmatch(part):
-        speed = amount_above_zero(match[1])
-        if speed is None:
-            raise _wrong_offer(line, f"{part!r} is no speed above 0")
-        return "speed", speed
-    is_price = _OFFER_PRICE.fullmatch(part) is not None
-    try:
-        return ("price", parse_price(part)) if is_price else ("link", parse_link(part))
-    except UsageError as error:
-        why = "no price per hour above 0" if is_price else "none of its parts"
-        raise _wrong_offer(line, f"{part!r} is {why}") from error
-
-
-def _wrong_offer(line: str, why: str) -> UsageError:
-    return UsageError(f"--offer {line!r}: {why}. Write {_OFFER_FORM}.")
 
 
 def parse_only(texts: list[str]) -> tuple[tuple[str, str], ...]:
@@ -336,15 +308,38 @@ def parse_only(texts: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def amount_above_zero(text: str) -> float | None:
-    """Return a finite number above 0; None for anything else."""
+def parse_amount(text: str, wrong: str) -> float:
+    """Read a finite number above 0.
+
+    Raises:
+        UsageError: it is none; the message is `wrong`.
+    """
     try:
         value = float(text)
     except ValueError:
-        return None
-    return value if 0 < value < math.inf else None
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(wrong)
+    return value
 
 
 def _decimal(value: float) -> str:
     """Write all digits of a number, without an exponent."""
     return format(Decimal(repr(value)), "f").removesuffix(".0")
+
+
+# Field, its name in a complaint, its form, how it is read, and what is said of a wrong one. A link
+# is what has no other form.
+_OFFER_FIELDS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
+    ("workers", "number of workers", r"(\d+)(?:\s*(?:workers?|gpus?))?", int, ""),
+    ("per_host", "workers per host", r"(\d+)\s*(?:per|/)\s*(?:host|node)", int, ""),
+    (
+        *("speed", "speed", r"speed\s*(?:x|=)?\s*([0-9.]+)\s*x?"),
+        *(lambda text: parse_amount(text, text), "no speed above 0"),
+    ),
+    (
+        *("price", "price", r"([$€£]?\s*[0-9.]+\s*(?:/|per\s)\s*(?:worker|gpu|host|node).*)"),
+        *(parse_price, "no price per hour above 0"),
+    ),
+    ("link", "link", r"(.*)", parse_link, "none of its parts"),
+)
