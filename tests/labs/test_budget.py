@@ -13,10 +13,10 @@ from farandole.labs.budget import Progress
 from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import DataFacts, Planned
 from farandole.model.analyse import analyse
+from farandole.study.folder import create_study, mark_complete, new_launch_folder, write_launch
 from farandole.study.plan import make_cells, make_plan
 from farandole.study.records import Cell, Launch
 from farandole.study.spec import Room, Spec
-from farandole.study.write import create_study, mark_complete, new_launch_folder, write_launch
 from tests.labs.tiny import asked, tiny
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 

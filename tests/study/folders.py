@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from farandole.study.folder import create_study, new_launch_folder, write_launch
 from farandole.study.records import Cell, Launch, Study
-from farandole.study.write import create_study, new_launch_folder, write_launch
 
 BEGIN = {"kind": "begin", "schema": 1, "rank": 0, "size": 1, "host": "n1", "pid": 7, "begin_s": 5.0}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +24,12 @@ from farandole.study.calibrate import (
 )
 from farandole.study.calibration_worker import measure
 from farandole.study.command import COMMAND, Function
+from farandole.study.folder import write_apart, write_link
 from farandole.study.progress import Silent
 from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
-from farandole.study.runner import Run
+from farandole.study.runner import StudyRun
 from farandole.study.spec import Room, Spec
-from farandole.study.write import write_apart, write_link
 from tests.conftest import clean_environ, keras_on
 from tests.study import scripts
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
@@ -228,8 +227,7 @@ pathlib.Path(sys.argv[3], "mine").touch(exist_ok=False)
 
 
 def go_on(study: Path, spec: Spec) -> bool:
-    setting = Setting(spec=spec, environ=clean_environ(), listener=Silent())
-    return Run(study, setting, label="", begin_s=time.monotonic()).go()
+    return StudyRun(study, spec, listener=Silent(), environ=clean_environ()).go()
 
 
 @pytest.mark.ranks

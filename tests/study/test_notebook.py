@@ -3,8 +3,8 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+from farandole.study.folder import create_study
 from farandole.study.records import Study
-from farandole.study.write import create_study
 
 
 def empty_study(tmp_path: Path) -> Study:

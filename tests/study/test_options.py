@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from farandole.errors import UsageError
+from farandole.study.folder import create_study
 from farandole.study.options import given_options, make_spec, option_flags
 from farandole.study.runner import resume_spec
 from farandole.study.spec import Room, Spec
-from farandole.study.write import create_study
 
 ROOM = Room(cores=8, physical=4)
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.folder import launch_folder
+from farandole.study.folder import launch_folder, mark_complete, write_launch, write_link
 from farandole.study.read import parse_rank, read_head, read_launch, read_rank, read_study
 from farandole.study.records import Cell, GradientTimes, Link, Metric, Opened, Rank, Study
-from farandole.study.write import mark_complete, write_launch, write_link
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
 
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import StoreError, UsageError
-from farandole.study.folder import launch_id, locked, next_number, remove_interrupted
+from farandole.study.folder import (
+    launch_id,
+    locked,
+    mark_complete,
+    new_launch_folder,
+    next_number,
+    remove_interrupted,
+)
 from farandole.study.read import read_head, read_study
 from farandole.study.records import Cell
-from farandole.study.write import mark_complete, new_launch_folder
 from tests.study.folders import add_launch, make_launch, make_study
 
 

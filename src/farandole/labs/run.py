@@ -34,9 +34,9 @@ from farandole.labs.lab import (
 from farandole.model.analyse import analyse
 from farandole.study import folder
 from farandole.study.attempt import Interrupted
-from farandole.study.folder import locked, shown, write_json
+from farandole.study.folder import is_study, locked, shown, write_json
 from farandole.study.progress import duration
-from farandole.study.read import is_study, read_head, read_launch, read_study
+from farandole.study.read import read_head, read_launch, read_study
 from farandole.study.records import Study
 
 Command = Callable[[Sequence[str]], int]

@@ -22,14 +22,15 @@ from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
 from farandole.study.command import Descriptors, Function
+from farandole.study.folder import now
 from farandole.study.hosts import Hosts
 from farandole.study.launchers import fill
 from farandole.study.options import patterns_of
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener, Tail
-from farandole.study.read import read_rank
-from farandole.study.records import Launch, Metric, Outcome, Rank
+from farandole.study.read import read_ranks
+from farandole.study.records import Launch, Outcome, Rank
 from farandole.study.spec import Spec, mask
 from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
@@ -42,7 +43,6 @@ from farandole.study.watch import (
     kernel_kills,
     worker_limit,
 )
-from farandole.study.write import now
 from farandole.world.foreign import disturbance, read_cpu
 
 # `ValueError: ...`, with or without a rank before it; not `raise ValueError(...)`.
@@ -181,7 +181,7 @@ def _run(
         raise Interrupted(ended.verdict.exit_code - 128)
     if watch.outcome == "interrupted":
         raise TimeIsOver
-    ranks = _ranks(place)
+    ranks = read_ranks(place)
     outcome, reason = _judge(ended, watch, ranks, killed=kernel_kills() > kills)
     if own and outcome == "failed":
         reason = launcher_failure(ended.verdict.code, _last_lines(place, most=_SEARCHED_LINES))
@@ -203,7 +203,7 @@ def _run(
         steal_share=taken.steal_share if taken else None,
         busy=taken is not None and taken.voids,
         figures={} if throughput is None else {"throughput": throughput},
-        metrics=(*reader.metrics(), *_scalars(place, unix_s)),
+        metrics=(*reader.metrics(), *read_metrics(place / folder.WORK, begin_unix_s=unix_s)),
         ranks=ranks,
     )
 
@@ -293,15 +293,6 @@ def _calling(function: Function | None, workers: int) -> Iterator[Descriptors | 
         return
     with function.descriptors(workers) as fds:
         yield fds
-
-
-def _ranks(place: Path) -> tuple[Rank, ...]:
-    found = (read_rank(path) for path in folder.rank_files(place))
-    return tuple(rank for rank in found if rank is not None)
-
-
-def _scalars(place: Path, begin_unix_s: float) -> tuple[Metric, ...]:
-    return read_metrics(place / folder.WORK, begin_unix_s=begin_unix_s)
 
 
 def _last_lines(

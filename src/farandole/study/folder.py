@@ -1,4 +1,4 @@
-"""A study's folder: where things lie, files that are whole or not there, one study at a time."""
+"""A study's folder: where things lie, files that are written whole, one study at a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.errors import StoreError, UsageError
+from farandole.study.codec import encode, number
+from farandole.study.records import SCHEMA, Apart, Cell, Launch, Link, Study
 
-if TYPE_CHECKING:
-    from farandole.study.records import Cell
-
+KIND = "farandole-study"
 STUDY_FILE = "study.json"
 LINK_FILE = "link.json"
 APART = "apart"
@@ -30,6 +32,8 @@ WORK = "work"
 LOCK_FILE = ".lock"
 
 _LAUNCH_NAME = re.compile(r"(\d{4,})-.+")
+# What an imported row tells beside its cell, figures and metrics.
+_ROW_FIELDS = ("id", "repeat", "seed", "purpose", "outcome", "reason", "wall_s")
 _RANK_NAME = re.compile(r"rank-(\d+)\.jsonl")
 
 
@@ -249,3 +253,167 @@ def _held(path: Path, descriptor: int) -> UsageError:
         f"{path.parent} is in use by {who}{where}, another study. Wait until it ends, or choose "
         "another --out."
     )
+
+
+def is_study(path: Path) -> bool:
+    """Tell whether a study, readable or not, is at this place.
+
+    Raises:
+        OSError: The place cannot be looked at.
+    """
+    try:
+        (path / STUDY_FILE).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def create_study(
+    path: Path,
+    *,
+    label: str,
+    command: Sequence[str],
+    spec: Mapping[str, Any],
+    machine: Mapping[str, Any],
+    created: str | None = None,
+) -> Study:
+    """Begin a study in a folder that is empty or not there yet, and return it without launches.
+
+    Raises:
+        UsageError: Something else is there.
+        StoreError: The folder cannot be written to.
+    """
+    check_new(path)
+    study = Study(
+        path=str(path),
+        label=label,
+        command=tuple(command),
+        spec=dict(spec),
+        machine=dict(machine),
+        created=created or now(),
+        launches=(),
+        complete=False,
+    )
+    try:
+        (path / LAUNCHES).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    write_head(study)
+    return study
+
+
+def check_new(path: Path) -> None:
+    """Refuse a place for a new study at which there is something else.
+
+    Raises:
+        UsageError: It is a file, a study, or holds anything that a new study's folder would not.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"--out {path} is a file. Name a folder for the study.")
+        if is_study(path):
+            raise UsageError(
+                f"--out {path} holds a study already. Go on with it by --resume {path}, or name "
+                "another "
+            )
+        # A study that was ended before its first file has left these, and nothing to lose.
+        ours = (LAUNCHES, LOCK_FILE)
+        others = [] if not path.exists() else [p for p in path.iterdir() if p.name not in ours]
+    except OSError as error:
+        raise UsageError(f"--out {path} cannot be read ({error.strerror}).") from error
+    if others or launch_folders(path):
+        raise UsageError(f"--out {path} is not empty. Name a new folder, or empty this one.")
+
+
+def write_head(study: Study) -> None:
+    """Write study.json: the study without its launches and its link.
+
+    Raises:
+        StoreError: It cannot be written; what was there before still is.
+    """
+    content = encode(study, leave=("path", "launches", "link", "apart", "notes"))
+    write_json(Path(study.path) / STUDY_FILE, {"schema": SCHEMA, "kind": KIND, **content})
+
+
+def mark_complete(study: Study, complete: bool = True) -> Study:
+    """Record whether all planned launches have been made, and return the study so."""
+    study = replace(study, complete=complete)
+    write_head(study)
+    return study
+
+
+def new_launch_folder(study: Path, cell: Cell, repeat: int) -> Path:
+    """Make the folder of the next launch, and in it the launch's own, `work`.
+
+    Its name is the launch's id. Only for who holds the folder's lock.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    name = launch_id(next_number(study), cell, repeat)
+    place = launch_folder(study, name)
+    try:
+        (place / WORK).mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    return place
+
+
+def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
+    """Write launch.json, which makes a launch count: call it last.
+
+    Args:
+        place: The launch's  The workers have written the ranks' files there themselves.
+        launch: What to write; its `ranks` are not.
+        durable: Whether to wait for the disk.
+
+    Raises:
+        StoreError: It cannot be written; the launch then counts as interrupted.
+    """
+    content = {"schema": SCHEMA, **encode(launch, leave=("ranks",))}
+    write_json(place / LAUNCH_FILE, content, durable=durable)
+
+
+def write_rows(study: Path, launches: Sequence[Launch]) -> None:
+    """Write the launches of a long imported table into one file, launches.jsonl.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    cells: dict[Cell, Any] = {}  # few are all that a table has
+    dump = json.JSONEncoder(allow_nan=False).encode
+    lines = []
+    for launch in launches:
+        if launch.cell not in cells:
+            cells[launch.cell] = encode(launch.cell)
+        row = {name: getattr(launch, name) for name in _ROW_FIELDS}
+        metrics = [
+            {"name": one.name, "value": number(one.value), "epoch": one.epoch}
+            for one in launch.metrics
+        ]
+        row |= {"cell": cells[launch.cell], "figures": dict(launch.figures), "metrics": metrics}
+        lines.append(dump({"schema": SCHEMA, **row}))
+    write_text(study / ROWS_FILE, "\n".join([*lines, ""]), durable=False)
+
+
+def write_link(study: Path, link: Link) -> None:
+    """Write the calibration of what connects the workers.
+
+    Raises:
+        StoreError: It cannot be written; what was there before still is.
+    """
+    write_json(study / LINK_FILE, {"schema": SCHEMA, **encode(link)})
+
+
+def write_apart(study: Path, apart: Sequence[Apart]) -> None:
+    """Write what workers did each for itself.
+
+    Raises:
+        StoreError: It cannot be written; what was there before still is.
+    """
+    write_json(study / APART_FILE, {"schema": SCHEMA, "apart": encode(apart)})
+
+
+def now() -> str:
+    """Return this moment as the records have it: ISO 8601, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -14,7 +14,14 @@ from typing import Literal
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study import folder
-from farandole.study.folder import cannot_write
+from farandole.study.folder import (
+    cannot_write,
+    check_new,
+    create_study,
+    mark_complete,
+    write_launch,
+    write_rows,
+)
 from farandole.study.records import Cell, Launch, Metric, Outcome, Study
 from farandole.study.spreadsheet import (
     Decimal,
@@ -29,7 +36,6 @@ from farandole.study.spreadsheet import (
     parse_sheet,
     whole,
 )
-from farandole.study.write import check_new, create_study, mark_complete, write_launch, write_rows
 
 Role = Literal["count", "time", "rate", "text", "repeat", "other"]
 

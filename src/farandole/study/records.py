@@ -179,33 +179,33 @@ class Rank:
 
     rank: int
     host: str
-    framework: str
+    framework: str = ""
     """What was hooked: farandole.torch, ddp, process_group, torch (an optimizer alone), ..."""
-    device: str
+    device: str = "cpu"
     steps: Steps
     begin_s: float
     """Monotonic time at which the worker's interpreter started."""
-    end_s: float | None
+    end_s: float | None = None
     """Monotonic time of its end; None when it was killed."""
-    bytes_sent: Mapping[str, int]
+    bytes_sent: Mapping[str, int] = field(default_factory=dict)
     """Payload by kind (BYTE_KINDS), before the transport multiplies it by 2(N-1)/N."""
-    gradient_bytes_per_step: int | None
-    parameters: int | None
+    gradient_bytes_per_step: int | None = None
+    parameters: int | None = None
     """Trainable parameters that optimizers hold."""
-    peak_memory_bytes: int | None
-    peak_gpu_bytes: int | None
-    weights: str | None
+    peak_memory_bytes: int | None = None
+    peak_gpu_bytes: int | None = None
+    weights: str | None = None
     """Fingerprint of all parameters after the last step; equal on all ranks if they trained
     together."""
-    sample_hashes: tuple[str, ...]
+    sample_hashes: tuple[str, ...] = ()
     """One per sample of the first batches, so that ranks which saw the same ones are found."""
-    batch_seen: int | None
+    batch_seen: int | None = None
     """Samples of the first training batch."""
-    epochs: tuple[tuple[float, float], ...]
+    epochs: tuple[tuple[float, float], ...] = ()
     """Begin and end of each pass over the training data, monotonic."""
-    dataset_size: int | None
+    dataset_size: int | None = None
     utilisation: Utilisation
-    metrics: tuple[Metric, ...]
+    metrics: tuple[Metric, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be measured, and why, in sentences."""
     stopped: bool = False

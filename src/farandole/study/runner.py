@@ -25,7 +25,18 @@ from farandole.study.command import (
     script_reader,
     shell_script,
 )
-from farandole.study.folder import locked, write_json
+from farandole.study.folder import (
+    check_new,
+    create_study,
+    is_study,
+    locked,
+    mark_complete,
+    new_launch_folder,
+    write_apart,
+    write_head,
+    write_json,
+    write_link,
+)
 from farandole.study.hosts import Hosts, find_hosts
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import (
@@ -43,7 +54,7 @@ from farandole.study.plan import (
     seconds_of,
 )
 from farandole.study.progress import Listener, begin_lines, duration, plan_lines
-from farandole.study.read import is_study, read_apart, read_head, read_launch, read_rank
+from farandole.study.read import read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
 from farandole.study.spec import (
@@ -56,16 +67,6 @@ from farandole.study.spec import (
     spec_from_json,
 )
 from farandole.study.watch import end_leftovers
-from farandole.study.write import (
-    check_new,
-    create_study,
-    mark_complete,
-    new_launch_folder,
-    write_apart,
-    write_head,
-    write_link,
-)
-from farandole.study.write import write_launch as keep
 
 _TRIALS = "trials"
 _TRIALS_FILE = "trials.json"
@@ -356,7 +357,7 @@ class StudyRun:
         if launch.cell.workers > 1:
             trained = [rank.framework for rank in launch.ranks if len(rank.steps)]
             self._framework = next(iter(trained), self._framework)
-        keep(place, launch)
+        folder.write_launch(place, launch)
         with contextlib.suppress(OSError):
             (place / folder.WORK).rmdir()  # only when the script wrote nothing
         return replace(launch, ranks=())
