@@ -46,6 +46,19 @@ def add_stall_flags(parser: Any) -> None:
     )
 
 
+def add_job_flags(group: Any) -> None:
+    """Add the flags that say how SLURM's jobs are submitted."""
+    add_flag(
+        group,
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="K=V,...",
+        help="options of sbatch: account=abc,partition=gpu,time=1:00:00",
+    )
+    add_flag(group, "--setup", metavar="FILE", help="shell lines to run first: modules, conda")
+
+
 def tell_workers(args: argparse.Namespace) -> None:
     """Put the stall flags into the variables that workers read, on other hosts too.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,40 +44,41 @@ _VALUED = (
     "--gloo-timeout-seconds",
     "--log-level",
 )
-_PLAIN = (
-    "--disable-cache",
-    "--verbose",
-    "--hierarchical-allreduce",
-    "--no-hierarchical-allreduce",
-    "--hierarchical-allgather",
-    "--no-hierarchical-allgather",
-    "--torus-allreduce",
-    "--no-torus-allreduce",
-    "--autotune",
-    "--no-autotune",
-    "--mpi-threads-disable",
-    "--no-mpi-threads-disable",
-    "--tcp",
-    "--log-with-timestamp",
-    "--log-without-timestamp",
-    "--log-hide-timestamp",
-    "--no-log-hide-timestamp",
-    "--gloo",
-    "--mpi",
-    "--jsrun",
+_SWITCHES = (
+    "hierarchical-allreduce",
+    "hierarchical-allgather",
+    "torus-allreduce",
+    "autotune",
+    "mpi-threads-disable",
+    "log-hide-timestamp",
 )
+_PLAIN = (
+    *("--disable-cache", "--verbose"),
+    *(f"--{no}{name}" for name in _SWITCHES for no in ("", "no-")),
+    *("--tcp", "--log-with-timestamp", "--log-without-timestamp", "--gloo", "--mpi", "--jsrun"),
+)
+_ELASTIC = {"--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Translation:
-    """A command of horovodrun as one of `farandole run`."""
-
-    arguments: tuple[str, ...]
-    """Of `farandole run`, without the command."""
-    variables: Mapping[str, str]
-    """To set for the workers."""
-    ignored: tuple[str, ...]
-    """The flags that mean nothing here."""
+# Horovod's flags that mean the same here: their value's name and help, and the flag of `run`.
+_TRANSLATED = {
+    ("-np", "--num-proc"): ("N", "how many workers", "-np"),
+    ("-H", "--hosts"): ("HOSTS", "where: host1:2,host2:4", "-H"),
+    ("-hostfile", "--hostfile"): ("FILE", "where: lines such as `host1 slots=2`", "--hostfile"),
+    ("--start-timeout",): ("S", "seconds to wait for all workers (default 60)", "--start-timeout"),
+    ("--output-filename",): ("DIR", "keep DIR/rank.<rank>/stdout and stderr too", "--output-dir"),
+    ("--stall-check-warning-time-seconds",): ("S", "after so long (default 60)", "--stall-warning"),
+    ("--stall-check-shutdown-time-seconds",): (
+        *("S", "end after so long (default: no)", "--stall-shutdown"),
+    ),
+}
+# Settings of a configuration file, and the flags that they stand for.
+_CONFIG = {
+    ("timeline", "filename"): "timeline_filename",
+    ("timeline", "mark-cycles"): "timeline_mark_cycles",
+    ("stall-check", "enabled"): "stall_check",
+    ("stall-check", "warning-time-seconds"): "stall_check_warning_time_seconds",
+    ("stall-check", "shutdown-time-seconds"): "stall_check_shutdown_time_seconds",
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -92,28 +93,28 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     add("-v", "--version", action="store_true", help="show Horovod's version that is followed")
-    add("-np", "--num-proc", metavar="N", help="how many workers")
     add("-cb", "--check-build", action="store_true", help="show what there is, and exit")
-    add("-H", "--hosts", metavar="HOSTS", help="where: host1:2,host2:4")
-    add("-hostfile", "--hostfile", metavar="FILE", help="where: lines such as `host1 slots=2`")
+    for names, (metavar, text, _) in _TRANSLATED.items():
+        add(*names, metavar=metavar, help=text)
     add("--host-discovery-script", metavar="FILE", help=argparse.SUPPRESS)
     add("-p", "--ssh-port", metavar="PORT", help="the port of ssh on the hosts")
     add("-i", "--ssh-identity-file", metavar="FILE", help="the key file of ssh")
-    add("--start-timeout", metavar="S", help="seconds to wait for all workers (default 60)")
-    add("--output-filename", metavar="DIR", help="keep DIR/rank.<rank>/stdout and stderr too")
     add("--timeline-filename", metavar="FILE", help="write a timeline of all workers")
-    _add_switch(parser, "timeline-mark-cycles", help="mark in it when operations were agreed on")
-    _add_switch(parser, "stall-check", help="report operations that ranks have not submitted")
-    add("--stall-check-warning-time-seconds", metavar="S", help="after so long (default 60)")
-    add("--stall-check-shutdown-time-seconds", metavar="S", help="end after so long (default: no)")
+    for name, text in (
+        ("timeline-mark-cycles", "mark in it when operations were agreed on"),
+        ("stall-check", "report operations that ranks have not submitted"),
+    ):
+        both: dict[str, Any] = {"dest": _dest(name), "default": None}
+        add(f"--{name}", action="store_true", help=text, **both)
+        add(f"--no-{name}", action="store_false", help=argparse.SUPPRESS, **both)
     add("--config-file", metavar="FILE", help="settings in YAML; flags count more")
     for flag in _VALUED:
         add(flag, action="append", help=argparse.SUPPRESS)
     for flag in _PLAIN:
         # Not by its name alone, or --no-autotune and --autotune were one.
         add(flag, action="store_true", dest=flag, default=None, help=argparse.SUPPRESS)
-    add("--min-np", "--min-num-proc", metavar="N", help=argparse.SUPPRESS)
-    add("--max-np", "--max-num-proc", metavar="N", help=argparse.SUPPRESS)
+    for names in _ELASTIC.items():
+        add(*names, metavar="N", help=argparse.SUPPRESS)
     add("--blacklist-cooldown-range", nargs=2, help=argparse.SUPPRESS)
     add(
         "-prefix-timestamp",
@@ -139,30 +140,25 @@ def main(args: argparse.Namespace) -> int:
         return 0
     if args.config_file is not None:
         apply_config(args, read_config(Path(args.config_file)))
-    translation = translate(args)
-    if translation.ignored:
-        print(
-            f"farandole: these mean nothing to Farandole: {', '.join(translation.ignored)}",
-            file=sys.stderr,
-            flush=True,
-        )
+    arguments, variables = translate(args)
+    if ignored := ignored_flags(args):
+        line = f"farandole: these mean nothing to Farandole: {', '.join(ignored)}"
+        print(line, file=sys.stderr, flush=True)
     from farandole.cli import run
 
     parser = argparse.ArgumentParser(prog="farandole horovodrun")
     run.add_parser(parser.add_subparsers())
     command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
-    parsed = parser.parse_args(["run", *translation.arguments, "--", *command])
+    parsed = parser.parse_args(["run", *arguments, "--", *command])
     # What workers are told beyond the flags they inherit from here, on other hosts too.
-    os.environ.update(translation.variables)
+    os.environ.update(variables)
     return run.main(parsed)
 
 
-def translate(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Translation:
-    """Put flags of horovodrun into flags of `farandole run`.
-
-    Args:
-        args: The flags.
-        environ: The environment, which may hold Horovod's start time-out.
+def translate(
+    args: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> tuple[list[str], dict[str, str]]:
+    """Return the flags of `farandole run` for those of horovodrun, and variables for the workers.
 
     Raises:
         UsageError: Something is asked for that cannot be had, and without which the run would be
@@ -173,50 +169,52 @@ def translate(args: argparse.Namespace, environ: Mapping[str, str] = os.environ)
             f"--host-discovery-script {args.host_discovery_script}: Farandole has no elastic runs. "
             "Give the hosts by -H or --hostfile."
         )
-    arguments: list[str] = []
-    for flag, value in (
-        ("-np", args.num_proc),
-        ("-H", args.hosts),
-        ("--hostfile", args.hostfile),
-        ("--start-timeout", args.start_timeout or environ.get("HOROVOD_START_TIMEOUT") or None),
-        ("--output-dir", args.output_filename),
-        ("--rsh", _rsh(args)),
-        ("--stall-shutdown", args.stall_check_shutdown_time_seconds),
-    ):
-        if value is not None:
-            arguments += [flag, str(value)]
-    warning = args.stall_check_warning_time_seconds
+    given = vars(args)
+    values = {flag: given[_dest(names[-1])] for names, (*_, flag) in _TRANSLATED.items()}
+    if values["--start-timeout"] is None:
+        values["--start-timeout"] = environ.get("HOROVOD_START_TIMEOUT") or None
     if args.stall_check is False:
-        warning = "0"
-    if warning is not None:
-        arguments += ["--stall-warning", str(warning)]
+        values["--stall-warning"] = "0"
+    ssh = _given({"-p": args.ssh_port, "-i": args.ssh_identity_file})
+    values["--rsh"] = shlex.join(["ssh", *ssh]) if ssh else None
     variables = {}
     if args.timeline_filename is not None:
         variables["HOROVOD_TIMELINE"] = str(args.timeline_filename)
     if args.timeline_mark_cycles:
         variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    return Translation(
-        arguments=tuple(arguments), variables=variables, ignored=tuple(_ignored(args))
-    )
+    return _given(values), variables
+
+
+def _given(flags: Mapping[str, Any]) -> list[str]:
+    """Return those flags that have a value, as words of a command."""
+    return [str(word) for pair in flags.items() if pair[1] is not None for word in pair]
+
+
+def ignored_flags(args: argparse.Namespace) -> list[str]:
+    """Name the given flags that mean nothing here."""
+    given = vars(args)
+    others = ("--blacklist-cooldown-range", "--prefix-output-with-timestamp")
+    return [
+        *(flag for flag in _PLAIN if given[flag]),
+        *(flag for flag in (*_VALUED, *_ELASTIC, *others) if given[_dest(flag)] is not None),
+        *(f"{name} (--config-file)" for name in given.get("config_ignored", ())),
+    ]
+
+
+def _dest(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
 
 
 def apply_config(args: argparse.Namespace, config: Mapping[str, Any]) -> None:
     """Fill in from a configuration file what no flag has said; name what means nothing here."""
-    places = {
-        ("timeline", "filename"): "timeline_filename",
-        ("timeline", "mark-cycles"): "timeline_mark_cycles",
-        ("stall-check", "enabled"): "stall_check",
-        ("stall-check", "warning-time-seconds"): "stall_check_warning_time_seconds",
-        ("stall-check", "shutdown-time-seconds"): "stall_check_shutdown_time_seconds",
-    }
     args.config_ignored = []
     for section, settings in config.items():
         for name, value in settings.items() if isinstance(settings, Mapping) else ():
-            place = places.get((str(section).replace("_", "-"), str(name).replace("_", "-")))
-            if place is None:
+            flag = _CONFIG.get((str(section).replace("_", "-"), str(name).replace("_", "-")))
+            if flag is None:
                 args.config_ignored.append(f"{section}.{name}")
-            elif getattr(args, place) is None:
-                setattr(args, place, value)
+            elif getattr(args, flag) is None:
+                setattr(args, flag, value)
         if not isinstance(settings, Mapping):
             args.config_ignored.append(str(section))
 
@@ -225,82 +223,23 @@ def check_build() -> str:
     """Draw what there is in the form that horovodrun has."""
     from importlib.util import find_spec
 
-    from farandole.engine.basics import (
-        ccl_built,
-        ddl_built,
-        gloo_built,
-        mpi_built,
-        nccl_built,
-    )
+    from farandole.engine import basics
     from farandole.launch.horovod_alias import VERSION
 
-    def there(*names: str) -> bool:
-        return all(find_spec(name) is not None for name in names)
-
-    rows: tuple[tuple[str, Mapping[str, bool]], ...] = (
-        (
-            "Available Frameworks",
-            {
-                "TensorFlow": there("tensorflow"),
-                "PyTorch": there("torch"),
-                "Keras 3": there("keras"),
-                "MXNet": False,
-            },
-        ),
-        ("Available Controllers", {"MPI": mpi_built(), "Gloo": gloo_built()}),
-        (
-            "Available Tensor Operations",
-            {
-                "NCCL": bool(nccl_built()),
-                "DDL": ddl_built(),
-                "CCL": ccl_built(),
-                "MPI": mpi_built(),
-                "Gloo": gloo_built(),
-            },
-        ),
-    )
+    modules = {"TensorFlow": "tensorflow", "PyTorch": "torch", "Keras 3": "keras"}
+    frameworks = {name: find_spec(module) is not None for name, module in modules.items()}
+    controllers = {"MPI": basics.mpi_built(), "Gloo": basics.gloo_built()}
+    libraries = {"NCCL": basics.nccl_built(), "DDL": basics.ddl_built(), "CCL": basics.ccl_built()}
+    rows: dict[str, dict[str, Any]] = {
+        "Available Frameworks": {**frameworks, "MXNet": False},
+        "Available Controllers": controllers,
+        "Available Tensor Operations": {**libraries, **controllers},
+    }
     lines = [f"Horovod v{VERSION}, answered by Farandole:"]
-    for title, found in rows:
+    for title, found in rows.items():
         lines += ["", f"{title}:"]
         lines += [f"    [{'X' if yes else ' '}] {name}" for name, yes in found.items()]
     return "\n".join(lines)
-
-
-def _add_switch(parser: argparse.ArgumentParser, name: str, *, help: str) -> None:
-    """Add a flag and its `--no-`; None when neither is given."""
-    dest = name.replace("-", "_")
-    parser.add_argument(f"--{name}", action="store_true", dest=dest, default=None, help=help)
-    parser.add_argument(
-        f"--no-{name}", action="store_false", dest=dest, default=None, help=argparse.SUPPRESS
-    )
-
-
-def _ignored(args: argparse.Namespace) -> Sequence[str]:
-    """Name the given flags that mean nothing here."""
-    given = vars(args)
-    names = [flag for flag in _PLAIN if given[flag]]
-    others = (
-        *_VALUED,
-        "--min-np",
-        "--max-np",
-        "--blacklist-cooldown-range",
-        "--prefix-output-with-timestamp",
-    )
-    names += [flag for flag in others if given[flag[2:].replace("-", "_")] is not None]
-    return [*names, *(f"{name} (--config-file)" for name in given.get("config_ignored", ()))]
-
-
-def _rsh(args: argparse.Namespace) -> str | None:
-    """Return the command that reaches the hosts, if the usual one does not do."""
-    import shlex
-
-    port, identity = args.ssh_port, args.ssh_identity_file
-    if port is None and identity is None:
-        return None
-    words = ["ssh"]
-    words += ["-p", str(port)] if port is not None else []
-    words += ["-i", str(identity)] if identity is not None else []
-    return shlex.join(words)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

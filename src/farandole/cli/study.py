@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.cli import study_hosts
-from farandole.cli.flags import add_flag
-from farandole.cli.slurm import add_job_flags
+from farandole.cli.flags import add_flag, add_job_flags
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study.options import HOSTS, MEASURE, OPTIONS, VARY, WHERE, check_resume
