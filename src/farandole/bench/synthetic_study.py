@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.recorder.lines import Writer, line, steps_line
-from farandole.study import folder, write
+from farandole.study import folder
 from farandole.study.records import SCHEMA, Cell, Launch, Link, Purpose
 
 _HOST = "synthetic"
@@ -59,7 +59,7 @@ class Shape:
 def write_study(path: Path, shape: Shape) -> None:
     """Write the study's folder."""
     cores = max(shape.workers)
-    study = write.create_study(
+    study = folder.create_study(
         path,
         label=_HOST,
         command=("python", "train.py", "--batch-size", "{batch}", "--width", "{width}"),
@@ -93,8 +93,8 @@ def write_study(path: Path, shape: Shape) -> None:
             if count > 1
         ),
     )
-    write.write_link(path, link)
-    write.mark_complete(study)
+    folder.write_link(path, link)
+    folder.mark_complete(study)
 
 
 def step_s(cell: Cell) -> float:
@@ -111,7 +111,7 @@ def exposed_s(cell: Cell) -> float:
 def _write_launch(
     path: Path, cell: Cell, repeat: int, purpose: Purpose, number: int, steps: int
 ) -> None:
-    place = write.new_launch_folder(path, cell, repeat)
+    place = folder.new_launch_folder(path, cell, repeat)
     begin_s, noise = 1000.0 + 60.0 * number, random.Random(number)
     # All ranks of a step end together: they wait for each other.
     durations = [step_s(cell) * math.exp(_NOISE * noise.gauss(0, 1)) for _ in range(steps)]
@@ -133,7 +133,7 @@ def _write_launch(
         foreign_share=0.004,
         steal_share=0.001,
     )
-    write.write_launch(place, launch, durable=False)
+    folder.write_launch(place, launch, durable=False)
 
 
 def _rank_lines(
