@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from html.parser import HTMLParser
 
 import pytest
 
@@ -22,28 +21,6 @@ HOSTILE = [
     "שלום",
     "\ud800",
 ]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_html_gives_back_the_text_and_no_element(text: str) -> None:
-    class Reader(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__(convert_charrefs=True)
-            self.text = ""
-            self.tags: list[str] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            self.tags.append(tag)
-            self.text += "".join(value or "" for _, value in attrs)
-
-        def handle_data(self, data: str) -> None:
-            self.text += data
-
-    reader = Reader()
-    reader.feed(f'<p title="{escape.html(text)}">{escape.html(text)}')
-    reader.close()
-    assert reader.tags == ["p"]
-    assert reader.text == escape.visible(text) * 2
 
 
 def test_control_and_turning_characters_are_written_out() -> None:

@@ -6,18 +6,15 @@ import json
 import re
 from importlib.resources import files
 
-from farandole.report.theme import COLOURS, DASHES, SERIES, SHAPES, page_config, paper_config
+from farandole.report.theme import DASHES, PARTS, SERIES, SHAPES, colours, page_config, paper_config
 
 
-def test_the_style_sheet_has_the_same_colours_and_every_one_in_all_three_lights() -> None:
+def test_every_colour_of_charts_has_a_shade_for_dark_screens() -> None:
     css = files("farandole.report").joinpath("templates", "page.css").read_text()
-    blocks = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
-    assert len(blocks) == 3
-    for block in blocks:
-        defined = dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", block))
-        assert set(COLOURS) <= set(defined)
-    light = dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", blocks[0]))
-    assert {name: light[name] for name in COLOURS} == COLOURS
+    light, dark, _ = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    names = set(re.findall(r"--([a-z0-9]+): ", light))
+    assert names == set(re.findall(r"--([a-z0-9]+): ", dark))
+    assert {*SERIES, *PARTS, "ink", "paper"} <= names == set(colours())
 
 
 def test_the_page_has_variables_where_paper_has_colours() -> None:
@@ -26,6 +23,6 @@ def test_the_page_has_variables_where_paper_has_colours() -> None:
 
 
 def test_every_series_has_its_own_colour_shape_and_dash() -> None:
-    colours = {COLOURS[name] for name in SERIES}
+    shades = {colours()[name] for name in SERIES}
     shapes, dashes = set(SHAPES), {tuple(dash) for dash in DASHES}
-    assert len(colours) == len(shapes) == len(dashes) == len(SERIES)
+    assert len(shades) == len(shapes) == len(dashes) == len(SERIES)

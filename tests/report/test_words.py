@@ -58,8 +58,8 @@ def test_cells_that_are_void_beside_the_headline_come_first() -> None:
 def test_the_paragraph_counts_what_there_is() -> None:
     text = words.paragraph(study())
     # Three cells three times and a fourth one once; one more launch is an outlier, and kept.
-    assert "4 cells were measured in 11 launches that took turns, of which 10 count" in text
-    assert "After 80 steps of warm-up, 1,200 steps were timed." in text
+    measured = "Measured: 4 cells in 11 launches, taken in turns; launches that count for speed: 10"
+    assert text.startswith(f"{measured} (3 per cell). Timed: 1,200 steps after 80 warm-up steps. ")
     assert "within 3 % for speed and 0.005 for val_accuracy" in text
     assert "Example CPU @ 3 GHz; 4 cores; 16.0 GB of memory; python 3.11.2, torch 2.13.0" in text
 
@@ -67,9 +67,9 @@ def test_the_paragraph_counts_what_there_is() -> None:
 def test_the_paragraph_tells_what_workers_cost_each_other() -> None:
     text = words.paragraph(study())
     assert (
-        "2 copies of the script at once, which sent each other nothing, took 1.10x as long for a "
-        "step as one alone. With nothing else to do, a worker's loader gave 4,000 samples/s alone "
-        "and 3,636 with 2 at once."
+        "2 copies of the script at once, without communication, took 1.10x as long per step as "
+        "one alone. With nothing else to do, a worker's loader gave 4,000 samples/s alone and "
+        "3,636 with 2 at once."
     ) in text
     assert "copies of the script" not in words.paragraph(bare())
 

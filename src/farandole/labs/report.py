@@ -30,10 +30,9 @@ from farandole.report.document import (
     Prose,
     Section,
     Tables,
-    plain,
     unlike,
 )
-from farandole.report.escape import visible
+from farandole.report.escape import plain, visible
 from farandole.report.study import answer_json, machine_facts
 from farandole.report.table import Column, Table, tabulate
 from farandole.version import __version__

@@ -6,11 +6,12 @@ them goes through here before it is put into a document.
 
 from __future__ import annotations
 
-import html as _html
+import dataclasses
 import json
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 # Would turn the text around them: embeddings, overrides and isolates of bidirectional text.
@@ -49,27 +50,24 @@ def visible(text: object) -> str:
     return text if text.isprintable() else "".join(_written(character) for character in text)
 
 
-def html(text: object) -> str:
-    """Return text for an HTML element or a quoted attribute."""
-    return _html.escape(visible(text), quote=True)
-
-
 def script_json(value: Any) -> str:
     """Return JSON that neither ends a script element nor breaks a line of JavaScript."""
     # ASCII only: U+2028 and U+2029 are line ends to older JavaScript.
-    text = json.dumps(strict(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def strict(value: Any) -> Any:
-    """Return the value with None for what strict JSON does not have: NaN and infinities."""
+def plain(value: Any) -> Any:
+    """Return dataclasses, mappings and tuples as what strict JSON has: None for NaN."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    return value
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def markdown(text: object) -> str:

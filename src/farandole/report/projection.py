@@ -24,9 +24,8 @@ from farandole.report.document import (
     Prose,
     Section,
     Tables,
-    plain,
 )
-from farandole.report.escape import visible
+from farandole.report.escape import plain, visible
 from farandole.report.table import Column, Table, tabulate, to_lines
 from farandole.version import __version__
 

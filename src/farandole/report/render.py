@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from farandole.format import NOT_MEASURED
 from farandole.report import escape
 from farandole.report.document import Document, Figure, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
-from farandole.report.theme import page_config, paper_config
+from farandole.report.theme import page_config, paper_config, resource
 from farandole.study.folder import cannot_write, write_text
 from farandole.version import __version__
 from farandole.world.cache import cache_folder
@@ -104,7 +103,7 @@ def page(document: Document, *, scripts: str) -> str:
     """
     from markupsafe import Markup
 
-    drawing, style = _own("page.js"), _own("page.css")
+    drawing, style = resource("page.js"), resource("page.css")
     # A single view fills its column; panels have their own width.
     specs = {
         figure.name: figure.spec if "facet" in figure.spec else figure.spec | {"width": "container"}
@@ -176,7 +175,7 @@ def pictures(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
     width = _PASTE_WIDTH if small else _WIDTH
     spec: Spec = figure.spec if "facet" in figure.spec else {**figure.spec, "width": width}
     config = paper_config(font_size=_PASTE_FONT if small else 12)
-    text = json.dumps(escape.strict(spec), allow_nan=False)
+    text = json.dumps(escape.plain(spec), allow_nan=False)
     drawing: str = vl_convert.vegalite_to_svg(text, config=config, allowed_base_urls=[])
     make: dict[str, Callable[[], bytes]] = {
         "png": lambda: vl_convert.svg_to_png(drawing, scale=1, ppi=_PIXELS_PER_INCH),
@@ -230,10 +229,6 @@ def _policy(*scripts: str) -> str:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _own(name: str) -> str:
-    return files("farandole.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _young(place: Path, names: Iterable[str], since: float | None) -> dict[str, bytes]:

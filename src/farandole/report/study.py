@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,8 @@ from farandole.report.document import (
     Prose,
     Section,
     Tables,
-    plain,
 )
-from farandole.report.escape import visible
+from farandole.report.escape import plain, visible
 from farandole.report.figures import Missing, studies
 from farandole.report.projection import projection_section
 from farandole.report.table import Table, to_lines
@@ -51,6 +50,8 @@ _PARTS = {
     "noise": "noise",
 }
 """Keys in report.json of what cells' rows hold."""
+_LINKS = {"speed": "figures", "method": "method", "cells": "cells", "commands": "commands"}
+"""Names in the page's contents by the keys of sections."""
 _MOST_EVIDENCE = 8
 _TERMINAL_SENTENCES = 4
 _TERMINAL_VERDICTS = 3
@@ -97,42 +98,34 @@ def document(found: ScalingInfo | Comparison) -> Document:
     comparison = found if isinstance(found, Comparison) else None
     infos = studies(found)
     planned = figures.sections(infos)
-    paste = figures.scaling(infos)
+    left_out = _tables(tables.launches_left_out(infos)) or Prose(("None: every launch counts.",))
+    drawn = [
+        _section(f"section-{index}" if index else "speed", title, _figures(parts))
+        for index, (title, parts) in enumerate(planned)
+    ]
     sections = [
-        _findings(infos, comparison),
-        _side_by_side(comparison),
+        _section("verdicts", "What it means", _findings(infos, comparison)),
+        _section("side", "Side by side", _side_by_side(comparison)),
         projection_section(infos[0]) if comparison is None else None,
-        *(_figures(index, title, parts) for index, (title, parts) in enumerate(planned)),
-        _tables("cost", "Cost", tables.costs(infos)),
-        _not_shown(infos, [one for _, parts in planned for one in parts]),
-        Section(
-            key="method",
-            title="Method",
-            link="method",
-            blocks=(
-                *_each(infos, lambda info: Prose((words.paragraph(info),))),
-                *_listed_tables(tables.contention(infos)),
-            ),
+        *drawn,
+        _section("cost", "Cost", _tables(tables.costs(infos))),
+        _section("missing", "Not shown", _not_shown(infos, planned)),
+        _section(
+            "method",
+            "Method",
+            *_each(infos, lambda info: Prose((words.paragraph(info),))),
+            _tables(tables.contention(infos)),
         ),
-        Section(
-            key="machine",
-            title="Machine",
-            blocks=_each(infos, lambda info: machine_facts(info.machine)),
-        ),
-        _tables("cells", "Every cell", tables.cells(infos), link="cells"),
-        _tables("left-out", "Launches left out", tables.launches_left_out(infos))
-        or Section(
-            key="left-out",
-            title="Launches left out",
-            blocks=(Prose(("None: every launch counts.",)),),
-        ),
-        Section(
-            key="commands",
-            title="Commands that reproduce it",
-            link="commands",
-            blocks=_each(infos, lambda info: Commands(tuple(words.commands(info)))),
+        _section("machine", "Machine", *_each(infos, lambda info: machine_facts(info.machine))),
+        _section("cells", "Every cell", _tables(tables.cells(infos))),
+        _section("left-out", "Launches left out", left_out),
+        _section(
+            "commands",
+            "Commands that reproduce it",
+            *_each(infos, lambda info: Commands(tuple(words.commands(info)))),
         ),
     ]
+    paste = figures.scaling(infos)
     caption = words.caption(infos)
     about = [caption, *(words.paragraph(info) for info in infos)]
     return Document(
@@ -243,15 +236,34 @@ def _opening(info: ScalingInfo) -> Opening:
     )
 
 
-def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Section | None:
+def _section(key: str, title: str, *blocks: Block | None) -> Section | None:
+    """Return a section of the blocks that are there; None where there are none."""
+    there = tuple(block for block in blocks if block is not None)
+    return Section(key=key, title=title, link=_LINKS.get(key, ""), blocks=there) if there else None
+
+
+def _each(infos: Sequence[ScalingInfo], make: Callable[[ScalingInfo], Block]) -> Iterator[Block]:
+    """Return a block per study, each under its label where there are several."""
+    for info in infos:
+        if len(infos) > 1:
+            yield Heading(info.label)
+        yield make(info)
+
+
+def _tables(table: Table | None) -> Tables | None:
+    return None if table is None else Tables((table,))
+
+
+def _figures(parts: Sequence[Figure | Missing]) -> Figures | None:
+    drawn = tuple(one for one in parts if isinstance(one, Figure))
+    return Figures(drawn) if drawn else None
+
+
+def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Findings | None:
     found = [("", verdict) for verdict in (comparison.verdicts if comparison else ())]
-    found += [
-        (info.label if len(infos) > 1 else "", verdict)
-        for info in infos
-        for verdict in words.verdicts(info)
-    ]
-    if not found:
-        return None
+    for info in infos:
+        study = info.label if len(infos) > 1 else ""
+        found += [(study, verdict) for verdict in words.verdicts(info)]
     items = tuple(
         Finding(
             severity=verdict.severity,
@@ -261,7 +273,7 @@ def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Se
         )
         for study, verdict in found
     )
-    return Section(key="verdicts", title="What it means", blocks=(Findings(items),))
+    return Findings(items) if items else None
 
 
 def _evidence(verdict: Verdict) -> str:
@@ -273,49 +285,21 @@ def _evidence(verdict: Verdict) -> str:
     return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
-def _side_by_side(comparison: Comparison | None) -> Section | None:
+def _side_by_side(comparison: Comparison | None) -> Tables | None:
     if comparison is None:
         return None
-    ratios = tables.comparison_ratios(comparison)
-    shown = (tables.comparison_rows(comparison), *((ratios,) if ratios else ()))
-    return Section(key="side", title="Side by side", blocks=(Tables(shown, titled=True),))
+    shown = (tables.comparison_rows(comparison), tables.comparison_ratios(comparison))
+    return Tables(tuple(table for table in shown if table is not None), titled=True)
 
 
-def _figures(index: int, title: str, parts: Sequence[Figure | Missing]) -> Section | None:
-    drawn = tuple(one for one in parts if isinstance(one, Figure))
-    if not drawn:
-        return None
-    first = index == 0
-    key = "speed" if first else f"section-{index}"
-    return Section(key=key, title=title, link="figures" if first else "", blocks=(Figures(drawn),))
-
-
-def _tables(key: str, title: str, table: Table | None, link: str = "") -> Section | None:
-    if table is None:
-        return None
-    return Section(key=key, title=title, link=link, blocks=_listed_tables(table))
-
-
-def _listed_tables(table: Table | None) -> tuple[Block, ...]:
-    return () if table is None else (Tables((table,)),)
-
-
-def _not_shown(infos: Sequence[ScalingInfo], parts: Sequence[Figure | Missing]) -> Section | None:
+def _not_shown(
+    infos: Sequence[ScalingInfo], planned: Sequence[tuple[str, Sequence[Figure | Missing]]]
+) -> Bullets | None:
+    """Return what figures need that have no data, one line per need, and the studies' notes."""
     titles: dict[str, list[str]] = {}
-    for one in parts:
+    for one in (one for _, parts in planned for one in parts):
         if isinstance(one, Missing):
             titles.setdefault(one.hint, []).append(one.title)
     lines = [f"{listed(names)}: {hint}" for hint, names in titles.items()]
     lines += [note for info in infos for note in info.notes]
-    if not lines:
-        return None
-    return Section(key="missing", title="Not shown", blocks=(Bullets(tuple(lines)),))
-
-
-def _each(infos: Sequence[ScalingInfo], make: Any) -> tuple[Block, ...]:
-    """Return a block per study, each under its label where there are several."""
-    blocks: list[Block] = []
-    for info in infos:
-        blocks += [Heading(info.label)] if len(infos) > 1 else []
-        blocks.append(make(info))
-    return tuple(blocks)
+    return Bullets(tuple(lines)) if lines else None

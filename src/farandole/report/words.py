@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from farandole.format import brief, listed, number, percent, plural, size, times
 from farandole.model.analyse import ScalingInfo
 from farandole.model.verdicts import Verdict
+from farandole.report.theme import resource
 from farandole.study.command import function_name
 from farandole.study.launchers import job_parts
 from farandole.study.options import given_options, option_flags
 from farandole.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 def sentences(info: ScalingInfo) -> tuple[str, ...]:
@@ -50,9 +56,47 @@ def caption(infos: Sequence[ScalingInfo]) -> str:
 
 def paragraph(info: ScalingInfo) -> str:
     """Return the methods paragraph that belongs beside a figure of this study."""
-    return " ".join(
-        [*_measuring(info), *_apart(info), *_judging(info), _machine_sentence(info.machine)]
-    ).strip()
+    kept = [launch for launch in info.launches if launch.kept]
+    per_cell = [row.launches for row in info.rows if row.launches]
+    text = _method().render(
+        info=info,
+        imported=info.launches and all(one.purpose == "imported" for one in info.launches),
+        kept=kept,
+        per_cell=[min(per_cell), max(per_cell)] if per_cell else [],
+        steps=sum(launch.counted_steps for launch in kept),
+        warmup=sum(launch.warmup_steps for launch in kept),
+        margins=[
+            f"{percent(margin) if name == 'speed' else brief(margin)} for {name}"
+            for name, margin in info.margins.items()
+        ],
+        machine=_machine_parts(info.machine),
+        version=__version__,
+    )
+    return " ".join(text.split())
+
+
+@cache
+def _method() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
+    shown = {"count": plural, "listed": listed, "number": number, "times": times}
+    environment.filters |= shown
+    return environment.from_string(resource("method.txt"))
+
+
+def _machine_parts(machine: Mapping[str, object]) -> list[str]:
+    """Return the machine in few words: processor, cores, memory, GPUs, versions."""
+    cores = machine.get("physical_cores") or machine.get("cores")
+    memory = machine.get("memory_bytes")
+    parts = (
+        machine.get("cpu"),
+        f"{cores} cores" if cores else "",
+        f"{size(memory)} of memory" if isinstance(memory, int | float) else "",
+        _words(machine.get("gpus") or ""),
+        _words(machine.get("versions") or ""),
+    )
+    return [str(part) for part in parts if part]
 
 
 def machine_rows(machine: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -66,98 +110,6 @@ def machine_rows(machine: Mapping[str, object]) -> list[tuple[str, str]]:
         else:
             rows.append((key.replace("_", " "), _words(value)))
     return rows
-
-
-def _measuring(info: ScalingInfo) -> list[str]:
-    if not info.launches:
-        return []
-    imported = all(launch.purpose == "imported" for launch in info.launches)
-    if imported:
-        return [
-            f"The figures of {plural(len(info.rows), 'cell')} were imported from a table; each "
-            "row counts as one launch."
-        ]
-    kept = [launch for launch in info.launches if launch.kept]
-    per_cell = sorted({cell.launches for cell in info.rows if cell.launches})
-    verb = "was" if len(info.rows) == 1 else "were"
-    turns = plural(len(info.launches), "launch") + (
-        " that took turns" if len(info.launches) > 1 else ""
-    )
-    counts = "counts" if len(kept) == 1 else "count"
-    spread = f" ({_span(per_cell)} per cell)" if per_cell else ""
-    sentences = [
-        f"{plural(len(info.rows), 'cell')} {verb} measured in {turns}, of which {len(kept)} "
-        f"{counts} for speed{spread}."
-    ]
-    steps = sum(launch.counted_steps for launch in kept)
-    warmup = sum(launch.warmup_steps for launch in kept)
-    if steps:
-        sentences.append(
-            f"After {plural(warmup, 'step')} of warm-up, {plural(steps, 'step')} "
-            f"{'was' if steps == 1 else 'were'} timed. A "
-            "step takes as long as its slowest worker, and a launch enters with its median step."
-        )
-    return sentences
-
-
-def _apart(info: ScalingInfo) -> list[str]:
-    """Say what workers of a host cost each other, as copies of the script showed."""
-    sentences = []
-    for one in info.each("contention"):
-        workers = one.cell.workers
-        if one.slowdown is not None:
-            sentences.append(
-                f"{workers} copies of the script at once, which sent each other nothing, took "
-                f"{times(one.slowdown)} as long for a step as one alone."
-            )
-        if one.loaded_alone_per_s is not None and one.loaded_together_per_s is not None:
-            sentences.append(
-                f"With nothing else to do, a worker's loader gave {number(one.loaded_alone_per_s)} "
-                f"samples/s alone and {number(one.loaded_together_per_s)} with {workers} at once."
-            )
-    return sentences
-
-
-def _judging(info: ScalingInfo) -> list[str]:
-    sentences = [
-        "Intervals are 95 % of Student's t on the logarithms of the launches' medians, those of "
-        "speedups by Welch's t; steps of one launch are not independent and enter no test."
-    ]
-    margins = []
-    for name, margin in info.margins.items():
-        shown = percent(margin) if name == "speed" else brief(margin)
-        margins.append(f"{shown} for {name}")
-    if margins:
-        sentences.append(
-            f'"Same" means equivalent by two one-sided t tests within {listed(margins)}.'
-        )
-    return sentences
-
-
-def _machine_sentence(machine: Mapping[str, object]) -> str:
-    parts = []
-    if machine.get("cpu"):
-        parts.append(str(machine["cpu"]))
-    cores = machine.get("physical_cores") or machine.get("cores")
-    if cores:
-        parts.append(f"{cores} cores")
-    memory = machine.get("memory_bytes")
-    if isinstance(memory, int | float):
-        parts.append(f"{size(memory)} of memory")
-    gpus = machine.get("gpus")
-    if gpus:
-        parts.append(_words(gpus))
-    versions = machine.get("versions")
-    if isinstance(versions, Mapping) and versions:
-        parts.append(
-            ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-        )
-    return f"Machine: {'; '.join(parts)}. Report by Farandole {__version__}." if parts else ""
-
-
-def _span(counts: Sequence[int]) -> str:
-    low, high = counts[0], counts[-1]
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def _words(value: object) -> str:
