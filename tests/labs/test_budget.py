@@ -10,8 +10,8 @@ import pytest
 from farandole.errors import UsageError
 from farandole.labs import budget
 from farandole.labs.budget import Progress
-from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import DataFacts, Planned
+from farandole.labs.plan import STUDY_S
 from farandole.model.analyse import analyse
 from farandole.study.folder import create_study, mark_complete, new_launch_folder, write_launch
 from farandole.study.plan import make_cells, make_plan

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from farandole.labs.evidence import check_claim
+from farandole.labs.rows import check_claim
 from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.curves import CurvePoint
 from farandole.model.jobs import training_steps

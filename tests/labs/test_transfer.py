@@ -203,10 +203,9 @@ def test_every_question_has_a_sentence_and_a_table_with_figures(name: str) -> No
 
 @BOTH
 def test_one_seed_is_said_to_have_no_intervals(name: str) -> None:
-    for key in ("times", "accuracy", "keeping_accuracy", "original"):
-        said = answers(name, seeds=1)[key].sentences
-        assert any("no intervals" in sentence for sentence in said), key
-    assert not any("no intervals" in one for one in answers(name)["accuracy"].sentences)
+    once = "One run per setting: differences may be noise."
+    assert once in answers(name, seeds=1)["times"].sentences
+    assert once not in answers(name)["times"].sentences
 
 
 @BOTH
@@ -630,7 +629,7 @@ def test_what_both_labs_got_wrong() -> None:
     # 1000 samples: 32 steps of 32 in each of 14 epochs, on 4 workers 8 of 128.
     assert "448 of 32 samples with 1 worker" in averaging.shown_by
     assert "112 of 128 samples with 4 workers" in averaging.shown_by
-    assert "one and the same fingerprint" in averaging.shown_by
+    assert "all ranks end with the same weights" in averaging.shown_by
     assert "Averaging alone: 2 workers with 16 samples each" in averaging.shown_by
     assert "4.00 kB of gradients" in wrapper.shown_by
     assert "nothing was averaged" in wrapper.shown_by

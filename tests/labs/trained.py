@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from farandole.labs.effort import lab_recipe
 from farandole.labs.lab import Asked, DataFacts, Found, Lab, Rate, Size, published_path
+from farandole.labs.plan import lab_recipe
 from farandole.model.analyse import analyse
 from farandole.study.import_table import read_table
 from farandole.study.records import Cell, Launch, Metric, Study

@@ -150,8 +150,8 @@ def asked_for(args: argparse.Namespace) -> Asked:
     Raises:
         UsageError: Something cannot be used as given.
     """
-    from farandole.labs.effort import lab_recipe
     from farandole.labs.lab import Asked
+    from farandole.labs.plan import lab_recipe
     from farandole.study import values
     from farandole.world.cores import read_cores
 
@@ -187,7 +187,7 @@ def _check_original(lab: Lab, asked: Asked) -> None:
     Raises:
         UsageError: Names the recipes that there are.
     """
-    from farandole.labs.effort import ORIGINAL
+    from farandole.labs.plan import ORIGINAL
     from farandole.recipes import RECIPES
 
     if ORIGINAL.name in asked.recipes and not lab.original:

@@ -12,8 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
-from farandole.labs.effort import STUDY_S
 from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Planned, Rate
+from farandole.labs.plan import STUDY_S
 from farandole.study.plan import estimate, make_plan, pending
 from farandole.study.progress import duration
 from farandole.study.read import read_head

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from farandole.labs.lab import Correction, Found, Rate
+from farandole.labs.plan import Workload
 from farandole.labs.questions import sentences
-from farandole.labs.training import Workload
 from farandole.labs.transfer import (
     Effort,
     Guess,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, optional, percent, plural, seconds, size, times, whole
-from farandole.labs import evidence
 from farandole.labs.cifar10_plan import (
     ACCURACY,
     IMAGES,
@@ -24,18 +23,21 @@ from farandole.labs.cifar10_plan import (
     pilot,
     plan,
 )
-from farandole.labs.columns import WORKERS, four
-from farandole.labs.evidence import argument, claims_of, disturbed, points
 from farandole.labs.lab import Correction, Found, Lab, on_use
-from farandole.labs.questions import (
-    Bars,
-    Lines,
-    Question,
+from farandole.labs.questions import Bars, Lines, Question, answer, sentences
+from farandole.labs.rows import (
+    WORKERS,
     Row,
-    answer,
+    argument,
     cell_rows,
+    claims_of,
     estimate,
-    sentences,
+    final_mean,
+    four,
+    limits,
+    points,
+    steps_made,
+    without_intervals,
 )
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
@@ -97,6 +99,22 @@ def _why(found: Found, study: str) -> str:
     return whys[0] if whys else "no launch of it counts"
 
 
+def _worker_counts(info: ScalingInfo) -> list[int]:
+    return sorted({row.cell.workers for row in info.rows if not row.cell.today})
+
+
+def _seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:
+    """Return how long so many samples take at a throughput per second; a slow one takes long."""
+    if throughput is None:
+        return None
+    low, high = throughput.low, throughput.high
+    return Estimate(
+        value=samples / throughput.value,
+        low=None if high is None else samples / high,
+        high=None if low is None else samples / low,
+    )
+
+
 def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
@@ -133,7 +151,7 @@ def _timings(found: Found, lab: str) -> list[Row]:
             row.but(
                 batch=place[0],
                 workers=place[1],
-                epoch_s=evidence.seconds_for(LAB_SAMPLES, row.throughput),
+                epoch_s=_seconds_for(LAB_SAMPLES, row.throughput),
                 memory_gb=row.memory_bytes / GB if row.memory_bytes else None,
                 lab_epoch_s=published.epoch_s.value if published.epoch_s else None,
                 lab_speedup=published.speedup.value if published.speedup else None,
@@ -156,9 +174,8 @@ def _both(key: str, here: str, lab: str) -> Callable[[Sequence[Row]], list[Row]]
 
 
 def _unrepeated(rows: Sequence[Row]) -> tuple[str, ...]:
-    return (
-        (evidence.NO_INTERVALS,) if evidence.without_intervals(row.step_s for row in rows) else ()
-    )
+    single = without_intervals(row.step_s for row in rows)
+    return ("One launch per cell: no intervals.",) if single else ()
 
 
 def _runs(found: Found) -> list[Row]:
@@ -201,8 +218,8 @@ def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order:
         records=launches,
         by_seed=by_seed,
         seeds=len(by_seed),
-        accuracy=evidence.final_mean(launches, METRIC),
-        steps=evidence.steps_made(launches),
+        accuracy=final_mean(launches, METRIC),
+        steps=steps_made(launches),
         epochs=(how.epochs(int(epochs)) if how else int(epochs)) if epochs else None,
         longer=how is not None and how.longer != 1.0,
         curve=next((c for c in measured.metric_curves or () if c.metric == METRIC), None),
@@ -347,16 +364,16 @@ stays the same), and an epoch takes {{ pair.steps|whole }} steps instead of \
 
 def _speedup_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info, lab = found.studies.get(TIME), found.published["cifar10_speedup"]
-    counts, cores = evidence.worker_counts(info) if info else (), found.asked.cores
+    counts, cores = _worker_counts(info) if info else (), found.asked.cores
     timings = _timings(found, "cifar10_speedup")
     return {
         "why": _why(found, TIME),
         "most": _most(timings, "speedup"),
         "lab_most": _most(timings, "lab_speedup"),
         "pair": _step_and_epoch(found),
-        "beyond": [str(n) for n in evidence.worker_counts(lab) if n > cores and n not in counts],
+        "beyond": [str(n) for n in _worker_counts(lab) if n > cores and n not in counts],
         "cores": cores,
-        "disturbed": disturbed(found, TIME),
+        "disturbed": limits(found, TIME),
     }
 
 
@@ -789,7 +806,7 @@ def _replica_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         "processes": speeds.get("processes"),
         "anew": orders.get("epoch"),
         "same": orders.get("fixed"),
-        "disturbed": disturbed(found, REPLICAS),
+        "disturbed": limits(found, REPLICAS),
     }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from farandole.format import listed, plural, size
-from farandole.labs import effort as alike
-from farandole.labs.effort import STUDY_S, launch_s
+from farandole.labs import plan as plans
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
+from farandole.labs.plan import STUDY_S, launch_s
 from farandole.recipes import recipe
 
 LAB_SAMPLES = 50_000
@@ -121,18 +121,18 @@ class Sizing:
     @property
     def timed(self) -> tuple[int, ...]:
         """Numbers of workers whose speed counts; one is what the others are compared with."""
-        chosen = alike.counts(self.asked, self.here.workers)
+        chosen = plans.counts(self.asked, self.here.workers)
         return tuple(sorted({1, *(count for count in chosen if count <= self.asked.cores)}))
 
     @property
     def trained(self) -> tuple[int, ...]:
         """Numbers of workers above one that are trained to the end, ascending."""
-        return tuple(n for n in alike.counts(self.asked, self.here.workers) if n > 1)
+        return tuple(n for n in plans.counts(self.asked, self.here.workers) if n > 1)
 
     @property
     def recipes(self) -> tuple[str, ...]:
         """The first is used wherever something else is varied."""
-        return alike.recipes(self.asked, TRIED[: self.here.recipes])
+        return plans.recipes(self.asked, TRIED[: self.here.recipes])
 
     @property
     def timed_samples(self) -> int:
@@ -186,14 +186,14 @@ class Sizing:
             name=name,
             title=title,
             flags=(
-                *("-np", alike.numbers(workers), "--threads", "1", "-L", varied, *flags, *busy),
+                *("-np", plans.numbers(workers), "--threads", "1", "-L", varied, *flags, *busy),
             ),
             script="cifar10.py",
             arguments=(
-                *alike.data_arguments(self.asked),
+                *plans.data_arguments(self.asked),
                 *("--model", model, "--epochs", str(epochs), "--batch-size", str(batch)),
-                *("--samples", str(alike.subset(samples, self.data.train))),
-                *("--test-samples", str(alike.subset(tests, self.data.test))),
+                *("--samples", str(plans.subset(samples, self.data.train))),
+                *("--test-samples", str(plans.subset(tests, self.data.test))),
                 *("--lr", f"{LEARNING_RATE:g}", *settings),
             ),
             estimate_s=seconds + STUDY_S,
@@ -213,7 +213,7 @@ class Sizing:
             TIME,
             "ResNet-18's times by batch and workers",
             counts,
-            f"batch={alike.numbers((*here.batches, here.too_large))}",
+            f"batch={plans.numbers((*here.batches, here.too_large))}",
             (
                 *(("--epochs", "1") if here.steps == 0 else ("--steps", str(here.steps))),
                 *("--memory", f"{self.memory_bytes // 10**6}M", *_only_steps(here.repeats)),
@@ -250,8 +250,8 @@ class Sizing:
         """Return a study whose launches run to the script's end, `by` a recipe if that is fixed."""
         here, data = self.here, self.data
         given = {"recipe": by, "norm": "local", "order": "epoch"} | {varied: f"{{{varied}}}"}
-        samples = alike.taken(here.samples, data.train)
-        tests = alike.taken(here.test_samples, data.test)
+        samples = plans.taken(here.samples, data.train)
+        tests = plans.taken(here.test_samples, data.test)
         epochs = [recipe(v if varied == "recipe" else by).epochs(here.epochs) for v in values]
         one_seed = sum(
             self.launch_s(here.model, n, samples, each, tests) for n in workers for each in epochs
@@ -280,7 +280,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     """Return the studies of a size, with what they choose; no two of them run the same cell."""
     here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
     sizing = Sizing(asked=asked, data=data, rates={**_GUESS, **rates}, here=here)
-    return Plan(studies=tuple(_studies(sizing)), choices=alike.differing(_choices(sizing)))
+    return Plan(studies=tuple(_studies(sizing)), choices=plans.choices(*_choices(sizing)))
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
@@ -350,7 +350,7 @@ def _choices(sizing: Sizing) -> list[Choice]:
             "one thread each, so that only workers differ",
         ),
         choice(
-            *("workers, times", "1, 2 and 4", alike.words(sizing.timed)),
+            *("workers, times", "1, 2 and 4", plans.words(sizing.timed)),
             f"speed counts up to {plural(cores, 'core')}",
         ),
         choice(
@@ -358,7 +358,7 @@ def _choices(sizing: Sizing) -> list[Choice]:
             "ResNet-18 makes some 20 images/s on a core; an epoch's time is derived from steps",
         ),
         choice(
-            *("batches per worker, times", alike.words(LAB_BATCHES), alike.words(here.batches)),
+            *("batches per worker, times", plans.words(LAB_BATCHES), plans.words(here.batches)),
             "to fit the time",
         ),
         choice(
@@ -367,8 +367,8 @@ def _choices(sizing: Sizing) -> list[Choice]:
             "so little that memory runs out in seconds and the machine is not endangered",
         ),
         choice("data set", "CIFAR-10", data.source),
-        alike.of_samples("training images, accuracy", "50,000", here.samples, data.train),
-        alike.of_samples("test images", "10,000", here.test_samples, data.test),
+        plans.samples_choice("training images, accuracy", "50,000", here.samples, data.train),
+        plans.samples_choice("test images", "10,000", here.test_samples, data.test),
         choice(
             *("network, accuracy", "ResNet-18"),
             "ResNet-18" if here.model == RESNET else "a small network: 3 convolutions",
@@ -383,9 +383,9 @@ def _choices(sizing: Sizing) -> list[Choice]:
             f"{here.epochs}" + (f" ({longer[-1]} with recipe longer)" if longer else ""),
         ),
         choice("learning rate of one worker", "not said", f"{LEARNING_RATE:g}"),
-        alike.of_decay(),
+        plans.DECAY,
         choice(
-            *("workers, accuracy", "4", alike.words(trained)),
+            *("workers, accuracy", "4", plans.words(trained)),
             f"{beyond} share {plural(cores, 'core')}: for accuracy only" if beyond else "",
         ),
         choice("recipes", "linear, longer, warmup", ", ".join(names)),

@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, listed, optional, percent, plural, seconds, whole
-from farandole.labs import columns
-from farandole.labs import effort as alike
+from farandole.labs import plan as plans
 from farandole.labs import questions as ask
-from farandole.labs.averaging import answer_averaging, exchange, shown_by
-from farandole.labs.columns import plain
-from farandole.labs.evidence import (
-    NO_INTERVALS,
-    counts_in_words,
-    disturbed,
-    void_times,
-    without_intervals,
-)
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Rate, on_use
-from farandole.labs.questions import HERE, Question, Row, cell_rows, choose, sentences
-from farandole.labs.training import Training, Workload
+from farandole.labs.plan import Training, Workload
+from farandole.labs.questions import AVERAGING, Question, sentences
+from farandole.labs.rows import (
+    HERE,
+    Row,
+    cell_rows,
+    columns,
+    counts_in_words,
+    estimate,
+    exchange_words,
+    final_mean,
+    limits,
+    plain,
+    setting_rows,
+)
+from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, enough_steps, fixed_time, size_that_pays
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.table import Column, Table, tabulate
@@ -84,8 +88,8 @@ FULL = Effort(0, 0, LAB_EPOCHS, 3, _EIGHT, recipes=4, sizes=True)
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
     here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
-    first, *rest = alike.recipes(asked, RECIPES[: here.recipes])
-    workers = alike.counts(asked, here.workers)
+    first, *rest = plans.recipes(asked, RECIPES[: here.recipes])
+    workers = plans.counts(asked, here.workers)
     training = Training(
         workload=WORK,
         asked=asked,
@@ -106,7 +110,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         )
     timed = tuple(count for count in workers if count <= asked.cores)
     if here.sizes and timed:
-        samples = alike.taken(here.samples, data.train)
+        samples = plans.taken(here.samples, data.train)
         studies.append(
             training.study(
                 name="size",
@@ -124,22 +128,22 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 def _choices(
     asked: Asked, data: DataFacts, here: Effort, workers: tuple[int, ...], named: tuple[str, ...]
 ) -> tuple[Choice, ...]:
-    rates = alike.recipe_words(WORK.learning_rate, named)
+    rates = plans.recipe_words(WORK.learning_rate, named)
     both = "fixed beside linear tells fewer steps from the scaled rate"
     why = both if {"fixed", "linear"} <= set(named) else ""
     fewer = "to fit the time" if here.epochs < LAB_EPOCHS else ""
-    beyond = alike.beyond(workers, asked.cores)
-    return alike.differing(
-        [
+    beyond = plans.beyond(workers, asked.cores)
+    return plans.choices(
+        *[
             _choice("device", "GPUs, T4 and DGX", f"{asked.cores} CPU cores, a thread per worker"),
             _choice("data set", "a car's camera, not named", data.source),
             _choice("network", "not named", "NVIDIA's PilotNet"),
-            alike.of_samples("training samples", "not said", here.samples, data.train),
-            alike.of_samples("test samples", "not said", here.test_samples, data.test),
+            plans.samples_choice("training samples", "not said", here.samples, data.train),
+            plans.samples_choice("test samples", "not said", here.test_samples, data.test),
             _choice("epochs", f"{LAB_EPOCHS}", f"{here.epochs}", fewer),
-            _choice("workers", "2, 4 and 8", alike.words(workers), beyond),
+            _choice("workers", "2, 4 and 8", plans.words(workers), beyond),
             _choice("learning rate", "scaled by the workers, as it seems", rates, why),
-            alike.of_decay(),
+            plans.DECAY,
         ]
     )
 
@@ -151,10 +155,6 @@ def _choice(what: str, lab: str, here: str, why: str = "") -> Choice:
 # The questions.
 
 _COLUMNS = (
-    columns.SOURCE,
-    columns.DEVICE,
-    columns.RECIPE,
-    columns.WORKERS,
     Column(key="job_s", title="job", show=seconds, interval=True),
     Column(key="steps_per_epoch", title="steps per epoch", show=whole),
     Column(key="loss", title="loss (MSE)", interval=True),
@@ -168,14 +168,19 @@ _COLUMNS = (
 )
 
 
-_LAB_DEVICES = [f"{ask.LAB}, {device}" for device in ("GPU", "T4", "DGX")]
+def choose(keys: str) -> tuple[Column, ...]:
+    own = {one.key: one for one in _COLUMNS}
+    return tuple(own.get(key) or columns(key)[0] for key in keys.split())
+
+
+_LAB_DEVICES = [f"{THE_LAB}, {device}" for device in ("GPU", "T4", "DGX")]
 
 
 def _settings(found: Found, *studies: str) -> list[Row]:
     """Return one row per setting, with its loss beside that of the best constant prediction."""
     rows = []
-    for row in ask.setting_rows(found, *studies, metric=METRIC):
-        constant = row.setting.final(CONSTANT)
+    for row in setting_rows(found, *studies, metric=METRIC):
+        constant = final_mean(row.records, CONSTANT)
         rows.append(
             row.but(
                 device="CPU",
@@ -196,7 +201,7 @@ def _own(rows: Iterable[Row]) -> list[Row]:
 
 
 def _worker_rows(found: Found) -> list[Row]:
-    lab = cell_rows(found.published.get("driving"), ask.LAB)
+    lab = cell_rows(found.published.get("driving"), THE_LAB)
     return [
         *_settings(found, "workers", "recipes"),
         *(row.but(recipe="not said", loss=row.final, seeds=1) for row in lab if row.job),
@@ -204,7 +209,7 @@ def _worker_rows(found: Found) -> list[Row]:
 
 
 def _time_lines(rows: Sequence[Row]) -> list[Row]:
-    lab = [row.but(source=f"{ask.LAB}, {row.device}") for row in rows if row.source == ask.LAB]
+    lab = [row.but(source=f"{THE_LAB}, {row.device}") for row in rows if row.source == THE_LAB]
     return [row for row in (*_own(rows), *lab) if row.job_s]
 
 
@@ -217,9 +222,9 @@ def _loss_lines(rows: Sequence[Row]) -> list[Row]:
         first = [base] if base and base.recipe != name else []
         of_recipe = [*first, *(row for row in here if row.recipe == name)]
         lines += [row.but(source=f"{HERE}, {name}") for row in of_recipe]
-    constants = {row.workers: ask.estimate(row.constant_mse) for row in here}
+    constants = {row.workers: estimate(row.constant_mse) for row in here}
     lines += [Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)]
-    return [row for row in (*lines, *(row for row in rows if row.source == ask.LAB)) if row.loss]
+    return [row for row in (*lines, *(row for row in rows if row.source == THE_LAB)) if row.loss]
 
 
 def _worker_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
@@ -229,9 +234,7 @@ def _worker_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         "timed": [row for row in own if row.job_s],
         "scored": [row for row in own if row.loss],
         "beaten": counts_in_words(beaten) if beaten else "no number of workers",
-        "void": void_times((row.workers for row in own), found.asked.cores, metric="loss"),
-        "disturbed": disturbed(found, "workers"),
-        "no_intervals": NO_INTERVALS if without_intervals(row.loss for row in own) else "",
+        "limits": limits(found, "workers"),
     }
 
 
@@ -241,8 +244,8 @@ WORKERS = Question(
     title="Job time and loss by workers",
     rows=_worker_rows,
     columns=(
-        *choose(_COLUMNS, "source device recipe workers job_s steps_per_epoch loss"),
-        *choose(_COLUMNS, "constant_mse share runs"),
+        *choose("source device recipe workers job_s steps_per_epoch loss"),
+        *choose("constant_mse share runs"),
     ),
     notes=(
         "The loss here is the mean squared error on the test set; the loss of a constant is what "
@@ -263,7 +266,6 @@ Only the job on {{ timed[0].workers | count("worker") }} was timed: \
 {% else %}
 No job time was measured that counts.
 {% endif %}
-{{ (void + disturbed) | join("\n") }}
 {% call(row) each(scored, "The loss on the test set ends at %s.") %}
 {{ row.loss.value | number }} on {{ row.workers | count("worker") }}
 {% endcall +%}
@@ -280,7 +282,7 @@ The best constant prediction gets {{ scored[0].constant_mse | number }}, beaten 
 The lab's loss goes from {{ ends[0].loss.value | number }} on {{ ends[0].workers }} workers to \
 {{ ends[-1].loss.value | number }} on {{ ends[-1].workers }}.
 {% endif %}
-{{ no_intervals }}
+{{ limits | join("\n") }}
 """,
     figures=(
         ask.Lines(
@@ -288,12 +290,12 @@ The lab's loss goes from {{ ends[0].loss.value | number }} on {{ ends[0].workers
             title="Job time by workers",
             caption="From the launch to the end. More workers than cores have no time to show.",
             rows=_time_lines,
-            columns=choose(_COLUMNS, "source workers job_s"),
+            columns=choose("source workers job_s"),
             options={
                 "x": "workers",
                 "y": "job_s",
                 "series": "source",
-                "published": [f"{ask.LAB}, {device}" for device in ("GPU", "T4", "DGX")],
+                "published": [f"{THE_LAB}, {device}" for device in ("GPU", "T4", "DGX")],
             },
         ),
         ask.Lines(
@@ -301,13 +303,13 @@ The lab's loss goes from {{ ends[0].loss.value | number }} on {{ ends[0].workers
             title="Loss by workers",
             caption="At the end of training, on a logarithmic axis.",
             rows=_loss_lines,
-            columns=choose(_COLUMNS, "source workers loss"),
+            columns=choose("source workers loss"),
             options={
                 "x": "workers",
                 "y": "loss",
                 "series": "source",
                 "log": True,
-                "published": (ask.LAB,),
+                "published": (THE_LAB,),
             },
         ),
     ),
@@ -377,8 +379,8 @@ VERDICT = Question(
     title="What adding workers does to a job",
     rows=lambda found: _settings(found, "workers", "recipes"),
     columns=(
-        *choose(_COLUMNS, "recipe workers steps_per_epoch steps rate job_s"),
-        *choose(_COLUMNS, "fixed_s fixed_share loss"),
+        *choose("recipe workers steps_per_epoch steps rate job_s"),
+        *choose("fixed_s fixed_share loss"),
     ),
     notes=("Fixed: what of a job is not a pass over the training data.",),
     tables=_rules,
@@ -485,7 +487,7 @@ def _check(found: Found, rows: Sequence[Row]) -> list[Table]:
         Column(key="computed_s", title="computed", show=seconds),
     )
     title = "The same on smaller data sets: launched and computed"
-    known = (*choose(_COLUMNS, "source workers"), *own)
+    known = (*choose("source workers"), *own)
     return [tabulate("size-check", title, launched, known)] if launched else []
 
 
@@ -495,7 +497,7 @@ SIZE = Question(
     title="From which number of training samples on more workers pay",
     rows=_size_rows,
     columns=(
-        columns.WORKERS,
+        *columns("workers"),
         Column(key="fixed_s", title="fixed time of a job", show=seconds),
         Column(key="samples_per_s", title="samples/s"),
         Column(key="even", title="not longer from", show=optional),
@@ -622,7 +624,7 @@ RANKS = Question(
     title="The training loss that each rank saw, by epoch",
     rows=_rank_rows,
     columns=(
-        columns.WORKERS,
+        *columns("workers"),
         Column(key="epoch", title="epoch", show=brief),
         Column(key="rank", title="rank", show=whole),
         Column(key="rank_loss", title="its own loss"),
@@ -655,11 +657,6 @@ the rank.
         ),
     ),
 )
-AVERAGING: Question = Question(
-    key="averaging",
-    text="What is averaged over the workers, and how often?",
-    build=lambda found: answer_averaging(found, AVERAGING.asked),
-)
 
 QUESTIONS = (WORKERS, VERDICT, SIZE, RANKS, AVERAGING)
 
@@ -679,19 +676,14 @@ _ERRORS = """
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the run that shows the right account."""
-    several = [
-        launch
-        for row in _settings(found, "workers", "recipes")
-        for launch in row.setting.launches
-        if launch.outcome == "ok" and launch.cell.workers > 1
-    ]
-    most = max(several, key=lambda one: int(one.cell.workers), default=None)
+    several = [row for row in AVERAGING.rows(found) if row.ranks > 1] if AVERAGING.rows else []
+    most = max(several, key=lambda row: int(row.ranks), default=None)
     return (
         Correction(
             said="The weights of all workers are averaged once an epoch.",
             right="Gradients are averaged, in every step, before the update: all workers always "
             "have the same weights, and averaging these would change nothing.",
-            shown_by=f"Here, {shown_by(exchange(most))}."
+            shown_by=f"Here, {exchange_words(most)}."
             if most
             else "No launch on several workers ran to its end here.",
         ),

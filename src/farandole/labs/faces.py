@@ -20,8 +20,6 @@ from farandole.format import (
     times,
     whole,
 )
-from farandole.labs.columns import SOURCE
-from farandole.labs.evidence import NO_INTERVALS, claims_of, disturbed, without_intervals
 from farandole.labs.faces_plan import (
     BATCH,
     LAB_GLOBAL_BATCH,
@@ -36,7 +34,8 @@ from farandole.labs.faces_plan import (
     plan,
 )
 from farandole.labs.lab import Answered, Correction, Found, Lab, on_use
-from farandole.labs.questions import HERE, Bars, Lines, Question, Row, answer, cell_rows, sentences
+from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
+from farandole.labs.rows import HERE, SOURCE, Row, cell_rows, claims_of, limits
 from farandole.model.curves import Curve, Scaling, fit_amdahl, fit_gustafson, scaled
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.table import Column, Show
@@ -210,8 +209,7 @@ def compared(rows: Sequence[Row], source: str = HERE) -> list[Row]:
 
 def _caveats(found: Found, study: str, rows: Iterable[Row]) -> dict[str, str]:
     """Return what weakens a comparison: other programs, and single launches."""
-    once = without_intervals(row.throughput for row in rows if row.source == HERE)
-    return {"busy": " ".join(disturbed(found, study)), "once": NO_INTERVALS if once else ""}
+    return {"busy": " ".join(limits(found, study)), "once": ""}
 
 
 def _here(rows: Sequence[Row]) -> list[Row]:
@@ -944,25 +942,15 @@ than many small ones.
 # Accuracy of a small network.
 
 
-def _answer_accuracy(found: Found) -> Answered:
-    """Answer by the runs that were trained to the end."""
-    from farandole.labs.data import AGE_GROUPS  # imports SciPy
-    from farandole.labs.keeping import answer_keeping  # imports Altair
-
-    answered = answer_keeping(found, ACCURACY.asked, (WORKERS, RECIPE))
-    more = sentences(ACCURACY.say, groups=len(AGE_GROUPS))
-    return replace(answered, sentences=(*answered.sentences, *more))
-
-
-ACCURACY = Question(
-    key="accuracy",
-    text="What do more workers do to the accuracy of ages?",
-    say="""
+ACCURACY = compare_recipes(
+    "accuracy",
+    "What do more workers do to the accuracy of ages?",
+    (WORKERS, RECIPE),
+    more="""
 This is a small network of four convolutions, because the lab's three would need hours on a few \
 cores. The lab measures throughput and gives no accuracy.
-Guessing gives {{ (1 / groups) | four }}, one of {{ groups }} groups.
+Guessing gives 0.1111, one of 9 groups.
 """,
-    build=_answer_accuracy,
 )
 
 

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from farandole.format import listed, plural
-from farandole.labs import effort as alike
-from farandole.labs.effort import STUDY_S, launch_s, steps_s
+from farandole.labs import plan as plans
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
-from farandole.labs.questions import Row, sentences
-from farandole.labs.training import Training, Workload, busy_flags, speed_flags
+from farandole.labs.plan import (
+    STUDY_S,
+    Training,
+    Workload,
+    busy_flags,
+    launch_s,
+    speed_flags,
+    steps_s,
+)
+from farandole.labs.questions import sentences
+from farandole.labs.rows import Row
 
 MODELS = {"inceptionv3": "InceptionV3", "resnet50": "ResNet50", "vgg16": "VGG16"}
 """Names for the script, with those for people, in the lab's order."""
@@ -131,7 +139,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     studies = [
         study(
             *(SCALING, "Weak and strong scaling of the three networks"),
-            *("-np", alike.numbers(counts), "--threads", "1"),
+            *("-np", plans.numbers(counts), "--threads", "1"),
             *("-L", f"batch={here.batch}", "-L", f"global_batch={shared}"),
             once_s=sum(
                 launch_s(rate, workers=n, cores=cores, samples=steps * batch * n, epochs=1)
@@ -142,7 +150,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         ),
         study(
             *(BATCH, "One process with all cores, by batch"),
-            *("-np", "1", "--threads", str(cores), "-L", f"batch={alike.numbers(batches)}"),
+            *("-np", "1", "--threads", str(cores), "-L", f"batch={plans.numbers(batches)}"),
             once_s=sum(
                 steps_s(rate, threads=cores, batches=batches, steps=steps) for rate in by_model
             ),
@@ -157,7 +165,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         studies.append(
             study(
                 *(SPLIT, "Processes x threads between one process and one thread each"),
-                *("-np", alike.numbers(splits), "--split", "all", "-L", f"global_batch={shared}"),
+                *("-np", plans.numbers(splits), "--split", "all", "-L", f"global_batch={shared}"),
                 once_s=len(splits) * once_s,
                 repeats=here.repeats,
             )
@@ -168,7 +176,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 
 def timed_counts(asked: Asked, here: Effort) -> tuple[int, ...]:
     """Return the numbers of workers whose speed counts; one is what others are compared with."""
-    chosen = alike.counts(asked, here.workers)
+    chosen = plans.counts(asked, here.workers)
     return tuple(sorted({1, *(count for count in chosen if count <= asked.cores)}))
 
 
@@ -213,12 +221,12 @@ def _speed_study(
         flags=(*grid, "--steps", str(steps), *speed_flags(repeats), *patience),
         script=SMALL.script,
         arguments=(
-            *alike.data_arguments(asked),
+            *plans.data_arguments(asked),
             *("--model", model, "--image-size", str(pixels), "--loop", str(images)),
             *("--epochs", "1000", "--batch-size", "{batch}", "--recipe", "fixed"),
         ),
         estimate_s=repeats * once_s + STUDY_S,
-        environ=alike.KERAS,
+        environ=plans.KERAS,
     )
 
 
@@ -234,8 +242,8 @@ def _accuracy_studies(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -
         epochs=here.epochs,
         seeds=here.seeds,
     )
-    one, *rest = alike.recipes(asked, RECIPES[: here.recipes])
-    counts = alike.counts(asked, here.workers)
+    one, *rest = plans.recipes(asked, RECIPES[: here.recipes])
+    counts = plans.counts(asked, here.workers)
     several = tuple(count for count in counts if count > 1)
     title = "Accuracy of the small network by workers"
     studies = [
@@ -249,7 +257,7 @@ def _accuracy_studies(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -
 
 def _choices(asked: Asked, data: DataFacts, here: Effort, images: int) -> tuple[Choice, ...]:
     """Say where a run differs from the original, and why."""
-    counts = alike.counts(asked, here.workers)
+    counts = plans.counts(asked, here.workers)
     splits = [count for count in sorted({1, 2, 4, asked.cores}) if asked.cores % count == 0]
     lines = sentences(
         _CHOICES,
@@ -257,18 +265,19 @@ def _choices(asked: Asked, data: DataFacts, here: Effort, images: int) -> tuple[
         effort=here,
         images=images,
         cores=plural(asked.cores, "core"),
-        counts=alike.words(timed_counts(asked, here)),
+        counts=plans.words(timed_counts(asked, here)),
         smaller=here.pixels != LAB_PIXELS,
         batch_fit="" if here.batch == LAB_BATCH else "to fit the time",
         shared=shared_batch(asked, here),
         shared_fit="" if here.global_batch == LAB_GLOBAL_BATCH else "to fit the time",
         splits=listed([f"{count} x {asked.cores // count}" for count in splits]),
-        recipes=", ".join(alike.recipes(asked, RECIPES[: here.recipes])),
-        workers=alike.words(counts),
-        beyond=alike.beyond(counts, asked.cores),
+        recipes=", ".join(plans.recipes(asked, RECIPES[: here.recipes])),
+        workers=plans.words(counts),
+        beyond=plans.beyond(counts, asked.cores),
         small=SMALL,
     )
-    return alike.differing([Choice(**vars(row)) for row in grid("what lab here why", lines)])
+    rows = grid("what lab here why", lines)
+    return plans.choices(*(Choice(**vars(row)) for row in rows))
 
 
 def grid(keys: str, lines: Iterable[str]) -> list[Row]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from farandole.format import percent, times
-from farandole.labs.evidence import claims_of
 from farandole.labs.lab import Correction, Found, Rate
+from farandole.labs.plan import Workload
 from farandole.labs.questions import sentences
-from farandole.labs.training import Workload
+from farandole.labs.rows import claims_of
 from farandole.labs.transfer import (
     Effort,
     TransferLab,

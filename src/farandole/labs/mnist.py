@@ -7,20 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.format import listed, optional, percent, plural, seconds, size, times, whole
-from farandole.labs import columns
-from farandole.labs import effort as alike
+from farandole.labs import plan as plans
 from farandole.labs import questions as ask
-from farandole.labs.columns import four, in_points, plain
-from farandole.labs.effort import STUDY_S, steps_s
-from farandole.labs.evidence import (
-    NO_INTERVALS,
-    claims_of,
-    disturbed,
-    split_words,
-    use_words,
-    void_times,
-    without_intervals,
-)
 from farandole.labs.lab import (
     Asked,
     Choice,
@@ -33,8 +21,25 @@ from farandole.labs.lab import (
     Rate,
     on_use,
 )
-from farandole.labs.questions import HERE, Question, Row, cell_rows, choose
-from farandole.labs.training import Training, Workload, busy_flags, speed_flags
+from farandole.labs.plan import Training, Workload, busy_flags, speed_flags, steps_s
+from farandole.labs.questions import Question
+from farandole.labs.rows import (
+    HERE,
+    Row,
+    cell_rows,
+    claims_of,
+    columns,
+    estimate,
+    four,
+    in_points,
+    limits,
+    plain,
+    setting_rows,
+    split_words,
+    use_words,
+    without_intervals,
+)
+from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import training_steps
 from farandole.model.metrics import smallest_difference
 from farandole.model.statistics import SPEED_MARGIN
@@ -144,8 +149,8 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         epochs=here.epochs(data.train),
         seeds=here.seeds,
     )
-    workers = alike.counts(asked, here.workers)
-    first, *rest = alike.recipes(asked, RECIPES[: here.recipes])
+    workers = plans.counts(asked, here.workers)
+    first, *rest = plans.recipes(asked, RECIPES[: here.recipes])
     studies = [
         _batch_study(asked, data, rate, here),
         training.study(
@@ -170,18 +175,10 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 def _batch_study(asked: Asked, data: DataFacts, rate: Rate, here: Effort) -> Planned:
     batches = here.fitting_batches(data)
     once_s = steps_s(rate, threads=asked.cores, batches=batches, steps=here.steps)
-    return Planned(
-        name="batch",
-        title="Utilisation and throughput of one worker with all cores, by batch",
-        flags=(
-            *("-np", "1", "-L", f"batch={alike.numbers(batches)}"),
-            *("--steps", str(here.steps), *speed_flags(here.repeats), *busy_flags(asked)),
-        ),
-        script=WORK.script,
-        arguments=WORK.endless(asked),
-        estimate_s=here.repeats * once_s + STUDY_S,
-        environ=alike.KERAS,
-    )
+    title = "Utilisation and throughput of one worker with all cores, by batch"
+    counts = ("-np", "1", "-L", f"batch={plans.numbers(batches)}", "--steps", str(here.steps))
+    grid = (*counts, *speed_flags(here.repeats), *busy_flags(asked))
+    return WORK.speed_study(asked, "batch", title, grid=grid, seconds=here.repeats * once_s)
 
 
 def _choices(
@@ -193,21 +190,21 @@ def _choices(
     one_host = "a lab runs on one host; two_nodes works out what a second one changes"
     rates = ", ".join(RATES.get(name, name) for name in named)
     keeps = "to show what keeps accuracy" if len(named) > 1 else ""
-    batches = alike.words(here.fitting_batches(data))
-    beyond = alike.beyond(workers, asked.cores)
-    return alike.differing(
-        [
+    batches = plans.words(here.fitting_batches(data))
+    beyond = plans.beyond(workers, asked.cores)
+    return plans.choices(
+        *[
             _choice("device", "GPUs", f"{asked.cores} CPU cores, a thread per worker"),
             _choice("hosts", "1 and 2 (sbatch -N 2)", "1", one_host),
             _choice("data set", "not named; 60,000 samples point to MNIST", data.source),
             _choice("network", "not named", "Keras's CNN for MNIST, 1.2 M parameters"),
-            alike.of_samples("training samples", f"{LAB_SAMPLES:,}", samples, data.train),
-            alike.of_samples("test samples", "not said", here.test_samples, data.test),
+            plans.samples_choice("training samples", f"{LAB_SAMPLES:,}", samples, data.train),
+            plans.samples_choice("test samples", "not said", here.test_samples, data.test),
             _choice("epochs", "40 (and 21)", named_epochs),
-            _choice("workers", "1, 2 and 4; 2, 6 and 8 on two nodes", alike.words(workers), beyond),
+            _choice("workers", "1, 2 and 4; 2, 6 and 8 on two nodes", plans.words(workers), beyond),
             _choice("learning rate", RATES["linear"], rates, keeps),
             _choice("batches of the utilisation sweep", "128 and 1,024", batches),
-            alike.of_decay(),
+            plans.DECAY,
         ]
     )
 
@@ -222,14 +219,9 @@ _SAME_SHARE = 0.02
 """Shares closer than this are the same to a sampler that looks twice a second."""
 _UNEVEN = ("uneven_utilisation", "uneven_memory", "straggler", "contention")
 _BOUND = ("communication_bound", "input_bound", "compute_bound")
-_BESIDE_LAB = {"series": "source", "published": (ask.LAB,)}
+_BESIDE_LAB = {"series": "source", "published": (THE_LAB,)}
 
 _COLUMNS = (
-    columns.SOURCE,
-    columns.DEVICE,
-    columns.WORKERS,
-    columns.RECIPE,
-    columns.ACCURACY,
     Column(key="batch", title="batch", show=whole),
     Column(key="utilisation", title="utilisation", show=percent),
     Column(key="samples_per_s", title="samples/s", interval=True, get="throughput"),
@@ -262,13 +254,18 @@ _COLUMNS = (
 )
 
 
+def choose(keys: str) -> tuple[Column, ...]:
+    own = {one.key: one for one in _COLUMNS}
+    return tuple(own.get(key) or columns(key)[0] for key in keys.split())
+
+
 def _settings(found: Found, *studies: str) -> list[Row]:
-    rows = ask.setting_rows(found, *studies, metric=METRIC)
+    rows = setting_rows(found, *studies, metric=METRIC)
     return [row.but(accuracy=row.final, exact=row.counted == row.whole_steps) for row in rows]
 
 
 def _published(found: Found, *names: str) -> list[Row]:
-    cells = [row for name in names for row in cell_rows(found.published.get(name), ask.LAB)]
+    cells = [row for name in names for row in cell_rows(found.published.get(name), THE_LAB)]
     return [row.but(accuracy=row.final, recipe="linear", nodes=row.hosts, seeds=1) for row in cells]
 
 
@@ -298,8 +295,7 @@ def _batch_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         "change": change,
         "margin": 1 + SPEED_MARGIN,
         "sweeps": [one.sentence for one in (info.batch_sweeps if info else ()) if one.best],
-        "disturbed": disturbed(found, "batch"),
-        "no_intervals": NO_INTERVALS if single else "",
+        "limits": limits(found, "batch"),
     }
 
 
@@ -308,7 +304,7 @@ UTILISATION = Question(
     text="How does utilisation depend on the batch?",
     title="Utilisation and throughput of one worker by batch",
     rows=_batch_rows,
-    columns=choose(_COLUMNS, "source device batch utilisation samples_per_s step_s"),
+    columns=choose("source device batch utilisation samples_per_s step_s"),
     notes=("Utilisation is sampled twice a second, from the end of the first step on.",),
     facts=_batch_facts,
     say="""
@@ -330,13 +326,13 @@ to {{ timed[-1].throughput | interval }} at {{ timed[-1].batch | whole }} ({{ ga
 {% elif used | length < 2 %}
 No two batches have a launch here whose figures count, so there is nothing to compare.
 {% endif %}
-{{ (disturbed + sweeps) | join("\n") }}
+{{ sweeps | join("\n") }}
 {% if lab | length > 1 %}
 The lab's GPU was {{ lab[0].utilisation | percent }} busy at batch {{ lab[0].batch }} and \
 {{ lab[-1].utilisation | percent }} at {{ lab[-1].batch | whole }}: the faster the device, the \
 larger the fixed part of a step usually is.
 {% endif %}
-{{ no_intervals }}
+{{ limits | join("\n") }}
 """,
     figures=(
         ask.Lines(
@@ -381,8 +377,8 @@ STEPS = Question(
     title="Steps of a job: by the formula, in whole steps, and counted",
     rows=_step_rows,
     columns=(
-        *choose(_COLUMNS, "source workers recipe epochs samples global_batch"),
-        *choose(_COLUMNS, "formula whole_steps counted"),
+        *choose("source workers recipe epochs samples global_batch"),
+        *choose("formula whole_steps counted"),
     ),
     notes=(
         "In whole steps: here the last, smaller batch of an epoch is a step, too; the lab's rows "
@@ -423,7 +419,7 @@ def _worker_rows(found: Found) -> list[Row]:
         row.but(
             # Of whole jobs: the lab has no other times.
             job_speedup=row.speedup.value if row.speedup else None,
-            compared=ask.estimate(row.speedup.value if row.speedup else None),
+            compared=estimate(row.speedup.value if row.speedup else None),
             speedup=None,
             throughput=None,
             speed=f"on {plural(row.hosts, 'node')}",
@@ -439,15 +435,11 @@ WORKERS = Question(
     title="Time, speedup, efficiency and accuracy by workers",
     rows=_worker_rows,
     columns=choose(
-        _COLUMNS,
         "source workers job_s job_speedup samples_per_s speedup efficiency accuracy runs speed",
     ),
     notes=("The lab has whole jobs only: its efficiency is the job's speedup / workers.",),
     facts=lambda found, rows: {
-        "void": void_times((row.workers for row in rows if row.source == HERE), found.asked.cores),
-        "disturbed": disturbed(found, "workers"),
-        "single": without_intervals(row.accuracy for row in rows if row.source == HERE),
-        "no_intervals": NO_INTERVALS,
+        "limits": limits(found, "workers"),
         "longer": _published(found, "mnist_21_epochs"),
     },
     say="""
@@ -459,14 +451,13 @@ WORKERS = Question(
 {% else %}
 No speedup was measured: no launch on several workers counts for speed.
 {% endfor %}
-{{ (void + disturbed) | join("\n") }}
+{{ limits | join("\n") }}
 {% call(row) each(here | selectattr("accuracy"), "Final accuracy: %s.") %}
 {{ row.accuracy.value | four }} on {{ row.workers | count("worker") }}
 {% endcall +%}
 {% if not here | selectattr("accuracy") | list %}
 Accuracy was not measured: no launch ran to its end.
 {% endif %}
-{{ no_intervals if single }}
 {% set several = lab | rejectattr("workers", "eq", 1) | selectattr("job_speedup") | list %}
 {% call(row) each(several, "Speedup of the lab's jobs: %s.") %}
 {{ row.job_speedup | times }} on {{ row.workers }} GPUs
@@ -484,7 +475,7 @@ Accuracy was not measured: no launch ran to its end.
             "over this one's (the lab). More workers than cores have no speed to show.",
             rows=lambda rows: [row for row in rows if row.compared],
             columns=(
-                *choose(_COLUMNS, "source workers"),
+                *choose("source workers"),
                 Column(key="speedup", title="speedup", show=times, interval=True, get="compared"),
             ),
             options={"x": "workers", "y": "speedup", "ideal": True, **_BESIDE_LAB},
@@ -494,7 +485,7 @@ Accuracy was not measured: no launch ran to its end.
             title="Accuracy by workers",
             caption="At the end of training; over several seeds with 95 % intervals.",
             rows=lambda rows: [row for row in rows if row.accuracy],
-            columns=choose(_COLUMNS, "source workers accuracy"),
+            columns=choose("source workers accuracy"),
             options={"x": "workers", "y": "accuracy", "zero": False, **_BESIDE_LAB},
         ),
     ),
@@ -528,7 +519,6 @@ def _rank_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         "uneven": [one for one in verdicts if one.kind in _UNEVEN],
         "steps": [split_words(split) for split in splits],
         "bound": [one.sentence for one in verdicts if one.kind in _BOUND],
-        "disturbed": disturbed(found, "workers"),
     }
 
 
@@ -537,7 +527,7 @@ BOTTLENECKS = Question(
     text="Where are the bottlenecks: are utilisation or memory unequal?",
     title="Utilisation, memory and computing time by worker",
     rows=_rank_rows,
-    columns=choose(_COLUMNS, "setting rank cpu memory_bytes compute_s"),
+    columns=choose("setting rank cpu memory_bytes compute_s"),
     notes=("Utilisation is of the cores that a worker may use, from its first step on.",),
     facts=_rank_facts,
     say="""
@@ -548,7 +538,7 @@ BOTTLENECKS = Question(
 {% if several and not uneven %}
 Utilisation and memory of the workers differ by less than a fifth.
 {% endif %}
-{{ (steps + bound + disturbed) | join("\n") }}
+{{ (steps + bound) | join("\n") }}
 """,
     figures=(
         ask.Bars(
@@ -556,7 +546,7 @@ Utilisation and memory of the workers differ by less than a fifth.
             title="Utilisation by worker",
             caption="Share of its cores that each worker kept busy; unequal bars are an imbalance.",
             rows=lambda rows: rows,
-            columns=choose(_COLUMNS, "setting rank cpu"),
+            columns=choose("setting rank cpu"),
             options={"x": "setting", "y": "cpu", "series": "rank"},
         ),
     ),
@@ -593,8 +583,8 @@ TWO_NODES = Question(
     title=f"Batch, steps and learning rate by nodes, {WORK.batch} samples per worker",
     rows=_node_rows,
     columns=(
-        *choose(_COLUMNS, "nodes per_node workers global_batch steps_per_epoch steps"),
-        *choose(_COLUMNS, "rate lab_job_s lab_accuracy"),
+        *choose("nodes per_node workers global_batch steps_per_epoch steps"),
+        *choose("rate lab_job_s lab_accuracy"),
         Column(key="accuracy", title="accuracy here", show=four, interval=True),
     ),
     notes=(
@@ -622,11 +612,7 @@ farandole study -np 4,2x4 -H HOST1:4,HOST2:4 -- examples/mnist.py
 )
 
 
-KEEPING: Question = Question(
-    key="keeping_accuracy",
-    text="How is accuracy kept as the global batch grows?",
-    build=lambda found: on_use("keeping:answer_keeping")(found, KEEPING.asked),
-)
+KEEPING = ask.compare_recipes("keeping_accuracy", "How is accuracy kept as the global batch grows?")
 
 
 def _best_rows(found: Found) -> list[Row]:
@@ -649,7 +635,7 @@ BEST = Question(
     text="Which number of workers gives the best accuracy?",
     title="The best accuracy of each number of workers",
     rows=_best_rows,
-    columns=choose(_COLUMNS, "source nodes workers recipe accuracy seeds"),
+    columns=choose("source nodes workers recipe accuracy seeds"),
     facts=lambda found, rows: {"points": in_points},
     say="""
 {% set first, second = (here | sort(attribute="accuracy.value", reverse=true) + [none, none])[:2] %}
@@ -725,7 +711,7 @@ def corrections(found: Found) -> tuple[Correction, ...]:
     right = [f"{claim.value:.2f} times ({claim.what})" for claim in wrong]
     here = [row for row in _settings(found, "workers") if row.counted is not None]
     for row in here:
-        ended = [launch for launch in row.setting.launches if launch.outcome == "ok"]
+        ended = [launch for launch in row.records if launch.outcome == "ok"]
         row.ranks = len(ended[0].ranks)
     alone = training_steps(LAB_EPOCHS, LAB_SAMPLES, WORK.batch)
     named = {full_steps(LAB_EPOCHS, LAB_SAMPLES, WORK.batch, n): n for n in range(1, 17)}

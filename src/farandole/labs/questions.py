@@ -1,8 +1,8 @@
 """Questions as data: rows, a table, figures and a template for the sentences.
 
 A lab's question names where its rows come from, which columns its table has, what is drawn from
-it, and the sentences of its answer as a template. `answer` puts them together. What does not fit
-this shape is a function of its own (`Question.build`).
+it, and the sentences of its answer as a template. `answer` puts them together. Questions that
+several labs ask are at the end.
 """
 
 from __future__ import annotations
@@ -11,37 +11,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import Formatter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from farandole import format
 from farandole.labs.lab import Answered, Found
 from farandole.labs.lab import Question as Asked
-from farandole.labs.settings import settings_of
+from farandole.labs.rows import (
+    HERE,
+    LAB,
+    Row,
+    column,
+    columns,
+    compared,
+    exchange_words,
+    exchanged,
+    four,
+    in_points,
+    limits,
+    measure,
+    points,
+    setting_rows,
+    signed,
+)
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table, shown, tabulate
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from farandole.model.analyse import ScalingInfo
-
-HERE, LAB = "here", "the lab"
-"""Where a row's figures come from."""
-
-
-class Row(SimpleNamespace):
-    """One setting with everything known about it; an attribute that is not known is None."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
-
-    def but(self, **changes: Any) -> Row:
-        """Return the row with changes."""
-        return Row(**{**vars(self), **changes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +79,10 @@ class Question:
     `lab` (the rows by source), `found`, and what `facts` returns."""
     facts: Callable[[Found, Sequence[Row]], Mapping[str, Any]] | None = None
     figures: tuple[Lines, ...] = ()
+    why: str = ""
+    """The usual reason, which was not measured; said after the answer."""
+    study: str = ""
+    """Whose limits are said at the end: workers beyond the cores, other programs, single runs."""
     notes: tuple[str, ...] | Callable[[Sequence[Row]], Sequence[str]] = ()
     """Below the table; a function where they depend on the rows."""
     tables: Callable[[Found, Sequence[Row]], Sequence[Table]] | None = None
@@ -95,7 +96,15 @@ class Question:
         return Asked(key=self.key, text=self.text)
 
 
-def answer(question: Question, found: Found) -> Answered:
+def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]:
+    """Answer a lab's questions; what limits a study is said once, where it is first used."""
+    firsts: dict[str, str] = {}
+    for question in questions:
+        firsts.setdefault(question.study, question.key)
+    return tuple(answer(one, found, firsts[one.study] == one.key) for one in questions)
+
+
+def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     """Answer one question from what the studies found."""
     if question.build is not None:
         return question.build(found)
@@ -105,9 +114,11 @@ def answer(question: Question, found: Found) -> Answered:
     table = tabulate(question.key, question.title, rows, question.columns, notes)
     facts = question.facts(found, rows) if question.facts else {}
     further = question.tables(found, rows) if question.tables else ()
+    said = [*sentences(question.say, found=found, rows=rows, **facts), question.why]
+    said += limits(found, question.study) if limited else []
     return Answered(
         question=question.asked,
-        sentences=sentences(question.say, found=found, rows=rows, **facts),
+        sentences=tuple(filter(None, said)),
         tables=(table, *further),
         figures=tuple(_figure(one, rows, table) for one in question.figures),
     )
@@ -119,92 +130,6 @@ def sentences(template: str, *, rows: Sequence[Row] = (), **facts: Any) -> tuple
     lab = [row for row in rows if row.source == LAB]
     text = _environment().from_string(template).render(rows=rows, here=here, lab=lab, **facts)
     return tuple(" ".join(line.split()) for line in text.splitlines() if line.strip())
-
-
-def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
-    """Return one row per cell of a study, with everything that is known about the cell."""
-    if info is None:
-        return []
-    rows = []
-    for one in info.rows:
-        cell, job, use, point = one.cell, one.job, one.utilisation, one.point
-        counts = point is not None and point.valid
-        main = one.metric(info.main_metric)
-        rows.append(
-            Row(**dict(cell.params)).but(
-                source=source,
-                cell=cell,
-                label=one.label,
-                workers=cell.workers,
-                hosts=cell.hosts,
-                threads=cell.threads,
-                batch=cell.batch,
-                device=cell.device,
-                today=cell.today,
-                throughput=one.throughput,
-                unit=one.unit,
-                step_s=one.step_s,
-                steps_per_epoch=one.steps_per_epoch,
-                launches=one.launches,
-                attempts=one.attempts,
-                failed=one.failed,
-                note=one.failed or one.void_for_speed,
-                parameters=one.parameters,
-                speedup=point.speedup if point and counts else None,
-                efficiency=point.efficiency if point and counts else None,
-                job_s=job.job_s if job else None,
-                epoch_s=job.epoch_s if job else None,
-                epochs=job.epochs if job else None,
-                startup_s=job.startup_s if job else None,
-                cpu=use.cpu if use else None,
-                gpu=use.gpu if use else None,
-                memory_bytes=use.memory_bytes if use else None,
-                final=main.final if main else None,
-                seeds=main.seeds if main else None,
-                metrics={found.metric: found for found in one.metrics},
-                metric_curves=one.metric_curves,
-                job=job,
-                use=use,
-                point=point,
-                split=one.split,
-                communication=one.communication,
-            )
-        )
-    return rows
-
-
-def setting_rows(found: Found, *studies: str, metric: str) -> list[Row]:
-    """Return one row per way in which the script was run, with all that is known about its cell.
-
-    `final` is the metric at the end of training, over the seeds that ran to their end.
-    """
-    cells = {
-        (name, row.cell): row for name in studies for row in cell_rows(found.studies.get(name))
-    }
-    names = [
-        *("study", "workers", "batch", "recipe", "samples", "test_samples", "epochs", "rate"),
-        *("global_batch", "steps", "whole_steps", "counted", "seeds"),
-    ]
-    return [
-        cells.get((one.study, one.launches[0].cell), Row()).but(
-            source=HERE,
-            setting=one,
-            final=one.final(metric),
-            **{name: getattr(one, name) for name in names},
-        )
-        for one in settings_of(found, *studies)
-    ]
-
-
-def choose(known: Iterable[Column], keys: str) -> tuple[Column, ...]:
-    """Return columns by their keys: "source workers accuracy"."""
-    by_key = {column.key: column for column in known}
-    return tuple(by_key[key] for key in keys.split())
-
-
-def estimate(value: float | None) -> Estimate | None:
-    """Return a figure without an interval."""
-    return None if value is None else Estimate(value=value, low=None, high=None)
 
 
 def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
@@ -254,12 +179,134 @@ def _environment() -> Environment:
     environment.filters |= {
         "count": format.plural,
         "interval": interval,
+        "interval_four": lambda value: interval(value, four),
         "interval_times": lambda value: interval(value, format.times),
         "interval_seconds": lambda value: interval(value, format.seconds),
-        "four": lambda value: f"{value:.4f}",
+        "four": four,
+        "points": points,
+        "in_points": in_points,
+        "workers": lambda number: format.plural(number, "worker"),
         "each": lambda rows, pattern: format.listed(
             [parts.vformat(pattern, (), vars(row)) for row in rows]
         ),
     }
     environment.globals["each"] = each
     return environment
+
+
+# Questions that several labs ask.
+
+_RECIPES = """
+{% if base and most %}
+{{ most[0].workers | workers }} lose {{ "accuracy with recipe %s" | format(lost | listed) if lost
+   else "no accuracy that these runs can show" }}: \
+{{ most | each("{recipe} {difference:points}{divergence}") }}, against {{ base.final | interval_four
+}} with {{ base.workers | workers }}.
+Only differences above {{ most[0].resolvable | in_points }} points can be resolved, with \
+{{ base.test_samples | whole }} test samples and {{ base.seeds | count("seed") }}.
+{% else %}
+Only one number of workers ran to its end: there is nothing to compare.
+{% endif %}
+"""
+
+
+def _recipe_facts(_: Found, rows: Sequence[Row]) -> dict[str, Any]:
+    others = [row for row in rows if row.difference]
+    most = max((row.workers for row in others), default=0)
+    for row in others:
+        row.divergence = f", {row.gap.diverged} of its seeds diverged" if row.gap.diverged else ""
+    return {
+        "base": next((row for row in rows if row.base), None),
+        "most": [row for row in others if row.workers == most],
+        "lost": [row.recipe for row in others if row.workers == most and row.verdict == "loses"],
+    }
+
+
+def recipe_lines(rows: Sequence[Row]) -> list[Row]:
+    """Return a line per recipe, each of which begins with the fewest workers."""
+    base, others = [row for row in rows if row.base], [row for row in rows if not row.base]
+    return [
+        row.but(recipe=name)
+        for name in dict.fromkeys(row.recipe for row in others or base)
+        for row in (*base, *(row for row in others if row.recipe == name))
+    ]
+
+
+def _difference(row: Row) -> Estimate | None:
+    """Return the difference to the baseline; of itself none, by definition."""
+    return Estimate(value=0.0, low=0.0, high=0.0) if row.base else row.difference
+
+
+def compare_recipes(
+    key: str, text: str, studies: Sequence[str] = ("workers", "recipes"), more: str = ""
+) -> Question:
+    """Ask what accuracy loses as workers are added, and which recipe keeps it.
+
+    Args:
+        key: of the question.
+        text: of the question.
+        studies: The first has the fewest workers, too.
+        more: Further sentences.
+    """
+    return Question(
+        key=key,
+        text=text,
+        title="Accuracy by recipe and workers, with the difference to the fewest workers",
+        rows=lambda found: compared(setting_rows(found, *studies)),
+        columns=columns(
+            "recipe workers global_batch rate epochs",
+            column("steps", "steps", format.whole, "counted"),
+            "accuracy",
+            measure("difference", "difference (points)", signed, _difference),
+            "seeds resolvable",
+        ),
+        notes=(
+            "Differences are paired by seeds, with 90 % intervals. Resolvable: the smallest "
+            "difference of two such accuracies that the test samples can tell from none.",
+        ),
+        facts=_recipe_facts,
+        say=_RECIPES + more,
+        why="With more workers an epoch has fewer steps. A scaled rate makes up for that, a "
+        "warm-up protects untrained weights from it, and more epochs add steps.",
+        figures=(
+            Lines(
+                name="accuracy-by-recipe",
+                title="Accuracy by recipe and workers",
+                caption="At the end of training, over seeds. Every line begins with the fewest "
+                "workers, where fixed, linear and warmup are the same.",
+                rows=recipe_lines,
+                columns=columns("recipe workers accuracy"),
+                options={"x": "workers", "y": "accuracy", "series": "recipe", "zero": False},
+            ),
+        ),
+    )
+
+
+AVERAGING = Question(
+    key="averaging",
+    text="What is averaged over the workers, and how often?",
+    title="Gradients sent per step, and different weights at the end",
+    rows=lambda found: [
+        row for one in setting_rows(found, "workers", "recipes") if (row := exchanged(one)).ranks
+    ],
+    columns=columns(
+        "recipe workers epochs steps gradient_bytes",
+        column("model_bytes", "all gradients once", format.size),
+        column("fingerprints", "different weights", format.whole),
+    ),
+    notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
+    facts=lambda found, rows: {
+        "most": max(rows, key=lambda row: int(row.ranks), default=Row(ranks=0)),
+        "apart": [row for row in rows if row.ranks > 1 and not row.together],
+        "words": exchange_words,
+    },
+    say="""
+{% if most.ranks > 1 %}
+{{ "Not all workers trained together" if apart else "Gradients are averaged in every step" }}: \
+{{ words(most) }}.
+{% else %}
+No launch on several workers ran to its end: nothing was exchanged.
+{% endif %}
+""",
+    why="Weights travel once, at the start: equal gradients keep equal weights equal.",
+)

@@ -18,7 +18,6 @@ from typing import Any
 
 from farandole.errors import FarandoleError, LabFailedError, UsageError
 from farandole.labs import budget
-from farandole.labs.effort import differing, of_runs
 from farandole.labs.lab import (
     Asked,
     Choice,
@@ -31,6 +30,7 @@ from farandole.labs.lab import (
     examples_path,
     published_path,
 )
+from farandole.labs.plan import choices, runs_choice
 from farandole.model.analyse import analyse
 from farandole.study import folder
 from farandole.study.attempt import Interrupted
@@ -316,7 +316,7 @@ class LabRun:
 
 def _with_run_counts(plan: Plan, runs: Mapping[str, int]) -> Plan:
     """Return a plan whose choices also say how often each setting is run, by study."""
-    return replace(plan, choices=(*plan.choices, *differing([of_runs(runs)])))
+    return replace(plan, choices=(*plan.choices, *choices(runs_choice(runs))))
 
 
 def _state(lab: Lab, asked: Asked, out: Path) -> State:

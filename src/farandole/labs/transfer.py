@@ -17,21 +17,7 @@ import numpy as np
 
 from farandole.errors import FarandoleError
 from farandole.format import brief, listed, optional, percent, plural, seconds, size, times, whole
-from farandole.labs import columns
-from farandole.labs import effort as alike
-from farandole.labs.averaging import exchange, shown_by
-from farandole.labs.columns import DEVICE, RECIPE, SOURCE, four, plain, signed
-from farandole.labs.effort import ORIGINAL
-from farandole.labs.evidence import (
-    counts_in_words,
-    disturbed,
-    matching,
-    points,
-    split_words,
-    use_words,
-    void_times,
-    without_intervals,
-)
+from farandole.labs import plan as plans
 from farandole.labs.lab import (
     Answered,
     Asked,
@@ -45,20 +31,33 @@ from farandole.labs.lab import (
     on_use,
 )
 from farandole.labs.networks import NONE, PRETRAINED
-from farandole.labs.questions import (
+from farandole.labs.plan import ORIGINAL, Training, Workload
+from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
+from farandole.labs.rows import (
+    DEVICE,
     HERE,
     LAB,
-    Bars,
-    Lines,
-    Question,
+    RECIPE,
+    SOURCE,
+    WORKERS,
     Row,
-    answer,
     cell_rows,
+    compared,
+    counts_in_words,
     estimate,
-    sentences,
+    exchange_words,
+    exchanged,
+    final_mean,
+    four,
+    gap,
+    limits,
+    plain,
+    points,
+    setting_rows,
+    signed,
+    split_words,
+    use_words,
 )
-from farandole.labs.settings import Setting, settings_of
-from farandole.labs.training import Training, Workload
 from farandole.model.metrics import WINDOW, finals_by_seed
 from farandole.model.statistics import ACCURACY_MARGIN, Estimate
 from farandole.model.training_verdicts import GAP_MARGINS
@@ -196,7 +195,7 @@ def plan(
         seeds=here.seeds,
     )
     at_original_rate = replace(training, workload=replace(work, learning_rate=spec.original_rate))
-    workers = alike.counts(asked, here.workers)
+    workers = plans.counts(asked, here.workers)
     several = tuple(number for number in workers if number > 1)
     recipes = _recipes(asked, here)
     first, *rest = recipes or (ORIGINAL.name,)
@@ -214,7 +213,7 @@ def plan(
             name="original",
             title=f"Accuracy with the original's learning rate, {spec.original_rate:g} x workers",
             recipes=(ORIGINAL.name,),
-            workers=alike.counts(asked, here.original),
+            workers=plans.counts(asked, here.original),
         )
         # What such a rate destroys needs no narrow interval to be seen.
         studies += [replace(original, worth_repeating=False)]
@@ -247,14 +246,14 @@ def _recipes(asked: Asked, here: Effort) -> tuple[str, ...]:
     chosen = tuple(name for name in asked.recipes if name != ORIGINAL.name)
     if asked.recipes and not chosen:
         return ()
-    return alike.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
+    return plans.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
 
 
 def _choices(spec: TransferLab, asked: Asked, data: DataFacts, here: Effort) -> tuple[Choice, ...]:
     """Say what is other than in the lab, and why."""
-    workers = alike.counts(asked, here.workers)
-    named = alike.recipes(asked, RECIPES[: here.recipes])
-    rate = alike.recipe_words(spec.work.learning_rate, named)
+    workers = plans.counts(asked, here.workers)
+    named = plans.recipes(asked, RECIPES[: here.recipes])
+    rate = plans.recipe_words(spec.work.learning_rate, named)
     pixels = IMAGE_SIZES[asked.size]
     shown = "what the lab's does is shown under the question original"
     devices = f"{listed(list(spec.devices))} GPUs"
@@ -266,19 +265,18 @@ def _choices(spec: TransferLab, asked: Asked, data: DataFacts, here: Effort) -> 
     def choice(what: str, lab: str, here: str, why: str = "") -> Choice:
         return Choice(what=what, lab=lab, here=here, why=why)
 
-    choices = [
+    return plans.choices(
         choice("device", devices, f"{asked.cores} CPU cores, a thread per worker"),
         choice("data set", spec.data, data.source),
         choice("base network", "not named", network),
         choice("images", "size not said", f"{pixels} x {pixels} pixels"),
-        alike.of_samples("training samples", spec.train, here.samples, data.train),
-        alike.of_samples("test samples", spec.test, here.test_samples, data.test),
+        plans.samples_choice("training samples", spec.train, here.samples, data.train),
+        plans.samples_choice("test samples", spec.test, here.test_samples, data.test),
         choice("epochs", f"{spec.epochs}", f"{here.epochs}", "to fit the time"),
-        choice("workers", spec.workers, alike.words(workers), alike.beyond(workers, asked.cores)),
+        choice("workers", spec.workers, plans.words(workers), plans.beyond(workers, asked.cores)),
         choice("learning rate", spec.optimizer, rate, shown),
-        alike.of_decay(),
-    ]
-    return alike.differing(choices)
+        plans.DECAY,
+    )
 
 
 # Rows: one per configuration, this machine's before the lab's.
@@ -288,7 +286,7 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
     """Return what is known of every number of workers here, and of the lab's devices."""
     info = found.studies.get("workers")
     cells = {row.workers: row for row in reversed(cell_rows(info)) if not row.today}
-    settings = settings_of(found, "workers") if info else ()
+    settings = setting_rows(found, "workers") if info else []
     rows = [
         *(
             _measured(info, one, cells.get(one.workers, Row(metrics={})))
@@ -310,7 +308,7 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
     ]
 
 
-def _measured(info: ScalingInfo, one: Setting, cell: Row) -> Row:
+def _measured(info: ScalingInfo, one: Row, cell: Row) -> Row:
     metric, job = cell.metrics.get(VALIDATION) or Row(), cell.job or Row()
     epochs = epochs_of(info, one.workers)
     end = epochs[-1] if epochs else Row(epoch=one.epochs)
@@ -345,7 +343,8 @@ def epochs_of(info: ScalingInfo, workers: int) -> list[Row]:
     """Return both accuracies by epoch of a study's runs on so many workers."""
     curves = {
         curve.metric: {point.epoch: point for point in curve.points}
-        for curve in matching(info.each("metric_curves"), workers=workers)
+        for curve in info.each("metric_curves")
+        if curve.cell.workers == workers and not curve.cell.today
     }
     training, validation = curves.get(TRAINING, {}), curves.get(VALIDATION, {})
     rows = []
@@ -393,7 +392,6 @@ def _counts(numbers: Iterable[int]) -> str:
     return counts_in_words(numbers) if numbers else ""
 
 
-WORKERS = columns.WORKERS
 CONFIGURATION = Column(key="configuration", title="configuration", text=True)
 SERIES = Column(key="series", title="measured", text=True)
 SEEDS = Column(key="seeds", title="seeds", show=whole)
@@ -403,10 +401,6 @@ FINAL = Column(key="validation", title="validation accuracy at the end", show=fo
 ACCURACY = Column(key="validation", title="validation accuracy", show=four, interval=True)
 BY_WORKERS = {"x": "workers", "series": "series"}
 
-NO_INTERVALS = """
-{% if no_intervals %}One run per setting: no intervals, and differences may be noise.
-{% endif %}
-"""
 OTHERS = """
 {% for sentence in others %}{{ sentence }}
 {% endfor %}
@@ -441,11 +435,9 @@ def _times_facts(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[s
     here = [row for row in rows if row.source == HERE]
     known = [row for row in here if row.job_s and row.epoch_s]
     info = found.published.get(spec.name)
-    void = void_times((row.workers for row in here), found.asked.cores)
     return {
         "known": known,
-        "others": [*void, *disturbed(found, "workers")],
-        "no_intervals": without_intervals(row.job_s for row in known),
+        "others": limits(found, "workers"),
         "verdicts": info.verdicts if info else (),
     }
 
@@ -478,7 +470,7 @@ def _times(spec: TransferLab) -> Question:
             "that is no pass over the training data, such as start-up, loading and validation.",
         ),
         facts=partial(_times_facts, spec),
-        say=TIMES + OTHERS + NO_INTERVALS + LAB_TIMES,
+        say=TIMES + OTHERS + LAB_TIMES,
         figures=tuple(
             Lines(
                 name=f"{what}-by-workers",
@@ -533,9 +525,8 @@ def _epoch_rows(found: Found) -> list[Row]:
 
 
 def _accuracy_facts(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    last = {row.workers: row.validation for row in rows}
     # Recorded by the scripts: 1 where the base network began with trained weights.
-    recorded = [one.final("pretrained") for one in settings_of(found, "workers")]
+    recorded = [final_mean(one.records, "pretrained") for one in setting_rows(found, "workers")]
     info = found.published.get(spec.name)
     ends = [
         row
@@ -544,7 +535,6 @@ def _accuracy_facts(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dic
     ]
     return {
         "spec": spec,
-        "no_intervals": without_intervals(last.values()),
         "pretrained": min((end.value for end in recorded if end is not None), default=None),
         "asked": found.asked.weights,
         "ends": ends,
@@ -573,7 +563,7 @@ def _accuracy(spec: TransferLab) -> Question:
             "epoch, on plain images. So training may be the lower one.",
         ),
         facts=partial(_accuracy_facts, spec),
-        say=ACCURACIES + NO_INTERVALS + WEIGHTS,
+        say=ACCURACIES + WEIGHTS,
         figures=tuple(
             Lines(
                 name=f"{key}-by-epoch",
@@ -667,7 +657,7 @@ def _use_sentences(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         return {"others": ["Utilisation was not measured: no launch ran to its end."]}
     said = [use_words(row) for row in info.each("utilisation") if not row.cell.today]
     said += [split_words(split) for split in info.each("split") if split.cell.workers > 1]
-    return {"others": [*said, input_sentence(info), *disturbed(found, "workers")]}
+    return {"others": [*said, input_sentence(info)]}
 
 
 UTILISATION = Question(
@@ -907,10 +897,8 @@ def _soonest(spec: TransferLab) -> Question:
     )
 
 
-KEEPING_ACCURACY: Question = Question(
-    key="keeping_accuracy",
-    text="What does accuracy lose with more workers, and what keeps it?",
-    build=lambda found: on_use("keeping:answer_keeping")(found, KEEPING_ACCURACY.asked),
+KEEPING_ACCURACY = compare_recipes(
+    "keeping_accuracy", "What does accuracy lose with more workers, and what keeps it?"
 )
 
 
@@ -943,17 +931,18 @@ The lab's rate ends below {{ least_share | percent }} of that on {{ failed }}: i
 
 def _rate_rows(found: Found) -> list[Row]:
     """Return every number of workers at the rate that trains, then at the original's."""
-    settings = settings_of(found, "workers", "original")
+    settings = setting_rows(found, "workers", "original", metric=VALIDATION)
     trains = {one.workers: one for one in settings if one.recipe != ORIGINAL.name}
     rows = []
     for one in sorted(settings, key=lambda one: (one.recipe == ORIGINAL.name, one.workers)):
         other = trains.get(one.workers) if one.recipe == ORIGINAL.name else None
-        gap = one.gap(other, VALIDATION) if other else None
-        losses = finals_by_seed(one.launches, "loss").values()
+        lost = gap(one, other)
+        losses = finals_by_seed(one.records, "loss").values()
         row = Row(recipe=one.recipe, workers=one.workers, rate=one.rate, base_rate=one.base_rate)
         row.setting = f"{one.recipe}, {plural(one.workers, 'worker')}, rate {one.rate:g}"
-        row.training, row.validation = one.final(TRAINING), one.final(VALIDATION)
-        row.loss, row.lost, row.seeds = one.final("loss"), gap and gap.difference, one.seeds
+        row.training, row.validation = final_mean(one.records, TRAINING), one.final
+        row.loss, row.seeds = final_mean(one.records, "loss"), one.seeds
+        row.lost = lost.difference if lost else None
         row.diverged = sum(not math.isfinite(loss) for loss in losses)
         rows.append(row)
     return rows
@@ -964,9 +953,8 @@ def _rate_facts(spec: TransferLab, _: Found, rows: Sequence[Row]) -> dict[str, A
     good = [row for row in rows if row.recipe != ORIGINAL.name and row.validation]
     least = _LEAST_SHARE * good[0].validation.value if good else 0.0
     failed = [row.workers for row in own if not row.validation or row.validation.value < least]
-    no_intervals = without_intervals(row.validation for row in own)
     facts = {"spec": spec, "own": own, "good": good, "failed": _counts(failed)}
-    return facts | {"least_share": _LEAST_SHARE, "points": points, "no_intervals": no_intervals}
+    return facts | {"least_share": _LEAST_SHARE, "points": points}
 
 
 def _original(spec: TransferLab) -> Question:
@@ -990,7 +978,7 @@ def _original(spec: TransferLab) -> Question:
             "intervals. Diverged: runs whose loss is not finite at the end.",
         ),
         facts=partial(_rate_facts, spec),
-        say=AT_LAB_RATE + RATES + NO_INTERVALS,
+        say=AT_LAB_RATE + RATES,
         figures=(
             Bars(
                 name="accuracy-by-rate",
@@ -1042,16 +1030,11 @@ worker ({{ (alone.counted or alone.whole_steps) | whole }} of {{ alone.global_ba
 
 def _wrapped_rows(found: Found) -> list[Row]:
     """Return every setting with a launch that ended, with what its workers exchanged."""
-    rows = []
-    for one in settings_of(found, *_OPTIMIZERS):
-        ended = [launch for launch in one.launches if launch.outcome == "ok"]
-        if ended:
-            moved = exchange(ended[-1])
-            row = Row(study=one.study, optimizer=_OPTIMIZERS[one.study], moved=moved)
-            row = row.but(workers=one.workers, global_batch=one.global_batch, epochs=one.epochs)
-            row = row.but(steps=moved.steps, gradient_bytes=moved.gradient_bytes_per_step)
-            rows.append(row.but(fingerprints=moved.fingerprints, validation=one.final(VALIDATION)))
-    return rows
+    return [
+        row.but(optimizer=_OPTIMIZERS[row.study], validation=row.final)
+        for one in setting_rows(found, *_OPTIMIZERS, metric=VALIDATION)
+        if (row := exchanged(one)).ranks
+    ]
 
 
 def _wrapped_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
@@ -1059,13 +1042,13 @@ def _wrapped_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info = found.studies.get("unwrapped")
     unwrapped = next((row for row in rows if row.study == "unwrapped" and info), None)
     voids, number = info.voids if info else (), unwrapped.workers if unwrapped else None
-    shared = next(iter(settings_of(found, "same_batch")), None)
-    alone = next((one for one in settings_of(found, "workers") if one.workers == 1), None)
+    shared = next(iter(setting_rows(found, "same_batch")), None)
+    alone = next((one for one in setting_rows(found, "workers") if one.workers == 1), None)
     return {
         "wrapped": max(several, key=lambda row: row.workers, default=None),
         "unwrapped": unwrapped,
         "void": next((one for one in voids if one.cell.workers == number), None),
-        "gap": shared.gap(alone, VALIDATION) if shared and alone else None,
+        "gap": gap(shared, alone),
     } | {"shared": shared, "alone": alone, "points": points}
 
 
@@ -1277,15 +1260,15 @@ def questions(spec: TransferLab) -> tuple[Question, ...]:
 # What both labs got wrong.
 
 AVERAGED = """
-{% if wrapped %}Here, {{ shown_by(wrapped.moved) }}.
+{% if wrapped %}Here, {{ shown_by(wrapped) }}.
 {% else %}No launch with several workers ran to its end here.
 {% endif %}
 """
 STEPS = """
 {% if trained %}
-Steps: {% call(row) each(trained) %}{{ row.setting.counted | whole }} of \
-{{ row.setting.global_batch }} samples with {{ row.setting.workers | count("worker") }} \
-(accuracy {{ row.accuracy.value | four }}){% endcall %}.
+Steps: {% call(row) each(trained) %}{{ row.counted | whole }} of \
+{{ row.global_batch }} samples with {{ row.workers | count("worker") }} \
+(accuracy {{ row.final.value | four }}){% endcall %}.
 {% endif %}
 """
 GAINED = """
@@ -1302,10 +1285,9 @@ Here an epoch takes {{ slow | seconds }} with {{ few.workers | count("worker") }
 
 def shared_corrections(spec: TransferLab, found: Found) -> tuple[Correction, ...]:
     """Return the corrections that hold for both labs."""
-    from farandole.labs.keeping import trained  # imports Altair
-
-    steps = [row for row in trained(found, ("workers",)) if row.setting.counted is not None]
-    facts = _wrapped_facts(found, _wrapped_rows(found)) | {"shown_by": shown_by, "trained": steps}
+    steps = [row for row in compared(setting_rows(found, "workers")) if row.counted is not None]
+    facts = _wrapped_facts(found, _wrapped_rows(found))
+    facts |= {"shown_by": exchange_words, "trained": steps}
     rates = sentences(AT_LAB_RATE, **_rate_facts(spec, found, _rate_rows(found)))
     return (
         Correction(

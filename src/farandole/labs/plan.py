@@ -1,0 +1,310 @@
+"""What plans of labs share: workers, samples, recipes, a script's studies, how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from farandole.errors import UsageError
+from farandole.format import listed, plural
+from farandole.labs.lab import Asked, Choice, DataFacts, Planned, Rate
+from farandole.recipes import RECIPES, Recipe
+
+KERAS = (("KERAS_BACKEND", "torch"),)
+"""What scripts with Keras are run on."""
+ORIGINAL = Recipe(name="original", scaled=True)
+"""By the rate of the lab, not by one that trains."""
+LAB_RECIPES = {**RECIPES, ORIGINAL.name: ORIGINAL}
+
+
+def lab_recipe(name: str) -> Recipe:
+    """Return a recipe by its name, `original` among them.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    if name not in LAB_RECIPES:
+        raise UsageError(f"There is no recipe {name!r}. There are {', '.join(LAB_RECIPES)}.")
+    return LAB_RECIPES[name]
+
+
+def counts(asked: Asked, here: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of workers: what the user asked for, or else the plan's own."""
+    return tuple(sorted(set(asked.workers))) or here
+
+
+def recipes(asked: Asked, here: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the recipes, the plan's first one first where it is among those asked for."""
+    chosen = tuple(dict.fromkeys(asked.recipes)) or here
+    return tuple(sorted(chosen, key=lambda name: name != here[0]))
+
+
+def subset(wanted: int, available: int) -> int:
+    """Return how many samples to take; 0, all of them, where there are not more."""
+    return 0 if wanted == 0 or wanted >= available else wanted
+
+
+def taken(wanted: int, available: int) -> int:
+    """Return how many samples `subset` leaves."""
+    return subset(wanted, available) or available
+
+
+def numbers(values: tuple[int, ...]) -> str:
+    """Write counts for a flag: "1,2,4"."""
+    return ",".join(map(str, values))
+
+
+# Where a run differs from the lab: "lab / here".
+
+
+def choices(*rows: Choice | Sequence[str]) -> tuple[Choice, ...]:
+    """Return choices, as they are or as (what, lab, here[, why]), without those that are equal."""
+    made = [row if isinstance(row, Choice) else Choice(**_named(row)) for row in rows]
+    return tuple(choice for choice in made if choice.lab != choice.here)
+
+
+def _named(row: Sequence[str]) -> dict[str, str]:
+    return dict(zip(("what", "lab", "here", "why"), row, strict=False))
+
+
+def words(values: tuple[int, ...]) -> str:
+    """Write counts for a sentence: "1, 2 and 4"."""
+    return listed([f"{value:,}" for value in values])
+
+
+def samples_choice(what: str, lab: str, wanted: int, available: int) -> Choice:
+    """Say how many samples there are, and why not more."""
+    number = taken(wanted, available)
+    fewer = number < available
+    here = f"{number:,} of {available:,}" if fewer else f"{number:,}"
+    return Choice(what=what, lab=lab, here=here, why="to fit the time" if fewer else "")
+
+
+def epochs_words(epochs: int, names: Iterable[str]) -> str:
+    """Say for how many epochs: "3 (6 with recipe longer)"."""
+    longer = sorted({lab_recipe(name).epochs(epochs) for name in names} - {epochs})
+    return f"{epochs} ({longer[-1]} with recipe longer)" if longer else f"{epochs}"
+
+
+def runs_choice(runs: Mapping[str, int]) -> Choice:
+    """Say how often each setting is run, by the name of its study."""
+    studies: dict[int, list[str]] = {}
+    for name, number in runs.items():
+        studies.setdefault(number, []).append(name)
+    by_number = [f"{number} ({listed(names)})" for number, names in sorted(studies.items())]
+    return Choice(
+        what="runs of each setting, by study",
+        lab="1",
+        here=", ".join(by_number) if len(studies) > 1 else "".join(map(str, studies)),
+        why="intervals need several" if max(studies, default=1) > 1 else "",
+    )
+
+
+def recipe_words(base_rate: float, names: tuple[str, ...]) -> str:
+    """Say which rate one worker has, and by which recipes it changes with more."""
+    which = "recipe" if len(names) == 1 else "recipes"
+    return f"{base_rate:g} for one worker; {which} {listed(list(names))}"
+
+
+DECAY = Choice(
+    what="learning rate during a run",
+    lab="not said",
+    here="falls to 0 along a cosine",
+    why="a rate that stays high leaves the end of a short run to chance",
+)
+
+
+def beyond(workers: tuple[int, ...], cores: int) -> str:
+    """Say which numbers of workers do not count for speed, and why; empty when all do."""
+    more = tuple(number for number in workers if number > cores)
+    if not more:
+        return ""
+    return f"{words(more)} share {plural(cores, 'core')}: they count for accuracy, not for speed"
+
+
+# How long launches take.
+
+_SHARING = 0.8
+"""What workers that run at once keep of the speed that each has alone: they share the memory."""
+_FORWARD = 1 / 3
+"""A test sample goes forward only; a training sample forward, and backward at twice the cost."""
+STUDY_S = 3.0
+"""Of a study itself: its folder, its records, its report."""
+_PILOT_STEPS = 12
+
+
+def launch_s(
+    rate: Rate, *, workers: int, cores: int, samples: int, epochs: float, test_samples: int = 0
+) -> float:
+    """Return what a launch takes that trains to its script's end.
+
+    Args:
+        rate: of one worker with one thread.
+        workers: more than cores take turns, in importing as well.
+        cores: of this machine.
+        samples: of an epoch, over all workers.
+        epochs: of the job.
+        test_samples: after each epoch, over all workers.
+    """
+    at_once = min(workers, cores)
+    speed = rate.samples_per_s * (at_once * _SHARING if at_once > 1 else 1.0)
+    startup_s = rate.startup_s * max(1.0, workers / cores)
+    return startup_s + epochs * (samples / speed + _FORWARD * test_samples / speed)
+
+
+def steps_s(rate: Rate, *, threads: int, batches: Iterable[int], steps: int) -> float:
+    """Return what launches of one worker take that end after so many steps, one per batch."""
+    speed = rate.samples_per_s * (threads * _SHARING if threads > 1 else 1.0)
+    return sum(rate.startup_s + steps * batch / speed for batch in batches)
+
+
+# A script as studies: a pilot of few steps, and launches that train to the script's end.
+
+
+def data_arguments(asked: Asked) -> tuple[str, ...]:
+    """Return what tells a script where its data are; nothing for those that it makes itself."""
+    return () if asked.data is None else ("--data", str(asked.data))
+
+
+def speed_flags(repeats: int) -> tuple[str, ...]:
+    """Return what makes a study of nothing but steps."""
+    return ("--repeats", str(repeats), "--no-epoch", "--no-today", "--no-calibration")
+
+
+def busy_flags(asked: Asked) -> tuple[str, ...]:
+    """Make no launch again that others disturbed where time is short."""
+    return () if asked.size == "full" else ("--keep-busy",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A Keras script, with what a lab runs it with throughout."""
+
+    name: str
+    """Of the pilot study, and so of its rate."""
+    script: str
+    """A file of examples/."""
+    batch: int
+    """Per worker."""
+    learning_rate: float
+    """Of one worker."""
+    guess: Rate
+    """Of one core of a virtual machine, where no pilot has measured: for `quick` and `full`."""
+    few_test_samples: int
+    """For studies of speed, which do not look at accuracy."""
+    arguments: tuple[str, ...] = ()
+    """Further ones of the script, in all studies."""
+
+    def speed_study(
+        self, asked: Asked, name: str, title: str, *, grid: tuple[str, ...], seconds: float
+    ) -> Planned:
+        """Return a study of steps: its job has no end."""
+        return Planned(
+            name=name,
+            title=title,
+            flags=grid,
+            script=self.script,
+            arguments=(
+                *data_arguments(asked),
+                *("--epochs", "1000", "--batch-size", "{batch}", "--samples", "0"),
+                *("--test-samples", str(self.few_test_samples)),
+                *("--lr", f"{self.learning_rate:g}", "--recipe", "fixed"),
+                *self.arguments,
+            ),
+            estimate_s=seconds + STUDY_S,
+            environ=KERAS,
+        )
+
+    def pilot(self, asked: Asked) -> Planned:
+        """Return the study that measures what one worker does in a second."""
+        grid = ("-np", "1", "--threads", "1", "-L", f"batch={self.batch}")
+        steps = ("--steps", str(_PILOT_STEPS), *speed_flags(1))
+        once_s = steps_s(self.guess, threads=1, batches=(self.batch,), steps=_PILOT_STEPS)
+        title = "How fast one worker trains"
+        return self.speed_study(asked, self.name, title, grid=(*grid, *steps), seconds=once_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What the studies of a plan have in common whose launches train to the script's end."""
+
+    workload: Workload
+    asked: Asked
+    data: DataFacts
+    rate: Rate
+    samples: int
+    """To train on; 0: all."""
+    test_samples: int
+    """0: all."""
+    epochs: int
+    seeds: int
+
+    def study(
+        self,
+        name: str,
+        title: str,
+        *,
+        recipes: Sequence[str],
+        workers: tuple[int, ...],
+        sizes: tuple[int, ...] = (),
+        arguments: tuple[str, ...] = (),
+    ) -> Planned:
+        """Return a study of accuracy or loss, and of times beside it.
+
+        Args:
+            name: Its folder.
+            title: What it is for.
+            recipes: To train by, each on all numbers of workers.
+            workers: Their numbers.
+            sizes: Numbers of samples to train on instead, with one seed: for times only.
+            arguments: Further ones of the script.
+        """
+        work, data = self.workload, self.data
+        seeds = 1 if sizes else self.seeds
+        one_seed = sum(
+            launch_s(
+                self.rate,
+                workers=count,
+                cores=self.asked.cores,
+                samples=samples,
+                epochs=lab_recipe(each).epochs(self.epochs),
+                test_samples=taken(self.test_samples, data.test),
+            )
+            for count in workers
+            for each in recipes
+            for samples in sizes or (taken(self.samples, data.train),)
+        )
+        samples = "{samples}" if sizes else str(subset(self.samples, data.train))
+        return Planned(
+            name=name,
+            title=title,
+            flags=(
+                *("-np", numbers(workers), "-L", f"batch={work.batch}"),
+                *("-L", f"recipe={','.join(recipes)}"),
+                *(("-L", f"samples={numbers(sizes)}") if sizes else ()),
+                *("--measure", "accuracy", "--seeds", str(seeds), "--no-calibration"),
+                *busy_flags(self.asked),
+            ),
+            script=work.script,
+            arguments=(
+                *data_arguments(self.asked),
+                *("--epochs", str(self.epochs), "--batch-size", "{batch}", "--samples", samples),
+                *("--test-samples", str(subset(self.test_samples, data.test))),
+                *("--lr", f"{work.learning_rate:g}", "--recipe", "{recipe}", "--seed", "{seed}"),
+                *(*work.arguments, *arguments),
+            ),
+            estimate_s=seeds * one_seed + STUDY_S,
+            environ=KERAS,
+        )
+
+    def by_workers(
+        self, what: str, recipes: Sequence[str], workers: tuple[int, ...], several: tuple[int, ...]
+    ) -> list[Planned]:
+        """Return the first recipe on all numbers of workers, and the others on several."""
+        (first, *rest), metric = recipes, what.lower()
+        title = f"Time and {metric} by workers, recipe {first}"
+        studies = [self.study("workers", title, recipes=(first,), workers=workers)]
+        if rest and several:
+            title = f"{what} by workers, {listed(rest)}"
+            studies.append(self.study("recipes", title, recipes=rest, workers=several))
+        return studies

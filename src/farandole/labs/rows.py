@@ -1,0 +1,496 @@
+"""Rows of the labs' tables: cells and settings of studies, published figures, and their columns.
+
+Every lab has one kind of row. `cell_rows` makes them of a study's cells, also of the lab's
+published ones, `setting_rows` of the ways in which a script was run, by its own command.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from statistics import median
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from farandole.errors import UsageError
+from farandole.format import (
+    NOT_MEASURED,
+    known,
+    listed,
+    number,
+    optional,
+    percent,
+    plural,
+    seconds,
+    size,
+    times,
+    whole,
+)
+from farandole.labs.lab import Found, published_path
+from farandole.labs.plan import LAB_RECIPES
+from farandole.model.jobs import training_steps
+from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
+from farandole.model.statistics import Estimate, mean
+from farandole.report.table import Column
+from farandole.study.records import Launch
+
+if TYPE_CHECKING:
+    from farandole.model.analyse import ScalingInfo
+    from farandole.model.split import StepSplit
+    from farandole.model.utilisation import UtilisationRow
+
+HERE, LAB = "here", "the lab"
+"""Where a row's figures come from."""
+METRIC = "val_accuracy"
+
+
+class Row(SimpleNamespace):
+    """One setting with everything known about it; an attribute that is not known is None."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+    def but(self, **changes: Any) -> Row:
+        """Return the row with changes."""
+        return Row(**{**vars(self), **changes})
+
+
+def table_rows(keys: str, *rows: Sequence[Any]) -> tuple[Row, ...]:
+    """Return rows written as tuples under these keys: "samples epochs seeds"."""
+    return tuple(Row(**dict(zip(keys.split(), row, strict=True))) for row in rows)
+
+
+def having(rows: Iterable[Row], *keys: str, **values: Any) -> list[Row]:
+    """Return the rows that have these figures, and these values."""
+    return [
+        row
+        for row in rows
+        if all(getattr(row, key) is not None for key in keys)
+        and all(getattr(row, key) == value for key, value in values.items())
+    ]
+
+
+# Rows of studies.
+
+_OF_CELL = ("workers", "hosts", "threads", "batch", "device", "today")
+_OF_JOB = ("job_s", "epoch_s", "epochs", "startup_s", "fixed_s", "fixed_share")
+_OF_USE = ("cpu", "gpu", "memory_bytes")
+
+
+def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
+    """Return one row per cell of a study, with everything that is known about the cell."""
+    rows = []
+    for one in info.rows if info else ():
+        cell, job, use, point = one.cell, one.job, one.utilisation, one.point
+        main = one.metric(info.main_metric) if info else None
+        counts = point if point and point.valid else None
+        outcome, _, reason = one.failed.partition(": ")
+        row = Row(**dict(cell.params)).but(**{f.name: getattr(one, f.name) for f in fields(one)})
+        for part, names in ((cell, _OF_CELL), (job, _OF_JOB), (use, _OF_USE)):
+            row = row.but(**{name: getattr(part, name, None) for name in names})
+        rows.append(
+            row.but(
+                source=source,
+                use=use,
+                outcome=outcome or "ran",
+                reason=reason,
+                note=one.failed or one.void_for_speed,
+                speedup=counts.speedup if counts else None,
+                efficiency=counts.efficiency if counts else None,
+                final=main.final if main else None,
+                seeds=main.seeds if main else None,
+                metrics={found.metric: found for found in one.metrics},
+            )
+        )
+    return rows
+
+
+def published_rows(found: Found, *names: str, **facts: Any) -> list[Row]:
+    """Return the cells of the lab's tables, with what holds for all of them."""
+    return [row.but(**facts) for name in names for row in cell_rows(found.published.get(name), LAB)]
+
+
+def setting_rows(found: Found, *studies: str, metric: str = METRIC) -> list[Row]:
+    """Return one row per way in which the script was run, with all that is known about its cell.
+
+    Study by study, by recipe, workers and samples. `final` is the metric at the end of training,
+    over the seeds that ran to their end; `records` has the launches.
+    """
+    rows = []
+    for study in studies:
+        cells = {row.cell: row for row in cell_rows(found.studies.get(study))}
+        ways: dict[tuple[Any, ...], list[Launch]] = {}
+        for launch in found.records[study].launches if study in found.records else ():
+            recipe, cell = argument(launch, "--recipe"), launch.cell
+            if recipe in LAB_RECIPES and cell.batch is not None and not cell.today:
+                samples = int(argument(launch, "--samples") or 0) or found.data.train
+                way = (list(LAB_RECIPES).index(recipe), cell.workers, samples, cell.batch)
+                more = (argument(launch, "--norm") or "", argument(launch, "--order") or "")
+                ways.setdefault((*way, *more), []).append(launch)
+        for _, launches in sorted(ways.items(), key=lambda item: item[0][:3]):
+            measured = cells.get(launches[0].cell, Row(metrics={}))
+            rows.append(_setting_row(found, study, launches, measured, metric))
+    return rows
+
+
+def _setting_row(
+    found: Found, study: str, launches: Sequence[Launch], measured: Row, metric: str
+) -> Row:
+    first, cell = launches[0], launches[0].cell
+    workers, batch, name = cell.workers, cell.batch or 0, argument(first, "--recipe") or ""
+    recipe, base_rate = LAB_RECIPES[name], float(argument(first, "--lr") or "nan")
+    epochs = recipe.epochs(int(argument(first, "--epochs") or 1))
+    samples = int(argument(first, "--samples") or 0) or found.data.train
+    return measured.but(
+        source=HERE,
+        study=study,
+        records=launches,
+        workers=workers,
+        batch=batch,
+        global_batch=batch * workers,
+        recipe=name,
+        longer=recipe.longer != 1.0,
+        norm=argument(first, "--norm"),
+        order=argument(first, "--order"),
+        samples=samples,
+        test_samples=int(argument(first, "--test-samples") or 0) or found.data.test,
+        epochs=epochs,
+        base_rate=base_rate,
+        rate=base_rate * (workers if recipe.scaled else 1),
+        steps=training_steps(epochs, samples, batch, workers),
+        # Each epoch ends with what is left of every worker's share.
+        whole_steps=epochs * math.ceil(samples // workers / batch),
+        counted=steps_made(launches),
+        seeds=len({one.seed for one in launches if one.outcome == "ok"}),
+        by_seed=finals_by_seed(launches, metric),
+        final=final_mean(launches, metric),
+    )
+
+
+def argument(launch: Launch, flag: str) -> str | None:
+    """Return the value that a launch's command gave to a flag; None when it did not."""
+    argv = launch.argv
+    return next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == flag), None)
+
+
+def final_mean(launches: Iterable[Launch], metric: str) -> Estimate | None:
+    """Return a metric at the end, its mean over seeds with a 95 % interval; None when none has."""
+    values = [value for value in finals_by_seed(launches, metric).values() if value == value]
+    return mean(values) if values else None
+
+
+def steps_made(launches: Iterable[Launch]) -> int | None:
+    """Return how many steps a run to its end made, the median over launches; None without any."""
+    ended = [launch for launch in launches if launch.outcome == "ok" and launch.ranks]
+    counts = [max(len(rank.steps) for rank in launch.ranks) for launch in ended]
+    return round(median(counts)) if counts else None
+
+
+def gap(row: Row | None, base: Row | None) -> Gap | None:
+    """Return how far a setting's metric lies above another's, seed by seed; None for itself."""
+    return None if row is base or not row or not base else paired_gap(row.by_seed, base.by_seed)
+
+
+def compared(rows: Iterable[Row]) -> list[Row]:
+    """Return the settings that ended with an accuracy, beside the one with the fewest workers.
+
+    That is the first row. `gap` is the difference to it, `resolvable` the smallest that the test
+    samples can tell from none.
+    """
+    scored = having(rows, "final")
+    own = [row for row in scored if row.study == "workers"]
+    base = min(own, key=lambda row: int(row.workers), default=None)
+    scored = [
+        row.but(
+            base=row is base,
+            gap=(difference := gap(row, base)),
+            difference=difference.difference if difference else None,
+            resolvable=(least := smallest(row)),
+            verdict=_verdict(difference, least),
+        )
+        for row in scored
+    ]
+    return sorted(scored, key=lambda row: not row.base)
+
+
+def smallest(row: Row) -> float:
+    """Return the smallest difference to another accuracy that a row's test samples can resolve."""
+    return smallest_difference(row.test_samples, row.final.value, max(1, row.seeds))
+
+
+def _verdict(gap: Gap | None, least: float) -> str:
+    """Say what a difference shows, by its interval over seeds and by what can be resolved."""
+    if gap is None:
+        return ""
+    difference = gap.difference
+    if gap.diverged:
+        return "diverged in some runs"
+    if difference.low is None or difference.high is None:
+        return "one seed: no interval"
+    if abs(difference.value) < least:
+        return "not resolved"
+    if difference.low <= 0 <= difference.high:
+        return "no difference shown"
+    return "loses" if difference.high < 0 else "gains"
+
+
+def exchanged(row: Row) -> Row:
+    """Return a setting with what the workers of its last launch that ended well exchanged.
+
+    `together`: every step moved gradients, and all ranks ended with the same weights.
+    """
+    ended = [launch for launch in row.records if launch.outcome == "ok"]
+    if not ended:
+        return row
+    trained = [rank for rank in ended[-1].ranks if len(rank.steps)]
+    sent = [rank.bytes_sent.get("gradients", 0) / len(rank.steps) for rank in trained]
+    payload = [b for rank in trained if (b := rank.gradient_bytes_per_step) is not None]
+    weights = {rank.weights for rank in trained if rank.weights is not None}
+    gradient_bytes = median(sent) if sent else None
+    return row.but(
+        ranks=len(ended[-1].ranks),
+        steps=min((len(rank.steps) for rank in trained), default=0),
+        gradient_bytes=gradient_bytes,
+        model_bytes=max(payload, default=None),
+        fingerprints=len(weights),
+        together=bool(gradient_bytes) and len(weights) == 1,
+    )
+
+
+# Columns: a key with its unit for files, a title for people.
+
+
+def four(value: float | None) -> str:
+    """Show an accuracy with four decimals, as the labs do."""
+    return f"{value:.4f}" if value is not None and known(value) else NOT_MEASURED
+
+
+def signed(value: float | None) -> str:
+    """Show a difference of accuracies in points."""
+    return f"{100 * value:+.2f}" if value is not None and known(value) else NOT_MEASURED
+
+
+def in_points(value: float | None) -> str:
+    """Show a share in points."""
+    return f"{100 * value:.2f}" if value is not None and known(value) else NOT_MEASURED
+
+
+def plain(value: float | None) -> str:
+    """Show a learning rate as one writes it."""
+    return f"{value:g}" if value is not None and known(value) else NOT_MEASURED
+
+
+def column(key: str, title: str, show: Callable[[Any], str] = number, get: Any = None) -> Column:
+    """Return a column of figures."""
+    return Column(key=key, title=title, show=show, get=get)
+
+
+def measure(key: str, title: str, show: Callable[[Any], str] = number, get: Any = None) -> Column:
+    """Return a column of figures with intervals."""
+    return Column(key=key, title=title, show=show, get=get, interval=True)
+
+
+def text(key: str, title: str, get: Any = None) -> Column:
+    """Return a column of words."""
+    return Column(key=key, title=title, text=True, get=get)
+
+
+SOURCE, DEVICE, RECIPE = text("source", "measured"), text("device", "device"), text(*["recipe"] * 2)
+WORKERS = column("workers", "workers", whole)
+ACCURACY = measure("accuracy", "accuracy", four, "final")
+COLUMNS = (
+    *(SOURCE, DEVICE, RECIPE, WORKERS, ACCURACY),
+    text("setting", "setting"),
+    column("batch", "batch per worker", whole),
+    column("global_batch", "global batch", whole),
+    column("samples", "samples", whole),
+    column("epochs", "epochs", whole),
+    column("rate", "learning rate", plain),
+    column("steps", "steps", whole),
+    column("runs", "runs", whole, "seeds"),
+    column("seeds", "seeds", whole),
+    column("rank", "rank", whole),
+    column("nodes", "nodes", whole),
+    measure("samples_per_s", "samples/s", get="throughput"),
+    measure("step_s", "step", seconds),
+    measure("epoch_s", "epoch", seconds),
+    measure("job_s", "job", seconds),
+    measure("speedup", "speedup", times),
+    column("job_speedup", "speedup of the job", times),
+    measure("efficiency", "efficiency", percent),
+    measure("difference", "difference (points)", signed),
+    column("resolvable", "resolvable (points)", in_points),
+    column("cpu", "CPU utilisation", percent),
+    column("memory_bytes", "memory", size),
+    column("gradient_bytes", "gradients sent per step and rank", size),
+    column("fixed_s", "fixed", seconds),
+    column("fixed_share", "fixed share", percent),
+    column("counted", "counted", optional),
+)
+_BY_KEY = {one.key: one for one in COLUMNS}
+
+
+def columns(*parts: str | Column) -> tuple[Column, ...]:
+    """Return columns: shared ones by their keys ("source workers"), others as they are."""
+    chosen: list[Column] = []
+    for part in parts:
+        chosen += [_BY_KEY[key] for key in part.split()] if isinstance(part, str) else [part]
+    return tuple(chosen)
+
+
+def estimate(value: float | None) -> Estimate | None:
+    """Return a figure without an interval."""
+    return None if value is None else Estimate(value=value, low=None, high=None)
+
+
+# Words for sentences.
+
+
+def points(estimate: Estimate) -> str:
+    """Return a difference of shares in points: "-1.20 points (-2.10 to -0.30)"."""
+    shown = f"{100 * estimate.value:+.2f} points"
+    if estimate.low is None or estimate.high is None:
+        return f"{shown} (one seed: no interval)"
+    return f"{shown} ({100 * estimate.low:+.2f} to {100 * estimate.high:+.2f})"
+
+
+def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
+    """Return "1 worker", "1, 2 and 4 workers"."""
+    if len(counts) == 1:
+        return plural(counts[0], noun)
+    return f"{listed([str(one) for one in counts])} {noun}s"
+
+
+def without_intervals(figures: Iterable[Estimate | None]) -> bool:
+    """Tell whether figures were measured, but none of them more than once."""
+    measured = [one for one in figures if one is not None]
+    return bool(measured) and all(one.low is None for one in measured)
+
+
+def limits(found: Found, study: str) -> list[str]:
+    """Say what limits a study's figures: workers beyond the cores, other programs, single runs."""
+    record, info, cores = found.records.get(study), found.studies.get(study), found.asked.cores
+    if record is None or info is None:
+        return []
+    said = []
+    void = sorted({row.cell.workers for row in info.rows if row.cell.workers > cores})
+    if void:
+        words, shared = counts_in_words(void), plural(cores, "core")
+        said.append(f"{words} share {shared}: their times are void, their results count.")
+    busy = [launch for launch in record.launches if launch.busy]
+    if busy:
+        most = max((one.foreign_share or 0.0) + (one.steal_share or 0.0) for one in busy)
+        said.append(
+            f"Other programs took up to {percent(most)} of the cores during {len(busy)} of "
+            f"{plural(len(record.launches), 'launch')}."
+        )
+    if any(row.launches for row in info.rows) and all(row.launches < 2 for row in info.rows):
+        said.append("One run per setting: differences may be noise.")
+    return said
+
+
+_PARTS = {
+    "data": "waiting for data",
+    "compute": "computing",
+    "transfer": "the transfer of gradients",
+    "waiting": "waiting for the slowest worker",
+    "optimizer": "the update",
+}
+
+_LEAST_SHARE = 0.005
+
+
+def use_words(row: UtilisationRow) -> str:
+    """Say how busy the workers of a cell were, and what memory each took."""
+    shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
+    memory = [taken for *_, taken in row.by_rank if taken is not None]
+    parts = [f"{_span(shares, percent)} of its cores busy"] if shares else []
+    parts += [f"{_span(memory, size)} of memory"] if memory else []
+    workers = plural(row.cell.workers, "worker")
+    return f"{workers}: each has {listed(parts) or 'no figure of its use'}."
+
+
+def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
+    return " to ".join(dict.fromkeys((show(min(values)), show(max(values)))))
+
+
+def split_words(split: StepSplit) -> str:
+    """Say what a typical step of a cell consists of, the largest part first."""
+    parts = [(part / split.step_s, name) for name, part in split.parts().items() if part]
+    shown = [
+        f"{percent(share)} {_PARTS[name]}"
+        for share, name in sorted(parts, reverse=True)
+        if share >= _LEAST_SHARE
+    ]
+    workers = plural(split.cell.workers, "worker")
+    return f"A step of {seconds(split.step_s)} on {workers} is {listed(shown)}."
+
+
+def exchange_words(row: Row) -> str:
+    """Say what one setting shows of its averaging."""
+    ends = "the same weights" if row.fingerprints == 1 else "different weights"
+    return (
+        f"on {plural(row.ranks, 'worker')} each rank sent {size(row.gradient_bytes or 0.0)} of "
+        f"gradients in each of {plural(row.steps, 'step')}, and all ranks end with {ends}"
+    )
+
+
+# Figures that a lab derived from its own.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A published figure beside what its own inputs give."""
+
+    what: str
+    claimed: str
+    """As published, since its digits say how exact it means to be."""
+    value: float
+    agrees: bool
+    sentence: str
+
+
+def claims_of(lab: str) -> tuple[Claim, ...]:
+    """Return a lab's derived figures, each beside what its own inputs give."""
+    lines = published_path("claims").read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return tuple(
+        check_claim(
+            row["what"], row["kind"], float(row["first"]), float(row["second"]), row["claimed"]
+        )
+        for row in rows
+        if row["lab"] == lab
+    )
+
+
+def check_claim(what: str, kind: str, first: float, second: float, claimed: str) -> Claim:
+    """Derive a figure again and compare it to the digits given.
+
+    Args:
+        what: the figure's name.
+        kind: "ratio" is first / second, "less" is 1 - second / first.
+        first: see kind.
+        second: see kind.
+        claimed: as published.
+
+    Raises:
+        UsageError: when the kind is not known.
+    """
+    if kind == "ratio":
+        value, formula = first / second, f"{first:.10g} / {second:.10g}"
+    elif kind == "less":
+        value, formula = 1 - second / first, f"1 - {second:.10g} / {first:.10g}"
+    else:
+        raise UsageError(f"A claim of kind {kind!r} is not known. Use ratio or less.")
+    exponent = Decimal(claimed).as_tuple().exponent
+    digits = -exponent if isinstance(exponent, int) and exponent < 0 else 0
+    # Half a unit of the last digit, and a hair for the binary fraction.
+    agrees = abs(value - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
+    sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {value:.{max(digits, 2)}f}"
+    sentence += ", as published." if agrees else f", not {claimed}."
+    return Claim(what=what, claimed=claimed, value=value, agrees=agrees, sentence=sentence)

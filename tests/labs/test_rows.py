@@ -1,0 +1,173 @@
+"""Rows of studies made by hand, the questions that several labs ask of them, and claims."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from farandole.errors import UsageError
+from farandole.labs import rows
+from farandole.labs.mnist import LAB
+from farandole.labs.questions import AVERAGING, answer, compare_recipes
+from farandole.labs.rows import check_claim, claims_of, setting_rows
+from farandole.model.statistics import Estimate
+from farandole.study.records import Cell
+from tests.labs.mnist_studies import LOST, found, studies
+from tests.labs.trained import facts, found_of, training_study
+from tests.model.build import make_launch, make_rank, make_steps, trained_launch
+
+KEEPING = compare_recipes("keeping_accuracy", "How is accuracy kept?")
+ONE = Cell(workers=1, threads=1, batch=32)
+
+
+def test_launches_of_all_seeds_make_one_setting_each() -> None:
+    made = setting_rows(found(seeds=3), "workers", "recipes")
+    names = [(one.study, one.recipe, one.workers) for one in made]
+    assert names[:3] == [("workers", "linear", n) for n in (1, 2, 4)]
+    assert names[3] == ("recipes", "fixed", 2)
+    assert {one.seeds for one in made} == {3}
+    assert len(names) == len(set(names)) == 9
+
+
+def test_all_samples_are_those_of_the_data() -> None:
+    study = training_study((1,), ("fixed",), {}, batch=10, samples=50)
+    argv = tuple("0" if part in ("50", "200") else part for part in study.launches[0].argv)
+    every = replace(study, launches=(replace(study.launches[0], argv=argv),))
+    (one,) = setting_rows(found_of(LAB, {"workers": every}, data=facts(1234, 99)), "workers")
+    assert (one.samples, one.test_samples) == (1234, 99)
+    assert setting_rows(found_of(LAB, {}), "workers") == []
+
+
+def test_the_formula_has_fractions_and_whole_steps_do_not() -> None:
+    two = next(one for one in setting_rows(found(), "workers") if one.workers == 2)
+    assert two.steps == pytest.approx(3 * 1000 / 256)
+    assert (two.whole_steps, two.rate) == (3 * 4, pytest.approx(0.002))
+
+
+def test_a_mean_over_seeds_leaves_out_what_diverged() -> None:
+    ends = enumerate([0.6, 0.8, math.nan])
+    launches = [trained_launch(ONE, seed, [0.2, end]) for seed, end in ends]
+    mean = rows.final_mean(launches, "val_accuracy")
+    assert mean is not None
+    assert mean.value == pytest.approx(0.7)
+    assert rows.final_mean(launches, "other") is None
+
+
+def test_steps_and_arguments_of_launches() -> None:
+    ranks = [make_rank(number, make_steps(0.1, 12)) for number in range(2)]
+    argv = ("python", "x.py", "--norm", "sync", "--last")
+    launches = [
+        make_launch(ONE, ranks, outcome="ok", argv=argv),
+        make_launch(ONE, outcome="failed"),
+    ]
+    assert (rows.steps_made(launches), rows.steps_made([])) == (12, None)
+    assert rows.argument(launches[0], "--norm") == "sync"
+    assert rows.argument(launches[0], "--last") is None
+
+
+def test_words() -> None:
+    once = Estimate(value=0.0123, low=None, high=None)
+    sure = Estimate(value=-0.012, low=-0.02, high=0.001)
+    assert rows.points(sure) == "-1.20 points (-2.00 to +0.10)"
+    assert rows.points(once) == "+1.23 points (one seed: no interval)"
+    assert rows.counts_in_words([1, 2, 4]) == "1, 2 and 4 workers"
+    assert rows.counts_in_words([1]) == "1 worker"
+    assert [rows.without_intervals(some) for some in ([None, once], [sure, once], [None])] == [
+        *(True, False, False),
+    ]
+
+
+def test_limits_of_a_study() -> None:
+    void = "4 workers share 2 cores: their times are void, their results count."
+    assert rows.limits(found(), "workers") == [void]
+    assert rows.limits(found(), "no such study") == []
+    made = studies(seeds=1)
+    first, *rest = made["workers"].launches
+    busy = replace(first, busy=True, foreign_share=0.4, steal_share=0.02)
+    made["workers"] = replace(made["workers"], launches=(busy, *rest))
+    assert rows.limits(found_of(LAB, made), "workers") == [
+        void,
+        "Other programs took up to 42 % of the cores during 1 of 3 launches.",
+        "One run per setting: differences may be noise.",
+    ]
+
+
+def test_recipes_are_compared_by_seeds() -> None:
+    answered = answer(KEEPING, found())
+    by_setting = {row[:2]: row for row in answered.tables[0].rows}
+    lost = by_setting["fixed", 4][7]
+    # The seeds' luck is the same in all settings, so that nothing of it is left in a difference.
+    assert (lost.value, lost.low, lost.high) == pytest.approx((-3 * LOST,) * 3)
+    assert by_setting["warmup", 4][7].value == pytest.approx(0.0)
+    assert by_setting["linear", 1][7].value == 0.0
+    assert [by_setting[name, 4][3] for name in ("fixed", "warmup")] == pytest.approx([0.001, 0.004])
+    assert by_setting["longer", 4][4] == 2 * by_setting["linear", 4][4]
+    # 200 test samples cannot resolve three points.
+    assert answered.sentences[0].startswith("4 workers lose no accuracy that these runs can show: ")
+    assert "fixed -3.00 points" in answered.sentences[0]
+
+
+def test_a_loss_is_claimed_where_interval_and_test_samples_show_it() -> None:
+    score = {"val_accuracy": lambda workers, recipe, seed: 0.9 - 0.1 * (workers - 1) + seed / 1000}
+    made = {"workers": training_study((1, 4), ("linear",), score, batch=128)}
+    (base, four) = rows.compared(setting_rows(found_of(LAB, made), "workers"))
+    assert (base.verdict, four.verdict) == ("", "loses")
+    said = answer(KEEPING, found_of(LAB, made)).sentences[0]
+    assert said.startswith("4 workers lose accuracy with recipe linear: linear -30.00 points")
+
+
+def test_a_seed_that_diverged_is_counted() -> None:
+    made = studies()
+    nan = {"val_accuracy": lambda workers, recipe, seed: math.nan if seed else 0.9}
+    made["recipes"] = training_study((4,), ("warmup",), nan, batch=128)
+    assert "1 of its seeds diverged" in answer(KEEPING, found_of(LAB, made)).sentences[0]
+
+
+def test_averaging_by_bytes_per_step_and_fingerprints() -> None:
+    answered = answer(AVERAGING, found())
+    by_setting = {row[:2]: row for row in answered.tables[0].rows}
+    # 2 steps in each of 3 epochs; ranks made by hand send 4,000 bytes in each.
+    assert by_setting["linear", 4][3:] == (6, 4000, 4000, 1)
+    assert answered.sentences[0].startswith("Gradients are averaged in every step: on 4 workers")
+
+
+def test_workers_that_did_not_train_together_are_found() -> None:
+    made = studies(seeds=1)
+    launches = made["workers"].launches
+    alone = [
+        tuple(replace(rank, weights=f"{rank.rank}", bytes_sent={}) for rank in launch.ranks)
+        for launch in launches
+    ]
+    pairs = zip(launches, alone, strict=True)
+    changed = tuple(replace(launch, ranks=ranks) for launch, ranks in pairs)
+    made["workers"] = replace(made["workers"], launches=changed)
+    said = answer(AVERAGING, found_of(LAB, made)).sentences[0]
+    assert said.startswith("Not all workers trained together")
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "claimed", "agrees"),
+    [
+        ("ratio", 136.51, 19.4, "7.04", True),
+        ("ratio", 136.51, 19.4, "7", True),
+        ("ratio", 136.51, 19.4, "7.05", False),
+        ("less", 11, 5, "0.55", True),
+        ("less", 11, 5, "0.75", False),
+    ],
+)
+def test_claims(kind: str, first: float, second: float, claimed: str, agrees: bool) -> None:
+    claim = check_claim("a figure", kind, first, second, claimed)
+    assert claim.agrees is agrees
+    assert claim.sentence.endswith("as published." if agrees else f"not {claimed}.")
+    with pytest.raises(UsageError, match="ratio or less"):
+        check_claim("a figure", "product", first, second, claimed)
+
+
+def test_a_labs_claims_are_derived_again() -> None:
+    claims = claims_of("mnist")
+    assert [claim.claimed for claim in claims] == ["0.53", "0.84"]
+    values = [456.14687 / 379.69139, 379.69139 / 203.63445]
+    assert [claim.value for claim in claims] == pytest.approx(values)
+    assert claims_of("driving") == ()
