@@ -8,7 +8,7 @@ make all of them hostile at once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
@@ -33,6 +33,7 @@ SINGLE = 1234.5
 BATCH = 64
 GRADIENT_BYTES = 44_695_848
 PEAK = 9.9e9
+TIMES = tuple(0.5 * (index + 1) for index in range(40))
 HEADLINE = "2 workers: 1.85x faster (1.81 to 1.89), same accuracy; communication takes 6 %"
 
 
@@ -148,133 +149,130 @@ def curve(
     )
 
 
-def split(workers: int, words: Words | None = None) -> StepSplit:
-    """Return a step whose communication grows with the workers."""
-    one = cell(workers, words=words)
-    step_s = BATCH / SINGLE * workers / speedup(workers)
-    alone = workers == 1
-    return StepSplit(
-        cell=one,
-        label=label(one),
-        step_s=step_s,
-        data_s=0.05 * step_s,
-        compute_s=0.75 * step_s,
-        transfer_s=None if alone else 0.09 * step_s,
-        waiting_s=None if alone else 0.03 * step_s,
-        exposed_s=None if alone else 0.12 * step_s,
-        optimizer_s=0.08 * step_s,
-        hidden_s=None if alone else 0.04 * step_s,
-        slowest_rank=None if alone else workers - 1,
-        slowest_share=None if alone else 0.61,
-        compute_by_rank_s=tuple((rank, 0.75 * step_s) for rank in range(workers)),
-    )
+def made(kind: Any, one: Cell, **given: Any) -> Any:
+    """Return a record of a cell; what is not given was not measured."""
+    given = {"cell": one, "label": label(one)} | given
+    return kind(**{item.name: given.get(item.name) for item in fields(kind)})
 
 
-def communication(workers: int, words: Words | None = None) -> Communication:
-    """Return communication at half the peak of the link."""
-    one = cell(workers, words=words)
-    measured_s = 2 * (workers - 1) / workers * GRADIENT_BYTES / (PEAK / 2)
+def full_row(one: Cell, words: Words) -> CellRow:
+    """Return a cell's row with everything that can be known of it."""
+    workers, gained = one.workers, speedup(one.workers)
+    step_s, epoch_s, several = BATCH / SINGLE * workers / gained, 40.0 / gained, workers > 1
     kinds = {"gradients": GRADIENT_BYTES * workers, "buffers": 40_000 * workers, "control": 512}
-    return Communication(
-        cell=one,
-        label=label(one),
-        gradient_bytes=GRADIENT_BYTES,
-        measured_s=measured_s,
-        exposed_s=0.8 * measured_s,
-        derived_s=1.2 * measured_s,
-        contention_s=0.3 * measured_s,
-        derived_epoch_s=100 * measured_s,
-        bus_bytes_per_s=PEAK / 2,
-        derived_bus_bytes_per_s=PEAK / 2.4,
-        peak_bytes_per_s=PEAK,
-        utilisation=0.5,
-        bytes_by_kind=kinds,
-        total_bytes_by_kind={kind: 100 * count for kind, count in kinds.items()},
-    )
-
-
-def contention(workers: int, words: Words | None = None) -> Contention:
-    """Return what workers cost each other: a tenth of a step for each, loading as much."""
-    one = cell(workers, words=words)
+    measured_s = 2 * (workers - 1) / workers * GRADIENT_BYTES / (PEAK / 2)
+    waited = {"transfer_s": 0.09, "waiting_s": 0.03, "exposed_s": 0.12, "hidden_s": 0.04}
+    slowest = {"slowest_rank": workers - 1, "slowest_share": 0.61}
     slower = 1 + 0.1 * (workers - 1)
-    return Contention(
-        cell=one,
-        label=label(one),
-        computing_alone_s=0.040,
-        computing_together_s=0.040 * slower,
-        update_alone_s=0.010,
-        update_together_s=0.010 * slower,
-        contention_s=0.050 * (slower - 1),
-        slowdown=slower,
-        loaded_alone_per_s=4000.0,
-        loaded_together_per_s=4000.0 / slower,
-        trained_per_s=SINGLE * speedup(workers) / workers,
-        why_not="",
-    )
-
-
-def utilisation(workers: int, words: Words | None = None) -> UtilisationRow:
-    """Return what workers used."""
-    one = cell(workers, words=words)
-    return UtilisationRow(
-        cell=one,
-        label=label(one),
-        cpu=0.93,
-        gpu=None,
-        memory_bytes=1.2e9,
-        gpu_memory_bytes=None,
-        energy_j=None,
-        by_rank=tuple((rank, 0.93, None, 1.2e9) for rank in range(workers)),
-    )
-
-
-def utilisation_series(
-    workers: int, words: Words | None = None, *, points: int = 40
-) -> tuple[UtilisationSeries, ...]:
-    """Return each worker's use over time: a sine below one."""
-    one = cell(workers, words=words)
-    times = tuple(0.5 * (index + 1) for index in range(points))
-    return tuple(
-        UtilisationSeries(
-            cell=one,
-            label=label(one),
-            launch=f"0001-w{workers}-r0",
-            rank=rank,
-            time_s=times,
-            cpu=tuple(0.85 + 0.1 * math.sin(time + rank) for time in times),
-            gpu=tuple(None for _ in times),
-            memory_bytes=tuple(1e9 for _ in times),
+    return cell_row(
+        one,
+        split=made(
+            StepSplit,
+            one,
+            step_s=step_s,
+            data_s=0.05 * step_s,
+            compute_s=0.75 * step_s,
+            optimizer_s=0.08 * step_s,
+            compute_by_rank_s=tuple((rank, 0.75 * step_s) for rank in range(workers)),
+            **({key: part * step_s for key, part in waited.items()} | slowest if several else {}),
+        ),
+        # Half the peak of the link.
+        communication=made(
+            Communication,
+            one,
+            gradient_bytes=GRADIENT_BYTES,
+            measured_s=measured_s,
+            exposed_s=0.8 * measured_s,
+            derived_s=1.2 * measured_s,
+            contention_s=0.3 * measured_s,
+            derived_epoch_s=100 * measured_s,
+            bus_bytes_per_s=PEAK / 2,
+            derived_bus_bytes_per_s=PEAK / 2.4,
+            peak_bytes_per_s=PEAK,
+            utilisation=0.5,
+            bytes_by_kind=kinds,
+            total_bytes_by_kind={kind: 100 * count for kind, count in kinds.items()},
         )
-        for rank in range(workers)
+        if several
+        else None,
+        # A tenth of a step for each other worker, and loading as much.
+        contention=made(
+            Contention,
+            one,
+            computing_alone_s=0.040,
+            computing_together_s=0.040 * slower,
+            update_alone_s=0.010,
+            update_together_s=0.010 * slower,
+            contention_s=0.050 * (slower - 1),
+            slowdown=slower,
+            loaded_alone_per_s=4000.0,
+            loaded_together_per_s=4000.0 / slower,
+            trained_per_s=SINGLE * gained / workers,
+            why_not="",
+        )
+        if several
+        else None,
+        utilisation=made(
+            UtilisationRow,
+            one,
+            cpu=0.93,
+            memory_bytes=1.2e9,
+            by_rank=tuple((rank, 0.93, None, 1.2e9) for rank in range(workers)),
+        ),
+        utilisation_series=tuple(
+            made(
+                UtilisationSeries,
+                one,
+                launch=f"0001-w{workers}-r0",
+                rank=rank,
+                time_s=TIMES,
+                cpu=tuple(0.85 + 0.1 * math.sin(time + rank) for time in TIMES),
+                gpu=(None,) * len(TIMES),
+                memory_bytes=(1e9,) * len(TIMES),
+            )
+            for rank in range(workers)
+        ),
+        job=made(
+            JobTime,
+            one,
+            job_s=near(10 * epoch_s + 30),
+            epochs=10.0,
+            epoch_s=near(epoch_s),
+            epoch_measured=True,
+            steps_per_epoch=round(50_000 / (BATCH * workers)),
+            startup_s=6.0,
+            between_s=24.0,
+            fixed_s=30.0,
+            fixed_share=30 / (10 * epoch_s + 30),
+        ),
+        metrics=(metric_row(workers, words),),
+        metric_curves=(metric_curve(one, words.metric), metric_curve(one, words.loss, falls=True)),
+        cost=made(
+            Cost,
+            one,
+            price_per_worker_hour=2.5,
+            per_epoch=0.03,
+            job=0.3,
+            to_target=0.15,
+            per_million_samples=0.6,
+        ),
     )
 
 
-def batch_sweep(words: Words | None = None) -> BatchSweep:
+def batch_sweep(words: Words) -> BatchSweep:
     """Return throughput that saturates with the batch; the largest batch failed."""
-    words = words or Words()
     points = [
-        BatchPoint(
-            cell=cell(1, batch=batch, words=words),
+        made(
+            BatchPoint,
+            cell(1, batch=batch, words=words),
             batch=batch,
-            throughput=near(2000 * batch / (batch + 40)),
-            step_s=near((batch + 40) / 2000),
-            cpu=0.9,
-            gpu=None,
-            failed="",
+            throughput=near(2000 * batch / (batch + 40)) if batch < 512 else None,
+            step_s=near((batch + 40) / 2000) if batch < 512 else None,
+            cpu=0.9 if batch < 512 else None,
+            failed="" if batch < 512 else words.reason,
         )
-        for batch in (16, 32, 64, 128, 256)
+        for batch in (16, 32, 64, 128, 256, 512)
     ]
-    points.append(
-        BatchPoint(
-            cell=cell(1, batch=512, words=words),
-            batch=512,
-            throughput=None,
-            step_s=None,
-            cpu=None,
-            gpu=None,
-            failed=words.reason,
-        )
-    )
     return BatchSweep(
         group=words.param[1],
         label=f"{words.param[1]}, 1 worker",
@@ -286,9 +284,8 @@ def batch_sweep(words: Words | None = None) -> BatchSweep:
     )
 
 
-def split_table(words: Words | None = None) -> SplitTable:
-    """Return all splits of eight cores, the middle ones fastest."""
-    words = words or Words()
+def split_table(words: Words) -> SplitTable:
+    """Return all splits of eight cores, the last one fastest."""
     points = [
         SplitPoint(
             cell=cell(workers, threads=threads, words=words),
@@ -309,75 +306,46 @@ def split_table(words: Words | None = None) -> SplitTable:
     )
 
 
-def job_time(workers: int, words: Words | None = None) -> JobTime:
-    """Return a job of ten epochs."""
-    one = cell(workers, words=words)
-    epoch_s = 40.0 / speedup(workers)
-    return JobTime(
-        cell=one,
-        label=label(one),
-        job_s=near(10 * epoch_s + 30),
-        epochs=10.0,
-        epoch_s=near(epoch_s),
-        epoch_measured=True,
-        steps_per_epoch=round(50_000 / (BATCH * workers)),
-        startup_s=6.0,
-        between_s=24.0,
-        fixed_s=30.0,
-        fixed_share=30 / (10 * epoch_s + 30),
-    )
-
-
-def metric_curve(
-    workers: int, words: Words | None = None, *, loss: bool = False, epochs: int = 10
-) -> MetricCurve:
-    """Return a metric that rises (or a loss that falls) with the epochs."""
-    words = words or Words()
-    one = cell(workers, words=words)
-    epoch_s = 40.0 / speedup(workers)
-    points = []
-    for epoch in range(1, epochs + 1):
-        rise = 0.9 * (1 - math.exp(-epoch / (1.5 + 0.3 * workers)))
-        points.append(
-            MetricPoint(
-                epoch=float(epoch),
-                value=near(2.3 * (1 - rise) if loss else rise, 0.01),
-                time_s=6 + epoch * epoch_s,
-                seeds=3,
-            )
+def metric_curve(one: Cell, metric: str, *, falls: bool = False) -> MetricCurve:
+    """Return a metric that rises, or a loss that falls, with the epochs."""
+    epoch_s = 40.0 / speedup(one.workers)
+    rises = [0.9 * (1 - math.exp(-epoch / (1.5 + 0.3 * one.workers))) for epoch in range(1, 11)]
+    points = [
+        MetricPoint(
+            epoch=float(epoch),
+            value=near(2.3 * (1 - rise) if falls else rise, 0.01),
+            time_s=6 + epoch * epoch_s,
+            seeds=3,
         )
-    return MetricCurve(
-        cell=one,
-        label=label(one),
-        metric=words.loss if loss else words.metric,
-        points=tuple(points),
-    )
+        for epoch, rise in enumerate(rises, start=1)
+    ]
+    return MetricCurve(cell=one, label=label(one), metric=metric, points=tuple(points))
 
 
 def metric_row(workers: int, words: Words | None = None) -> MetricRow:
     """Return the metric at the end: the same on all counts."""
     words = words or Words()
-    one = cell(workers, words=words)
-    alone = workers == 1
-    return MetricRow(
-        cell=one,
-        label=label(one),
+    epoch_s, several = 40.0 / speedup(workers), workers > 1
+    found: MetricRow = made(
+        MetricRow,
+        cell(workers, words=words),
         metric=words.metric,
         higher_is_better=True,
         final=near(0.9 - 0.001 * workers, 0.003),
         seeds=3,
         diverged=0,
-        difference=None if alone else Estimate(value=-0.001 * workers, low=-0.004, high=0.003),
+        difference=Estimate(value=-0.001 * workers, low=-0.004, high=0.003) if several else None,
         margin=0.005,
-        verdict=None if alone else "same",
+        verdict="same" if several else None,
         stable_epoch=4.0 + workers,
-        stable_s=(4.0 + workers) * 40.0 / speedup(workers),
+        stable_s=(4.0 + workers) * epoch_s,
         censored=0,
         target=0.85,
         target_epoch=5.0,
-        target_s=5 * 40.0 / speedup(workers),
+        target_s=5 * epoch_s,
         target_reached=3,
     )
+    return found
 
 
 def cell_row(one: Cell, *, failed: str = "", launches: int = 3, **parts: Any) -> CellRow:
@@ -397,31 +365,6 @@ def cell_row(one: Cell, *, failed: str = "", launches: int = 3, **parts: Any) ->
         parameters=11_173_962,
         steps_per_epoch=round(50_000 / (BATCH * one.workers)),
         **parts,
-    )
-
-
-def full_row(one: Cell, words: Words) -> CellRow:
-    """Return a cell's row with everything that can be known of it."""
-    workers = one.workers
-    return cell_row(
-        one,
-        split=split(workers, words),
-        communication=communication(workers, words) if workers > 1 else None,
-        contention=contention(workers, words) if workers > 1 else None,
-        utilisation=utilisation(workers, words),
-        utilisation_series=utilisation_series(workers, words),
-        job=job_time(workers, words),
-        metrics=(metric_row(workers, words),),
-        metric_curves=(metric_curve(workers, words), metric_curve(workers, words, loss=True)),
-        cost=Cost(
-            cell=one,
-            label=label(one),
-            price_per_worker_hour=2.5,
-            per_epoch=0.03,
-            job=0.3,
-            to_target=0.15,
-            per_million_samples=0.6,
-        ),
     )
 
 
@@ -496,12 +439,7 @@ def study(
                 workers=workers,
                 bytes=4**power * 1024,
                 seconds=1e-4 + 4**power * 1024 / PEAK,
-                bus_bytes_per_s=2
-                * (workers - 1)
-                / workers
-                * 4**power
-                * 1024
-                / (1e-4 + 4**power * 1024 / PEAK),
+                bus_bytes_per_s=PEAK / (1 + 1e-4 * PEAK / (4**power * 1024)),
                 utilisation=0.5,
             )
             for workers in several

@@ -14,7 +14,7 @@ from farandole.report.charts import bars, lines
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
 from tests.labs.report_builders import alone, bytes_table, lab, speed_table
-from tests.report.builders import near, speedup
+from tests.report.builders import near
 from tests.report.test_figures import rows
 
 
@@ -46,14 +46,6 @@ def test_every_specification_is_valid(figure: Figure) -> None:
     alt.LayerChart.from_dict(figure.spec)
 
 
-def test_intervals_and_values_come_from_the_table() -> None:
-    drawn = rows(figure_of(speed_table(), y="speedup", series="batch"))
-    point = next(row for row in drawn if row["x"] == 2 and row["name"] == "batch 32")
-    assert point["y"] == pytest.approx(speedup(2))
-    assert point["low"] == pytest.approx(0.98 * speedup(2))
-    assert point["text"] == "1.85x (1.81 to 1.89)"
-
-
 def test_times_and_bytes_are_drawn_in_the_unit_of_the_largest() -> None:
     drawn = figure_of(speed_table(), y="epoch_s", series="batch")
     assert "epoch (s)" in str(drawn.spec)
@@ -77,11 +69,6 @@ def test_a_lone_line_from_elsewhere_is_named() -> None:
         drawn = figure_of(table, y="speedup", series="batch", published=published)
         shown = drawn.spec["layer"][0]["encoding"]["color"]["legend"]
         assert (shown and shown["symbolType"]) == legend
-
-
-def test_numbers_as_series_say_what_they_are_of() -> None:
-    drawn = bars_of(counted(0.5, 0.6), x="y", series="workers")
-    assert {row["name"] for row in rows(drawn)} == {"1 worker", "2 workers"}
 
 
 def test_a_figure_without_data_has_no_specification() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report import figures
-from farandole.report.document import Figure, unlike
+from farandole.report.document import Figure
 from tests.report.builders import (
     GRADIENT_BYTES,
-    PEAK,
     SINGLE,
     cell_row,
     comparison,
@@ -68,13 +66,6 @@ def test_a_point_that_does_not_count_is_in_the_table_without_its_speed() -> None
     assert not [cell for cell in figure.table.rows[2] if isinstance(cell, Estimate)]
 
 
-def test_wide_spans_double_and_narrow_ones_do_not() -> None:
-    narrow = json.dumps(drawn("speedup", [study((1, 2, 4))]).spec)
-    wide = json.dumps(drawn("speedup", [study((1, 2, 4, 8, 16))]).spec)
-    assert '"log"' not in narrow
-    assert '"log"' in wide
-
-
 def test_many_curves_are_drawn_in_part_and_tabulated_whole() -> None:
     more = tuple(curve(batch=2**power, main=power == 5) for power in range(12))
     info = replace(study(), curves=more)
@@ -117,16 +108,6 @@ def test_diverged_seeds_leave_no_point() -> None:
     assert figure.table.rows[2][7] == 3
 
 
-def test_nan_in_a_metric_is_left_out() -> None:
-    info = study()
-    (first, loss) = info.rows[0].metric_curves
-    odd = replace(first.points[3], value=Estimate(value=math.nan, low=math.nan, high=math.nan))
-    points = (*first.points[:3], odd, *first.points[4:])
-    info = with_row(info, 0, metric_curves=(replace(first, points=points), loss))
-    figure = drawn("accuracy-by-epoch", [info])
-    assert not [row for row in rows(figure) if row["y"] is None or math.isnan(row["y"])]
-
-
 def test_the_parts_of_a_step_add_up() -> None:
     figure = drawn("step-split", [study()])
     bars_of = [row for row in rows(figure) if row["name"].startswith("2 workers") and "x" in row]
@@ -140,14 +121,6 @@ def test_bytes_by_kind_are_in_units() -> None:
     gradients = [row for row in rows(figure) if row["part"] == "gradients"]
     assert {row["text"] for row in gradients} == {"89.4 MB", "179 MB"}
     assert figure.table.rows[0][1] == 2 * GRADIENT_BYTES
-
-
-def test_bandwidth_is_in_gigabytes() -> None:
-    figure = drawn("bandwidth", [study()])
-    ways = {row["name"]: row["y"] for row in rows(figure)}
-    assert ways == pytest.approx(
-        {"measured": PEAK / 2e9, "derived": PEAK / 2.4e9, "peak of the link": PEAK / 1e9}
-    )
 
 
 def test_a_batch_that_failed_is_marked() -> None:
@@ -168,20 +141,11 @@ def test_utilisation_has_at_most_four_panels() -> None:
     assert len(figures.utilisation_over_time([study((1, 2))]).rows) == 3 * 40
 
 
-def test_names_that_were_there_get_a_number() -> None:
-    assert unlike(["a", "b", "a", "a (2)", "a"]) == ["a", "b", "a (2)", "a (2) (2)", "a (3)"]
-
-
 def test_main_curves_come_first_and_kinds_are_named_where_both_are_there() -> None:
     other = curve(main=False, scaling="strong", batch=32)
     info = replace(study(), curves=(other, curve()))
     names = [entry.name for entry in figures.curves([info], "speedup")]
     assert names == ["weak scaling, resnet18, batch 64", "strong scaling, resnet18, batch 32"]
-
-
-def test_a_curve_in_another_unit_is_left_out() -> None:
-    info = replace(study(), curves=(curve(), replace(curve(), unit="jobs/s")))
-    assert len(figures.curves([info], "speedup")) == 1
 
 
 def test_cells_of_main_curves_are_drawn_before_others() -> None:
@@ -190,13 +154,3 @@ def test_cells_of_main_curves_are_drawn_before_others() -> None:
     far = [cell_row(replace(info.rows[0].cell, batch=size)) for size in (1, 2, 3, 4)]
     info = replace(info, rows=(*far, *info.rows))
     assert figures.foremost(figures.entries([info], "rows"), 3) == main
-
-
-def test_what_is_not_drawn_is_said() -> None:
-    assert figures.left_out(3, 3, "cells") == ""
-    assert figures.left_out(3, 5, "cells") == " 3 of 5 cells are drawn; the table has all."
-
-
-def test_labels_of_studies_differ() -> None:
-    assert [info.label for info in figures.studies(comparison(("a", "a")))] == ["a", "a (2)"]
-    assert [info.label for info in figures.studies(comparison(("", "b")))] == ["study", "b"]

@@ -23,7 +23,6 @@ from farandole.errors import StoreError, UsageError
 from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report import figures, terminal_lines, to_json, write
-from farandole.report.anonymous import anonymous
 from farandole.report.document import Bullets
 from farandole.report.figures import Missing
 from farandole.report.render import markdown, page
@@ -75,13 +74,6 @@ def test_the_page_opens_with_the_answer() -> None:
         "Launches left out",
         "Commands that reproduce it",
     ]
-
-
-def test_what_workers_cost_each_other_follows_the_method() -> None:
-    text = page(document(study()), scripts=SCRIPT)
-    method = text[text.index('id="method"') : text.index('id="machine"')]
-    assert "loaded, alone" in method
-    assert "loaded, alone" not in page(document(bare()), scripts=SCRIPT)
 
 
 def test_a_void_study_has_the_reason_as_its_headline() -> None:
@@ -145,12 +137,6 @@ def test_hostile_strings_stay_text() -> None:
     assert evil in json.dumps(specs, ensure_ascii=False).replace('\\"', '"')
 
 
-def test_what_has_no_data_is_told_in_one_line_each() -> None:
-    text = page(document(bare()), scripts=SCRIPT)
-    assert "farandole study -np 1,2 -- COMMAND" in text
-    assert "<figure" not in text
-
-
 def test_every_chart_has_a_place_and_a_table() -> None:
     found = document(study())
     read = Reader(page(found, scripts=SCRIPT))
@@ -158,13 +144,6 @@ def test_every_chart_has_a_place_and_a_table() -> None:
     specs = json.loads(read.texts["script"][1])
     assert {f"chart-{name}" for name in specs} <= places
     assert len(read.texts["details"]) == len(specs)
-
-
-def test_studies_side_by_side() -> None:
-    read = Reader(page(document(comparison()), scripts=SCRIPT))
-    assert read.texts["h1"] == [HEADLINE, HEADLINE]
-    assert "Side by side" in read.texts["h2"]
-    assert "laptop" in read.texts["h3"]
 
 
 def test_many_sentences_and_much_evidence_are_folded() -> None:
@@ -175,11 +154,6 @@ def test_many_sentences_and_much_evidence_are_folded() -> None:
     assert "<summary>and 94 more</summary>" in text
     assert "and 42 more" in text
     assert "key49" not in text
-
-
-def test_an_unfinished_study_says_so() -> None:
-    text = page(document(replace(study(), complete=False)), scripts=SCRIPT)
-    assert "The study is not complete" in text
 
 
 ALL = {
@@ -268,17 +242,6 @@ def test_users_strings_are_never_fields_or_expressions(name: str) -> None:
         assert all(re.fullmatch(r"[a-z]+", key) for key in keys), keys
 
 
-def test_a_specification_names_no_address() -> None:
-    for figure in document(study()).figures():
-        assert "http" not in json.dumps(figure.spec)
-
-
-def test_infos_are_not_changed() -> None:
-    info = study()
-    document(info)
-    assert info == study()
-
-
 def test_every_specification_is_valid_vega_lite() -> None:
     found = document(study())
     assert found.extra_figures
@@ -336,10 +299,6 @@ def test_markdown_has_what_workers_cost_each_other() -> None:
     assert "| loaded, alone |" not in markdown(document(bare()), picture=None)
 
 
-def test_no_pictures_are_shown_that_were_not_drawn() -> None:
-    assert "![" not in markdown(document(study()), picture=None)
-
-
 def test_hostile_names_make_no_markup_and_no_columns() -> None:
     words = Words(label="<b>*x*", param=("a|b", "c|d"), command=("```", "x"))
     text = markdown(document(study(words=words)), picture="png")
@@ -348,13 +307,6 @@ def test_hostile_names_make_no_markup_and_no_columns() -> None:
     assert len(rows) > 5
     assert all(line.startswith(r"| 2 workers, batch 64, a\|b=c\|d |") for line in rows)
     assert "````" in text
-
-
-def test_a_bare_study_and_several() -> None:
-    assert "## Not shown" in markdown(document(bare()), picture="png")
-    text = markdown(document(comparison()), picture="png")
-    assert "# laptop" in text
-    assert "## Side by side" in text
 
 
 def test_everything_is_there(tmp_path: Path) -> None:
@@ -405,12 +357,6 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
         write(bare(), tmp_path / "file", figures=(), tables=())
 
 
-def test_an_anonymous_study_is_written_without_names(tmp_path: Path) -> None:
-    page = write(anonymous(study()), tmp_path, figures=(), tables=())
-    assert "tangram" not in page.read_text()
-    assert "tangram" not in (tmp_path / "report.md").read_text()
-
-
 HEAD = ["workers", "speedup", "interval", "accuracy", "limited_by", "void", "next"]
 
 
@@ -424,26 +370,11 @@ def test_the_answer_is_the_head() -> None:
     assert (found["schema"], found["kind"]) == (1, "farandole-report")
 
 
-def test_a_void_study_has_no_speedup_anywhere() -> None:
-    found = to_json(study(void="Your 2 workers trained 2 separate models."))
-    assert found["answer"]["void"] == "Your 2 workers trained 2 separate models."
-    assert found["answer"]["speedup"] is None
-    points = found["studies"][0]["curves"][0]["points"]
-    assert [point["speedup"] for point in points] == [None] * 3
-
-
 def test_nan_and_infinity_are_null_in_strict_json() -> None:
     odd = Estimate(value=math.nan, low=-math.inf, high=math.inf)
     written = json.dumps(to_json(with_row(study(), 0, throughput=odd)), allow_nan=False)
     cell = json.loads(written)["studies"][0]["cells"][0]
     assert cell["throughput"] == {"value": None, "low": None, "high": None}
-
-
-def test_several_studies() -> None:
-    found = to_json(comparison())
-    assert [one["label"] for one in found["studies"]] == ["laptop", "cluster"]
-    assert found["comparison"]["refused"]
-    assert "infos" not in found["comparison"]
 
 
 def test_the_documentation_names_every_field() -> None:
@@ -462,17 +393,6 @@ def test_the_sentence_a_table_the_path() -> None:
     assert table[2][6:10] == ["1.85x", "(1.81", "to", "1.89)"]
     assert lines[-1] == "report: DIR/report.html"
     assert "next: farandole project DIR -np 8" in lines
-
-
-def test_a_void_study_shows_no_speedup() -> None:
-    lines = terminal_lines(study(void="Your 2 workers trained 2 separate models."))
-    assert lines[0] == "Your 2 workers trained 2 separate models."
-    assert not [line for line in lines if "speedup" in line or "1.85" in line]
-
-
-def test_one_launch_has_no_interval() -> None:
-    lines = terminal_lines(bare())
-    assert not [line for line in lines if " to " in line and line.startswith("  ")]
 
 
 def test_escape_sequences_do_not_reach_the_terminal() -> None:

@@ -14,13 +14,6 @@ def keys(table: tables.Table) -> list[str]:
     return [column.key for column in table.columns]
 
 
-def test_every_cell_with_its_interval_or_why_not() -> None:
-    table = tables.cells([study()])
-    assert len(table.rows) == 4
-    assert table.rows[0][keys(table).index("throughput")] == study().rows[0].throughput
-    assert table.rows[3][keys(table).index("note")].startswith("out of memory")
-
-
 def test_launches_left_out_say_why_and_outliers_stay() -> None:
     table = tables.launches_left_out([study()])
     assert table is not None

@@ -16,7 +16,7 @@ from farandole.report.words import commands
 from farandole.study.command import command_of
 from farandole.study.launchers import job_command
 from farandole.study.spec import Spec
-from tests.report.builders import Words, bare, cell, comparison, label, study
+from tests.report.builders import Words, bare, cell, label, study
 
 TODAY = "Today, with one process and all cores: 1.21x slower."
 
@@ -80,45 +80,12 @@ def test_imported_figures_are_called_so() -> None:
     assert "were imported from a table" in words.paragraph(replace(info, launches=rows))
 
 
-def test_captions() -> None:
-    assert words.caption([study()]).startswith("Speedup of digits against")
-    assert words.caption(comparison().infos).startswith("Speedup of laptop and cluster against")
-
-
 def test_what_is_known_of_a_machine() -> None:
     rows = dict(words.machine_rows({**study().machine, "load_average": 8.66845703125}))
     assert rows["load average"] == "8.67"
     assert rows["memory"] == "16.0 GB"
     assert rows["versions"] == "python 3.11.2, torch 2.13.0"
     assert "gpus" not in rows
-
-
-def test_flags_that_are_not_the_usual_ones_are_there() -> None:
-    info = replace(
-        study(),
-        spec={
-            "workers": [1, 2],
-            "scaling": "both",
-            "measure": "speed",
-            "repeats": 5,
-            "batches": [32, 64],
-            "find_max": True,
-            "global_batches": [128],
-            "threads": [1],
-            "params": [["lr", ["0.1", "0.2"]]],
-            "transports": ["shm", "gloo"],
-            "metrics": [r"acc=acc ([0-9.]+)"],
-        },
-    )
-    first, second = commands(info)
-    assert shlex.split(first) == [
-        *("farandole", "study", "-np", "1,2", "--scaling", "both"),
-        *("-L", "batch=32,64,max", "-L", "global_batch=128", "-L", "lr=0.1,0.2"),
-        *("--threads", "1", "--transport", "shm,gloo", "--repeats", "5"),
-        *("--metric", "acc=acc ([0-9.]+)"),
-        *("--out", "DIR", "--", "python", "train.py", "--batch-size", "{batch}"),
-    ]
-    assert second == "farandole report DIR"
 
 
 def test_the_command_asks_for_the_same_study(
@@ -150,18 +117,6 @@ def _spec_of(argv: list[str]) -> Spec:
     command.add_parser(parser.add_subparsers())
     _, spec, _ = command._begun(parser.parse_args(["study", *argv]), None)
     return spec
-
-
-def test_splits_stand_for_workers_and_threads() -> None:
-    info = replace(study(), spec={"workers": [1, 2], "threads": [2, 1], "split": True})
-    assert "--split all" in commands(info)[0]
-    assert "--threads" not in commands(info)[0]
-
-
-def test_odd_arguments_are_quoted() -> None:
-    words = Words(command=("python", "my script.py", "it's", "$(rm x)"))
-    line = commands(study(words=words))[0]
-    assert shlex.split(line)[-4:] == ["python", "my script.py", "it's", "$(rm x)"]
 
 
 def test_an_imported_study_has_no_command() -> None:
