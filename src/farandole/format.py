@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from string import Formatter
+from typing import Any
 
 NOT_MEASURED = "not measured"
 _DIGITS = 3
@@ -137,3 +139,29 @@ def listed(parts: list[str]) -> str:
     if len(parts) < 2:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def interval(estimate: Any) -> str:
+    """Return a factor with its bounds, where it has any: "1.83x (1.79 to 1.87)"."""
+    bounds = between(estimate.low, estimate.high, decimals=factor_decimals(estimate.value))
+    return times(estimate.value) + (f" ({bounds})" if bounds else "")
+
+
+def fill(template: str, **values: Any) -> str:
+    """Write values into a sentence by these functions, counts with their noun.
+
+    "{share:percent} of {step_s:seconds} with {workers:worker}" is "20 % of 1.50 s with 4 workers".
+    """
+    return _Sentence().vformat(template, (), values)
+
+
+class _Sentence(Formatter):
+    """Formats a field by the function, or else the noun, that stands behind its colon."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return one value as text."""
+        if format_spec in ("number", "brief", "percent", "times", "seconds", "size", "rate"):
+            return str(globals()[format_spec](value))
+        if format_spec == "interval":
+            return interval(value)
+        return plural(value, format_spec) if format_spec.isalpha() else str(value)

@@ -638,7 +638,7 @@ def test_workers_that_others_disturbed_have_no_speed_and_the_reason() -> None:
     ]
     words = answers(find({TIME: busy}))["speedup"].sentences[0]
     assert words == (
-        "Speedup was not measured: the machine was busy: other programs took 60% of the cores."
+        "Speedup was not measured: the machine was busy: other programs took 60 % of the cores."
     )
 
 

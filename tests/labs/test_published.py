@@ -211,7 +211,10 @@ def test_fruits_fixed_cost() -> None:
     )
     assert "fixed_cost" in {verdict.kind for verdict in info.verdicts}
     assert info.answer.limited_by == "fixed_cost"
-    assert "The whole job: 662 s, then 205 s, 3.23x." in info.answer.sentences
+    assert (
+        "Whole job: 11 min 2 s with 1 worker, 3 min 25 s with 4 workers (3.23x as fast)."
+        in info.answer.sentences
+    )
 
 
 def test_caltech_a_figure_is_off_and_the_faster_device_gains_nothing() -> None:

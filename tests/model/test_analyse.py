@@ -66,7 +66,7 @@ def test_today_is_compared_with_the_answer() -> None:
     assert info.today.gain is not None
     # 4 workers at 0.1 s against one at 0.05 s.
     assert info.today.gain.value == pytest.approx(2.0, rel=1e-3)
-    assert "The answer's 4 workers: 2.00x that" in info.today.sentence
+    assert "The answer's 4 workers: 2.00x (" in info.today.sentence
 
 
 def test_the_same_study_gives_the_same_answer() -> None:

@@ -75,7 +75,8 @@ def test_the_sentence_of_the_page() -> None:
     assert found.void is None
     low, high = found.interval
     assert found.headline == (
-        f"2 workers: 1.83x faster ({low:.2f} to {high:.2f}), same accuracy; communication takes 6%."
+        f"2 workers: 1.83x faster ({low:.2f} to {high:.2f}), same accuracy; communication takes "
+        "6 %."
     )
     # Every command that is named exists.
     assert found.next == (
@@ -226,7 +227,7 @@ def test_what_keeps_more_workers_from_paying_is_theirs() -> None:
 
     found = answer_of(repeated(ONE, [0.1], starved) + repeated(TWO, [0.3], starved))
     assert (found.workers, found.limited_by) == (1, "communication")
-    assert "communication takes 70%" in found.headline
+    assert "communication takes 70 %" in found.headline
 
 
 def test_one_launch_each_has_no_interval_and_says_so() -> None:
@@ -257,7 +258,7 @@ def test_one_cell_has_no_speedup() -> None:
         ([timed_launch(ONE, 0.1, busy=True)], "busy with other programs."),
         (
             [timed_launch(ONE, 0.1, busy=True, foreign_share=0.85)],
-            "busy with other programs (they took up to 85% of the cores).",
+            "busy with other programs (they took up to 85 % of the cores).",
         ),
         ([trained_launch(ONE, 0, [0.5, 0.6])], "Accuracy was measured"),
         ([timed_launch(Cell(workers=64, batch=8), 0.1)], "more ranks than cores"),
@@ -279,7 +280,7 @@ def test_a_machine_that_was_never_quiet_is_in_the_headline() -> None:
         ]
     )
     assert found.speedup == pytest.approx(2 * 0.1 / 0.11)
-    assert found.headline.endswith("; others used up to 12% of the machine.")
+    assert found.headline.endswith("; others used up to 12 % of the machine.")
     assert "machine is quiet" in found.next
 
 
@@ -323,8 +324,10 @@ def test_the_job_and_its_price_are_in_the_sentences() -> None:
     ]
     info = analyse(make_study(launches), price_per_worker_hour=3.6)
     words = " ".join(info.answer.sentences)
-    assert "The whole job: 662 s, then 319 s, 2.08x." in words
-    assert "At 3.6 per worker and hour, 2 workers: job 0.638, epoch 0.022." in words
+    assert (
+        "Whole job: 11 min 2 s with 1 worker, 5 min 19 s with 2 workers (2.08x as fast)." in words
+    )
+    assert "At 3.6 per worker and hour, 2 workers: job 0.638, epoch 0.0220." in words
 
 
 def test_a_study_of_splits_is_answered_by_the_best_one() -> None:
@@ -333,7 +336,7 @@ def test_a_study_of_splits_is_answered_by_the_best_one() -> None:
     found = answer_of(repeated(one, [0.1, 0.101, 0.099]) + repeated(TWO, [0.1, 0.101, 0.099]))
     assert found.workers == 2
     assert found.headline == (
-        "2 processes x 1 thread is best: 160 samples/s, 2.00 times 1 x 2 (batch 8)."
+        "2 processes x 1 thread is best: 160 samples/s, 2.00x as fast as 1 x 2 (batch 8)."
     )
     assert found.next == "Use it: farandole run -np 2 --threads 1 ..."
 
@@ -357,8 +360,8 @@ def test_a_busy_machine_does_not_hide_that_accuracy_was_measured() -> None:
     ]
     found = answer_of(launches)
     assert found.headline == (
-        "No launch counts for speed: the machine was busy with other programs (they took up to 80% "
-        "of the cores); accuracy was measured all the same."
+        "No launch counts for speed: the machine was busy with other programs (they took up to "
+        "80 % of the cores); accuracy was measured all the same."
     )
     # --resume makes only launches for speed again.
     assert found.next == "Run it again on a quiet machine, into a new folder."

@@ -193,7 +193,7 @@ def test_what_others_disturbed_does_not_count() -> None:
     cells, _ = measure(make_study([timed_launch(TWO, 0.16)]))
     (row,) = contention_rows([busy], cells)
     assert row.slowdown is row.loaded_alone_per_s is None
-    assert row.why_not == "other programs took 40% of the cores"
+    assert row.why_not == "other programs took 40 % of the cores"
 
 
 def test_it_is_told_from_communication() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from farandole.model.curves import (
     Curve,
+    Law,
     amdahl_fraction,
     draw_curves,
-    fit_amdahl,
-    fit_gustafson,
+    fit_law,
     gain,
     gustafson_fraction,
 )
@@ -187,34 +187,34 @@ def test_one_point_is_karp_and_flatts_metric() -> None:
 
 
 def test_amdahls_sentence_names_the_limit() -> None:
-    found = fit_amdahl([1.0, 4.0], [_exactly(1.0), _exactly(1 / (0.05 + 0.95 / 4))])
+    found = fit_law("amdahl", [1.0, 4.0], [_exactly(1.0), _exactly(1 / (0.05 + 0.95 / 4))])
     assert found is not None
     assert found.limit == pytest.approx(20.0)
     assert found.sentence == (
-        "5.0% of the work does not get shorter with more workers: by Amdahl's law no number of "
-        "them gives more than 20x."
+        "5 % of the work does not get shorter with more workers: by Amdahl's law the speedup "
+        "stays below 20x."
     )
 
 
 def test_gustafsons_sentence_names_what_a_worker_adds() -> None:
-    found = fit_gustafson([1.0, 8.0], [_exactly(1.0), _exactly(8 - 0.1 * 7)])
+    found = fit_law("gustafson", [1.0, 8.0], [_exactly(1.0), _exactly(8 - 0.1 * 7)])
     assert found is not None
-    assert "each further worker adds 0.90 of a worker" in found.sentence
+    assert "each further worker adds 90 % of a worker" in found.sentence
     assert found.limit is None
 
 
-@pytest.mark.parametrize("fit", [fit_amdahl, fit_gustafson])
-def test_more_than_linear_and_no_gain_are_said(fit: object) -> None:
-    assert callable(fit)
-    assert "no serial part" in fit([8.0], [_exactly(10.56)]).sentence
-    flat = fit([8.0], [_exactly(0.9)]).sentence
-    assert "nothing" in flat
-    assert fit([1.0], [_exactly(1.0)]) is None
+@pytest.mark.parametrize("law", ["amdahl", "gustafson"])
+def test_more_than_linear_and_no_gain_are_said(law: Law) -> None:
+    for speedup, words in ((10.56, "no serial part"), (0.9, "nothing")):
+        found = fit_law(law, [8.0], [_exactly(speedup)])
+        assert found is not None
+        assert words in found.sentence
+    assert fit_law(law, [1.0], [_exactly(1.0)]) is None
 
 
 def test_the_interval_turns_round() -> None:
     speedup = Estimate(value=3.0, low=2.8, high=3.2)
-    found = fit_amdahl([4.0], [speedup])
+    found = fit_law("amdahl", [4.0], [speedup])
     assert found is not None
     fraction = found.serial_fraction
     assert fraction.low == pytest.approx(amdahl_fraction([4.0], [3.2]))

@@ -30,7 +30,7 @@ from tests.model.build import (
         ({"busy": True}, "the machine was busy"),
         (
             {"busy": True, "foreign_share": 0.31},
-            "the machine was busy: other programs took 31% of the cores",
+            "the machine was busy: other programs took 31 % of the cores",
         ),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_busy_launch_counts_where_there_is_no_quiet_one() -> None:
     assert alone.disturbance == pytest.approx(0.13)
     (both,), rows = measure(make_study([busy, timed_launch(cell, 0.1)]))
     assert [row.kept for row in rows] == [False, True]
-    assert rows[0].why == "the machine was busy: other programs took 13% of the cores"
+    assert rows[0].why == "the machine was busy: other programs took 13 % of the cores"
     assert both.disturbance is None
     assert both.step_s is not None
     assert both.step_s.value == pytest.approx(0.1)

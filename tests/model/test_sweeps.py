@@ -26,7 +26,7 @@ def test_the_smallest_batch_that_is_as_fast_is_best() -> None:
     assert [point.throughput.value for point in sweep.points if point.throughput] == pytest.approx(
         [80, 160, 199, 200]
     )
-    assert sweep.sentence == "Batch 32 is enough: 199 samples/s, 100% of what batch 64 reaches."
+    assert sweep.sentence == "Batch 32 is enough: 199 samples/s, 100 % of what batch 64 reaches."
 
 
 def test_a_clearly_slower_batch_is_not_best_although_it_is_close() -> None:
@@ -64,7 +64,7 @@ def test_utilisation_against_batch() -> None:
     ]
     (sweep,) = sweeps_of(launches)
     assert [point.gpu for point in sweep.points] == [0.20, 0.54]
-    assert sweep.sentence == "GPU utilisation is 20% at batch 128 and 54% at 1024."
+    assert sweep.sentence == "GPU utilisation is 20 % at batch 128 and 54 % at 1024."
 
 
 def test_the_best_split_of_the_cores() -> None:
@@ -77,7 +77,9 @@ def test_the_best_split_of_the_cores() -> None:
     assert table.best == (4, 2)
     assert [(point.workers, point.threads) for point in table.points] == list(rates)
     assert table.label == "global batch 64"
-    assert table.sentence == ("4 processes x 2 threads is best: 100 samples/s, 1.67 times 1 x 8.")
+    assert table.sentence == (
+        "4 processes x 2 threads is best: 100 samples/s, 1.67x as fast as 1 x 8."
+    )
 
 
 def test_equal_threads_are_no_table_and_today_is_only_a_row() -> None:

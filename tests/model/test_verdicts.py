@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
+from farandole.model.analyse import analyse
 from farandole.model.communication import Communication
 from farandole.model.curves import Curve, draw_curves
 from farandole.model.jobs import JobTime
@@ -15,31 +17,43 @@ from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationRow
 from farandole.model.verdicts import (
     Verdict,
-    communication_bound,
-    compute_bound,
+    changed,
+    condense,
     contention,
     contradicting_times,
     data_too_small,
     device_rank,
+    diverged,
     faster_device_gains_nothing,
     fixed_cost,
     flat_jobs,
-    input_bound,
-    interval,
+    instability,
     leaves_linear,
     limited_by,
+    missing,
     more_than_linear,
     no_gain,
     order_reverses,
+    overfitting,
     oversubscription,
+    seeds_without_effect,
     single_launches,
-    straggler,
+    soonest,
+    step_verdicts,
     too_noisy,
     uneven_memory,
     uneven_utilisation,
 )
-from farandole.study.records import Cell
-from tests.model.build import make_study, repeated
+from farandole.study.records import Cell, Launch
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    repeated,
+    table_launch,
+    timed_launch,
+)
 
 
 def curve_of(*times: list[float]) -> Curve:
@@ -72,7 +86,7 @@ def test_leaving_linear_names_the_last_good_count() -> None:
     found = leaves_linear(curve_of([0.10], [0.105], [0.15]))
     assert found is not None
     assert found.sentence == (
-        "The curve leaves linear at 4 workers: efficiency 67%, after 95% with 2 (weak scaling)."
+        "Efficiency falls to 67 % at 4 workers, after 95 % at 2 (weak scaling)."
     )
     assert found.action.startswith("Up to 2 ")
 
@@ -147,11 +161,6 @@ def test_single_launches_are_said_once() -> None:
     assert single_launches([]) is None
 
 
-def test_intervals_in_words() -> None:
-    assert interval(Estimate(value=1.83, low=1.79, high=1.87)) == " (1.79 to 1.87)"
-    assert interval(Estimate(value=1.83, low=None, high=None)) == ""
-
-
 def split(**changes: Any) -> StepSplit:
     """A step of 100 ms on two workers, bound by compute."""
     given: dict[str, Any] = {
@@ -216,9 +225,7 @@ ONE_WORKER = {
     ],
 )
 def test_rules(changes: dict[str, Any], fires: set[str]) -> None:
-    found = split(**changes)
-    rules = (compute_bound, communication_bound, input_bound, straggler)
-    assert {verdict.kind for rule in rules if (verdict := rule(found)) is not None} == fires
+    assert {verdict.kind for verdict in step_verdicts(split(**changes))} == fires
 
 
 def test_communication_names_the_link() -> None:
@@ -237,17 +244,15 @@ def test_communication_names_the_link() -> None:
         bytes_by_kind={},
         total_bytes_by_kind={},
     )
-    found = communication_bound(split(**COMMUNICATION), communication)
-    assert found is not None
+    (found,) = step_verdicts(split(**COMMUNICATION), communication)
     assert found.sentence == (
-        "Bound by communication: 75% of a step waits for gradients on their way, at 1.20 GB/s, "
-        "15% of the link's peak (2 workers)."
+        "Bound by communication: 75 % of a step waits for gradients, at 1.20 GB/s, 15 % of the "
+        "link's peak (2 workers)."
     )
 
 
 def test_a_straggler_is_named_with_its_evidence() -> None:
-    found = straggler(split(**STRAGGLER))
-    assert found is not None
+    (found,) = step_verdicts(split(**STRAGGLER))
     assert "rank 1" in found.sentence
     assert found.evidence["waiting share"] == pytest.approx(0.2)
     assert found.evidence["its compute over the others'"] == pytest.approx(0.086 / 0.05)
@@ -492,7 +497,7 @@ def test_an_order_that_reverses() -> None:
     assert found is not None
     assert found.kind == "order_reverses"
     assert found.sentence == (
-        "By model, images/s at cpu: ResNet50 (156.3) > InceptionV3 (136.5) > VGG16 (66.25). "
+        "By model, images/s at cpu: ResNet50 (156) > InceptionV3 (137) > VGG16 (66.2). "
         "The order reverses at gpu: VGG16 is faster than ResNet50 there."
     )
 
@@ -522,3 +527,264 @@ def test_what_is_not_clear_does_not_reverse(there: dict[str, Estimate]) -> None:
 def test_one_value_has_no_order() -> None:
     assert order_reverses({"cpu": {"a": speed(1.0)}}, "model", "samples/s") is None
     assert order_reverses({}, "model", "samples/s") is None
+
+
+CELL = Cell(workers=2)
+
+
+def metric_row(metric: str, final: float | None, **changes: Any) -> MetricRow:
+    given: dict[str, Any] = {
+        "cell": CELL,
+        "label": "2 workers",
+        "metric": metric,
+        "higher_is_better": "loss" not in metric,
+        "final": None if final is None else Estimate(value=final, low=None, high=None),
+        "seeds": 3,
+        "diverged": 0,
+        "difference": None,
+        "margin": 0.01,
+        "verdict": None,
+        "stable_epoch": None,
+        "stable_s": None,
+        "censored": 0,
+        "target": None,
+        "target_epoch": None,
+        "target_s": None,
+        "target_reached": 0,
+    }
+    return MetricRow(**(given | changes))
+
+
+def metric_curve(metric: str, *values: float) -> MetricCurve:
+    points = tuple(
+        MetricPoint(
+            epoch=float(epoch),
+            value=Estimate(value=value, low=None, high=None),
+            time_s=None,
+            seeds=1,
+        )
+        for epoch, value in enumerate(values, start=1)
+    )
+    return MetricCurve(cell=CELL, label="2 workers", metric=metric, points=points)
+
+
+@pytest.mark.parametrize(
+    ("validation", "training", "values", "fires"),
+    [
+        (("val_accuracy", 0.6888), ("accuracy", 0.8610), (), True),
+        (("val_accuracy", 0.94), ("accuracy", 0.98), (), False),
+        (("val_accuracy", 0.98), ("accuracy", 0.94), (), False),
+        (("val_accuracy", None), ("accuracy", 0.94), (), False),
+        # The loss rises by 20 % after its best.
+        (("val_loss", 0.60), ("loss", 0.1), (1.0, 0.5, 0.55, 0.6), True),
+        (("val_loss", 0.51), ("loss", 0.1), (1.0, 0.5, 0.5, 0.51), False),
+        # It rises, but so does training's: not overfitting.
+        (("val_loss", 0.60), ("loss", 0.7), (1.0, 0.5, 0.55, 0.6), False),
+    ],
+)
+def test_overfitting(
+    validation: tuple[str, float | None],
+    training: tuple[str, float],
+    values: tuple[float, ...],
+    fires: bool,
+) -> None:
+    by_epoch = metric_curve(validation[0], *values) if values else None
+    found = overfitting(metric_row(*validation), metric_row(*training), by_epoch)
+    assert (found is not None) is fires
+
+
+def test_overfitting_names_the_gap_and_the_plateau() -> None:
+    by_epoch = metric_curve("val_accuracy", 0.3, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7)
+    found = overfitting(metric_row("val_accuracy", 0.7), metric_row("accuracy", 0.9), by_epoch)
+    assert found is not None
+    assert found.evidence["gap"] == pytest.approx(0.2)
+    assert found.evidence["plateau (epoch)"] == 3
+    stated = overfitting(
+        metric_row("val_accuracy", 0.7, stable_epoch=15.0), metric_row("accuracy", 0.9)
+    )
+    assert stated is not None
+    assert stated.evidence["plateau (epoch)"] == 15
+    loss = overfitting(
+        metric_row("val_loss", 0.6),
+        metric_row("loss", 0.1),
+        metric_curve("val_loss", 1.0, 0.5, 0.6),
+    )
+    assert loss is not None
+    assert loss.evidence["plateau (epoch)"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "higher", "epoch"),
+    [
+        ((0.5, 0.6, 0.7, 0.8, 0.9, 0.9), True, None),
+        ((0.5, 0.6, 0.9, 0.7, 0.9, 0.9), True, 4),
+        ((0.5, 0.6, 0.9, 0.87, 0.9, 0.9), True, None),
+        ((2.0, 1.0, 0.5, 1.5, 0.5, 0.4), False, 4),
+        ((2.0, 1.0, 0.5, 0.6, 0.5, 0.4), False, None),
+        # In the first fifth anything may happen.
+        ((0.9, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9), True, None),
+        ((0.9,), True, None),
+    ],
+)
+def test_instability(values: tuple[float, ...], higher: bool, epoch: int | None) -> None:
+    found = instability(metric_curve("metric", *values), higher=higher, margin=0.01)
+    assert (found.evidence["epoch"] if found else None) == epoch
+
+
+def test_divergence() -> None:
+    assert diverged(metric_row("loss", 0.5)) is None
+    found = diverged(metric_row("loss", None, diverged=3))
+    assert found is not None
+    assert found.sentence.startswith("3 of 3 runs diverged")
+
+
+DIFFERENCE = Estimate(value=-0.002, low=-0.006, high=0.002)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "severity"),
+    [
+        ("same", "no_significant_difference", "good"),
+        ("worse", "accuracy_worse", "warn"),
+        ("better", "accuracy_better", "note"),
+        ("inconclusive", "too_noisy", "note"),
+        (None, None, None),
+    ],
+)
+def test_changes(verdict: str | None, kind: str | None, severity: str | None) -> None:
+    found = changed(metric_row("val_accuracy", 0.98, verdict=verdict, difference=DIFFERENCE))
+    assert (found.kind if found else None) == kind
+    assert (found.severity if found else None) == severity
+
+
+def test_undecided_says_what_to_run_next() -> None:
+    found = changed(metric_row("val_accuracy", 0.98, verdict="inconclusive", difference=DIFFERENCE))
+    assert found is not None
+    assert "--seeds 6" in found.action
+
+
+def test_seeds_without_effect() -> None:
+    assert seeds_without_effect(metric_row("loss", 0.5)) is None
+    found = seeds_without_effect(metric_row("loss", 0.5, seeds_alike=True))
+    assert found is not None
+    assert "All 3 seeds gave the very same loss" in found.sentence
+    # Runs that all ended as NaN are alike for another reason.
+    assert seeds_without_effect(metric_row("loss", None, seeds_alike=True, diverged=3)) is None
+
+
+def test_the_soonest_is_named() -> None:
+    slow = metric_row("val_accuracy", 0.7, label="2 T4", stable_s=3135.0)
+    fast = metric_row("val_accuracy", 0.7, label="8 V100", stable_s=1100.0)
+    found = soonest([slow, fast, metric_row("val_accuracy", 0.7)])
+    assert found is not None
+    assert found.sentence == (
+        "val_accuracy reaches a stable value soonest with 8 V100: after 18 min 20 s, against "
+        "52 min 15 s with 2 T4."
+    )
+    assert soonest([slow]) is None
+    target = soonest(
+        [metric_row("a", 1.0, target_s=5.0), metric_row("a", 1.0, target_s=9.0), slow, fast]
+    )
+    assert target is not None
+    assert target.sentence.startswith("a reaches the target soonest")
+
+
+def test_a_metric_of_some_cells_only() -> None:
+    found = missing("val_acc", having=["1 worker"], lacking=["2 workers", "4 workers"])
+    assert found is not None
+    assert found.sentence == (
+        "val_acc was not recorded for 2 workers, 4 workers: accuracy is compared where it was."
+    )
+    many = missing("val_acc", having=["a"], lacking=list("bcdef"))
+    assert many is not None
+    assert "for b, c, d and 2 more:" in many.sentence
+    assert missing("val_acc", having=["a"], lacking=[]) is None
+    assert missing("val_acc", having=[], lacking=["a"]) is None
+
+
+def kinds_of(launches: list[Launch], **changes: object) -> set[str]:
+    return {verdict.kind for verdict in analyse(make_study(launches, **changes)).verdicts}
+
+
+def test_a_few_of_a_kind_are_enough() -> None:
+    alike = [
+        Verdict(kind="fixed_cost", severity="warn", sentence=f"{n}.", action="", evidence={})
+        for n in range(10)
+    ]
+    assert [found.sentence for found in condense(alike)] == [
+        "0.",
+        "1.",
+        "2. (And 7 more like this.)",
+    ]
+    assert condense(alike[:3]) == alike[:3]
+    assert condense([]) == []
+
+
+def test_warnings_come_first() -> None:
+    launches = [
+        timed_launch(Cell(workers=n, batch=8, threads=1), t) for n, t in ((1, 0.1), (2, 0.06))
+    ]
+    verdicts = analyse(make_study(launches)).verdicts
+    order = {"void": 0, "warn": 1, "note": 2, "good": 3}
+    found = [order[verdict.severity] for verdict in verdicts]
+    assert found == sorted(found)
+    assert verdicts[0].kind == "more_than_linear"
+
+
+def test_a_step_is_judged_at_the_largest_count() -> None:
+    def launch(workers: int, exposed_s: float) -> Launch:
+        steps = make_steps(0.1, data_s=0.0, exposed_s=exposed_s, samples=8.0)
+        return make_launch(
+            Cell(workers=workers, batch=8), [make_rank(n, steps) for n in range(workers)]
+        )
+
+    launches = [launch(1, 0.0), launch(2, 0.01), launch(4, 0.05)]
+    found = [
+        verdict
+        for verdict in analyse(make_study(launches)).verdicts
+        if verdict.kind in ("communication_bound", "compute_bound")
+    ]
+    assert [(verdict.kind, verdict.labels) for verdict in found] == [
+        ("communication_bound", ("4 workers",))
+    ]
+
+
+def test_threads_that_outnumber_cores() -> None:
+    cells = [Cell(workers=n, batch=8, threads=4) for n in (1, 4)]
+    launches = [timed_launch(cell, 0.1) for cell in cells]
+    info = analyse(make_study(launches))
+    assert "oversubscription" in {verdict.kind for verdict in info.verdicts}
+    assert info.answer.limited_by == "oversubscription"
+
+
+def test_equal_speeds_are_said_with_enough_launches() -> None:
+    few = repeated(Cell(workers=1, batch=8), [0.1, 0.1002, 0.0998, 0.1001, 0.0999])
+    many = repeated(Cell(workers=2, batch=8), [0.2, 0.2004, 0.1996, 0.2002, 0.1998])
+    assert "no_significant_difference" in kinds_of(few + many)
+    assert "no_significant_difference" not in kinds_of(few[:3] + many[:3])
+
+
+def test_small_data_are_found_by_the_data_sets_size() -> None:
+    launches = [timed_launch(Cell(workers=n, batch=32), 0.1) for n in (1, 8)]
+    assert "data_too_small" in kinds_of(launches, spec={"dataset_size": 3000})
+    assert "data_too_small" not in kinds_of(launches, spec={"dataset_size": 30000})
+    assert "data_too_small" not in kinds_of(launches)
+
+
+def test_devices_of_one_study_are_compared() -> None:
+    launches = [
+        table_launch(Cell(workers=4, batch=32, device=device), epoch_s=seconds)
+        for device, seconds in (("T4", 81.0), ("V100", 80.0))
+    ]
+    assert "faster_device_gains_nothing" in kinds_of(launches)
+
+
+def test_void_cells_have_no_verdict_about_speed() -> None:
+    apart = [
+        make_rank(n, make_steps(0.02, samples=8.0), bytes_sent={"gradients": 0}) for n in (0, 1)
+    ]
+    launches = [
+        timed_launch(Cell(workers=1, batch=8), 0.1),
+        make_launch(Cell(workers=2, batch=8), apart),
+    ]
+    assert kinds_of(launches) <= {"compute_bound"}

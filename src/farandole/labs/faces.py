@@ -36,7 +36,7 @@ from farandole.labs.faces_plan import (
 from farandole.labs.lab import Answered, Correction, Found, Lab, on_use
 from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
 from farandole.labs.rows import HERE, SOURCE, Row, cell_rows, claims_of, limits
-from farandole.model.curves import Curve, Scaling, fit_amdahl, fit_gustafson, scaled
+from farandole.model.curves import Curve, Law, Scaling, fit_law, scaled
 from farandole.model.statistics import SPEED_MARGIN, Estimate
 from farandole.report.table import Column, Show
 from farandole.study.records import Cell
@@ -667,8 +667,8 @@ def _loss(
         count=count,
         weak=many.speedup,
         strong=shared.speedup,
-        gustafson=_law(fit_gustafson, weak, source, title),
-        amdahl=_law(fit_amdahl, strong, source, title),
+        gustafson=_law("gustafson", weak, source, title),
+        amdahl=_law("amdahl", strong, source, title),
     )
     if source == CPU:
         # A node's share of weak scaling is the whole batch of strong scaling: one baseline.
@@ -690,9 +690,9 @@ def _loss(
     )
 
 
-def _law(law: Any, rows: Iterable[Row], source: str, title: str) -> Any:
+def _law(law: Law, rows: Iterable[Row], source: str, title: str) -> Any:
     own = [row for row in rows if (row.source, row.model) == (source, title) and row.speedup]
-    return law([row.count for row in own], [row.speedup for row in own]) or Row()
+    return fit_law(law, [row.count for row in own], [row.speedup for row in own]) or Row()
 
 
 def _lost_s(many: Row, one: Row, share: int) -> Any:

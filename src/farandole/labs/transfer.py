@@ -60,7 +60,7 @@ from farandole.labs.rows import (
 )
 from farandole.model.metrics import WINDOW, finals_by_seed
 from farandole.model.statistics import ACCURACY_MARGIN, Estimate
-from farandole.model.training_verdicts import GAP_MARGINS
+from farandole.model.verdicts import GAP_MARGINS
 from farandole.report.table import Column
 from farandole.study.records import Study
 

@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from farandole.format import plural
+from farandole.format import fill, plural
 from farandole.model.answer import Answer, give_answer
 from farandole.model.communication import LinkPoint, calibration
 from farandole.model.curves import Curve, SingleProcess, draw_curves
-from farandole.model.findings import Findings, find_verdicts
-from farandole.model.measured import LaunchRow, Measured, figure, measure, usable_cores
+from farandole.model.measured import LaunchRow, Measured, measure, usable_cores
 from farandole.model.pace import positive
 from farandole.model.rows import CellRow, collect_rows
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
 from farandole.model.sweeps import BatchSweep, SplitTable, split_cores, sweep_batches
-from farandole.model.verdicts import Verdict, interval
+from farandole.model.verdicts import Verdict, find_verdicts
 from farandole.model.void import Void, find_voids, repeats_one_batch, why_no_speedup
 from farandole.study.records import Study
 
@@ -109,15 +108,13 @@ def analyse(
     )
     by_cell = {row.cell: row for row in rows}
     verdicts = find_verdicts(
-        Findings(
-            cells=cells,
-            rows=by_cell,
-            curves=curves,
-            main_metric=metric,
-            cores=usable_cores(study.machine),
-            spec=spec,
-            void=void_cells,
-        )
+        cells,
+        by_cell,
+        curves,
+        main_metric=metric,
+        cores=usable_cores(study.machine),
+        spec=spec,
+        void=void_cells,
     )
     split_tables = split_cores(cells)
     answer = give_answer(
@@ -168,12 +165,19 @@ def _single_process(
     if throughput is None:
         return None
     gain = None
-    sentence = f"Today, with one process and all cores: {figure(throughput.value)} {unit}."
+    sentence = fill(
+        "One process with all cores reaches {rate:number} {unit}.",
+        rate=throughput.value,
+        unit=unit,
+    )
     if point is not None and point.valid:
         chosen = next(found for found in cells if found.cell == point.cell)
         gain = ratio(chosen.rates(unit), today.rates(unit))
-        chosen_words = plural(point.workers, "worker")
-        sentence += f" The answer's {chosen_words}: {gain.value:.2f}x that{interval(gain)}."
+        sentence += fill(
+            " The answer's {workers:worker}: {gain:interval} of that.",
+            workers=point.workers,
+            gain=gain,
+        )
     return SingleProcess(
         cell=today.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
     )

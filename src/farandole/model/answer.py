@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from farandole.format import plural
+from farandole.format import fill, interval, number, percent, plural
 from farandole.model.accuracy import AccuracyVerdict, MetricRow, accuracy_time
 from farandole.model.curves import Curve, CurvePoint, group_of
-from farandole.model.measured import Measured, figure
+from farandole.model.measured import Measured
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
-from farandole.model.statistics import Estimate
 from farandole.model.sweeps import SplitTable
-from farandole.model.verdicts import Bound, Verdict, interval, limited_by, share, undecided
+from farandole.model.verdicts import Bound, Verdict, limited_by, share, undecided
 from farandole.model.void import Void, why_no_speedup
 from farandole.study.records import Cell
 
@@ -39,25 +38,25 @@ _ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
 class Answer:
     """The one thing that a reader takes home."""
 
-    workers: int | None
-    """How many to use; None when no launch counts or the study is void."""
-    baseline_workers: int | None
-    """What the speedup refers to: 1, or the smallest count that was measured."""
-    speedup: float | None
-    """None when void or when there is nothing to compare."""
-    interval: tuple[float, float] | None
-    """95 % interval of the speedup; None with one launch on either side."""
-    efficiency: float | None
-    accuracy: AccuracyVerdict
-    limited_by: Bound
-    void: str | None
-    """Why no speedup may be printed."""
-    next: str
-    """The command or change to try next; never empty."""
     headline: str
     """One sentence: "2 workers: 1.83x faster (1.79 to 1.87), same accuracy; ..."."""
+    next: str
+    """The command or change to try next; never empty."""
+    workers: int | None = None
+    """How many to use; None when no launch counts or the study is void."""
+    baseline_workers: int | None = None
+    """What the speedup refers to: 1, or the smallest count that was measured."""
+    speedup: float | None = None
+    """None when void or when there is nothing to compare."""
+    interval: tuple[float, float] | None = None
+    """95 % interval of the speedup; None with one launch on either side."""
+    efficiency: float | None = None
+    accuracy: AccuracyVerdict = "not_measured"
+    limited_by: Bound = "unknown"
+    void: str | None = None
+    """Why no speedup may be printed."""
     sentences: tuple[str, ...] = ()
-    """What follows the headline: other groups, today, missing parts."""
+    """What follows the headline: other groups, missing parts."""
 
 
 def give_answer(
@@ -89,7 +88,8 @@ def give_answer(
     # Where fewer are best, what limits is what keeps the others from being better.
     limiting = _fastest_other(main) if point is base else point
     split = rows[limiting.cell].split
-    fired = _fired(verdicts, limiting, cells)
+    label = rows[limiting.cell].label
+    fired = {v.kind for v in verdicts if label in v.labels or v.kind == "fixed_cost"}
     bound = limited_by(split, fired)
     speedup = None if single else point.speedup
     bounds = None
@@ -110,7 +110,7 @@ def give_answer(
     busy = next((v for v in verdicts if v.kind == "disturbed"), None)
     if busy is not None:
         taken = float(busy.evidence["largest share"])
-        headline = f"{headline[:-1]}; others used up to {taken:.0%} of the machine."
+        headline = f"{headline[:-1]}; others used up to {percent(taken)} of the machine."
     return Answer(
         workers=point.workers,
         baseline_workers=main.baseline_workers,
@@ -119,7 +119,6 @@ def give_answer(
         efficiency=point.efficiency.value if point.efficiency and not single else None,
         accuracy=accuracy,
         limited_by=bound,
-        void=None,
         next=_next(main, point, accuracy, bound, verdicts, silent)
         if not all(cell.imported for cell in cells)
         else _next_row(main, accuracy, main_metric),
@@ -173,17 +172,6 @@ def _fastest_other(curve: Curve) -> CurvePoint:
     )
 
 
-def _fired(
-    verdicts: Sequence[Verdict], point: CurvePoint, cells: Sequence[Measured]
-) -> dict[str, Verdict]:
-    label = next(cell.label for cell in cells if cell.cell == point.cell)
-    return {
-        verdict.kind: verdict
-        for verdict in verdicts
-        if label in verdict.labels or verdict.kind == "fixed_cost"
-    }
-
-
 def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
     """Return a cell with another number of workers that was launched, but has no figure."""
     return next(
@@ -209,53 +197,60 @@ def _headline(
     silent: Measured | None,
 ) -> str:
     group = f"{which}: " if which else ""
-    alone = (
-        f"{group}{plural(base.workers, 'worker')}: {figure(base.throughput.value)} {curve.unit}; "
-    )
-    if silent is not None:
-        why = silent.failed or "the machine was busy"
-        return (
-            f"{alone}no launch with {plural(silent.cell.workers, 'worker')} counts ({why}), so "
-            "there is no speedup yet."
+    if silent is not None or len(curve.points) == 1:
+        why = "only one worker count was measured"
+        if silent is not None:
+            reason = silent.failed or "the machine was busy"
+            why = f"no launch with {plural(silent.cell.workers, 'worker')} counts ({reason})"
+        return fill(
+            "{group}{point.workers:worker}: {point.throughput.value:number} {unit}; {why}, so "
+            "there is no speedup yet.",
+            group=group,
+            point=base,
+            unit=curve.unit,
+            why=why,
         )
-    if len(curve.points) == 1:
-        return f"{alone}only one worker count was measured, so there is no speedup yet."
-    against = "" if base.workers == 1 else f" than {plural(base.workers, 'worker')}"
+    best = _fastest_other(curve) if point is base else point
+    assert best.speedup is not None
+    once = "" if best.speedup.low is not None else ", no interval after a single launch"
+    words = {"group": group, "best": best, "base": base, "once": once, "limit": limit}
     if point is base:
-        best = _fastest_other(curve)
-        assert best.speedup is not None
-        pays = "More workers do not pay"
-        if undecided(best.speedup):
-            pays = "Cannot tell yet whether more workers pay"
-        return (
-            f"{group}{pays}: "
-            f"{plural(best.workers, 'worker')} reach "
-            f"{best.speedup.value:.2f}x{interval(best.speedup)} of "
-            f"{plural(base.workers, 'worker')}{_once(best.speedup)}"
-            f"{f', {accuracy}' if accuracy else ''}; {limit}."
+        return fill(
+            "{group}{pays}: {best.workers:worker} reach {best.speedup:interval} of "
+            "{base.workers:worker}{once}{accuracy}; {limit}.",
+            pays=_do_more_pay(best),
+            accuracy=f", {accuracy}" if accuracy else "",
+            **words,
         )
-    assert point.speedup is not None
-    return (
-        f"{group}{plural(point.workers, 'worker')}: {point.speedup.value:.2f}x faster{against}"
-        f"{interval(point.speedup)}{_once(point.speedup)}, {accuracy}; {limit}."
+    against = "" if base.workers == 1 else f" than {plural(base.workers, 'worker')}"
+    bounds = interval(best.speedup).partition(" ")
+    return fill(
+        "{group}{best.workers:worker}: {times} faster{against}{bounds}{once}, {accuracy}; {limit}.",
+        times=bounds[0],
+        bounds="".join(bounds[1:]),
+        against=against,
+        accuracy=accuracy,
+        **words,
     )
 
 
-def _once(speedup: Estimate) -> str:
-    return "" if speedup.low is not None else ", no interval after a single launch"
+def _do_more_pay(best: CurvePoint) -> str:
+    if best.speedup is not None and undecided(best.speedup):
+        return "Cannot tell yet whether more workers pay"
+    return "More workers do not pay"
 
 
 def _limit(bound: Bound, split: StepSplit | None) -> str:
     if split is not None and split.exposed_s is not None and split.cell.workers > 1:
-        taken = f"communication takes {share(split.exposed_s, split):.0%}"
+        taken = f"communication takes {percent(share(split.exposed_s, split))}"
         if bound in ("communication", "compute"):
             return taken
         if bound == "input":
-            return f"waiting for data takes {share(split.data_s, split):.0%}"
+            return f"waiting for data takes {percent(share(split.data_s, split))}"
         if bound == "fixed_cost":
             return f"{taken} of a step, but fixed cost most of the job"
         if bound == "straggler":
-            return f"waiting for the slowest worker takes {share(split.waiting_s, split):.0%}"
+            return f"waiting for the slowest worker takes {percent(share(split.waiting_s, split))}"
     return _BOUND_WORDS[bound]
 
 
@@ -274,23 +269,13 @@ def _next(
     if len(curve.points) == 1:
         more = 2 * point.workers
         return f"Measure more workers: farandole study -np {point.workers},{more} ..."
-    busy = next((verdict for verdict in verdicts if verdict.kind == "disturbed"), None)
-    if busy is not None:
-        return busy.action
-    noisy = [verdict for verdict in verdicts if verdict.kind in ("too_noisy", "no_intervals")]
-    about_speed = [verdict for verdict in noisy if curve.label in verdict.labels]
-    if about_speed:
-        return about_speed[0].action
-    for kind, limit in (
-        ("communication_bound", "communication"),
-        ("input_bound", "input"),
-        ("straggler", "straggler"),
-        ("fixed_cost", "fixed_cost"),
-        ("oversubscription", "oversubscription"),
+    noisy = ("too_noisy", "no_intervals")
+    for verdict in (
+        *(one for one in verdicts if one.kind == "disturbed"),
+        *(one for one in verdicts if one.kind in noisy and curve.label in one.labels),
+        *(one for one in verdicts if one.kind.removesuffix("_bound") == bound != "compute"),
     ):
-        action = next((v.action for v in verdicts if v.kind == kind and bound == limit), None)
-        if action is not None:
-            return action
+        return verdict.action
     if accuracy == "not_measured":
         return "Measure accuracy, too: --measure both."
     if accuracy == "inconclusive":
@@ -328,26 +313,27 @@ def _sentences(
     job = rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
         sentences.append(
-            f"The whole job: {figure(base.job_s.value)} s, then {figure(job.job_s.value)} s, "
-            f"{base.job_s.value / job.job_s.value:.2f}x."
+            fill(
+                "Whole job: {base:seconds} with {fewest:worker}, {job:seconds} with "
+                "{workers:worker} ({ratio:times} as fast).",
+                base=base.job_s.value,
+                fewest=main.points[0].workers,
+                job=job.job_s.value,
+                workers=point.workers,
+                ratio=base.job_s.value / job.job_s.value,
+            )
         )
     for curve in curves[1:]:
-        last = _chosen(curve)
+        last, name = _chosen(curve), f"{curve.label} ({curve.scaling})"
         if len(curve.points) > 1 and last is curve.points[0]:
-            best = _fastest_other(curve).speedup
-            pays = "more workers do not pay"
-            if best is not None and undecided(best):
-                pays = "cannot tell yet whether more workers pay"
-            sentences.append(f"{curve.label} ({curve.scaling}): {pays}.")
+            pays = _do_more_pay(_fastest_other(curve))
+            sentences.append(f"{name}: {pays[0].lower()}{pays[1:]}.")
         elif last.speedup is not None and len(curve.points) > 1:
-            sentences.append(
-                f"{curve.label} ({curve.scaling}): {plural(last.workers, 'worker')} "
-                f"{last.speedup.value:.2f}x{interval(last.speedup)}."
-            )
+            sentences.append(f"{name}: {plural(last.workers, 'worker')} {interval(last.speedup)}.")
     cost = rows[point.cell].cost
     if cost is not None:
         known = (("job", cost.job), ("target", cost.to_target), ("epoch", cost.per_epoch))
-        words = [f"{name} {figure(value)}" for name, value in known if value is not None]
+        words = [f"{name} {number(value)}" for name, value in known if value is not None]
         if words:
             sentences.append(
                 f"At {cost.price_per_worker_hour:g} per worker and hour, "
@@ -376,13 +362,6 @@ def split_answer(table: SplitTable) -> Answer:
     where = f" ({table.label})" if table.label else ""
     return Answer(
         workers=workers,
-        baseline_workers=None,
-        speedup=None,
-        interval=None,
-        efficiency=None,
-        accuracy="not_measured",
-        limited_by="unknown",
-        void=None,
         next=f"Use it: farandole run -np {workers} --threads {threads} ...",
         headline=f"{table.sentence[:-1]}{where}.",
     )
@@ -392,13 +371,6 @@ def void_answer(voids: Sequence[Void]) -> Answer:
     """Answer a study whose workers did not train together, or whose work nobody saw."""
     first = min(voids, key=lambda void: void.cell.workers)
     return Answer(
-        workers=None,
-        baseline_workers=None,
-        speedup=None,
-        interval=None,
-        efficiency=None,
-        accuracy="not_measured",
-        limited_by="unknown",
         void=first.sentence,
         next=first.mend,
         headline=f"{first.sentence} {first.mend}",
@@ -423,7 +395,7 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
     elif busy:
         shares = [one.foreign_share for cell in cells for one in cell.launches if one.busy]
         known = [share for share in shares if share is not None]
-        took = f" (they took up to {max(known):.0%} of the cores)" if known else ""
+        took = f" (they took up to {percent(max(known))} of the cores)" if known else ""
         headline = f"No launch counts for speed: the machine was busy with other programs{took}."
         if rows:
             headline = f"{headline[:-1]}; accuracy was measured all the same."
@@ -443,14 +415,7 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
         failed = next((cell for cell in cells if cell.failed), None)
         following = "Run it with --measure speed." if failed is None else mend_line(failed)
     return Answer(
-        workers=None,
-        baseline_workers=None,
-        speedup=None,
-        interval=None,
-        efficiency=None,
         accuracy="inconclusive" if rows else "not_measured",
-        limited_by="unknown",
-        void=None,
         next=following,
         headline=headline,
     )

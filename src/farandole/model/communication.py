@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from farandole.format import percent
 from farandole.model.curves import group_of
 from farandole.model.measured import TOO_BUSY, Measured
 from farandole.model.pace import Pace, dataset_size, positive, stated
@@ -303,7 +304,7 @@ def contention_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[
 def _contention(one: Apart, found: Measured) -> Contention:
     why_not = one.why_not
     if one not in quiet([one]):
-        why_not = f"other programs took {one.foreign_share:.0%} of the cores"
+        why_not = f"other programs took {percent(one.foreign_share)} of the cores"
         one = Apart(cell=one.cell)
     alone, together, batch = alone_s(one), together_s(one), found.worker_batch
     return Contention(

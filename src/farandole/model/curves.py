@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from farandole.format import plural
-from farandole.model.measured import Measured, common_unit, factor_words
+from farandole.format import fill, plural
+from farandole.model.measured import Measured, common_unit, factor_words, varying_factors
 from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation
 from farandole.study.records import Cell
 
 Scaling = Literal["strong", "weak"]
+Law = Literal["amdahl", "gustafson"]
 _MORE_HOSTS = "more hosts"
 _NONE_VOID: Mapping[Cell, str] = MappingProxyType({})
 Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
@@ -51,7 +52,7 @@ class CurvePoint:
 class LawFit:
     """A serial fraction fitted to a curve, and what it means in words."""
 
-    law: Literal["amdahl", "gustafson"]
+    law: Law
     serial_fraction: Estimate
     limit: float | None
     """Largest speedup that Amdahl's law leaves; None without a limit, and for Gustafson's."""
@@ -102,15 +103,11 @@ def group_of(cell: Cell) -> Group:
 def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
     """Name each group by the factors in which groups differ; "" when there is one."""
     found = {group_of(cell): cell for cell in cells if not cell.today}
-    members = list(found.values())
-    varying = {name for name in ("device", "transport") if _differs(members, name)}
-    names = {name for cell in members for name, _ in cell.params}
-    varying |= {n for n in names if len({dict(cell.params).get(n) for cell in members}) > 1}
-    several_threads = _differs(members, "threads")
+    varying = varying_factors(found.values(), ("device", "transport", "threads"))
     labels = {}
     for group, cell in found.items():
         words = factor_words(cell, varying)
-        if several_threads and cell.threads is not None:
+        if "threads" in varying and cell.threads is not None:
             words.append(plural(cell.threads, "thread"))
         labels[group] = ", ".join(words)
     return labels
@@ -138,13 +135,15 @@ def draw_curves(
     curves: list[Curve] = []
     asked_first = sorted(groups.items(), key=lambda item: min(cell.order for cell in item[1]))
     for group, members in asked_first:
-        weak = _by_key(members, lambda found: found.worker_batch)
-        strong = _by_key(members, lambda found: found.global_batch)
-        # Without any batch it cannot be strong scaling that was controlled for.
-        strong.pop(None, None)
-        kinds: list[tuple[Scaling, dict[int | None, list[Measured]]]]
-        kinds = [("weak", weak), ("strong", strong)]
-        for scaling, rows in kinds:
+        weak: dict[int | None, list[Measured]] = {}
+        strong: dict[int | None, list[Measured]] = {}
+        for member in members:
+            weak.setdefault(member.worker_batch, []).append(member)
+            # Without any batch it cannot be strong scaling that was controlled for.
+            if member.global_batch is not None:
+                strong.setdefault(member.global_batch, []).append(member)
+        kinds: dict[Scaling, dict[int | None, list[Measured]]] = {"weak": weak, "strong": strong}
+        for scaling, rows in kinds.items():
             for batch, row in rows.items():
                 for number, layer in enumerate(_layers(row)):
                     words = [labels[group], _MORE_HOSTS * (number > 0)]
@@ -180,15 +179,6 @@ def gain(cells: Sequence[Measured], margin: float = SPEED_MARGIN) -> Measured | 
     return best
 
 
-def _by_key(
-    members: Sequence[Measured], key: Callable[[Measured], int | None]
-) -> dict[int | None, list[Measured]]:
-    rows: dict[int | None, list[Measured]] = {}
-    for member in members:
-        rows.setdefault(key(member), []).append(member)
-    return rows
-
-
 def _layers(row: Sequence[Measured]) -> list[list[Measured]]:
     """Part a row into curves with one point per worker count, the first on the fewest hosts.
 
@@ -201,11 +191,10 @@ def _layers(row: Sequence[Measured]) -> list[list[Measured]]:
     ways = max(len(found) for found in counts.values())
     layers = [[found[way] for found in counts.values() if way < len(found)] for way in range(ways)]
     base = layers[0][0]
-    return [layers[0], *(_from(base, layer) for layer in layers[1:])]
-
-
-def _from(base: Measured, layer: list[Measured]) -> list[Measured]:
-    return layer if layer[0].cell.workers == base.cell.workers else [base, *layer]
+    for layer in layers[1:]:
+        if layer[0].cell.workers != base.cell.workers:
+            layer.insert(0, base)
+    return layers
 
 
 def _curve(
@@ -237,8 +226,8 @@ def _curve(
         unit=unit,
         baseline_workers=base.cell.workers,
         points=points,
-        amdahl=fit_amdahl(multiples, speedups),
-        gustafson=fit_gustafson(multiples, speedups),
+        amdahl=fit_law("amdahl", multiples, speedups),
+        gustafson=fit_law("gustafson", multiples, speedups),
         best_workers=best.cell.workers if best else None,
         sentence="",
     )
@@ -290,9 +279,10 @@ def _sentence(curve: Curve) -> str:
     law = curve.amdahl if curve.scaling == "strong" else curve.gustafson
     if last.speedup is None or last.efficiency is None:
         return f"{plural(last.workers, 'worker').capitalize()}: {last.why}."
-    first = (
-        f"{plural(last.workers, 'worker')} reach {last.speedup.value:.2f}x of "
-        f"{last.ideal_speedup:g}x, an efficiency of {last.efficiency.value:.0%}."
+    first = fill(
+        "{point.workers:worker} reach {point.speedup.value:times} of {point.ideal_speedup:brief}x, "
+        "an efficiency of {point.efficiency.value:percent}.",
+        point=last,
     )
     if curve.baseline_workers != 1:
         base = plural(curve.baseline_workers, "worker")
@@ -313,88 +303,31 @@ def _rank(
     )
 
 
-def _differs(cells: Sequence[Cell], name: str) -> bool:
-    return len({getattr(cell, name) for cell in cells}) > 1
-
-
 def amdahl_fraction(workers: Sequence[float], speedups: Sequence[float]) -> float:
     """Fit the serial fraction f of 1/S = f + (1-f)/N by least squares over all points.
 
     With one point this is Karp and Flatt's experimentally determined serial fraction (1990).
     Negative when the speedup is more than linear.
     """
-    above, below = 0.0, 0.0
-    for number, speedup in zip(workers, speedups, strict=True):
-        lever = 1 - 1 / number
-        above += (1 / speedup - 1 / number) * lever
-        below += lever * lever
-    return above / below
+    pairs = zip(workers, speedups, strict=True)
+    return _slope((1 - 1 / number, 1 / speedup - 1 / number) for number, speedup in pairs)
 
 
 def gustafson_fraction(workers: Sequence[float], speedups: Sequence[float]) -> float:
     """Fit the serial fraction f of S = N - f(N-1) by least squares over all points."""
-    above, below = 0.0, 0.0
-    for number, speedup in zip(workers, speedups, strict=True):
-        lever = number - 1
-        above += (number - speedup) * lever
-        below += lever * lever
-    return above / below
+    pairs = zip(workers, speedups, strict=True)
+    return _slope((number - 1, number - speedup) for number, speedup in pairs)
 
 
-def fit_amdahl(workers: Sequence[float], speedups: Sequence[Estimate]) -> LawFit | None:
-    """Fit Amdahl's law and say what it means; None without a point above one worker."""
-    fraction = _fit(amdahl_fraction, workers, speedups)
-    if fraction is None:
-        return None
-    value = fraction.value
-    if value <= 0:
-        return LawFit(
-            law="amdahl",
-            serial_fraction=fraction,
-            limit=None,
-            sentence="Amdahl's law finds no serial part: the speedup is linear or more.",
-        )
-    if value >= 1:
-        return LawFit(
-            law="amdahl",
-            serial_fraction=fraction,
-            limit=1.0,
-            sentence="By Amdahl's law nothing of the work is shared: more workers do not help.",
-        )
-    return LawFit(
-        law="amdahl",
-        serial_fraction=fraction,
-        limit=1 / value,
-        sentence=(
-            f"{_percent(value)} of the work does not get shorter with more workers: by Amdahl's "
-            f"law no number of them gives more than {1 / value:.3g}x."
-        ),
-    )
+def _slope(points: Iterable[tuple[float, float]]) -> float:
+    """Fit a line through the origin."""
+    points = list(points)
+    return sum(x * y for x, y in points) / sum(x * x for x, _ in points)
 
 
-def fit_gustafson(workers: Sequence[float], speedups: Sequence[Estimate]) -> LawFit | None:
-    """Fit Gustafson's law and say what it means; None without a point above one worker."""
-    fraction = _fit(gustafson_fraction, workers, speedups)
-    if fraction is None:
-        return None
-    value = fraction.value
-    if value <= 0:
-        sentence = "Gustafson's law finds no serial part: each worker adds a whole worker or more."
-    elif value >= 1:
-        sentence = "By Gustafson's law a further worker adds nothing."
-    else:
-        sentence = (
-            f"{_percent(value)} of the time on many workers is not shared: by Gustafson's law each "
-            f"further worker adds {1 - value:.2f} of a worker."
-        )
-    return LawFit(law="gustafson", serial_fraction=fraction, limit=None, sentence=sentence)
-
-
-def _fit(
-    law: Callable[[Sequence[float], Sequence[float]], float],
-    workers: Sequence[float],
-    speedups: Sequence[Estimate],
-) -> Estimate | None:
+def fit_law(law: Law, workers: Sequence[float], speedups: Sequence[Estimate]) -> LawFit | None:
+    """Fit a law and say what it means; None without a point above one worker."""
+    fit, none_serial, all_serial, in_between = _LAWS[law]
     points = [
         (number, speedup)
         for number, speedup in zip(workers, speedups, strict=True)
@@ -405,11 +338,37 @@ def _fit(
     numbers = [number for number, _ in points]
     lows = [speedup.low for _, speedup in points if speedup.low is not None]
     highs = [speedup.high for _, speedup in points if speedup.high is not None]
+    value = fit(numbers, [speedup.value for _, speedup in points])
     # A higher speedup is a lower fraction. Shifting all points at once is on the safe side.
-    low = law(numbers, highs) if len(highs) == len(points) else None
-    high = law(numbers, lows) if len(lows) == len(points) else None
-    return Estimate(value=law(numbers, [s.value for _, s in points]), low=low, high=high)
+    fraction = Estimate(
+        value=value,
+        low=fit(numbers, highs) if len(highs) == len(points) else None,
+        high=fit(numbers, lows) if len(lows) == len(points) else None,
+    )
+    sentence = none_serial if value <= 0 else all_serial if value >= 1 else in_between
+    limit = 1 / min(value, 1.0) if value > 0 else None
+    return LawFit(
+        law=law,
+        serial_fraction=fraction,
+        limit=limit if law == "amdahl" else None,
+        sentence=fill(sentence, share=value, limit=limit, rest=1 - value),
+    )
 
 
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+_LAWS: Mapping[Law, tuple[Callable[..., float], str, str, str]] = {
+    "amdahl": (
+        amdahl_fraction,
+        "Amdahl's law finds no serial part: the speedup is linear or more.",
+        "By Amdahl's law nothing of the work is shared: more workers do not help.",
+        "{share:percent} of the work does not get shorter with more workers: by Amdahl's law the "
+        "speedup stays below {limit:brief}x.",
+    ),
+    "gustafson": (
+        gustafson_fraction,
+        "Gustafson's law finds no serial part: each worker adds a whole worker or more.",
+        "By Gustafson's law a further worker adds nothing.",
+        "{share:percent} of the time on many workers is not shared: by Gustafson's law each "
+        "further worker adds {rest:percent} of a worker.",
+    ),
+}
+"""The fit, and what it means without a serial part, with nothing else, and in between."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from farandole.format import plural
+from farandole.format import percent, plural
 from farandole.model.pace import UNITS, Pace, pace, positive
 from farandole.model.statistics import Estimate, geometric_mean, outliers
 from farandole.study.records import Cell, Launch, Study
@@ -173,7 +173,7 @@ def _measure_cell(
         launches=tuple(launches),
         paces=tuple(kept),
         batch=cell.batch if cell.batch is not None else (batches[0] if batches else None),
-        failed="" if paces else _failure(launches),
+        failed="" if paces else _why_it_ended(launches[-1]),
         void_for_speed=void,
         accumulation=max((found.accumulation for found in paces.values()), default=1),
     )
@@ -182,11 +182,6 @@ def _measure_cell(
 
 def _ended_well(launch: Launch) -> bool:
     return launch.outcome in ("ok", "stopped")
-
-
-def _failure(launches: Sequence[Launch]) -> str:
-    last = launches[-1]
-    return _why_it_ended(last)
 
 
 def _why_it_ended(launch: Launch) -> str:
@@ -211,7 +206,7 @@ def _why_disturbed(launch: Launch, *, quiet: bool) -> str:
     if not launch.busy or (not quiet and is_tolerable(launch)):
         return ""
     share = _others(launch)
-    took = "" if share is None else f": other programs took {share:.0%} of the cores"
+    took = "" if share is None else f": other programs took {percent(share)} of the cores"
     return f"the machine was busy{took}"
 
 
@@ -274,14 +269,21 @@ def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool
 def label_cells(cells: Iterable[Cell]) -> dict[Cell, str]:
     """Name each cell by its workers and by the factors in which cells differ."""
     cells = list(cells)
-    names = sorted({name for cell in cells for name, _ in cell.params})
-    varying = {
-        factor
-        for factor in ("batch", "threads", "hosts", "device", "transport")
-        if len({getattr(cell, factor) for cell in cells if not cell.today}) > 1
-    }
-    varying |= {name for name in names if len({dict(cell.params).get(name) for cell in cells}) > 1}
+    planned = [cell for cell in cells if not cell.today]
+    varying = varying_factors(planned, ("batch", "threads", "hosts", "device", "transport"), cells)
     return {cell: _label(cell, varying) for cell in cells}
+
+
+def varying_factors(
+    cells: Iterable[Cell], factors: Iterable[str], with_params: Iterable[Cell] | None = None
+) -> set[str]:
+    """Return in which of these factors and in which parameters cells differ."""
+    cells = list(cells)
+    params = [dict(cell.params) for cell in (cells if with_params is None else with_params)]
+    names = {name for one in params for name in one}
+    return {name for name in factors if len({getattr(cell, name) for cell in cells}) > 1} | {
+        name for name in names if len({one.get(name) for one in params}) > 1
+    }
 
 
 def _label(cell: Cell, varying: set[str]) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from farandole.format import plural
+from farandole.format import fill, number, percent, plural
 from farandole.model.curves import Group, gain, group_labels, group_of
-from farandole.model.measured import Measured, common_unit, factor_words, figure
+from farandole.model.measured import Measured, common_unit, factor_words, varying_factors
 from farandole.model.rows import CellRow
 from farandole.model.statistics import SPEED_MARGIN, Estimate, speed_relation
 from farandole.study.records import Cell
@@ -150,18 +150,16 @@ def _batch_sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -
     fastest = max(known, key=lambda point: point.throughput.value if point.throughput else 0.0)
     assert chosen.throughput is not None
     assert fastest.throughput is not None
-    number = f"{figure(chosen.throughput.value)} {unit}"
+    rate = f"{number(chosen.throughput.value)} {unit}"
     if len(known) == 1:
-        sentence = f"Only batch {best} was measured: {number}."
+        sentence = f"Only batch {best} was measured: {rate}."
     elif best == points[-1].batch:
-        sentence = f"Throughput still rises at batch {best} ({number}): try a larger one."
+        sentence = f"Throughput still rises at batch {best} ({rate}): try a larger one."
     elif chosen is fastest:
-        sentence = f"Batch {best} is the fastest: {number}."
+        sentence = f"Batch {best} is the fastest: {rate}."
     else:
-        share = chosen.throughput.value / fastest.throughput.value
-        sentence = (
-            f"Batch {best} is enough: {number}, {share:.0%} of what batch {fastest.batch} reaches."
-        )
+        share = percent(chosen.throughput.value / fastest.throughput.value)
+        sentence = f"Batch {best} is enough: {rate}, {share} of what batch {fastest.batch} reaches."
     failed = [point for point in points if point.failed]
     if failed:
         sentence += f" Batch {failed[0].batch} has no figure ({failed[0].failed})."
@@ -176,7 +174,10 @@ def _utilisation(points: Sequence[BatchPoint]) -> str:
     ):
         if len(shares) > 1:
             (small, low), (large, high) = shares[0], shares[-1]
-            return f"{name} utilisation is {low:.0%} at batch {small} and {high:.0%} at {large}."
+            return (
+                f"{name} utilisation is {percent(low)} at batch {small} and {percent(high)} at "
+                f"{large}."
+            )
     return ""
 
 
@@ -220,9 +221,7 @@ def _batch(found: Measured, kind: Kind) -> int | None:
 def _table(row: Sequence[Measured], cells: Sequence[Cell], kind: Kind) -> SplitTable:
     unit = common_unit(row)
     known = [found for found in row if found.rates(unit)]
-    varying = {n for n in ("device", "transport") if len({getattr(c, n) for c in cells}) > 1}
-    names = {name for cell in cells for name, _ in cell.params}
-    varying |= {n for n in names if len({dict(cell.params).get(n) for cell in cells}) > 1}
+    varying = varying_factors(cells, ("device", "transport"))
     words = factor_words(row[0].cell, varying)
     batch = _batch(row[0], kind)
     label = ", ".join([*words, *([] if batch is None else [f"{kind} {batch}"])])
@@ -255,9 +254,11 @@ def _split_sentence(best: Measured | None, points: Sequence[SplitPoint], unit: s
         return "No split was measured to the end."
     chosen = next(point for point in points if point.cell == best.cell)
     worst = min(points, key=lambda point: point.throughput.value)
-    return (
-        f"{plural(chosen.workers, 'process')} x "
-        f"{plural(chosen.threads, 'thread')} is best: {figure(chosen.throughput.value)} {unit}, "
-        f"{chosen.throughput.value / worst.throughput.value:.2f} times {worst.workers} x "
-        f"{worst.threads}."
+    return fill(
+        "{best.workers:process} x {best.threads:thread} is best: {best.throughput.value:number} "
+        "{unit}, {ratio:times} as fast as {worst.workers} x {worst.threads}.",
+        best=chosen,
+        unit=unit,
+        ratio=chosen.throughput.value / worst.throughput.value,
+        worst=worst,
     )
