@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.bench.synthetic_study import Shape, step_s, write_study
+from farandole.bench.plan import Shape
+from farandole.bench.synthetic_study import step_s, write_study
 from farandole.model.analyse import analyse
 from farandole.model.pace import pace
 from farandole.study.records import Study

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.bench.plan import MODELS
+from farandole.bench.plan import MODELS, Shape
 from farandole.bench.run import WORKERS
-from farandole.bench.synthetic_study import Shape, step_s, write_study
+from farandole.bench.synthetic_study import step_s, write_study
 from farandole.bench.workers import measure, models, study_tasks
 from farandole.bench.workers.measure import LINE_BYTES
 from farandole.bench.workers.recorder_task import Step, ratios

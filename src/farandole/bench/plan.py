@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from farandole.bench.synthetic_study import Shape
-
 PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 MODELS = {
     "mlp": ("MLP 784-2048-2048-10, batch 32", 5_824_522),
@@ -56,6 +54,7 @@ _OPERATIONS, _ELEMENTS = 1000, 256
 # JAX computes while Python goes on. Waiting for each step would take that from the limit, which
 # does not communicate, so its steps are timed in blocks, with one wait at the end of each.
 _JAX_BLOCK = {"mlp": 10, "cnn": 4}
+KERAS_MODELS = tuple(_JAX_BLOCK)
 _TURN_STEPS = 8
 # By network and Keras' backend: the limit, the share of its speed to reach, and the stretch. The
 # perceptron's figure is of free-running workers; the others' of workers that meet after each step,
@@ -172,6 +171,31 @@ class Settings:
     def timed(self, number: int) -> int:
         """Return how many of `number` steps or repeats to time: a third when quick."""
         return max(2, number // 3) if self.quick else number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large a synthetic study is."""
+
+    workers: tuple[int, ...] = (1, 2, 3, 4)
+    batches: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    widths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    repeats: int = 3
+    """Launches of each cell for speed; one for accuracy comes on top."""
+    steps_per_rank: int = 100
+
+    @property
+    def cells(self) -> int:
+        return len(self.workers) * len(self.batches) * len(self.widths)
+
+    @property
+    def launches(self) -> int:
+        return self.cells * (self.repeats + 1)
+
+    @property
+    def steps(self) -> int:
+        """Step records of all ranks of all launches."""
+        return self.launches * sum(self.workers) // len(self.workers) * self.steps_per_rank
 
 
 def groups(what: str, settings: Settings) -> list[Group]:

@@ -10,9 +10,9 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.bench.plan import Shape
 from farandole.recorder.lines import Writer, line, steps_line
 from farandole.study import folder
 from farandole.study.records import SCHEMA, Cell, Launch, Link, Purpose
@@ -29,31 +29,6 @@ _BLOCK = 50
 _USE_SAMPLES = 10
 _HASHES = 16
 _EPOCHS = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How large a study is."""
-
-    workers: tuple[int, ...] = (1, 2, 3, 4)
-    batches: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-    widths: tuple[int, ...] = (1, 2, 3, 4, 5)
-    repeats: int = 3
-    """Launches of each cell for speed; one for accuracy comes on top."""
-    steps_per_rank: int = 100
-
-    @property
-    def cells(self) -> int:
-        return len(self.workers) * len(self.batches) * len(self.widths)
-
-    @property
-    def launches(self) -> int:
-        return self.cells * (self.repeats + 1)
-
-    @property
-    def steps(self) -> int:
-        """Step records of all ranks of all launches."""
-        return self.launches * sum(self.workers) // len(self.workers) * self.steps_per_rank
 
 
 def write_study(path: Path, shape: Shape) -> None:

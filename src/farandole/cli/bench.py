@@ -7,30 +7,24 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
-from types import FrameType
 from typing import Any
 
+from farandole.bench.plan import BACKENDS, BUILDERS, KERAS_MODELS, MODELS, PEERS
 from farandole.errors import UsageError
 
-WHAT = (
-    *("allreduce", "train", "overhead", "ranks", "names", "memory", "start", "recorder", "study"),
-    *("report", "live", "hosts", "all"),
-)
-_PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
-_MODELS = ("mlp", "cnn", "resnet18")
-_FRAMEWORKS = ("torch", "keras")
-_KERAS_WHAT = ("train", "overhead", "all")
-_KERAS_MODELS = ("mlp", "cnn")
-_BACKENDS = ("torch", "tensorflow", "jax")
+_KERAS = ("train", "overhead", "all")
 _LAUNCHES = 5
 _QUICK_LAUNCHES = 2
 _QUIET_LIMIT_S = 30.0
 _QUICK_QUIET_LIMIT_S = 3.0
 _SCHEMA = 1
+# Benchmarks on slow links: what is fixed in them, and what can be chosen.
+_SHAPED = {
+    "live": ("models and ranks", "--wide runs more of them"),
+    "hosts": ("rates and ranks", "--quick runs fewer of them"),
+}
 # What a benchmark's figures depend on.
 _PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod", "keras", "tensorflow", "jax")
 
@@ -56,48 +50,24 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=WHAT, help="which rows to measure")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, schema 1")
-    parser.add_argument(
-        "--launches",
-        metavar="N",
-        help=f"launches per implementation (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; "
-        "fewer where one takes minutes)",
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer launches, steps and cells")
-    parser.add_argument(
-        "--peers",
-        metavar="NAMES",
-        help=f"which of {','.join(_PEERS)} to measure too, or none (default all)",
-    )
-    parser.add_argument(
-        "--models", metavar="NAMES", help=f"which of {','.join(_MODELS)} to train (default all)"
-    )
-    parser.add_argument(
-        "--framework",
-        choices=_FRAMEWORKS,
-        default="torch",
-        help="what `train` and `overhead` train with (default torch)",
-    )
-    parser.add_argument(
-        "--backend",
-        metavar="NAMES",
-        help=f"which of {','.join(_BACKENDS)} Keras computes with (default all)",
-    )
-    parser.add_argument(
-        "-np",
-        "-n",
-        "-w",
-        "--workers",
-        dest="workers",
-        metavar="N",
-        help="number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)",
-    )
-    parser.add_argument(
-        "--wide",
-        action="store_true",
-        help="of `live`: eight models and rates in place of two; some minutes",
-    )
+    add, words = parser.add_argument, (*BUILDERS, "live", "hosts", "all")
+    add("what", choices=words, help="which rows to measure")
+    add("--json", action="store_true", help="print one JSON object, schema 1")
+    text = f"launches per implementation (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; "
+    add("--launches", metavar="N", help=f"{text}fewer where one takes minutes)")
+    add("--quick", action="store_true", help="fewer launches, steps and cells")
+    for flag, choices, purpose in (
+        ("--peers", PEERS, "to measure too, or none"),
+        ("--models", MODELS, "to train"),
+        ("--backend", BACKENDS, "Keras computes with"),
+    ):
+        add(flag, metavar="NAMES", help=f"which of {','.join(choices)} {purpose} (default all)")
+    text = "what `train` and `overhead` train with (default torch)"
+    add("--framework", choices=("torch", "keras"), default="torch", help=text)
+    text = "number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)"
+    add("-np", "-n", "-w", "--workers", dest="workers", metavar="N", help=text)
+    text = "of `live`: eight models and rates in place of two; some minutes"
+    add("--wide", action="store_true", help=text)
     parser.set_defaults(func=main)
 
 
@@ -105,12 +75,13 @@ def main(args: argparse.Namespace) -> int:
     """Run the benchmark that `args` describe; return 1 when an implementation failed."""
     if not sys.platform.startswith("linux"):
         raise UsageError("farandole bench reads /proc, which only Linux has. Run it on Linux.")
-    _check_shaped(args)
-    with _ended_by_sigterm():
-        if args.what in ("live", "hosts"):
-            return _on_shaped_links(args)
-        _check_framework(args)
-        return _compare(args)
+    _check(args)
+    # The same way out as Ctrl-C, which ends the launch's processes.
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _on_shaped_links(args) if args.what in _SHAPED else _compare(args)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -120,15 +91,16 @@ def _compare(args: argparse.Namespace) -> int:
     from farandole.bench.run import INHERITED, run_group
     from farandole.model.statistics import CONFIDENCE
 
-    num_launches = _launches(args)
-    num_ranks, rank_counts = _ranks(args)
+    num_launches = _QUICK_LAUNCHES if args.quick else _LAUNCHES
+    if args.launches is not None:
+        num_launches = _count(args.launches, flag="--launches")
+    models = KERAS_MODELS if args.framework == "keras" else tuple(MODELS)
     settings = Settings(
-        num_ranks=num_ranks,
-        rank_counts=rank_counts,
-        models=_names(args.models, _models(args), flag="--models"),
-        peers=_names(args.peers, _PEERS, flag="--peers"),
+        **_ranks(args),
+        models=_names(args.models, models, flag="--models"),
+        peers=_names(args.peers, PEERS, flag="--peers"),
         framework=args.framework,
-        backends=_names(args.backend, _BACKENDS, flag="--backend"),
+        backends=_names(args.backend, tuple(BACKENDS), flag="--backend"),
         quick=args.quick,
     )
     head = _head(os.environ.get(INHERITED))
@@ -193,99 +165,58 @@ def _head(transport: str | None) -> dict[str, Any]:
     return {"schema": _SCHEMA, "started": started, "argv": sys.argv, "machine": machine}
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _interrupt(_signum: int, _frame: FrameType | None) -> None:
-    # The same way out as Ctrl-C, which ends the launch's processes.
-    raise KeyboardInterrupt
-
-
-def _check_shaped(args: argparse.Namespace) -> None:
-    """Refuse flags that `live` alone has, and those that it and `hosts` have no use for."""
-    if args.what != "live" and args.wide:
-        raise UsageError(f"--wide does not fit `bench {args.what}`: it is a choice of `live`.")
-    if args.what not in ("live", "hosts"):
-        return
-    fixed, more = (
-        ("models and ranks", "--wide runs more of them")
-        if args.what == "live"
-        else ("rates and ranks", "--quick runs fewer of them")
-    )
-    for flag, given in (
-        ("--launches", args.launches),
-        ("--quick", args.quick and args.what == "live"),
-        ("--peers", args.peers),
-        ("--models", args.models),
-        ("--framework", args.framework != "torch"),
-        ("--backend", args.backend),
-        ("-np", args.workers),
-    ):
-        if given:
-            raise UsageError(
-                f"{flag} does not fit `bench {args.what}`, whose {fixed} are fixed. Leave it "
-                f"out; {more}."
-            )
-
-
-def _check_framework(args: argparse.Namespace) -> None:
-    """Refuse flags that the framework has no use for."""
-    if args.framework != "keras":
-        if args.backend is not None:
-            raise UsageError(
-                f"--backend {args.backend} is a choice of Keras'. Add --framework keras."
-            )
-        return
-    if args.what not in _KERAS_WHAT:
+def _check(args: argparse.Namespace) -> None:
+    """Refuse flags that the benchmark or the framework has no use for."""
+    what, keras = args.what, args.framework == "keras"
+    if what != "live" and args.wide:
+        raise UsageError(f"--wide does not fit `bench {what}`: it is a choice of `live`.")
+    if what in _SHAPED:
+        fixed, more = _SHAPED[what]
+        for flag, given in (
+            ("--launches", args.launches),
+            ("--quick", args.quick and what == "live"),
+            ("--peers", args.peers),
+            ("--models", args.models),
+            ("--framework", keras),
+            ("--backend", args.backend),
+            ("-np", args.workers),
+        ):
+            if given:
+                raise UsageError(
+                    f"{flag} does not fit `bench {what}`, whose {fixed} are fixed. Leave it out; "
+                    f"{more}."
+                )
+    if not keras and args.backend is not None:
+        raise UsageError(f"--backend {args.backend} is a choice of Keras'. Add --framework keras.")
+    if keras and what not in _KERAS:
         raise UsageError(
-            f"--framework keras does not fit `bench {args.what}`. "
-            f"Choose from {', '.join(_KERAS_WHAT)}."
+            f"--framework keras does not fit `bench {what}`. Choose from {', '.join(_KERAS)}."
         )
-    if args.peers not in (None, "none"):
+    if keras and args.peers not in (None, "none"):
         raise UsageError(
             f"--peers {args.peers} does not fit --framework keras: none of them trains Keras 3. "
             "Leave it out."
         )
 
 
-def _models(args: argparse.Namespace) -> tuple[str, ...]:
-    return _KERAS_MODELS if args.framework == "keras" else _MODELS
-
-
-def _launches(args: argparse.Namespace) -> int:
-    if args.launches is None:
-        return _QUICK_LAUNCHES if args.quick else _LAUNCHES
-    return _count(args.launches, flag="--launches")
-
-
-def _ranks(args: argparse.Namespace) -> tuple[int, tuple[int, ...]]:
-    """Return the ranks of most rows, and the list for `ranks`."""
+def _ranks(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the ranks of most rows, or the list for `ranks`, as settings."""
     if args.workers is None:
-        return 2, (1, 2, 4, 8)
+        return {}
     counts = tuple(_count(part, flag="-np") for part in args.workers.split(","))
     if args.what == "ranks":
-        return 2, tuple(sorted(set(counts)))
+        return {"rank_counts": tuple(sorted(set(counts)))}
     whole = {"overhead": "it measures one worker.", "report": "it starts no workers."}
     if args.what in whole or len(counts) > 1:
         why = whole.get(args.what, "give one number, as -np 2.")
         raise UsageError(f"-np {args.workers} does not fit `bench {args.what}`: {why}")
-    return counts[0], (1, 2, 4, 8)
+    return {"num_ranks": counts[0]}
 
 
 def _count(text: str, *, flag: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise UsageError(f"{flag} {text} is not a number of at least 1.")
-    return value
+    return int(text)
 
 
 def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[str, ...]:

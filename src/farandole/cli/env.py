@@ -15,6 +15,11 @@ from farandole.version import __version__
 from farandole.world.machine import package_version
 
 _PACKAGES = ("torch", "numpy", "keras", "tensorflow", "jax", "mpi4py")
+# Those of others that decide how workers run.
+_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+    *("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
+)
 _EPILOG = """\
 examples:
   farandole env
@@ -97,15 +102,16 @@ def collect() -> dict[str, Any]:
         "machine": platform.machine(),
         "hostname": platform.node(),
         "cores": {
-            "available": cores.available,
-            "affinity": cores.affinity,
-            "physical": cores.physical,
-            "quota": cores.quota,
+            name: getattr(cores, name) for name in ("available", "affinity", "physical", "quota")
         },
         "gpus": count_gpus(os.environ),
         "packages": {name: package_version(name) for name in _PACKAGES},
         "technologies": [asdict(one) for one in technologies],
-        "variables": {name: value for name, value in sorted(os.environ.items()) if _matters(name)},
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith("FARANDOLE_") or name in _VARIABLES
+        },
     }
 
 
@@ -113,53 +119,27 @@ def render(facts: dict[str, Any]) -> list[str]:
     """Put the facts into lines."""
     cores = facts["cores"]
     quota = "none" if cores["quota"] is None else f"{cores['quota']:g} cores"
-    rows = [
-        ("farandole", facts["farandole"]),
-        ("python", f"{facts['python']} ({facts['executable']})"),
-        ("system", f"{facts['system']}, {facts['machine']}"),
-        (
-            "cores",
-            f"{cores['available']} available ({cores['physical']} physical, "
-            f"affinity {cores['affinity']}, quota {quota})",
-        ),
-        ("GPUs", str(facts["gpus"])),
-        *((name, found or "not installed") for name, found in facts["packages"].items()),
-        *(
-            (one["name"], f"{one['found'] or 'no'}: {one['remark']}")
-            for one in facts["technologies"]
-        ),
-        *facts["variables"].items(),
-    ]
-    if "check" in facts:
-        rows += _check_rows(facts["check"])
-    width = max(len(name) for name, _ in rows)
-    return [f"{name:<{width}}  {value}" for name, value in rows]
-
-
-def _check_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    devices = ", ".join(found["devices"])
-    verdict = "all right" if found["right"] else "WRONG"
-    return [
-        (
-            "check",
-            f"{verdict}: values and gradients on {plural(len(found['devices']), 'worker')} "
-            f"({devices})",
-        ),
-        *found["wrong"].items(),
-        (
-            "step",
-            f"{found['step_ms']:.1f} ms; DDP {found['ddp_step_ms']:.1f} ms: "
-            f"{found['ratio_to_ddp']:.2f} times its speed",
-        ),
-    ]
-
-
-def _matters(name: str) -> bool:
-    return name.startswith("FARANDOLE_") or name in (
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "CUDA_VISIBLE_DEVICES",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "GLOO_SOCKET_IFNAME",
-    )
+    counted = f"({cores['physical']} physical, affinity {cores['affinity']}, quota {quota})"
+    rows = {
+        "farandole": facts["farandole"],
+        "python": f"{facts['python']} ({facts['executable']})",
+        "system": f"{facts['system']}, {facts['machine']}",
+        "cores": f"{cores['available']} available {counted}",
+        "GPUs": str(facts["gpus"]),
+        **{name: found or "not installed" for name, found in facts["packages"].items()},
+        **{
+            one["name"]: f"{one['found'] or 'no'}: {one['remark']}" for one in facts["technologies"]
+        },
+        **facts["variables"],
+    }
+    if found := facts.get("check"):
+        workers = f"{plural(len(found['devices']), 'worker')} ({', '.join(found['devices'])})"
+        verdict = "all right" if found["right"] else "WRONG"
+        step = f"{found['step_ms']:.1f} ms; DDP {found['ddp_step_ms']:.1f} ms"
+        rows |= {
+            "check": f"{verdict}: values and gradients on {workers}",
+            **found["wrong"],
+            "step": f"{step}: {found['ratio_to_ddp']:.2f} times its speed",
+        }
+    width = max(map(len, rows))
+    return [f"{name:<{width}}  {value}" for name, value in rows.items()]

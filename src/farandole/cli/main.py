@@ -8,13 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NoReturn, TextIO
 
 from farandole.errors import FarandoleError, OutputError, UsageError
 from farandole.version import __version__
 
-# In the order in which they are shown. A command is there when its module is.
+# In the order in which they are shown; each is a module here.
 _COMMANDS = {
     "demo": "train a small network with 1 and then 2 workers, and compare: no download",
     "run": "start a training script on several workers",
@@ -140,28 +139,29 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def overview() -> str:
-    """List the commands that exist, the ones to begin with first."""
-    lines = [
-        "usage: farandole COMMAND ...",
-        "",
-        "Data-parallel training, and how many workers it pays to use.",
-        "",
-        *_listed(_COMMANDS),
-    ]
-    more = _listed(_MORE)
-    if more:
-        lines += ["", "more:", *more]
-    return "\n".join([*lines, "", "farandole COMMAND --help explains a command, with examples."])
+    """List the commands, the ones to begin with first."""
+    first, more = (
+        [f"  {name:<12}{text}" for name, text in names.items()] for names in (_COMMANDS, _MORE)
+    )
+    return "\n".join(
+        [
+            "usage: farandole COMMAND ...",
+            "",
+            "Data-parallel training, and how many workers it pays to use.",
+            "",
+            *first,
+            "",
+            "more:",
+            *more,
+            "",
+            "farandole COMMAND --help explains a command, with examples.",
+        ]
+    )
 
 
 def commands() -> list[str]:
-    """Name the commands that exist in this installation."""
-    return [name for name in (*_COMMANDS, *_MORE) if find_spec(f"farandole.cli.{name}")]
-
-
-def _listed(names: dict[str, str]) -> list[str]:
-    present = commands()
-    return [f"  {name:<12}{text}" for name, text in names.items() if name in present]
+    """Name the commands."""
+    return [*_COMMANDS, *_MORE]
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
