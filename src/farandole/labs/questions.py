@@ -14,7 +14,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from farandole import format
-from farandole.labs.lab import Answered, Found
+from farandole.labs.lab import Answered, Correction, Found
 from farandole.labs.lab import Question as Asked
 from farandole.labs.rows import (
     HERE,
@@ -132,6 +132,12 @@ def sentences(template: str, *, rows: Sequence[Row] = (), **facts: Any) -> tuple
     return tuple(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
+def correct(templates: Iterable[Sequence[str]], **facts: Any) -> tuple[Correction, ...]:
+    """Return corrections from templates: what was said, what is right, and what shows it."""
+    texts = [[" ".join(sentences(text, **facts)) for text in one] for one in templates]
+    return tuple(Correction(said=said, right=right, shown_by=by) for said, right, by in texts)
+
+
 def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
     """Return "1.83x (1.79 to 1.87)", or the figure alone where there is no interval."""
     return shown(Column(key="", title="", show=show, interval=True), value)
@@ -186,8 +192,9 @@ def _environment() -> Environment:
         "points": points,
         "in_points": in_points,
         "workers": lambda number: format.plural(number, "worker"),
-        "each": lambda rows, pattern: format.listed(
-            [parts.vformat(pattern, (), vars(row)) for row in rows]
+        "each": lambda rows, pattern: (
+            format.listed([parts.vformat(pattern, (), vars(row)) for row in rows])
+            or format.NOT_MEASURED
         ),
     }
     environment.globals["each"] = each

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from decimal import Decimal
 from statistics import median
 from types import SimpleNamespace
@@ -443,20 +443,11 @@ def exchange_words(row: Row) -> str:
 # Figures that a lab derived from its own.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A published figure beside what its own inputs give."""
+def claims_of(lab: str) -> tuple[Row, ...]:
+    """Return a lab's derived figures, each beside what its own inputs give.
 
-    what: str
-    claimed: str
-    """As published, since its digits say how exact it means to be."""
-    value: float
-    agrees: bool
-    sentence: str
-
-
-def claims_of(lab: str) -> tuple[Claim, ...]:
-    """Return a lab's derived figures, each beside what its own inputs give."""
+    `claimed` is as published, since its digits say how exact it means to be.
+    """
     lines = published_path("claims").read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
     return tuple(
@@ -468,7 +459,7 @@ def claims_of(lab: str) -> tuple[Claim, ...]:
     )
 
 
-def check_claim(what: str, kind: str, first: float, second: float, claimed: str) -> Claim:
+def check_claim(what: str, kind: str, first: float, second: float, claimed: str) -> Row:
     """Derive a figure again and compare it to the digits given.
 
     Args:
@@ -493,4 +484,4 @@ def check_claim(what: str, kind: str, first: float, second: float, claimed: str)
     agrees = abs(value - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
     sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {value:.{max(digits, 2)}f}"
     sentence += ", as published." if agrees else f", not {claimed}."
-    return Claim(what=what, claimed=claimed, value=value, agrees=agrees, sentence=sentence)
+    return Row(what=what, claimed=claimed, value=value, agrees=agrees, sentence=sentence)
