@@ -69,11 +69,6 @@ def test_today_is_compared_with_the_answer() -> None:
     assert "The answer's 4 workers: 2.00x (" in info.today.sentence
 
 
-def test_the_same_study_gives_the_same_answer() -> None:
-    launches = rich_study()
-    assert analyse(make_study(launches)) == analyse(make_study(launches))
-
-
 def test_the_order_of_launches_does_not_matter_to_numbers() -> None:
     launches = rich_study()
     forth, back = (analyse(make_study(order)) for order in (launches, launches[::-1]))

@@ -84,13 +84,6 @@ def test_the_sentence_of_the_page() -> None:
     )
 
 
-def test_accuracy_that_was_not_measured_is_said() -> None:
-    found = answer_of(good(accuracy=False))
-    assert found.accuracy == "not_measured"
-    assert "accuracy not measured (--measure both)" in found.headline
-    assert found.next == "Measure accuracy, too: --measure both."
-
-
 def test_how_long_accuracy_would_take_is_said_where_the_scripts_length_is_known() -> None:
     launches = [
         timed_launch(cell, 0.1, outcome="ok", wall_s=140.0, purpose="epoch") for cell in (ONE, TWO)
@@ -160,11 +153,6 @@ def test_another_count_without_a_figure_is_not_passed_over() -> None:
     assert found.next == "Run it again on a quiet machine: farandole study --resume DIR."
 
 
-def test_one_launch_each_is_said_also_where_more_do_not_pay() -> None:
-    found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.3)])
-    assert "reach 0.67x of 1 worker, no interval after a single launch, accuracy" in found.headline
-
-
 def test_jobs_of_equal_length_with_a_rate_of_their_own_are_no_fixed_cost() -> None:
     # A benchmark of so many steps, whatever the workers: it prints its samples per second.
     launches = [
@@ -230,24 +218,10 @@ def test_what_keeps_more_workers_from_paying_is_theirs() -> None:
     assert "communication takes 70 %" in found.headline
 
 
-def test_one_launch_each_has_no_interval_and_says_so() -> None:
-    found = answer_of([timed_launch(ONE, 0.1), timed_launch(TWO, 0.11)])
-    assert found.interval is None
-    assert "no interval after a single launch" in found.headline
-    assert "--repeats 5" in found.next
-
-
 def test_without_one_worker_the_baseline_is_named() -> None:
     found = answer_of([timed_launch(Cell(workers=n, batch=8), 0.1) for n in (2, 4)])
     assert found.baseline_workers == 2
     assert "4 workers: 2.00x faster than 2 workers" in found.headline
-
-
-def test_one_cell_has_no_speedup() -> None:
-    found = answer_of([timed_launch(TWO, 0.1)])
-    assert (found.workers, found.speedup, found.efficiency) == (2, None, None)
-    assert "no speedup yet" in found.headline
-    assert "-np 2,4" in found.next
 
 
 @pytest.mark.parametrize(

@@ -196,13 +196,6 @@ def test_amdahls_sentence_names_the_limit() -> None:
     )
 
 
-def test_gustafsons_sentence_names_what_a_worker_adds() -> None:
-    found = fit_law("gustafson", [1.0, 8.0], [_exactly(1.0), _exactly(8 - 0.1 * 7)])
-    assert found is not None
-    assert "each further worker adds 90 % of a worker" in found.sentence
-    assert found.limit is None
-
-
 @pytest.mark.parametrize("law", ["amdahl", "gustafson"])
 def test_more_than_linear_and_no_gain_are_said(law: Law) -> None:
     for speedup, words in ((10.56, "no serial part"), (0.9, "nothing")):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from farandole.format import plural
 from farandole.model.measured import figure, label_cells, measure, usable_cores
 from farandole.study.records import Cell
 from tests.model.build import (
@@ -154,10 +153,6 @@ def test_labels_are_unique() -> None:
         for transport in ("shm", "gloo")
     ]
     assert len(set(label_cells(cells).values())) == len(cells)
-
-
-def test_counting() -> None:
-    assert [plural(1, "worker"), plural(4, "process")] == ["1 worker", "4 processes"]
 
 
 def test_figures_of_sentences_have_no_exponent() -> None:

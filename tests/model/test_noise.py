@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from farandole.model.analyse import analyse
-from farandole.model.noise import NoiseSums, noise_by_bucket, noise_of, noise_scale, noise_sums
+from farandole.model.measured import measure
+from farandole.model.noise import (
+    NoiseScale,
+    NoiseSums,
+    cell_noise,
+    noise_by_bucket,
+    noise_scale,
+    noise_sums,
+)
 from farandole.study.records import Cell, Floats, Launch, Noise
 from tests.model.build import make_launch, make_rank, make_steps, make_study
 
@@ -259,6 +267,12 @@ def rank_records(
             )
         )
     return found
+
+
+def noise_of(launch: Launch) -> NoiseScale | None:
+    (cell,), _ = measure(make_study([launch]))
+    found = cell_noise(cell)
+    return found.noise if found else None
 
 
 def launch_of(ranks: list[Noise], **changes: Any) -> Launch:

@@ -22,7 +22,6 @@ from farandole.model.verdicts import (
     contention,
     contradicting_times,
     data_too_small,
-    device_rank,
     diverged,
     faster_device_gains_nothing,
     fixed_cost,
@@ -51,7 +50,6 @@ from tests.model.build import (
     make_steps,
     make_study,
     repeated,
-    table_launch,
     timed_launch,
 )
 
@@ -137,15 +135,6 @@ def test_too_noisy(curve: Curve, fires: bool) -> None:
     assert (found is not None) is fires
     if found is not None:
         assert "--repeats 6" in found.action
-
-
-def test_noise_that_leaves_the_direction_clear_says_so() -> None:
-    slower = too_noisy(curve_of([0.10, 0.12, 0.09], [0.5, 0.6, 0.45]))
-    assert slower is not None
-    assert slower.sentence.startswith("Too noisy to quote: 2 workers are slower, but")
-    undecided = too_noisy(curve_of([0.10, 0.13, 0.09], [0.2, 0.3, 0.15]))
-    assert undecided is not None
-    assert undecided.sentence.startswith("Too noisy to tell: ")
 
 
 def test_single_launches_are_said_once() -> None:
@@ -363,13 +352,6 @@ def test_flat_jobs(times: dict[int, float], fires: bool) -> None:
     assert (found is not None) is fires
 
 
-def test_flat_jobs_say_how_much_more_data_would_pay() -> None:
-    # T(N) = 90 + 10/N: the shared tenth would have to be nine times as large.
-    found = flat_jobs([job(90 + 10 / n, workers=n) for n in (1, 2, 4)])
-    assert found is not None
-    assert "about 9 times the data" in found.sentence
-
-
 @pytest.mark.parametrize(
     ("samples", "batch", "workers", "fires"),
     [
@@ -472,14 +454,6 @@ def test_faster_devices(speeds: dict[str, float], fires: bool) -> None:
     assert (found is not None) is fires
 
 
-def test_ranking() -> None:
-    assert device_rank("Tesla T4") is not None
-    assert device_rank("gt430") is None
-    order = [device_rank(name) for name in ("cpu", "K80", "T4", "V100", "A100", "H100")]
-    assert None not in order
-    assert order == sorted(order, key=lambda place: place or 0)
-
-
 def test_an_order_that_reverses() -> None:
     # The faces lab: VGG16 is last on CPUs and first on GPUs.
     found = order_reverses(
@@ -500,13 +474,6 @@ def test_an_order_that_reverses() -> None:
         "By model, images/s at cpu: ResNet50 (156) > InceptionV3 (137) > VGG16 (66.2). "
         "The order reverses at gpu: VGG16 is faster than ResNet50 there."
     )
-
-
-def test_an_order_that_holds() -> None:
-    speeds = {"cpu": {"a": speed(2.0), "b": speed(1.0)}, "gpu": {"a": speed(9.0), "b": speed(8.0)}}
-    found = order_reverses(speeds, "model", "samples/s")
-    assert found is not None
-    assert found.kind == "order"
 
 
 @pytest.mark.parametrize(
@@ -657,12 +624,6 @@ def test_changes(verdict: str | None, kind: str | None, severity: str | None) ->
     assert (found.severity if found else None) == severity
 
 
-def test_undecided_says_what_to_run_next() -> None:
-    found = changed(metric_row("val_accuracy", 0.98, verdict="inconclusive", difference=DIFFERENCE))
-    assert found is not None
-    assert "--seeds 6" in found.action
-
-
 def test_seeds_without_effect() -> None:
     assert seeds_without_effect(metric_row("loss", 0.5)) is None
     found = seeds_without_effect(metric_row("loss", 0.5, seeds_alike=True))
@@ -755,28 +716,6 @@ def test_threads_that_outnumber_cores() -> None:
     info = analyse(make_study(launches))
     assert "oversubscription" in {verdict.kind for verdict in info.verdicts}
     assert info.answer.limited_by == "oversubscription"
-
-
-def test_equal_speeds_are_said_with_enough_launches() -> None:
-    few = repeated(Cell(workers=1, batch=8), [0.1, 0.1002, 0.0998, 0.1001, 0.0999])
-    many = repeated(Cell(workers=2, batch=8), [0.2, 0.2004, 0.1996, 0.2002, 0.1998])
-    assert "no_significant_difference" in kinds_of(few + many)
-    assert "no_significant_difference" not in kinds_of(few[:3] + many[:3])
-
-
-def test_small_data_are_found_by_the_data_sets_size() -> None:
-    launches = [timed_launch(Cell(workers=n, batch=32), 0.1) for n in (1, 8)]
-    assert "data_too_small" in kinds_of(launches, spec={"dataset_size": 3000})
-    assert "data_too_small" not in kinds_of(launches, spec={"dataset_size": 30000})
-    assert "data_too_small" not in kinds_of(launches)
-
-
-def test_devices_of_one_study_are_compared() -> None:
-    launches = [
-        table_launch(Cell(workers=4, batch=32, device=device), epoch_s=seconds)
-        for device, seconds in (("T4", 81.0), ("V100", 80.0))
-    ]
-    assert "faster_device_gains_nothing" in kinds_of(launches)
 
 
 def test_void_cells_have_no_verdict_about_speed() -> None:

@@ -36,8 +36,8 @@ from farandole.labs.faces_plan import (
 from farandole.labs.lab import Answered, Correction, Found, Lab, on_use
 from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
 from farandole.labs.rows import HERE, SOURCE, Row, cell_rows, claims_of, limits
-from farandole.model.curves import Curve, Law, Scaling, fit_law, scaled
-from farandole.model.statistics import SPEED_MARGIN, Estimate
+from farandole.model.curves import Curve, Law, Scaling, fit_law
+from farandole.model.statistics import SPEED_MARGIN, Estimate, scaled
 from farandole.report.table import Column, Show
 from farandole.study.records import Cell
 

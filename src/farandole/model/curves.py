@@ -9,7 +9,7 @@ from typing import Literal
 
 from farandole.format import fill, plural
 from farandole.model.measured import Measured, common_unit, factor_words, varying_factors
-from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, speed_relation
+from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, scaled, speed_relation
 from farandole.study.records import Cell
 
 Scaling = Literal["strong", "weak"]
@@ -260,15 +260,6 @@ def _point(found: Measured, base: Measured, unit: str, why_void: str) -> CurvePo
         launches=len(found.rates(unit)),
         valid=not why_void,
         why=why_void,
-    )
-
-
-def scaled(estimate: Estimate, factor: float) -> Estimate:
-    """Multiply a value and its interval by a positive number."""
-    return Estimate(
-        value=estimate.value * factor,
-        low=None if estimate.low is None else estimate.low * factor,
-        high=None if estimate.high is None else estimate.high * factor,
     )
 
 

@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.model.communication import steps_per_epoch
 from farandole.model.measured import Measured, is_tolerable
 from farandole.model.pace import dataset_size, positive
-from farandole.model.statistics import Estimate, geometric_mean
+from farandole.model.statistics import Estimate, geometric_mean, known_mean, scaled
 from farandole.study.records import Cell, Launch
 
 if TYPE_CHECKING:
@@ -109,11 +109,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     epoch_s = geometric_mean(epoch_times) if measured else None
     step_s = found.step_s
     if epoch_s is None and steps and step_s:
-        epoch_s = Estimate(
-            value=step_s.value * steps,
-            low=None if step_s.low is None else step_s.low * steps,
-            high=None if step_s.high is None else step_s.high * steps,
-        )
+        epoch_s = scaled(step_s, steps)
     job_s = geometric_mean([job.wall_s for job in longest]) if longest else None
     if job_s is None and epoch_s is None:
         return None
@@ -128,8 +124,8 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
         epoch_s=epoch_s,
         epoch_measured=measured,
         steps_per_epoch=steps,
-        startup_s=_mean([job.startup_s for job in longest or jobs]),
-        between_s=_mean([job.between_s for job in longest]),
+        startup_s=known_mean(job.startup_s for job in longest or jobs),
+        between_s=known_mean(job.between_s for job in longest),
         fixed_s=fixed,
         fixed_share=fixed / job_s.value if fixed is not None and job_s else None,
     )
@@ -201,11 +197,6 @@ def _passes(launch: Launch) -> list[tuple[float, float]]:
         (min(epochs[i][0] for epochs in counted), max(epochs[i][1] for epochs in counted))
         for i in range(number)
     ]
-
-
-def _mean(values: list[float | None]) -> float | None:
-    good = [value for value in values if value is not None]
-    return sum(good) / len(good) if good else None
 
 
 def price(

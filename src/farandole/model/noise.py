@@ -202,15 +202,6 @@ def _scale_of(inverse: float, batch: float) -> float:
     return max(1.0 / inverse - batch, 0.0)
 
 
-def noise_of(launch: Launch) -> NoiseScale | None:
-    """Return a launch's noise scale; None when too few steps were sampled, or nothing scatters.
-
-    One worker has a noise scale where it sums several batches in an update.
-    """
-    sums = noise_sums(launch)
-    return None if sums is None else noise_scale([sums], dataset_size=_dataset_size([launch]))
-
-
 def cell_noise(found: Measured) -> NoiseRow | None:
     """Return the noise scale of a cell, over all its launches that ended well."""
     joined = [(one, sums) for one in found.ended_well if (sums := noise_sums(one)) is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from farandole.model.measured import Measured
 from farandole.model.pace import Pace
+from farandole.model.statistics import known_mean
 from farandole.study.records import Cell, Floats, Launch
 
 _PARTS = ("data_s", "exposed_s", "optimizer_s", "waiting_s")
@@ -79,12 +79,12 @@ def split_step(found: Measured) -> StepSplit | None:
     step = found.step_s
     if not launches or step is None:
         return None
-    duration = _mean([split.duration_s for split in launches])
+    duration = known_mean([split.duration_s for split in launches])
     if duration is None or duration <= 0:
         return None
     scale = step.value / duration
-    means = {name: _mean([getattr(split, name) for split in launches]) for name in _PARTS}
-    communication = _mean([split.communication_s for split in launches])
+    means = {name: known_mean([getattr(split, name) for split in launches]) for name in _PARTS}
+    communication = known_mean([split.communication_s for split in launches])
     data, exposed, optimizer, waiting = (
         None if means[name] is None else means[name] * scale  # type: ignore[operator]
         for name in _PARTS
@@ -120,7 +120,7 @@ def split_step(found: Measured) -> StepSplit | None:
         compute_by_rank_s=tuple(
             (rank, mean * scale)
             for rank in ranks
-            if (mean := _mean([s.compute_by_rank_s.get(rank, np.nan) for s in launches]))
+            if (mean := known_mean([s.compute_by_rank_s.get(rank, np.nan) for s in launches]))
             is not None
         ),
     )
@@ -178,8 +178,3 @@ def _average(values: Floats) -> float:
     """Return the mean; NaN as soon as most of it was not measured."""
     good = values[np.isfinite(values)]
     return float(good.mean()) if 2 * good.size > values.size else float("nan")
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    good = [value for value in values if np.isfinite(value)]
-    return float(np.mean(good)) if good else None

@@ -7,7 +7,7 @@ each launch gives one number, and intervals come from the spread between launche
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
@@ -178,6 +178,21 @@ def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> flo
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """Multiply a value and its interval by a positive number."""
+    return Estimate(
+        value=estimate.value * factor,
+        low=None if estimate.low is None else estimate.low * factor,
+        high=None if estimate.high is None else estimate.high * factor,
+    )
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of what was measured; None when nothing was."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(known) if known else None
 
 
 def _variance(values: Sequence[float]) -> float:

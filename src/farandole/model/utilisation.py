@@ -8,6 +8,7 @@ import numpy as np
 
 from farandole.model.measured import Measured
 from farandole.model.pace import stated
+from farandole.model.statistics import known_mean
 from farandole.study.records import Cell, Floats, Launch, Rank
 
 _POINTS = 200
@@ -56,18 +57,22 @@ def utilise(found: Measured) -> UtilisationRow | None:
         by_rank.append(
             (
                 number,
-                _mean([_while_training(one, rank, rank.utilisation.cpu) for one, rank in same]),
-                _mean([_while_training(one, rank, rank.utilisation.gpu) for one, rank in same]),
+                known_mean(
+                    [_while_training(one, rank, rank.utilisation.cpu) for one, rank in same]
+                ),
+                known_mean(
+                    [_while_training(one, rank, rank.utilisation.gpu) for one, rank in same]
+                ),
                 _largest([rank.peak_memory_bytes for _, rank in same]),
             )
         )
     threads = found.cell.threads or 1
-    cores = _mean([cpu for _, cpu, _, _ in by_rank if cpu is not None])
-    gpu = _mean([share for _, _, share, _ in by_rank if share is not None])
+    cores = known_mean([cpu for _, cpu, _, _ in by_rank if cpu is not None])
+    gpu = known_mean([share for _, _, share, _ in by_rank if share is not None])
     if gpu is None:
-        gpu = _mean([stated(launch, "gpu_utilisation") for launch in launches])
+        gpu = known_mean([stated(launch, "gpu_utilisation") for launch in launches])
     if cores is None:
-        cores = _mean([stated(launch, "cpu_utilisation") for launch in launches])
+        cores = known_mean([stated(launch, "cpu_utilisation") for launch in launches])
         threads = 1
     memory = _largest([memory for *_, memory in by_rank])
     if cores is None and gpu is None and memory is None:
@@ -141,11 +146,6 @@ def _energy(launch: Launch) -> float | None:
 
 def _optional(values: Floats) -> tuple[float | None, ...]:
     return tuple(value if np.isfinite(value) else None for value in values.tolist())
-
-
-def _mean(values: list[float | None] | list[float]) -> float | None:
-    good = [value for value in values if value is not None]
-    return float(np.mean(good)) if good else None
 
 
 def _largest(values: list[int | None] | list[float | None]) -> float | None:

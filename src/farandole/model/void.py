@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from farandole.format import plural
+from farandole.format import fill
 from farandole.model.curves import group_of
 from farandole.model.measured import Measured
 from farandole.study.records import Cell, Launch, Rank
@@ -20,30 +20,38 @@ VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "work_unkno
 _SAME = 0.5
 """Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
 _ELSEWHERE = ("buffers", "parameters", "objects", "other")
-WRAP = (
-    "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))"
-)
-BROADCAST = (
-    "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) before "
-    "the first step, and step the optimizer on every rank"
-)
-SHARD = (
-    "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
-    "rank=hvd.rank()), and set_epoch(epoch) before every epoch"
-)
-SAMPLES = "Say how many samples each worker's step has: farandole.record(samples=...) in every step"
-KERAS = {
-    WRAP: (
+_WORDS: Mapping[VoidKind, tuple[str, str, str]] = {
+    "not_averaged": (
+        "Your {workers:worker} trained {workers} separate models: nothing was averaged.",
+        "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: "
+        "DDP(model)).",
         "Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), with hvd of "
-        "import farandole.keras as hvd"
+        "import farandole.keras as hvd.",
     ),
-    BROADCAST: (
+    "weights_differ": (
+        "Your {workers:worker} ended with different weights, although gradients were averaged: "
+        "they trained {workers} different models.",
+        "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) "
+        "before the first step, and step the optimizer on every rank.",
         "Begin with the same weights: give fit the callback "
-        "hvd.callbacks.BroadcastGlobalVariablesCallback(0), on every rank"
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0), on every rank.",
     ),
-    SHARD: "Give each worker its own part: fit(hvd.shard((x, y), batch_size=...))",
+    "same_samples": (
+        "Your {workers:worker} all trained on the same samples: the work was repeated, not shared.",
+        "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
+        "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
+        "Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
+    ),
+    "work_unknown": (
+        "How many samples a step of your {workers:worker} has could not be seen: no DataLoader was "
+        "used, and no call of a model in training mode. A step may be less work with more workers, "
+        "as with gradient accumulation that is divided among them, so that steps per second are no "
+        "speedup.",
+        "Say how many samples each worker's step has: farandole.record(samples=...) in every step.",
+        "",
+    ),
 }
-"""The same for programs that train with Keras."""
+"""What is wrong, how to mend it, and how where it is another way with Keras."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,51 +173,26 @@ def _same_samples(ranks: Sequence[Rank]) -> bool:
 
 
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
-    workers = plural(found.cell.workers, "worker")
     ranks = launches[0].ranks
-    evidence: Mapping[str, float | str]
+    sentence, mend, with_keras = _WORDS[kind]
+    keras = with_keras and any("keras" in rank.framework for rank in ranks)
+    evidence: dict[str, float | str] = {}
     if kind == "not_averaged":
-        sentence = (
-            f"Your {workers} trained {found.cell.workers} separate models: nothing was averaged."
-        )
-        steps = max(len(rank.steps) for rank in ranks)
-        evidence = {"gradient bytes": 0, "steps": steps, **_fingerprints(ranks)}
-        mend = WRAP
-    elif kind == "weights_differ":
-        sentence = (
-            f"Your {workers} ended with different weights, although gradients were averaged: they "
-            f"trained {found.cell.workers} different models."
-        )
-        evidence = _fingerprints(ranks)
-        mend = BROADCAST
-    elif kind == "work_unknown":
-        sentence = (
-            f"How many samples a step of your {workers} has could not be seen: no DataLoader was "
-            "used, and no call of a model in training mode. A step may be less work with more "
-            "workers, as with gradient accumulation that is divided among them, so that steps per "
-            "second are no speedup."
-        )
-        evidence = {"steps": max(len(rank.steps) for rank in ranks)}
-        mend = SAMPLES
-    else:
-        sentence = (
-            f"Your {workers} all trained on the same samples: the work was repeated, not shared."
-        )
+        evidence["gradient bytes"] = 0
+    if kind in ("not_averaged", "work_unknown"):
+        evidence["steps"] = max(len(rank.steps) for rank in ranks)
+    if kind in ("not_averaged", "weights_differ"):
+        for rank in ranks[:4]:
+            evidence[f"weights of rank {rank.rank}"] = rank.weights or "not known"
+    if kind == "same_samples":
         shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
-        evidence = {"overlap of samples": min(share for share in shares if share is not None)}
-        mend = SHARD
-    if any("keras" in rank.framework for rank in ranks):
-        mend = KERAS.get(mend, mend)
+        evidence["overlap of samples"] = min(share for share in shares if share is not None)
     return Void(
         kind=kind,
         cell=found.cell,
         label=found.label,
         launches=tuple(launch.id for launch in launches),
-        sentence=sentence,
-        mend=f"{mend}.",
+        sentence=fill(sentence, workers=found.cell.workers),
+        mend=with_keras if keras else mend,
         evidence=evidence,
     )
-
-
-def _fingerprints(ranks: Sequence[Rank]) -> dict[str, float | str]:
-    return {f"weights of rank {rank.rank}": rank.weights or "not known" for rank in ranks[:4]}
