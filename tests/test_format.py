@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from farandole import format as text
+from farandole.model.statistics import Estimate
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,17 @@ def test_intervals_and_lists() -> None:
     assert text.between(None, 2.0) == ""
     assert text.listed(["1", "2", "4"]) == "1, 2 and 4"
     assert text.listed(["1"]) == "1"
+
+
+def test_a_sentence_is_filled_by_the_functions_and_by_nouns() -> None:
+    point = Estimate(value=1.834, low=1.79, high=1.871)
+    filled = text.fill(
+        "{name}: {share:percent} of {step_s:seconds} with {workers:worker}, {point:interval}",
+        name="a",
+        share=0.2,
+        step_s=1.5,
+        workers=4,
+        point=point,
+    )
+    assert filled == "a: 20 % of 1.50 s with 4 workers, 1.83x (1.79 to 1.87)"
+    assert text.interval(Estimate(value=12.34, low=None, high=None)) == "12.3x"
