@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farandole.cli.flags import add_flags
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,29 +38,16 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a study")
-    parser.add_argument(
-        "--figures", metavar="LIST", default="png", help="png, svg, pdf, or none (default png)"
+    add_flags(
+        parser,
+        ("--figures", "LIST", "png, svg, pdf, or none (default png)", {"default": "png"}),
+        ("--tables", "LIST", "csv, md, tex, or none (default csv,md)", {"default": "csv,md"}),
+        ("--anonymous", None, "leave out names of hosts, users, paths and commits"),
+        ("--json", None, "print one JSON object (docs/report.md), and write files only with --out"),
+        ("--out", "DIR", f"where to write (default: the study's folder; ./{_SEVERAL} for several)"),
+        ("--price", "P", "of one worker and hour, in any currency"),
+        ("--target", "METRIC=VALUE", "a value to reach, and when"),
     )
-    parser.add_argument(
-        "--tables", metavar="LIST", default="csv,md", help="csv, md, tex, or none (default csv,md)"
-    )
-    parser.add_argument(
-        "--anonymous",
-        action="store_true",
-        help="leave out names of hosts, users, paths and commits",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object (docs/report.md), and write files only with --out",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help=f"where to write (default: the study's folder; ./{_SEVERAL} for several)",
-    )
-    parser.add_argument("--price", metavar="P", help="of one worker and hour, in any currency")
-    parser.add_argument("--target", metavar="METRIC=VALUE", help="a value to reach, and when")
     parser.set_defaults(func=main)
 
 
@@ -70,22 +58,20 @@ def main(args: argparse.Namespace) -> int:
     price = None if args.price is None else _price(args.price)
     target = None if args.target is None else read_target(args.target)
     found = load(args.folders, price=price, target=target)
-    if target is not None and not _has_metrics(found):
+    from farandole.report import terminal_lines, to_json, write
+    from farandole.report.anonymous import anonymous
+    from farandole.report.figures import studies
+
+    if target is not None and not any(info.each("metrics") for info in studies(found)):
         raise UsageError(
             f"--target {args.target}: no metric was recorded, so that nothing can have reached it. "
             "Measure accuracy (farandole study --measure both), or leave --target away."
         )
-    from farandole.report import terminal_lines, to_json
-    from farandole.report.anonymous import anonymous
-
     if args.anonymous:
         found = anonymous(found)
     page = None
     if args.out is not None or not args.json:
-        from farandole.report import write
-
-        several = len(args.folders) > 1
-        place = args.out or (_SEVERAL if several else args.folders[0])
+        place = args.out or (_SEVERAL if len(args.folders) > 1 else args.folders[0])
         page = write(found, place, figures=figures, tables=tables)
     if args.json:
         print(json.dumps(to_json(found), indent=1, allow_nan=False))
@@ -126,12 +112,6 @@ def say_notes(*studies: Study) -> None:
             print(f"farandole: {note}", file=sys.stderr)
 
 
-def _has_metrics(found: ScalingInfo | Comparison) -> bool:
-    from farandole.report.figures import studies
-
-    return any(info.each("metrics") for info in studies(found))
-
-
 def endings(text: str, *, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the endings of a list like "png,svg"; "none" for none."""
     given = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
@@ -152,11 +132,7 @@ def _price(text: str) -> float:
 
 
 def read_target(text: str) -> tuple[str, float]:
-    """Read METRIC=VALUE.
-
-    Raises:
-        UsageError: it is not that.
-    """
+    """Read METRIC=VALUE; raise UsageError where it is not that."""
     name, equals, given = text.rpartition("=")
     value = _finite(given)
     if not equals or not name.strip() or value is None:
