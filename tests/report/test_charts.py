@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from farandole.format import percent, whole
+from farandole.format import whole
 from farandole.report import charts
 from farandole.report.charts import bars, lines
 from farandole.report.document import Figure
@@ -33,7 +33,7 @@ def counted(*values: float | None) -> Table:
         title="T",
         columns=(
             Column(key="workers", title="workers", show=whole),
-            Column(key="y", title="value", show=percent),
+            Column(key="y", title="value"),
         ),
         rows=tuple((2**power, value) for power, value in enumerate(values)),
     )

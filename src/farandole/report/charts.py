@@ -31,8 +31,6 @@ _MOST_TICKS = 12
 _SHORT_NAME = 16
 # Where doublings get equal room on one axis only, y = x is bent.
 _IDEAL_PARTS = 24
-# Within this share of an axis, whole percents would repeat.
-_NARROW = 0.05
 # Of the axis, beyond the longest bar: as much as "11 min 02 s" takes in half a page.
 _ROOM = 0.2
 # Letters of a legend that fit side by side.
@@ -321,14 +319,14 @@ def panels(rows: Sequence[Row], *, y_title: str) -> Spec:
     """Draw shares over time, one panel per name and one line per rank.
 
     Args:
-        rows: With name, order, rank, x (seconds), y (a share), and words for the pointer: time,
+        rows: With name, order, rank, x (seconds), y (percent), and words for the pointer: time,
             text, memory.
         y_title: Words at the axis.
     """
     ranks = sorted({row["rank"] for row in rows}, key=int)
     legend = {"title": "rank", "columns": 8}
     header = {"labelOrient": "top", "labelAnchor": "start", "labelAngle": 0}
-    y_axis = {"title": y_title, "tickCount": 3, "format": "%"}
+    y_axis = {"title": f"{y_title} (%)", "tickCount": 3}
     chart = _Chart()
     return chart.spec(
         data=chart.data(rows),
@@ -409,8 +407,9 @@ def bands(
 def scatter(rows: Sequence[Row], *, x_title: str, y_title: str, hover: Mapping[str, str]) -> Spec:
     """Draw named points with intervals on both axes: x, x_low, x_high, y, low, high, name."""
     right, top = (1.08 * max(row[end] for row in rows) for end in ("x_high", "high"))
-    x = _quantity("x", title=x_title, scale={"domain": [0, right], "nice": False})
-    y = _quantity("y", title=y_title, scale={"domain": [0, top], "nice": False})
+    x = _quantity("x", scale={"domain": [0, right], "nice": False})
+    y = _quantity("y", scale={"domain": [0, top], "nice": False})
+    x["axis"], y["axis"] = ({"title": title, "tickCount": 6} for title in (x_title, y_title))
     rule = {"type": "rule", "style": "interval"}
     point = {"type": "point", "style": "first", "size": 80}
     word = {"type": "text", "style": "value", "align": "left", "baseline": "bottom", "limit": 160}
@@ -540,10 +539,6 @@ def _measured(
     largest = max(abs(point["y"]) for point in points)
     factor, unit = _unit_of(column.show, largest)
     axis: Spec = {"format": ",~g" if log and not unit else ",~r"}
-    if column.show is percent:
-        factor, unit = 1.0, ""
-        span = largest if zero else largest - min(point["y"] for point in points)
-        axis["format"] = ".1%" if span < _NARROW else ".0%"
     axis["title"] = f"{title} ({unit})" if unit else title
 
     def end(value: float | None) -> float | None:
@@ -559,7 +554,8 @@ def _measured(
         return rows, _quantity("y", scale={"zero": zero}, axis=axis | {"tickCount": 6}), factor
     # With room for marks and words.
     bottom = 0.7 * min(row["low"] or row["y"] for row in rows)
-    top = 1.4 * max(row["end"] for row in rows)
+    ideals = [row["ideal"] / factor for row in rows if known(row["ideal"])]
+    top = max(1.4 * max(row["end"] for row in rows), 1.1 * max(ideals, default=0.0))
     if log is not True:
         values = [2.0**power for power in range(-20, 40)]
     else:

@@ -804,7 +804,7 @@ def utilisation(infos: Infos) -> Figure | Missing:
             "order": order,
             "rank": str(series.rank),
             "x": time_s,
-            "y": share,
+            "y": 100 * (share or 0.0),
             "time": seconds(time_s),
             "text": percent(share),
             "memory": size(memory),
