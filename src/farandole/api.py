@@ -14,7 +14,7 @@ from typing import Any
 
 from farandole.errors import UsageError
 from farandole.study.command import name_of_command, new_folder, read_room
-from farandole.study.progress import Listener, Silent
+from farandole.study.progress import Listener
 from farandole.study.records import Study
 
 _PAGE = "report.html"
@@ -56,8 +56,7 @@ def study(
     Example:
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
-    from farandole.study.command import command_of
-    from farandole.study.hosts import find_hosts
+    from farandole.study.command import command_of, find_hosts
     from farandole.study.read import read_study
     from farandole.study.runner import StudyRun, begin_spec
 
@@ -77,7 +76,7 @@ def study(
         folder=Path.cwd(),
         function=function is not None,
     )
-    listener = listener or Silent()
+    listener = listener or Listener()
     for line in notes:
         listener.say(line)
     run = StudyRun(path, spec, label=label or "", listener=listener, function=function, hosts=hosts)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from farandole.study import apart_worker
-from farandole.study.apart_worker import copy_environ
+from farandole.study import calibration_worker
+from farandole.study.calibration_worker import copy_environ
 
 LAUNCH = {
     "FARANDOLE_RECORD_DIR": "/s/apart/w4",
@@ -45,7 +45,7 @@ def test_what_ends_a_copy_is_not_what_ends_a_launch() -> None:
 
 def test_each_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in copy_environ(LAUNCH, 2, 4)
-    monkeypatch.setattr(apart_worker, "count_gpus", lambda environ: 4)
+    monkeypatch.setattr(calibration_worker, "count_gpus", lambda environ: 4)
     assert copy_environ(LAUNCH, 2, 4)["CUDA_VISIBLE_DEVICES"] == "2"
     some = LAUNCH | {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
     assert copy_environ(some, 3, 4)["CUDA_VISIBLE_DEVICES"] == "7"

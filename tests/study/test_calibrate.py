@@ -25,7 +25,7 @@ from farandole.study.calibrate import (
 from farandole.study.calibration_worker import measure
 from farandole.study.command import COMMAND, Function
 from farandole.study.folder import write_apart, write_link
-from farandole.study.progress import Silent
+from farandole.study.progress import Listener
 from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
 from farandole.study.runner import StudyRun
@@ -199,7 +199,7 @@ def measured(
     study: Path, spec: Spec, *, function: Function | None = None, env: dict[str, str] | None = None
 ) -> Apart:
     setting = Setting(
-        spec=spec, environ=clean_environ(**(env or {})), listener=Silent(), function=function
+        spec=spec, environ=clean_environ(**(env or {})), listener=Listener(), function=function
     )
     return measure_apart(setting, make_launch(CELL, wall_s=60.0), study, left_s=None)
 
@@ -227,7 +227,7 @@ pathlib.Path(sys.argv[3], "mine").touch(exist_ok=False)
 
 
 def go_on(study: Path, spec: Spec) -> bool:
-    return StudyRun(study, spec, listener=Silent(), environ=clean_environ()).go()
+    return StudyRun(study, spec, listener=Listener(), environ=clean_environ()).go()
 
 
 @pytest.mark.ranks

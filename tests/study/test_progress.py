@@ -6,7 +6,6 @@ from pathlib import Path
 
 from farandole.study.plan import Estimate
 from farandole.study.progress import (
-    Silent,
     Tail,
     begin_lines,
     cell_words,
@@ -96,7 +95,3 @@ def test_what_is_about_to_be_done_has_no_guess() -> None:
 
 def test_durations() -> None:
     assert [duration(s) for s in (0.2, 40, 840, 9000)] == ["1 s", "40 s", "14 min", "2.5 h"]
-
-
-def test_silence(capsys: object) -> None:
-    Silent().say("x")

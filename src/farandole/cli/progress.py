@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from farandole.format import plural
 from farandole.study.plan import Planned
-from farandole.study.progress import Now, duration, ended_line, planned_words
+from farandole.study.progress import Listener, Now, duration, ended_line, planned_words
 from farandole.study.records import Launch
 
 
@@ -15,7 +15,7 @@ def listener(stream: TextIO) -> Lines | Bars:
     return Bars(stream) if stream.isatty() else Lines(stream)
 
 
-class Lines:
+class Lines(Listener):
     """One line when a launch has ended, nothing in between."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -31,20 +31,12 @@ class Lines:
         """Print a sentence."""
         print(line, file=self._stream, flush=True)
 
-    def began(
-        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
-    ) -> None:
-        """Print nothing: a line tells of its end."""
-
-    def now(self, moment: Now) -> None:
-        """Print nothing."""
-
     def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
         """Print how a launch ended."""
         self.say(ended_line(launch, number=number, total=total, left_s=left_s))
 
 
-class Bars:
+class Bars(Listener):
     """Two bars: the study's, and that of the launch under way with its throughput."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -17,7 +17,7 @@ from farandole.format import plural
 from farandole.study.options import HOSTS, MEASURE, OPTIONS, VARY, WHERE, check_resume
 
 if TYPE_CHECKING:
-    from farandole.study.hosts import Hosts
+    from farandole.study.command import Hosts
     from farandole.study.spec import Spec
 
 _EPILOG = """\

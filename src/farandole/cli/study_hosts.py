@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.study.hosts import Hosts
+    from farandole.study.command import Hosts
     from farandole.study.spec import Room
 
 
 def find(args: argparse.Namespace) -> Hosts | None:
     """Find the hosts of a study: those that are named, or the nodes of the job around it."""
     from farandole.launch.placement import named_hosts
-    from farandole.study.hosts import find_hosts, hosts_by_ssh
+    from farandole.study.command import find_hosts, hosts_by_ssh
 
     if args.sbatch or args.setup:
         _check_jobs(args, "--sbatch" if args.sbatch else "--setup")

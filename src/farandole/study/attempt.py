@@ -21,9 +21,8 @@ from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
-from farandole.study.command import Descriptors, Function
+from farandole.study.command import Descriptors, Function, Hosts
 from farandole.study.folder import now
-from farandole.study.hosts import Hosts
 from farandole.study.launchers import fill
 from farandole.study.options import patterns_of
 from farandole.study.patterns import OutputReader

@@ -29,7 +29,7 @@ from farandole.errors import FarandoleError
 from farandole.format import plural
 from farandole.study import folder
 from farandole.study.attempt import Setting, attempt
-from farandole.study.hosts import Hosts
+from farandole.study.command import Hosts
 from farandole.study.launchers import fill
 from farandole.study.plan import Planned
 from farandole.study.read import read_rank
@@ -130,6 +130,7 @@ def _launch(
                     sys.executable,
                     "-m",
                     "farandole.study.calibration_worker",
+                    "link",
                     json.dumps(order),
                 ),
                 np=count,
@@ -214,7 +215,7 @@ def _spec_of_copies(spec: Spec, cell: Cell, wall_s: float | None) -> Spec:
     return replace(
         spec,
         command=(
-            *(sys.executable, "-m", "farandole.study.apart_worker"),
+            *(sys.executable, "-m", "farandole.study.calibration_worker", "copy"),
             *fill(spec.command, values),
         ),
         throughput=None,

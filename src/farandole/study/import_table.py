@@ -41,14 +41,7 @@ Role = Literal["count", "time", "rate", "text", "repeat", "other"]
 
 _COUNTS = {
     "workers": (
-        "worker",
-        "num_workers",
-        "ranks",
-        "processes",
-        "np",
-        "world_size",
-        "gpus",
-        "num_gpus",
+        *("worker", "num_workers", "ranks", "processes", "np", "world_size", "gpus", "num_gpus"),
     ),
     "hosts": ("host", "nodes", "node", "num_hosts", "num_nodes"),
     "threads": ("thread", "threads_per_worker", "num_threads"),
@@ -258,9 +251,7 @@ def read_table(content: bytes, *, name: str) -> Imported:
     Raises:
         UsageError: Something in it is not clear; the message says where.
     """
-    sheet = parse_sheet(content, name=name)
-    reader = _Reader(sheet, name)
-    return reader.imported()
+    return _Reader(parse_sheet(content, name=name), name).imported()
 
 
 class _Reader:

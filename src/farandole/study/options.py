@@ -58,6 +58,10 @@ def _on(value: Any, *, flag: str) -> bool:
     return bool(values.choice(value, flag=flag, choices=("on", "off")) == "on")
 
 
+def _one_of(choices: Any) -> Callable[..., Any]:
+    return partial(values.choice, choices=get_args(choices))
+
+
 def _join(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
@@ -88,134 +92,83 @@ class Option:
     """Whether it is part of what is measured; False: of this session alone."""
 
 
+_FIELDS = {field.name: field.default for field in fields(Spec)}
+
+
 def _option(group: str, flags: str, metavar: str, help_text: str, **more: Any) -> Option:
-    """Return an option; its name follows from its last flag, its field from its name."""
+    """Return an option; its name follows from its last flag, its field of the Spec from its name.
+
+    What is to vary is decided jointly, by `make_spec`, and has no field of its own.
+    """
     listed = tuple(flags.split())
-    more.setdefault("name", listed[-1].lstrip("-").replace("-", "_"))
+    name = more.setdefault("name", listed[-1].lstrip("-").replace("-", "_"))
+    for field in (name, f"{name}_s", f"{name}_bytes"):
+        if field in _FIELDS and group in (MEASURE, WHERE):
+            more.setdefault("field", field)
     return Option(flags=listed, group=group, metavar=metavar, help=help_text, **more)
 
 
+def _switch(flag: str, help_text: str, field: str, **more: Any) -> Option:
+    """Return an option that turns a field off."""
+    return _option(MEASURE, flag, "", help_text, field=field, read=_not, value=_not, **more)
+
+
 _measured = partial(_option, MEASURE)
-_switch = partial(_option, MEASURE, metavar="", read=_not, value=_not)
 _session = partial(_option, resumable=True, decides=False)
+_WORKERS = "numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
+_WEAK = "weak: the batch per worker stays (default); strong: -L batch is shared by all workers; "
+_FACTOR = "values of a factor; batch=32,64,...,max finds the largest batch that fits"
+_LINK = "measure neither the workers' link nor what they cost each other without it"
+_ALIAS = "off: use an installed Horovod"
 
 OPTIONS: tuple[Option, ...] = (
-    _option(
-        VARY,
-        "-np -n -w --workers",
-        "N,...",
-        "numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
-        "2x4: hosts x workers on each",
-    ),
-    _option(
-        VARY,
-        "--scaling",
-        "WAY",
-        "weak: the batch per worker stays (default); strong: -L batch is shared by all workers; "
-        "both",
-    ),
-    _option(
-        VARY,
-        "-L --vary",
-        "NAME=V1,V2",
-        "values of a factor; batch=32,64,...,max finds the largest batch that fits",
-        name="params",
-        repeated=True,
-    ),
+    _option(VARY, "-np -n -w --workers", "N,...", f"{_WORKERS}2x4: hosts x workers on each"),
+    _option(VARY, "--scaling", "WAY", f"{_WEAK}both"),
+    _option(VARY, "-L --vary", "NAME=V1,V2", _FACTOR, name="params", repeated=True),
     _option(VARY, "--threads", "N,...", "threads per worker (default: the same in all)"),
     _option(VARY, "--split", "all", "all splits of the cores into workers x threads"),
     _option(VARY, "--transport", "NAME,...", "auto, shm, gloo, mpi, nccl (default auto)"),
-    _measured(
-        "--measure",
-        "WHAT",
-        "speed (default), accuracy or both",
-        field="measure",
-        read=partial(values.choice, choices=get_args(Measure)),
-    ),
-    _measured(
-        "--repeats",
-        "N",
-        "launches per cell for speed (default 3)",
-        field="repeats",
-        read=values.count,
-    ),
-    _measured(
-        "--seeds",
-        "N",
-        "launches per cell for accuracy (default 3)",
-        field="seeds",
-        read=values.count,
-    ),
+    _measured("--measure", "WHAT", "speed (default), accuracy or both", read=_one_of(Measure)),
+    _measured("--repeats", "N", "launches per cell for speed (default 3)", read=values.count),
+    _measured("--seeds", "N", "launches per cell for accuracy (default 3)", read=values.count),
     _measured(
         "--precision",
         "SHARE",
         "of a launch's median step time (default 3%%)",
-        field="precision",
         read=values.share,
         text=lambda share: f"{100 * share:g}%" if isinstance(share, float) else str(share),
     ),
+    _measured("--steps", "N", "end each launch for speed after N steps instead", read=values.count),
     _measured(
-        "--steps",
-        "N",
-        "end each launch for speed after N steps instead",
-        field="steps",
-        read=values.count,
-    ),
-    _measured(
-        "--epochs",
-        "N",
-        "end each launch for speed after N epochs instead",
-        field="epochs",
-        read=values.count,
+        "--epochs", "N", "end each launch for speed after N epochs instead", read=values.count
     ),
     _measured(
         "--time-limit",
         "TIME",
         "fit repeats into this time: 20m, 1h30m",
-        field="time_limit_s",
         read=values.seconds,
         resumable=True,
     ),
     _measured(
-        "--launch-timeout",
-        "TIME",
-        "end a launch after this time (15m)",
-        field="launch_timeout_s",
-        read=values.seconds,
+        "--launch-timeout", "TIME", "end a launch after this time (15m)", read=values.seconds
     ),
     _measured(
-        "--memory",
-        "SIZE",
-        "of each worker (default: 80%% of what is free)",
-        field="memory_bytes",
-        read=values.size,
+        "--memory", "SIZE", "of each worker (default: 80%% of what is free)", read=values.size
     ),
-    _measured("--throughput", "REGEX", "read samples/s from the output", field="throughput"),
+    _measured("--throughput", "REGEX", "read samples/s from the output"),
     _measured(
         "--metric",
         "NAME=REGEX",
         "read a metric from the output",
         name="metrics",
-        field="metrics",
         read=values.listed,
         repeated=True,
     ),
-    _switch(
-        "--no-epoch", help_text="no launch of one whole epoch per count", field="epoch_launches"
-    ),
-    _switch("--no-today", help_text="no cell of one process with all cores", field="today"),
-    _switch("--no-batch-check", help_text="do not compare batches seen", field="batch_check"),
-    _switch(
-        "--no-calibration",
-        help_text="measure neither the workers' link nor what they cost each other without it",
-        field="calibrates",
-    ),
-    _switch(
-        "--keep-busy",
-        help_text="no second try when others disturbed one",
-        field="retry_busy",
-        resumable=True,
-    ),
+    _switch("--no-epoch", "no launch of one whole epoch per count", "epoch_launches"),
+    _switch("--no-today", "no cell of one process with all cores", "today"),
+    _switch("--no-batch-check", "do not compare batches seen", "batch_check"),
+    _switch("--no-calibration", _LINK, "calibrates"),
+    _switch("--keep-busy", "no second try when others disturbed one", "retry_busy", resumable=True),
     _session(WHERE, "--out", "DIR", "the study's folder; more values there extend it"),
     _session(WHERE, "--resume", "DIR", "go on with a study that was interrupted"),
     _session(WHERE, "--label", "TEXT", "what the study is called in its report"),
@@ -224,7 +177,6 @@ OPTIONS: tuple[Option, ...] = (
         "--cwd",
         "here|cell",
         "run in this folder, or in each launch's own",
-        field="cwd",
         read=partial(values.choice, choices=("here", "cell")),
     ),
     _option(
@@ -232,18 +184,11 @@ OPTIONS: tuple[Option, ...] = (
         "--prepare",
         "CMD",
         "run this before each launch",
-        field="prepare",
         read=values.words,
         text=lambda given: given if isinstance(given, str) else shlex.join(given),
     ),
     _option(
-        WHERE,
-        "--horovod-alias",
-        "on|off",
-        "off: use an installed Horovod",
-        field="horovod_alias",
-        read=_on,
-        value=lambda on: "on" if on else "off",
+        WHERE, "--horovod-alias", "on|off", _ALIAS, read=_on, value=lambda on: "on" if on else "off"
     ),
     _session(WHERE, "--no-report", "", "leave it to `farandole report DIR`"),
     _session(WHERE, "--dry-run", "", "print the plan with times, and end"),
@@ -255,7 +200,6 @@ OPTIONS: tuple[Option, ...] = (
         HOSTS, "--per-cell-jobs", "", "submit each launch as a job of SLURM's, one after the other"
     ),
 )
-_USUAL = {field.name: field.default for field in fields(Spec)}
 
 
 def given_options(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +219,7 @@ def given_options(content: Mapping[str, Any]) -> dict[str, Any]:
     given["transport"] = [] if transports == ["auto"] else transports
     for option in OPTIONS:
         value = content.get(option.field)
-        if option.field and value is not None and value != _USUAL[option.field]:
+        if option.field and value is not None and value != _FIELDS[option.field]:
             given[option.name] = option.value(value)
     return {name: value for name, value in given.items() if value not in ([], {}, ())}
 

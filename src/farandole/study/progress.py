@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from farandole.format import plural
 from farandole.study.plan import Estimate, Planned
@@ -26,8 +26,8 @@ class Now:
     """Of all workers together, over the last block of steps that rank 0 wrote."""
 
 
-class Listener(Protocol):
-    """Whoever shows a study's progress."""
+class Listener:
+    """Whoever shows a study's progress; this one shows nothing."""
 
     def say(self, line: str) -> None:
         """Take a sentence for the user."""
@@ -42,24 +42,6 @@ class Listener(Protocol):
 
     def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
         """Take note of a launch's end, and of what the rest is expected to take."""
-
-
-class Silent:
-    """A listener that shows nothing."""
-
-    def say(self, line: str) -> None:
-        """Leave it."""
-
-    def began(
-        self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
-    ) -> None:
-        """Leave it."""
-
-    def now(self, moment: Now) -> None:
-        """Leave it."""
-
-    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
-        """Leave it."""
 
 
 class Tail:

@@ -20,6 +20,8 @@ from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
 from farandole.study.command import (
     Function,
+    Hosts,
+    find_hosts,
     kept_function,
     read_room,
     script_reader,
@@ -37,7 +39,6 @@ from farandole.study.folder import (
     write_json,
     write_link,
 )
-from farandole.study.hosts import Hosts, find_hosts
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import (
     Planned,
