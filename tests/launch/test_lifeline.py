@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's pa
 LAUNCHER = """
 import os, signal, sys, threading
 from farandole.launch import lifeline
-from farandole.launch.crew import WorkerProcess
+from farandole.launch.local_workers import WorkerProcess
 when, threads, mark = sys.argv[1:]
 if when == "before":
     tie = lifeline._tie

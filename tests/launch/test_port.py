@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.crew import hold_port
+from farandole.launch.local_workers import hold_port
 
 
 def test_held_ports_differ_and_are_on_loopback() -> None:

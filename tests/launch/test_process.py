@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launch.crew import WorkerProcess, catching, group_states
+from farandole.launch.local_workers import WorkerProcess, catching, group_states
 from tests.conftest import eventually
 
 
@@ -52,7 +52,7 @@ def test_who_catches_a_signal_is_known() -> None:
 UNSTARTABLE = """
 import sys, threading
 from farandole.errors import UsageError
-from farandole.launch.crew import WorkerProcess
+from farandole.launch.local_workers import WorkerProcess
 leave = threading.Event()
 if sys.argv[2] == "2":
     threading.Thread(target=leave.wait).start()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from farandole.launch.crew import caught_signals
+from farandole.launch.local_workers import caught_signals
 from tests.conftest import eventually
 
 

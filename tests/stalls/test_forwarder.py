@@ -24,11 +24,11 @@ class Wires:
         self.boxes: list[list[tuple[int, bytes]]] = [[] for _ in HOSTS]
         self.sent = 0
 
-    def of(self, host: int) -> Wire:
-        return Wire(self, host)
+    def of(self, host: int) -> TcpLink:
+        return TcpLink(self, host)
 
 
-class Wire:
+class TcpLink:
     def __init__(self, wires: Wires, host: int) -> None:
         self.wires, self.host = wires, host
         self.loss = ""

@@ -13,7 +13,7 @@ import pytest
 
 from farandole.errors import StallError
 from farandole.stalls.inspector import Inspector
-from farandole.stalls.judge import Key, Said
+from farandole.stalls.judge import Key, RankStatus
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.world.stall_times import StallTimes
 
@@ -24,13 +24,13 @@ class Pages:
     """What the ranks of a host say, as a test has it."""
 
     def __init__(self) -> None:
-        self.said: dict[int, Said] = {0: Said(), 1: Said()}
+        self.said: dict[int, RankStatus] = {0: RankStatus(), 1: RankStatus()}
         self.abroad: list[int] = []
 
     def publish(self, waiting: Sequence[Key], *, blocked: bool) -> None:
         before = self.said[0]
         changed = (before.waiting, before.blocked) != (frozenset(waiting), blocked)
-        self.said[0] = Said(
+        self.said[0] = RankStatus(
             waiting=frozenset(waiting),
             blocked=blocked,
             version=before.version + changed,
@@ -39,12 +39,14 @@ class Pages:
 
     def other(self, *names: str, blocked: bool) -> None:
         waiting = frozenset(Key(BOTH, name) for name in names)
-        self.said[1] = Said(waiting=waiting, blocked=blocked, version=self.said[1].version + 1)
+        self.said[1] = RankStatus(
+            waiting=waiting, blocked=blocked, version=self.said[1].version + 1
+        )
 
-    def read(self) -> dict[int, Said]:
+    def read(self) -> dict[int, RankStatus]:
         # The other rank looks as often as this one does.
         one = self.said[1]
-        self.said[1] = Said(
+        self.said[1] = RankStatus(
             waiting=one.waiting, blocked=one.blocked, version=one.version, looks=one.looks + 1
         )
         return dict(self.said)
@@ -139,9 +141,9 @@ def test_only_the_lowest_rank_that_waits_reports() -> None:
     inspector.follow(operations)
     key = Key((0, 1, 2), "a")
     operations.names = {"a": None}
-    waits = Said(waiting=frozenset([key]))
+    waits = RankStatus(waiting=frozenset([key]))
     scene.pages.publish = lambda *_, **__: None  # type: ignore[method-assign]
-    scene.pages.read = lambda: {0: waits, 1: waits, 2: Said()}  # type: ignore[method-assign]
+    scene.pages.read = lambda: {0: waits, 1: waits, 2: RankStatus()}  # type: ignore[method-assign]
     for _ in range(40):
         scene.now_s += 0.1
         inspector.look(blocked=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.errors import UsageError
-from farandole.torch.compression import Sending, compressor_of, groups_of
+from farandole.torch.compression import SendOptions, compressor_of, groups_of
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import (
     batch,
@@ -62,7 +62,7 @@ def test_compressors() -> None:
     assert compressor_of(None) is compressor_of(hvd.Compression.none) is None
     with pytest.raises(UsageError, match="is no compression"):
         compressor_of(2)
-    halves = Sending(compressor=hvd.Compression.bf16)
+    halves = SendOptions(compressor=hvd.Compression.bf16)
     assert halves.sent_as(torch.ones(1)) == torch.bfloat16
     assert halves.sent_as(torch.ones(1, dtype=torch.int32)) == torch.int32
     assert halves.in_buckets

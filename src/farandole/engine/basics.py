@@ -176,7 +176,7 @@ def set_random_seed(seed: int) -> None:
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
 
 
-class Sitting(Protocol):
+class JoinedBuckets(Protocol):
     """Something with buckets, in which the others' steps need this rank."""
 
     def sit_out(self) -> bool:
@@ -193,7 +193,7 @@ class Sitting(Protocol):
         """
 
 
-def join(engine: Engine, sitting: Sequence[Sitting]) -> int:
+def join(engine: Engine, sitting: Sequence[JoinedBuckets]) -> int:
     """Wait until every rank has called this, taking part in the others' steps meanwhile.
 
     Args:

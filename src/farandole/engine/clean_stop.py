@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 
 # What rank 0's word takes to the boards of all hosts, with time to spare.
 _WAY_S = 1.0
@@ -129,10 +129,10 @@ SOURCES = ("slurm", "openmpi", "mpich")
 """Launchers that pass the signal on to all workers."""
 
 
-class Warned:
+class LinkNotes:
     """The wish to stop and the last step (engine.clean_stop.Notes), without a launcher's board."""
 
-    def __init__(self, wire: Wire | None) -> None:
+    def __init__(self, wire: TcpLink | None) -> None:
         """Begin.
 
         Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.engine import tracing
-from farandole.engine.clean_stop import SOURCES, CleanStop, StopTraining, Warned, hear
+from farandole.engine.clean_stop import SOURCES, CleanStop, LinkNotes, StopTraining, hear
 from farandole.engine.engine import Engine
 from farandole.engine.handle import HandleTable
 from farandole.engine.loop import process_loop
@@ -24,8 +24,8 @@ from farandole.engine.watch import open_watch
 from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
+from farandole.transport.tcp_link import TcpLink
 from farandole.transport.waiting import sharpen_sleep
-from farandole.transport.wire import Wire
 from farandole.version import __version__
 from farandole.world.board import Board
 from farandole.world.cores import allowed_processors, host_cores, read_cores
@@ -188,17 +188,17 @@ def _check_settings(
 def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop | None:
     """Find out by whom this job may be asked to stop; None: by nobody."""
     warned = world.source in SOURCES
-    notes: Board | Warned
+    notes: Board | LinkNotes
     if isinstance(rendezvous, BoardRendezvous) and (warned or world.source == "farandole"):
         notes = rendezvous.board
-    elif warned and (world.size == 1 or isinstance(link, Wire)):
-        notes = Warned(link if isinstance(link, Wire) else None)
+    elif warned and (world.size == 1 or isinstance(link, TcpLink)):
+        notes = LinkNotes(link if isinstance(link, TcpLink) else None)
     else:
         return None
     if warned:
         # All get the signal, which would end them; what rank 0 says counts.
         hear(notes.ask_stop if world.rank == 0 else lambda: None)
-    at_once = world.one_host or isinstance(notes, Warned)
+    at_once = world.one_host or isinstance(notes, LinkNotes)
     return CleanStop(notes, rank=world.rank, size=world.size, at_once=at_once)
 
 

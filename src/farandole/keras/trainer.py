@@ -178,7 +178,7 @@ def _hush(bound: inspect.BoundArguments) -> None:
 
 def _follow(bound: inspect.BoundArguments, model: Any) -> None:
     """Let sharded data know fit's epochs, and do not let fit shuffle it again."""
-    from farandole.keras.data import Following, sharded_part
+    from farandole.keras.data import EpochFollower, sharded_part
 
     data = sharded_part(bound.arguments.get("x"))
     if data is None:
@@ -187,7 +187,7 @@ def _follow(bound: inspect.BoundArguments, model: Any) -> None:
     # With steps_per_epoch an epoch of fit is not a pass over the data; passes are counted then.
     if bound.arguments.get("steps_per_epoch") is None:
         callbacks = bound.arguments.get("callbacks")
-        bound.arguments["callbacks"] = _before(Following(data), callbacks, model)
+        bound.arguments["callbacks"] = _before(EpochFollower(data), callbacks, model)
 
 
 def _before(callback: Any, callbacks: Any, model: Any) -> Any:

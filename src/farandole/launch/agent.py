@@ -23,7 +23,7 @@ from pathlib import Path
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
 from farandole.launch.control import MOST_BYTES, Outbox, Records
-from farandole.launch.crew import Crew, caught_signals, hold_port
+from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.mirror import Mirror, ended
 from farandole.launch.output import Stream
 from farandole.launch.placement import numbered
@@ -191,7 +191,7 @@ class Agent:
         self._ranks = self._placement.hosts[number].ranks
         self._board = board
         self._selector = selector
-        self._crew = Crew(board, selector, self._feed, own_process=True)
+        self._workers = LocalWorkers(board, selector, self._feed, own_process=True)
         self._mirror = Mirror(board, self._ranks)
         self._records = Records(share.record_dir, share.record_mark)
         self._next_look = self._next_check = time.monotonic()
@@ -245,7 +245,7 @@ class Agent:
             if rank == 0 and held is not None:
                 environ["FARANDOLE_MASTER_FD"] = str(held.fileno())
                 fds = [held.fileno()]
-            self._crew.start(rank, plan.argv, environ=environ, fds=fds)
+            self._workers.start(rank, plan.argv, environ=environ, fds=fds)
 
     def until_told_to_go(self, signals: socket.socket) -> int:
         """Serve until the head says that all is done, or is gone; return an exit code."""
@@ -259,7 +259,7 @@ class Agent:
             self._outbox.send(control.Leaving(reason=self._leaving))
             self._end_workers()
             return 1
-        self._crew.end_leftovers(patient=self._finish.patient)
+        self._workers.end_leftovers(patient=self._finish.patient)
         for piece in self._records.pieces():
             self._outbox.send(piece)
             self._empty_outbox()
@@ -269,14 +269,14 @@ class Agent:
 
     def close(self) -> None:
         """End everything here, whatever happened before."""
-        self._crew.close()
+        self._workers.close()
         self._records.close()
 
     def _step(self) -> None:
-        waits = [self._crew.patience_s(), self._next_look - time.monotonic()]
+        waits = [self._workers.patience_s(), self._next_look - time.monotonic()]
         if self._running:
             waits.append(self._mirror.patience_s())
-        self._crew.pause(self._outbox.backlog_bytes > _MOST_BACKLOG_BYTES)
+        self._workers.pause(self._outbox.backlog_bytes > _MOST_BACKLOG_BYTES)
         self._wait(min(waits))
         self._tell()
         if time.monotonic() >= self._next_look:
@@ -304,16 +304,16 @@ class Agent:
     def _tell(self) -> None:
         """Pass on what the workers posted, and who ended."""
         # Ends first looked for, then posts: what a worker posted before its end goes before it.
-        exits = self._crew.exits()
+        exits = self._workers.exits()
         for post in self._mirror.fresh():
             self._outbox.send(post)
         for exited in exits:
             self._running.discard(exited.rank)
-            self._outbox.send(ended(exited, self._crew.step(exited.rank)))
+            self._outbox.send(ended(exited, self._workers.step(exited.rank)))
 
     def _look(self) -> None:
         self._next_look = time.monotonic() + self._share.look_every_s
-        found = self._crew.look(at_states=True)
+        found = self._workers.look(at_states=True)
         self._outbox.send(
             control.Status(
                 steps={str(rank): step for rank, step in found.steps.items()},
@@ -331,11 +331,11 @@ class Agent:
             message = control.decode(data)
             if isinstance(message, control.Signal):
                 if message.rank in self._ranks:
-                    self._crew.send(message.rank, message.signum)
+                    self._workers.send(message.rank, message.signum)
             elif isinstance(message, control.Post | control.LastSteps | control.Ended):
                 self._mirror.take(message)
             elif isinstance(message, control.AskStop):
-                self._crew.ask_stop()
+                self._workers.ask_stop()
             elif isinstance(message, control.Heard):
                 self._outbox.heard(message.total_bytes)
             elif isinstance(message, control.Finish):
@@ -345,7 +345,7 @@ class Agent:
         for signum in signals.recv(64):
             if signum == signal.SIGUSR1 and self._share.clean_stop:
                 # A scheduler warns all its tasks; the head, elsewhere, may hear nothing of it.
-                self._crew.ask_stop()
+                self._workers.ask_stop()
                 continue
             self._leaving = f"its agent was told to end ({signal.Signals(signum).name})"
 
@@ -355,12 +355,12 @@ class Agent:
     def _end_workers(self) -> None:
         """End all workers without the head."""
         for rank in self._running:
-            self._crew.send(rank, signal.SIGTERM)
+            self._workers.send(rank, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         while self._running and time.monotonic() < deadline:
             self._wait(0.02)
             self._tell()
-        self._crew.end_leftovers(patient=False)
+        self._workers.end_leftovers(patient=False)
 
 
 def _push(connection: Connection) -> None:

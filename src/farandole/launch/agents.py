@@ -13,7 +13,7 @@ from farandole.errors import StartError
 from farandole.launch import control
 from farandole.launch.agent import SILENCE_S
 from farandole.launch.placement import HostShare, Placement
-from farandole.launch.starters.protocol import Started
+from farandole.launch.starters.protocol import RunningAgents
 from farandole.version import __version__
 from farandole.world.channel import Connection, Door
 
@@ -30,7 +30,7 @@ class AgentLink:
     share: HostShare
     connection: Connection
     hello: control.Hello
-    carrier: Started
+    process: RunningAgents
     gone: bool = False
     """Whether nothing is to be expected from it any more."""
     lost: bool = False
@@ -57,7 +57,7 @@ class GatherInterruptedError(Exception):
 def gather(
     placement: Placement,
     doors: Sequence[Door],
-    carriers: Sequence[Started],
+    agents_started: Sequence[RunningAgents],
     *,
     timeout_s: float,
     signals: socket.socket | None = None,
@@ -68,10 +68,10 @@ def gather(
         StartError: Hosts are missing, or do not fit each other; the message names them.
         GatherInterruptedError: A signal came first.
     """
-    carrier_of = {host: carrier for carrier in carriers for host in carrier.hosts}
+    started_by = {host: process for process in agents_started for host in process.hosts}
     found: dict[int, AgentLink] = {}
     try:
-        _wait_for_all(placement, doors, carrier_of, found, timeout_s, signals)
+        _wait_for_all(placement, doors, started_by, found, timeout_s, signals)
         links = [found[number] for number in range(len(placement.hosts))]
         if trouble := disagreement({link.share.name: link.hello for link in links}):
             raise StartError(trouble)
@@ -108,12 +108,12 @@ def start_all(agents: Sequence[AgentLink], share: control.Share, *, timeout_s: f
 
 
 def say_farewell(agents: Sequence[AgentLink]) -> None:
-    """Let the carriers of agents that have done their work end by themselves."""
+    """Let the processes of agents that have done their work end by themselves."""
     deadline = time.monotonic() + _FAREWELL_S
     for agent in agents:
         agent.connection.close()
-    carriers = [agent.carrier for agent in agents if not agent.lost]
-    while any(carrier.poll() is None for carrier in carriers) and time.monotonic() < deadline:
+    agents_started = [agent.process for agent in agents if not agent.lost]
+    while any(process.poll() is None for process in agents_started) and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
 
 
@@ -145,7 +145,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 def _wait_for_all(
     placement: Placement,
     doors: Sequence[Door],
-    carrier_of: Mapping[str, Started],
+    started_by: Mapping[str, RunningAgents],
     found: dict[int, AgentLink],
     timeout_s: float,
     signals: socket.socket | None,
@@ -156,9 +156,9 @@ def _wait_for_all(
         _check_signals(signals)
         for door in doors:
             for connection, hello in door.accept():
-                _let_in(connection, hello, placement, carrier_of, found)
+                _let_in(connection, hello, placement, started_by, found)
         missing = [s for number, s in enumerate(placement.hosts) if number not in found]
-        failed = {s.name: said for s in missing if (said := carrier_of[s.name].poll()) is not None}
+        failed = {s.name: said for s in missing if (said := started_by[s.name].poll()) is not None}
         now = time.monotonic()
         if failed and give_up is None:
             give_up = now + _MORE_FAILURES_S
@@ -174,7 +174,7 @@ def _let_in(
     connection: Connection,
     data: bytes,
     placement: Placement,
-    carrier_of: Mapping[str, Started],
+    started_by: Mapping[str, RunningAgents],
     found: dict[int, AgentLink],
 ) -> None:
     hello = None
@@ -188,7 +188,7 @@ def _let_in(
     connection.peer = f"the agent on {share.name}"
     connection.notice_loss(SILENCE_S)
     found[hello.host] = AgentLink(
-        share=share, connection=connection, hello=hello, carrier=carrier_of[share.name]
+        share=share, connection=connection, hello=hello, process=started_by[share.name]
     )
 
 

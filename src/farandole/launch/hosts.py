@@ -22,15 +22,15 @@ from farandole.launch.agents import (
     start_all,
 )
 from farandole.launch.control import RECEIVE_BYTES
-from farandole.launch.crew import caught_signals
 from farandole.launch.launcher import opened_outputs
+from farandole.launch.local_workers import caught_signals
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan, threads_from
+from farandole.launch.remote_workers import RemoteWorkers
 from farandole.launch.starters.protocol import Starter
 from farandole.launch.supervision import Outcome, Supervision, Watch, look_every_s
 from farandole.launch.supervisor import Verdict
-from farandole.launch.troupe import RemoteTroupe
 from farandole.launch.variables import passed_on
 from farandole.world.channel import Door
 from farandole.world.cores import threads_per_worker
@@ -84,10 +84,10 @@ def launch_hosts(
         share = _share(plan, placement, agents[0].hello, variables, folder, mark)
         start_all(agents, share, timeout_s=plan.start_timeout_s)
         selector = stack.enter_context(selectors.DefaultSelector())
-        troupe = RemoteTroupe(agents, outputs, selector, plan=plan, record_dir=folder)
-        stack.callback(troupe.close)
+        workers = RemoteWorkers(agents, outputs, selector, plan=plan, record_dir=folder)
+        stack.callback(workers.close)
         supervision = Supervision(
-            troupe,
+            workers,
             outputs,
             selector,
             size=placement.size,
@@ -136,10 +136,10 @@ def _gathered(
         "master_port": _wished_port(environ),
     }
     argv = [sys.executable, "-m", "farandole.launch.agent"]
-    carriers = starter.start(placement.host_names, argv, json.dumps(greeting).encode() + b"\n")
-    for carrier in carriers:
-        stack.callback(carrier.close)
-    agents = gather(placement, doors, carriers, timeout_s=timeout_s, signals=signals)
+    started = starter.start(placement.host_names, argv, json.dumps(greeting).encode() + b"\n")
+    for process in started:
+        stack.callback(process.close)
+    agents = gather(placement, doors, started, timeout_s=timeout_s, signals=signals)
     for agent in agents:
         stack.callback(agent.connection.close)
     for door in doors:

@@ -9,7 +9,7 @@ import secrets
 import selectors
 from collections.abc import Callable, Mapping
 
-from farandole.launch.crew import Crew, caught_signals, hold_port
+from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Outputs, Show, open_files
 from farandole.launch.plan import Plan
 from farandole.launch.supervision import Outcome, Supervision, Watch
@@ -39,7 +39,7 @@ def launch(
         started: Called once all workers have been started.
         watch: Called ten times a second with the processes of the workers that run; True ends the
             launch as SIGTERM would.
-        own_process: Whether this process does nothing but this launch (see Crew).
+        own_process: Whether this process does nothing but this launch (see LocalWorkers).
 
     Raises:
         UsageError: Nothing was started, since something of the plan cannot be had.
@@ -58,11 +58,11 @@ def launch(
             hostname=platform.node() or "localhost",
         )
         selector = stack.enter_context(selectors.DefaultSelector())
-        crew = stack.enter_context(
-            contextlib.closing(Crew(board, selector, outputs.feed, own_process=own_process))
+        workers = stack.enter_context(
+            contextlib.closing(LocalWorkers(board, selector, outputs.feed, own_process=own_process))
         )
         supervision = Supervision(
-            crew,
+            workers,
             outputs,
             selector,
             size=plan.num_workers,
@@ -81,7 +81,7 @@ def launch(
             else:
                 variables = worker_environ(environ, plan, job, rank)
             variables |= {name: str(fd) for name, fd in fds.items()}
-            crew.start(rank, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd)
+            workers.start(rank, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd)
         if started is not None:
             started()
         return supervision.until_all_ended(signals)

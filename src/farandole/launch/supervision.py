@@ -34,7 +34,7 @@ class Look:
     """Steps made, by rank."""
 
 
-class Troupe(Protocol):
+class WorkerGroup(Protocol):
     """The workers of one launch, wherever they are.
 
     What it waits for is registered with a selector; the data of each entry is a function to call
@@ -92,7 +92,7 @@ class Supervision:
 
     def __init__(
         self,
-        troupe: Troupe,
+        workers: WorkerGroup,
         outputs: Outputs,
         selector: selectors.BaseSelector,
         *,
@@ -104,7 +104,7 @@ class Supervision:
     ) -> None:
         self._clean_stop = clean_stop
         self._asked_to_stop = False
-        self._troupe = troupe
+        self._workers = workers
         self._outputs = outputs
         self._selector = selector
         self._watch = watch
@@ -132,7 +132,7 @@ class Supervision:
             # All have ended: there is nothing left to interrupt.
             self._selector.unregister(signals)
         # A launch that failed has spent its patience on the workers already.
-        self._troupe.end_leftovers(patient=not self._supervisor.ending)
+        self._workers.end_leftovers(patient=not self._supervisor.ending)
         if interrupted is not None:
             raise interrupted
         return self._outcome()
@@ -143,7 +143,7 @@ class Supervision:
         if self._outputs.broken_pipe:
             self._outputs.broken_pipe = False
             self._interrupt(signal.SIGPIPE)
-        for exited in self._troupe.exits():
+        for exited in self._workers.exits():
             self._handle(exited)
         now = time.monotonic()
         if now >= self._next_look:
@@ -152,11 +152,11 @@ class Supervision:
         if self._watch is not None and now >= self._next_watch and not self._supervisor.ending:
             self._next_watch = now + _WATCH_S
             running = self._supervisor.running
-            if running and self._watch(self._troupe.pids(running)):
+            if running and self._watch(self._workers.pids(running)):
                 self._interrupt(signal.SIGTERM)
 
     def _look(self, now: float) -> None:
-        found = self._troupe.look(at_states=not self._supervisor.ending)
+        found = self._workers.look(at_states=not self._supervisor.ending)
         moved = {rank for rank, step in found.steps.items() if step != self._steps.get(rank, 0)}
         self._steps.update(found.steps)
         active = frozenset(self._outputs.heard | moved)
@@ -175,7 +175,7 @@ class Supervision:
         for signum in signals.recv(64):
             if signum == signal.SIGUSR1 and self._clean_stop:
                 self._asked_to_stop = True
-                self._troupe.ask_stop()
+                self._workers.ask_stop()
             else:
                 self._interrupt(signum)
 
@@ -184,7 +184,7 @@ class Supervision:
 
     def _handle(self, event: Event) -> None:
         for send in self._supervisor.handle(event):
-            self._troupe.send(send.rank, send.signum)
+            self._workers.send(send.rank, send.signum)
         if self._supervisor.ending and self._look_every_s != _LAST_LOOKS_S:
             # From now on time matters: whoever does not go is killed.
             self._look_every_s = _LAST_LOOKS_S
@@ -192,7 +192,7 @@ class Supervision:
 
     def _patience(self) -> float:
         now = time.monotonic()
-        patience = min(self._next_look - now, self._troupe.patience_s())
+        patience = min(self._next_look - now, self._workers.patience_s())
         if self._watch is not None:
             patience = min(patience, self._next_watch - now)
         return max(0.0, patience)
@@ -206,6 +206,6 @@ class Supervision:
             return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
         return Outcome(
             verdict=verdict,
-            step=self._troupe.step(verdict.rank),
+            step=self._workers.step(verdict.rank),
             last_lines=self._outputs.last_lines(verdict.rank),
         )

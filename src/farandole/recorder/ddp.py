@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.recorder import collectives
 from farandole.recorder.ending import refuse_if_ended
-from farandole.recorder.noise import NOT_MEASURED, SPARSE, Schedule, Telling, squared_norm
+from farandole.recorder.noise import NOT_MEASURED, SPARSE, NoiseWriter, Schedule, squared_norm
 from farandole.recorder.recorder import Recorder, current
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class DdpNoise:
         self._buckets, self._bytes = buckets_of(self._parameters, stats.get("bucket_cap_bytes", -1))
         # A group of some workers has another mean than that of the others.
         self._stopped = size == 1 or size != recorder.size
-        self._telling, self._schedule = Telling(), Schedule()
+        self._telling, self._schedule = NoiseWriter(), Schedule()
         self._hooks: list[Any] = []
         self._before: dict[int, Any] = {}
         self._found: tuple[list[Any], list[Any]] | None = None

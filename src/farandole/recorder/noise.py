@@ -82,7 +82,7 @@ def _period(dearer: float) -> int:
     return PERIOD << min(math.ceil(math.log2(max(dearer, 1.0))), _MOST_DOUBLINGS)
 
 
-class Telling:
+class NoiseWriter:
     """Writes what was sampled of one optimizer's gradients."""
 
     def __init__(self, factor: float = 1.0) -> None:
@@ -152,13 +152,13 @@ class Norms:
         Args:
             rank: mine.
             size: number of ranks.
-            factor: see Telling.
+            factor: see NoiseWriter.
             why_not: why nothing can be told from these gradients; empty if something can.
             clock: for what sampling costs.
         """
         self._rank, self._size, self._clock = rank, size, clock
         self._why_not = why_not
-        self._telling, self._schedule = Telling(factor), Schedule()
+        self._telling, self._schedule = NoiseWriter(factor), Schedule()
         self._update = 0
         self._steps, self._since = -1, 0
         self._before: dict[int, Any] = {}
@@ -245,7 +245,7 @@ class PartNorms:
             clock: for what sampling costs.
         """
         self._parts, self._clock = parts, clock
-        self._telling, self._schedule = Telling(1.0 if averaged else parts), Schedule()
+        self._telling, self._schedule = NoiseWriter(1.0 if averaged else parts), Schedule()
         self._update = 0
         self._before: list[float] = []
         self._spent_s = 0.0

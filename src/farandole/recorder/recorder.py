@@ -24,7 +24,7 @@ from farandole.recorder.start import interpreter_began_s
 from farandole.recorder.step import Later, Metrics, OpenStep, take_settled
 
 if TYPE_CHECKING:
-    from farandole.recorder.apart import Apart
+    from farandole.recorder.contention import Contention
     from farandole.recorder.control import Stopper
 
 SCHEMA = 1
@@ -46,7 +46,7 @@ class Recorder:
         rank: int,
         size: int,
         host: str,
-        stopper: Stopper | Apart | None = None,
+        stopper: Stopper | Contention | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create the rank's file.
@@ -408,10 +408,10 @@ def _make(settings: Settings) -> Recorder:
         distributed: Any = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             rank, size = distributed.get_rank(), distributed.get_world_size()
-    stopper: Stopper | Apart | None = None
+    stopper: Stopper | Contention | None = None
     far = False
     if settings.apart is not None:
-        from farandole.recorder.apart import make_apart
+        from farandole.recorder.contention import make_apart
 
         stopper = make_apart(settings.apart)
     elif settings.stop is not None:

@@ -15,7 +15,7 @@ from farandole.stalls import stack
 from farandole.stalls.pages import Note, Pages
 from farandole.transport.hosts import Hosts, exchange_among
 from farandole.transport.protocol import Exchange
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 
 # Four of these pass at most between a request for a stack and its answer.
 _EVERY_S = 0.2
@@ -24,7 +24,7 @@ _EVERY_S = 0.2
 class Forwarder:
     """Tells the other hosts what the ranks of this one say, and notes here what they tell."""
 
-    def __init__(self, pages: Pages, wire: Wire, *, hub: bool) -> None:
+    def __init__(self, pages: Pages, wire: TcpLink, *, hub: bool) -> None:
         """Begin.
 
         Args:
@@ -60,7 +60,7 @@ class Forwarder:
             exchange(b"")
             return None
         number, meeting = hosts.of(rank), exchange_among(exchange, hosts.leaders)
-        wire = Wire(number, len(hosts.leaders), meeting, address=address, names=hosts.names)
+        wire = TcpLink(number, len(hosts.leaders), meeting, address=address, names=hosts.names)
         forwarder = cls(pages, wire, hub=number == 0)
         forwarder._thread.start()
         return forwarder

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from farandole.engine.loop import Group
 from farandole.errors import StallError
 from farandole.stalls import judge
-from farandole.stalls.judge import Key, Said, Stall, deadlock, stalls, unchanged
+from farandole.stalls.judge import Key, RankStatus, Stall, deadlock, stalls, unchanged
 from farandole.stalls.pages import Pages
 from farandole.world.stall_times import StallTimes
 
@@ -63,7 +63,7 @@ class Inspector:
         self._blocked = False
         self._since_s: dict[Key, float] = {}
         self._reported: set[Key] = set()
-        self._suspicion: tuple[float, Mapping[int, Said]] | None = None
+        self._suspicion: tuple[float, Mapping[int, RankStatus]] | None = None
 
     def follow(self, group: Group) -> None:
         """Look after the operations of a group from now on."""
@@ -134,14 +134,14 @@ class Inspector:
         if blocked:
             self._end(now_s, found)
 
-    def _exchange(self, waiting: Sequence[Key]) -> dict[int, Said]:
-        mine = Said(waiting=frozenset(waiting), blocked=self._blocked)
+    def _exchange(self, waiting: Sequence[Key]) -> dict[int, RankStatus]:
+        mine = RankStatus(waiting=frozenset(waiting), blocked=self._blocked)
         if self._pages is None:
             return {self._rank: mine}
         self._pages.publish(waiting, blocked=self._blocked)
         return {self._rank: mine, **self._pages.read()}
 
-    def _find_deadlock(self, now_s: float, said: Mapping[int, Said]) -> None:
+    def _find_deadlock(self, now_s: float, said: Mapping[int, RankStatus]) -> None:
         found = deadlock(self._size, said)
         if not found or self._times.warning_s == math.inf:
             self._suspicion = None

@@ -19,7 +19,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RankStatus:
     """What a rank says about itself."""
 
     waiting: frozenset[Key] = frozenset()
@@ -47,7 +47,7 @@ class Stall:
 
 def stalls(
     rank: int,
-    said: Mapping[int, Said],
+    said: Mapping[int, RankStatus],
     known: Mapping[Key, Sequence[int]],
 ) -> list[Stall]:
     """Return what a rank waits for in vain.
@@ -71,7 +71,7 @@ def stalls(
     return found
 
 
-def deadlock(size: int, said: Mapping[int, Said]) -> list[Stall]:
+def deadlock(size: int, said: Mapping[int, RankStatus]) -> list[Stall]:
     """Return what each rank waits for if all of them wait, and for nothing that can begin."""
     if len(said) < size or not all(each.blocked and each.waiting for each in said.values()):
         return []
@@ -84,7 +84,9 @@ def deadlock(size: int, said: Mapping[int, Said]) -> list[Stall]:
     return found
 
 
-def unchanged(before: Mapping[int, Said], now: Mapping[int, Said], *, looks: int) -> bool:
+def unchanged(
+    before: Mapping[int, RankStatus], now: Mapping[int, RankStatus], *, looks: int
+) -> bool:
     """Say whether every rank has looked so many times since, and nothing has changed."""
     return before.keys() == now.keys() and all(
         now[rank].version == each.version and now[rank].looks >= each.looks + looks

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.stalls import stack
-from farandole.stalls.judge import Key, Said
+from farandole.stalls.judge import Key, RankStatus
 from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Exchange
 from farandole.transport.reduction import Array
@@ -90,7 +90,7 @@ class Page:
     def __init__(self, words: memoryview, text: Array) -> None:
         self._words, self._text = words, text
         self._note = Note()
-        self._said: Said | None = None
+        self._said: RankStatus | None = None
         self._written: Note | None = None
 
     def write(self, note: Note, *, looks: int | None = None) -> None:
@@ -108,7 +108,7 @@ class Page:
         """Let nobody believe what stands there."""
         self._words[_VERSION] = 0
 
-    def read(self) -> tuple[Said, Note] | None:
+    def read(self) -> tuple[RankStatus, Note] | None:
         """Return what it says; as before while somebody is writing, None while it is empty."""
         words = self._words
         version, looks = words[_VERSION], words[_LOOKS]
@@ -118,7 +118,7 @@ class Page:
             text = self._text[: words[_LENGTH]].tobytes()
             if zlib.crc32(text) == words[_CRC]:
                 self._note = note = Note.from_json(json.loads(text))
-                self._said = Said(
+                self._said = RankStatus(
                     waiting=frozenset(note.waiting),
                     complete=note.complete,
                     blocked=note.blocked,
@@ -194,7 +194,7 @@ class Pages:
         self._mine = Note(waiting=tuple(waiting), blocked=blocked, stack=self._path)
         self._pages[self._rank].write(self._mine)
 
-    def read(self) -> dict[int, Said]:
+    def read(self) -> dict[int, RankStatus]:
         """Return what the ranks say; who is just writing counts as before."""
         seen = {rank: page.read() for rank, page in self._pages.items()}
         return {rank: found[0] for rank, found in seen.items() if found is not None}

@@ -21,7 +21,7 @@ from farandole.errors import MismatchError, UnfitError
 from farandole.recorder.recorder import current
 from farandole.torch import sparse
 from farandole.torch.collectives import compress
-from farandole.torch.compression import Sending
+from farandole.torch.compression import SendOptions
 from farandole.torch.layout import Faults, in_channels_last, of_another_shape
 from farandole.torch.operations import TYPE_NAMES, allreduce_operation
 from farandole.transport.reduction import Reduction
@@ -30,7 +30,7 @@ _NAMES_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RankAnswers:
     """What the ranks have told each other."""
 
     ranks: list[dict[str, Any]]
@@ -56,7 +56,7 @@ class ByName:
         names: list[str],
         parameters: list[torch.nn.Parameter],
         how: Reduction,
-        sending: Sending,
+        sending: SendOptions,
         meeting: str | None,
     ) -> None:
         """Begin; names and parameters are the lists of the caller, which may grow."""
@@ -82,7 +82,7 @@ class ByName:
         faults: Faults,
         *,
         tries_overlap: bool = False,
-    ) -> Told:
+    ) -> RankAnswers:
         """Reduce these gradients; those that a rank lacks count as zero.
 
         Args:
@@ -136,7 +136,7 @@ class ByName:
 
     def _tell_all(
         self, indices: Sequence[int], order: Sequence[int], faults: Faults, tries_overlap: bool
-    ) -> Told:
+    ) -> RankAnswers:
         """Exchange who has which gradients; refuse models that differ."""
         gradients = [(i, self._parameters[i].grad) for i in indices]
         faults = faults | {
@@ -174,7 +174,7 @@ class ByName:
         _compare({rank: answer["parameters"] for rank, answer in by_rank.items()})
         check_same({r: said["options"] for r, said in by_rank.items()}, "DistributedOptimizer's")
         self._refuse(by_rank)
-        return Told(ranks=everyone, joined=len(everyone) < len(answers))
+        return RankAnswers(ranks=everyone, joined=len(everyone) < len(answers))
 
     def _refuse(self, by_rank: Mapping[int, dict[str, Any]]) -> None:
         """Raise UnfitError if a rank has gradients that cannot be reduced."""

@@ -292,7 +292,7 @@ def _allreduce(
 def _allreduce_in_place(
     tensor: torch.Tensor, arguments: tuple[Any, Any, float, float]
 ) -> Allreduce | AdasumReduce:
-    return _remembered.find(tensor, arguments) or _remembered.keep(
+    return _operations.find(tensor, arguments) or _operations.keep(
         tensor, arguments, _allreduce(tensor, tensor, *arguments)
     )
 
@@ -464,7 +464,7 @@ _Entry = tuple[weakref.ref[torch.Tensor], int, torch.Size, tuple[Any, ...], Allr
 """A tensor with its memory and shape, the arguments, and what was made for them."""
 
 
-class Remembered:
+class OperationCache:
     """In-place all-reduces by tensor; an entry goes with its tensor."""
 
     def __init__(self) -> None:
@@ -508,4 +508,4 @@ class Remembered:
         return operation
 
 
-_remembered = Remembered()
+_operations = OperationCache()

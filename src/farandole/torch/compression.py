@@ -62,7 +62,7 @@ class Compression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class SendOptions:
     """What DistributedOptimizer was asked for."""
 
     compressor: Any = None

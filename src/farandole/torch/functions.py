@@ -136,7 +136,7 @@ def join(device: int = -1) -> int:
     reducers = reducers_of(engine)
     for reducer in reducers:
         _leave(reducer)
-    return basics.join(engine, [_Sitting(reducer) for reducer in reducers])
+    return basics.join(engine, [_JoinedReducer(reducer) for reducer in reducers])
 
 
 def _leave(reducer: GradientReducer) -> None:
@@ -149,8 +149,8 @@ def _leave(reducer: GradientReducer) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sitting:
-    """A reducer while this rank has joined (an engine.basics.Sitting)."""
+class _JoinedReducer:
+    """A reducer while this rank has joined (an engine.basics.JoinedBuckets)."""
 
     reducer: GradientReducer
 

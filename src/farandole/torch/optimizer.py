@@ -18,7 +18,7 @@ from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended
 from farandole.recorder.recorder import current
 from farandole.torch.collectives import compress
-from farandole.torch.compression import Compression, Sending, compressor_of, groups_of
+from farandole.torch.compression import Compression, SendOptions, compressor_of, groups_of
 from farandole.torch.operations import allreduce_operation, group
 from farandole.torch.reducer import GradientReducer
 
@@ -232,7 +232,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     for number, settings in enumerate(optimizer.param_groups):
         by_parameter |= _names_of_group(number, settings["params"], given)
     names = [by_parameter[parameter] for parameter in parameters]
-    sending = Sending(
+    sending = SendOptions(
         compressor=compressor,
         as_dense=sparse_as_dense,
         groups=groups_of(parameters, groups),

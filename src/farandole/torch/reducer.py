@@ -27,8 +27,8 @@ from farandole.engine.overlap import OverlapTrial
 from farandole.errors import StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
-from farandole.torch.by_name import ByName, Told
-from farandole.torch.compression import Sending
+from farandole.torch.by_name import ByName, RankAnswers
+from farandole.torch.compression import SendOptions
 from farandole.torch.layout import Faults, Layout
 from farandole.torch.operations import TYPE_NAMES
 from farandole.transport.reduction import Reduction
@@ -57,7 +57,7 @@ class GradientReducer:
         order: Sequence[int] = (),
         meeting: str | None = None,
         scaled: bool = False,
-        sending: Sending | None = None,
+        sending: SendOptions | None = None,
     ) -> None:
         """Watch the parameters.
 
@@ -78,7 +78,7 @@ class GradientReducer:
         self.engine, self._how, self.overlap = engine, how, overlap
         self._names, self.parameters = list(names), list(parameters)
         self._passes = passes
-        self._sending = sending or Sending()
+        self._sending = sending or SendOptions()
         self._by_name = ByName(engine, self._names, self.parameters, how, self._sending, meeting)
         self.layout: Layout | None = None
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
@@ -358,7 +358,7 @@ class GradientReducer:
         self._untold.clear()
         self._lay_out(told)
 
-    def _lay_out(self, told: Told) -> None:
+    def _lay_out(self, told: RankAnswers) -> None:
         """Make the plan for the next steps, the same on every rank.
 
         Without one the next step goes by name, too: as long as some have joined, who could not

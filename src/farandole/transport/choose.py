@@ -29,7 +29,7 @@ _PASSING = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedTransport:
     """A transport for host memory, and what the user should hear about it."""
 
     transport: Transport
@@ -77,7 +77,7 @@ def choose(
 
 def open_transport(
     world: World, exchange: Exchange, *, address: str = "", numbers: Sequence[int] = ()
-) -> Opened:
+) -> OpenedTransport:
     """Open the transport for host memory; all ranks call this together.
 
     Args:
@@ -96,7 +96,7 @@ def open_transport(
         return _open_across(world, exchange, found)
     name = choose(world)
     if name == "solo":
-        return Opened(transport=SoloTransport())
+        return OpenedTransport(transport=SoloTransport())
     if name == "shm":
         from farandole.transport.shm.segment import SegmentError
         from farandole.transport.shm.transport import ShmTransport
@@ -105,17 +105,17 @@ def open_transport(
         _reserve(world, exchange, numbers, _PASSING + (0 if numbers else world.size))
         try:
             transport = ShmTransport(world.rank, world.size, exchange, numbers=numbers)
-            return Opened(transport=transport)
+            return OpenedTransport(transport=transport)
         except SegmentError as error:
             # Raised on every rank alike, so that all of them fall back.
             _reserve(world, exchange, numbers, _PER_RANK * world.size)
-            return Opened(
+            return OpenedTransport(
                 transport=_open_gloo(world, exchange, LOOPBACK),
                 remark=f"{error} Using gloo instead.",
             )
     _reserve(world, exchange, numbers, _PER_RANK * world.size)
     names = [f"rank {number}" for number in numbers]
-    return Opened(transport=_open_flat(world, exchange, LOOPBACK, names))
+    return OpenedTransport(transport=_open_flat(world, exchange, LOOPBACK, names))
 
 
 def _reserve(world: World, exchange: Exchange, numbers: Sequence[int], count: int) -> None:
@@ -127,7 +127,7 @@ def _reserve(world: World, exchange: Exchange, numbers: Sequence[int], count: in
             raise StartError(said.decode())
 
 
-def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
+def _open_across(world: World, exchange: Exchange, found: Survey) -> OpenedTransport:
     """Open the transport of several hosts."""
     from farandole.transport.shm.segment import SegmentError
 
@@ -160,14 +160,16 @@ def _open_across(world: World, exchange: Exchange, found: Survey) -> Opened:
     return _said(transport, found, f"{flat} between all of them", trouble)
 
 
-def _said(transport: Transport, found: Survey, how: str, trouble: str = "") -> Opened:
+def _said(transport: Transport, found: Survey, how: str, trouble: str = "") -> OpenedTransport:
     device = interface_of(found.address) or "no device of this host"
     remark = (
         f"{plural(found.hosts.size, 'worker')} on {plural(len(found.hosts.ranks), 'host')}: "
         f"{how}; the network is "
         f"reached by {device} ({found.address})."
     )
-    return Opened(transport=transport, address=found.address, remark=f"{trouble} {remark}".strip())
+    return OpenedTransport(
+        transport=transport, address=found.address, remark=f"{trouble} {remark}".strip()
+    )
 
 
 def _open_flat(

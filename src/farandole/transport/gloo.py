@@ -20,7 +20,7 @@ import numpy as np
 from farandole.errors import MissingExtraError, PeerDiedError
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Array, Reduction, fold
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 from farandole.world.store import bound_listener
 
 WINDOW_BYTES = 8 * 1024 * 1024
@@ -47,7 +47,7 @@ class GlooTransport:
         *,
         address: str = LOOPBACK,
         names: Sequence[str] = (),
-        wire: Wire | None = None,
+        wire: TcpLink | None = None,
         at_once: int = 1,
     ) -> None:
         """Connect all ranks.
@@ -71,7 +71,7 @@ class GlooTransport:
         gloo: Any = Gloo
         self.rank, self.size = rank, size
         self._own_wire = wire is None
-        self._wire = wire or Wire(rank, size, exchange, address=address, names=names)
+        self._wire = wire or TcpLink(rank, size, exchange, address=address, names=names)
         self.link: Link = self._wire
         self._store = open_store(rank, size, exchange, address)
         options = gloo._Options()

@@ -17,7 +17,7 @@ from farandole.errors import PeerDiedError
 from farandole.transport.gloo import GRACE_S
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps
 from farandole.transport.reduction import Array, Reduction, fold
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 from farandole.world.mpi import CALLS, communicator, load_mpi
 
 WINDOW_BYTES = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ class MpiTransport:
         *,
         address: str = LOOPBACK,
         names: Sequence[str] = (),
-        wire: Wire | None = None,
+        wire: TcpLink | None = None,
     ) -> None:
         """Connect all ranks; an mpirun has started them.
 
@@ -64,7 +64,7 @@ class MpiTransport:
         self._comm = communicator(rank, size, exchange)
         # The messages of agreement go by TCP: a connection tells at once when its peer has gone.
         self._own_wire = wire is None
-        self._wire = wire or Wire(rank, size, exchange, address=address, names=names)
+        self._wire = wire or TcpLink(rank, size, exchange, address=address, names=names)
         self.link: Link = self._wire
         self._under_way: dict[int, Any] = {}
         self._spare: list[Array] = []

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farandole.keras.data.sharding import Following
+from farandole.keras.data.sharding import EpochFollower
 from tests.keras.data.cases import arrays, batches, expected, expected_batches
 from tests.keras.data.recording import Batches, fitted
 
@@ -20,7 +20,7 @@ def test_fit_takes_the_agreed_order_whatever_it_shuffles_itself(rank: int) -> No
 @pytest.mark.parametrize("workers", [1, 3])
 def test_batches_of_a_dataset_come_in_the_agreed_order(workers: int) -> None:
     data = batches(workers=workers)
-    seen = fitted(data, Following(data), epochs=3)
+    seen = fitted(data, EpochFollower(data), epochs=3)
     assert seen.epochs == [expected_batches(epoch) for epoch in range(3)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.keras.data.batches import Ahead, Place, following
+from farandole.keras.data.batches import Place, Prefetcher, following
 
 DEADLINE_S = 20
 
@@ -36,13 +36,13 @@ def making() -> Making:
 
 
 @pytest.fixture
-def ahead(making: Making) -> Iterator[Ahead]:
-    batches = Ahead(making, steps=4)
+def ahead(making: Making) -> Iterator[Prefetcher]:
+    batches = Prefetcher(making, steps=4)
     yield batches
     batches.close()
 
 
-def test_epochs_follow_each_other(ahead: Ahead, making: Making) -> None:
+def test_epochs_follow_each_other(ahead: Prefetcher, making: Making) -> None:
     places = [divmod(number, 4) for number in range(11)]
     assert [ahead.take(*place) for place in places] == [f"{e}/{s}" for e, s in places]
     ahead.close()
@@ -52,24 +52,24 @@ def test_epochs_follow_each_other(ahead: Ahead, making: Making) -> None:
     assert making.threads.isdisjoint({threading.get_ident()})
 
 
-def test_the_next_ones_are_made_without_being_asked_for(ahead: Ahead, making: Making) -> None:
+def test_the_next_ones_are_made_without_being_asked_for(ahead: Prefetcher, making: Making) -> None:
     ahead.take(0, 3)
     assert making.third.wait(DEADLINE_S)
     assert making.made == [(0, 3), (1, 0), (1, 1)]
 
 
-def test_a_look_at_the_first_batch_costs_nothing(ahead: Ahead, making: Making) -> None:
+def test_a_look_at_the_first_batch_costs_nothing(ahead: Prefetcher, making: Making) -> None:
     assert [ahead.take(0, 0), ahead.take(0, 0), ahead.take(0, 1)] == ["0/0", "0/0", "0/1"]
     ahead.close()
     assert sorted(set(making.made)) == sorted(making.made)
 
 
-def test_leaps_are_followed(ahead: Ahead) -> None:
+def test_leaps_are_followed(ahead: Prefetcher) -> None:
     assert [ahead.take(0, 1), ahead.take(5, 2), ahead.take(2, 0)] == ["0/1", "5/2", "2/0"]
 
 
 def test_an_error_comes_where_the_batch_is_asked_for(making: Making) -> None:
-    ahead = Ahead(making, steps=20)
+    ahead = Prefetcher(making, steps=20)
     assert ahead.take(0, 12) == "0/12"
     with pytest.raises(OSError, match="no such batch"):
         ahead.take(0, 13)

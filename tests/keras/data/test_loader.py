@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from farandole.errors import UsageError
 from farandole.keras.data.loader import ShardedLoader, check
-from farandole.keras.data.sharding import Following
+from farandole.keras.data.sharding import EpochFollower
 from farandole.keras.data.split import indices, plan
 from tests.keras.data.recording import Steps, fitted, numbered
 from tests.keras.data.test_terms import terms
@@ -53,7 +53,7 @@ def test_fit_takes_the_agreed_order(rank: int) -> None:
 
 def test_fit_resumes_where_it_says() -> None:
     data = sharded()
-    seen = fitted(data, Following(data), epochs=4, initial_epoch=2, shuffle=False)
+    seen = fitted(data, EpochFollower(data), epochs=4, initial_epoch=2, shuffle=False)
     assert seen.epochs == [expected(2), expected(3)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farandole.launch.starters.ray import Carrier
+from farandole.launch.starters.ray import AgentActor
 
 ECHO = (
     "import os, sys; greeting = sys.stdin.readline(); "
@@ -21,19 +21,19 @@ TELL_FOLDER = "import os; print(os.environ['FARANDOLE_CALL_FOLDER'])"
 
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make carriers as a Ray actor does; what they hold is ended."""
+    """Make agents as a Ray actor does; what they hold is ended."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    made: list[Carrier] = []
+    made: list[AgentActor] = []
 
-    def make(code: str, *, call: bytes | None = None, gpus: bool) -> Carrier:
+    def make(code: str, *, call: bytes | None = None, gpus: bool) -> AgentActor:
         argv = ["another-python", "-c", code, "--host", "1"]
-        made.append(Carrier(argv, b"hello\n", call, gpus=gpus))
+        made.append(AgentActor(argv, b"hello\n", call, gpus=gpus))
         return made[-1]
 
     yield make
-    for carrier in made:
-        carrier.end()
-        carrier.answers()
+    for agent in made:
+        agent.end()
+        agent.answers()
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(False, ""), (True, "None")])
@@ -45,19 +45,19 @@ def test_an_agent_is_greeted_by_its_standard_input(carried: Any, gpus: bool, dev
 
 def test_an_agent_that_does_not_go_is_ended(carried: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("farandole.launch.starters.ray._END_S", 0.02)
-    carrier = carried("import signal; signal.pause()", gpus=False)
-    carrier.end()
-    assert carrier.wait()[0] < 0
+    agent = carried("import signal; signal.pause()", gpus=False)
+    agent.end()
+    assert agent.wait()[0] < 0
 
 
 def test_workers_answers_are_read_from_the_hosts_folder(
     carried: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    carrier = carried(TELL_FOLDER, call=b"a call", gpus=False)
-    folder = Path(carrier.wait()[1])
+    agent = carried(TELL_FOLDER, call=b"a call", gpus=False)
+    folder = Path(agent.wait()[1])
     assert folder.parent == tmp_path
     assert (folder / "call").read_bytes() == b"a call"
     (folder / "answer-4").write_bytes(b"four")
-    assert carrier.answers() == {4: b"four"}
+    assert agent.answers() == {4: b"four"}
     assert not folder.exists()

@@ -29,13 +29,13 @@ def test_greeting_and_environment_arrive(tmp_path: Path, monkeypatch: pytest.Mon
     layout = {"SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_PER_TASK": "2", "SRUN_CPUS_PER_TASK": "2"}
     monkeypatch.setenv("PATH", environ["PATH"])
     starter = SrunStarter(environ={**environ, **layout, "SLURM_JOB_ID": "7"})
-    (carrier,) = starter.start(["n1"], ["agent"], b'{"secret": 1}\n')
+    (agent,) = starter.start(["n1"], ["agent"], b'{"secret": 1}\n')
     try:
-        assert eventually(lambda: carrier.poll() is not None)
-        assert carrier.poll() == ""
-        assert carrier.hosts == ("n1",)
+        assert eventually(lambda: agent.poll() is not None)
+        assert agent.poll() == ""
+        assert agent.hosts == ("n1",)
     finally:
-        carrier.close()
+        agent.close()
     assert (tmp_path / "greeting").read_bytes() == b'{"secret": 1}\n'
     seen = (tmp_path / "environ").read_text()
     assert "SLURM_JOB_ID=7\n" in seen

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.protocol import Carrier
+from farandole.launch.starters.protocol import AgentProcess
 from farandole.launch.starters.ssh import SshStarter, explain, is_here
 from tests.conftest import eventually
 
@@ -35,22 +35,22 @@ def shell(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def carriers() -> Iterator[list[Carrier]]:
-    started: list[Carrier] = []
+def agents() -> Iterator[list[AgentProcess]]:
+    started: list[AgentProcess] = []
     yield started
-    for carrier in started:
-        carrier.close()
+    for agent in started:
+        agent.close()
 
 
 def test_agents_get_their_number_and_the_greeting(
-    shell: str, tmp_path: Path, carriers: list[Carrier]
+    shell: str, tmp_path: Path, agents: list[AgentProcess]
 ) -> None:
     said = tmp_path / 'it\'s "said"'
     environ = {**os.environ, "PYTHONPATH": "/some where:/else"}
     starter = SshStarter(shell, environ=environ)
     argv = [sys.executable, "-c", SHOW, str(said)]
-    carriers += starter.start(["h1", "h2"], argv, b"s3cret\n")  # type: ignore[arg-type]
-    eventually(lambda: [c.poll() for c in carriers] == ["", ""])
+    agents += starter.start(["h1", "h2"], argv, b"s3cret\n")  # type: ignore[arg-type]
+    eventually(lambda: [c.poll() for c in agents] == ["", ""])
     found = sorted(map(json.loads, said.read_text().splitlines()), key=lambda each: each["argv"])
     assert [each["argv"] for each in found] == [
         [str(said), "--host", "0"],
@@ -62,27 +62,27 @@ def test_agents_get_their_number_and_the_greeting(
     assert sorted((tmp_path / "my shell.hosts").read_text().split()) == ["h1", "h2"]
 
 
-def test_this_host_needs_no_remote_shell(tmp_path: Path, carriers: list[Carrier]) -> None:
+def test_this_host_needs_no_remote_shell(tmp_path: Path, agents: list[AgentProcess]) -> None:
     said = tmp_path / "said"
     starter = SshStarter("false", environ=os.environ)
     argv = [sys.executable, "-c", SHOW, str(said)]
-    carriers += starter.start(["localhost"], argv, b"hi\n")  # type: ignore[arg-type]
-    assert eventually(lambda: carriers[0].poll() == "")
+    agents += starter.start(["localhost"], argv, b"hi\n")  # type: ignore[arg-type]
+    assert eventually(lambda: agents[0].poll() == "")
     assert json.loads(said.read_text())["greeting"] == "hi\n"
 
 
-def test_a_shell_that_fails_is_quoted(carriers: list[Carrier]) -> None:
+def test_a_shell_that_fails_is_quoted(agents: list[AgentProcess]) -> None:
     starter = SshStarter("sh -c 'echo one; echo no route >&2; exit 3'", environ=os.environ)
-    carriers += starter.start(["h1"], ["true"], b"x" * 100)  # type: ignore[arg-type]
-    assert eventually(carriers[0].poll) == "its agent ended with code 3: no route"
+    agents += starter.start(["h1"], ["true"], b"x" * 100)  # type: ignore[arg-type]
+    assert eventually(agents[0].poll) == "its agent ended with code 3: no route"
 
 
-def test_a_carrier_can_be_ended(carriers: list[Carrier]) -> None:
+def test_a_carrier_can_be_ended(agents: list[AgentProcess]) -> None:
     starter = SshStarter("sh -c 'sleep 60'", environ=os.environ)
-    carriers += starter.start(["h1"], ["true"], b"")  # type: ignore[arg-type]
-    assert carriers[0].poll() is None
-    carriers[0].close()
-    assert carriers[0].poll() == "its agent was ended by signal 15"
+    agents += starter.start(["h1"], ["true"], b"")  # type: ignore[arg-type]
+    assert agents[0].poll() is None
+    agents[0].close()
+    assert agents[0].poll() == "its agent was ended by signal 15"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from farandole.transport.hierarchical.relay import (
     AT_ONCE,
     REGION,
-    Course,
+    Pipeline,
     Relay,
     folders_of,
     order_of_legs,
@@ -42,8 +42,8 @@ class Journal:
         self.arrived: set[int] = set()
         self.most = 0
 
-    def course(self, windows: int) -> Course:
-        return Course(
+    def course(self, windows: int) -> Pipeline:
+        return Pipeline(
             windows=windows,
             put=lambda window, _: self.said.append(f"put {window}"),
             fold=lambda window, _: self.said.append(f"fold {window}"),
@@ -123,7 +123,7 @@ def test_a_failing_leg_fails_the_course() -> None:
         yield True
         raise RuntimeError("the link is gone")
 
-    course = Course(windows=1, legs=[leg], take=lambda window, number: None)
+    course = Pipeline(windows=1, legs=[leg], take=lambda window, number: None)
     with pytest.raises(RuntimeError, match="the link is gone"):
         for _ in relay.run(course):
             pass

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from farandole.keras.data.sharding import Following, is_sharded, shard, sharded_part
+from farandole.keras.data.sharding import EpochFollower, is_sharded, shard, sharded_part
 
-__all__ = ["Following", "is_sharded", "shard", "sharded_part"]
+__all__ = ["EpochFollower", "is_sharded", "shard", "sharded_part"]

@@ -133,7 +133,7 @@ class PreparedArrays(ShardedArrays):
     def __init__(self, taker: Taker, split: Split, terms: Terms, prepare: Prepare) -> None:
         super().__init__(taker, split, terms)
         self._prepare = prepare
-        self._ahead = Ahead(self._make, self.steps)
+        self._ahead = Prefetcher(self._make, self.steps)
 
     def _batch(self, epoch: int, index: int) -> Any:
         if not 0 <= index < self.steps:
@@ -328,7 +328,7 @@ Place = tuple[int, int]
 """Epoch and step."""
 
 
-class Ahead:
+class Prefetcher:
     """Batches by their place, each made once, in a thread that is a little ahead."""
 
     def __init__(self, make: Callable[[int, int], Any], steps: int) -> None:

@@ -213,7 +213,7 @@ def _is_a(data: Any, name: str, module: str) -> bool:
     )
 
 
-class Following(keras.callbacks.Callback):  # type: ignore[misc]
+class EpochFollower(keras.callbacks.Callback):  # type: ignore[misc]
     """Begins each epoch of the data with fit's own number, so that resuming needs no other word."""
 
     def __init__(self, data: Any) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from farandole.errors import StartError
-from farandole.launch.crew import caught_signals
+from farandole.launch.local_workers import caught_signals
 from farandole.launch.slurm.client import Status, end_words, waiting_words
 
 # A controller serves thousands of jobs: it is asked often at first, when much happens.

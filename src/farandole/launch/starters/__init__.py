@@ -1,5 +1,5 @@
 """Ways to start an agent on every host: ssh and other remote shells, and what a cluster offers."""
 
-from farandole.launch.starters.protocol import Started, Starter
+from farandole.launch.starters.protocol import RunningAgents, Starter
 
-__all__ = ["Started", "Starter"]
+__all__ = ["RunningAgents", "Starter"]

@@ -13,20 +13,20 @@ from farandole.errors import UsageError
 from farandole.launch.lifeline import Lifeline
 
 
-class Started(Protocol):
+class RunningAgents(Protocol):
     """What carries the agents of one or more hosts: a process of a remote shell, a job step."""
 
     hosts: Sequence[str]
     """The hosts whose agents it carries."""
 
     def poll(self) -> str | None:
-        """Say why the carrier has ended, with the last lines of its errors; None while it runs.
+        """Say why the process has ended, with the last lines of its errors; None while it runs.
 
         '' when it ended as it should.
         """
 
     def close(self) -> None:
-        """End the carrier, and let go of everything."""
+        """End the process, and let go of everything."""
 
 
 class Starter(Protocol):
@@ -38,7 +38,9 @@ class Starter(Protocol):
     def network_name(self, host: str) -> str:
         """Return the name or address under which the network knows a host (an alias's target)."""
 
-    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[Started]:
+    def start(
+        self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes
+    ) -> list[RunningAgents]:
         """Start the agents, and return without waiting for them.
 
         Args:
@@ -61,8 +63,8 @@ _LAST_BYTES = 4096
 _PATIENCE_S = 3.0
 
 
-class Carrier:
-    """A process that carries the agents of hosts (see protocol.Started)."""
+class AgentProcess:
+    """A process that carries the agents of hosts (see protocol.RunningAgents)."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ from farandole.launch.lifeline import Lifeline
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
-from farandole.launch.room import Room, connected, reserved
-from farandole.launch.starters.protocol import Started
+from farandole.launch.reservation import Reservation, connected, reserved
+from farandole.launch.starters.protocol import RunningAgents
 from farandole.launch.supervision import Outcome
 
 _TAIL_LINES = 5
@@ -35,7 +35,7 @@ class RayStarter:
 
     name = "ray"
 
-    def __init__(self, ray: Any, room: Room, *, call: bytes | None = None) -> None:
+    def __init__(self, ray: Any, room: Reservation, *, call: bytes | None = None) -> None:
         """Begin.
 
         Args:
@@ -55,12 +55,14 @@ class RayStarter:
         """Return the address under which Ray knows a host."""
         return self._nodes[host].address
 
-    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[Started]:
+    def start(
+        self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes
+    ) -> list[RunningAgents]:
         """Start an actor on every host, which starts the agent there."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        remote = self._ray.remote(Carrier)
-        started: list[Started] = []
+        remote = self._ray.remote(AgentActor)
+        started: list[RunningAgents] = []
         for number, host in enumerate(hosts):
             actor = remote.options(
                 num_cpus=0,
@@ -75,12 +77,14 @@ class RayStarter:
                 self._call,
                 gpus=self._room.gpus,
             )
-            started.append(_Carried(self._ray, host, actor, self.answers if self._call else None))
+            started.append(
+                _RunningActor(self._ray, host, actor, self.answers if self._call else None)
+            )
         return started
 
 
-class _Carried:
-    """One host's actor (see launch.starters.protocol.Started)."""
+class _RunningActor:
+    """One host's actor (see launch.starters.protocol.RunningAgents)."""
 
     def __init__(self, ray: Any, host: str, actor: Any, answers: dict[int, bytes] | None) -> None:
         self.hosts: Sequence[str] = (host,)
@@ -119,7 +123,7 @@ class _Carried:
         return f"the agent ended with {how}" + (f":\n{last}" if last else "")
 
 
-class Carrier:
+class AgentActor:
     """What a Ray actor holds: the agent of its host as a process."""
 
     def __init__(
@@ -190,7 +194,7 @@ def _last_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
+class RayOutcome:
     """How a launch on Ray ended."""
 
     outcome: Outcome
@@ -209,7 +213,7 @@ def launch_on_ray(
     flag: str = "-np ",
     extra_variables: Sequence[str] = (),
     started: Callable[[Plan, Placement], None] | None = None,
-) -> Landed:
+) -> RayOutcome:
     """Start the workers of a plan on a Ray cluster and stay until all have ended.
 
     Args:
@@ -250,4 +254,4 @@ def launch_on_ray(
             extra_variables=extra_variables,
             started=None if started is None else lambda final: started(final, room.placement),
         )
-        return Landed(outcome=outcome, placement=room.placement, answers=starter.answers)
+        return RayOutcome(outcome=outcome, placement=room.placement, answers=starter.answers)

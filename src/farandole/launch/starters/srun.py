@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from farandole.errors import UsageError
 from farandole.launch.slurm.client import refusal
-from farandole.launch.starters.protocol import Carrier, Started
+from farandole.launch.starters.protocol import AgentProcess, RunningAgents
 from farandole.world.slurm import network_name
 
 # What the job was submitted with says how its tasks are laid out; agents are one per node, with all
@@ -50,10 +50,12 @@ class SrunStarter:
         """Return the name or address under which the network knows a node."""
         return network_name(host)
 
-    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[Started]:
+    def start(
+        self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes
+    ) -> list[RunningAgents]:
         """Start the agents, which are numbered by SLURM_NODEID."""
         command = [*step_argv(hosts), *argv]
-        return [Carrier(hosts, command, greeting, environ=self._environ, explain=explain)]
+        return [AgentProcess(hosts, command, greeting, environ=self._environ, explain=explain)]
 
 
 def step_argv(hosts: Sequence[str]) -> list[str]:

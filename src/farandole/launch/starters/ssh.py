@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from farandole.errors import UsageError
-from farandole.launch.starters.protocol import Carrier, Started
+from farandole.launch.starters.protocol import AgentProcess, RunningAgents
 
 # No question is asked that nobody would answer, and a dead connection does not linger.
 _SSH_OPTIONS = (
@@ -73,18 +73,20 @@ class SshStarter:
                 return value.strip()
         return name
 
-    def start(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> list[Started]:
+    def start(
+        self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes
+    ) -> list[RunningAgents]:
         """Start the agents."""
-        started: list[Started] = []
+        started: list[RunningAgents] = []
         try:
             for number, host in enumerate(hosts):
                 command = [*argv, "--host", str(number)]
                 if not is_here(host):
                     command = [*self._rsh, host, shlex.join(self._with_path(command))]
-                started.append(Carrier([host], command, greeting, explain=self._explain))
+                started.append(AgentProcess([host], command, greeting, explain=self._explain))
         except BaseException:
-            for carrier in started:
-                carrier.close()
+            for process in started:
+                process.close()
             raise
         return started
 
@@ -98,7 +100,7 @@ class SshStarter:
 
 
 def explain(code: int, errors: str, host: str, *, ssh: str) -> str:
-    """Say why an agent's process ended, with the last lines that it or its carrier wrote.
+    """Say why an agent's process ended, with the last lines that it or its process wrote.
 
     Args:
         code: Its exit code.

@@ -39,7 +39,7 @@ Leg = Callable[[int, int], Steps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class Pipeline:
     """What a collective does with its windows."""
 
     windows: int
@@ -77,7 +77,7 @@ class Relay:
         self._under_way = 0
         """Legs, of all courses."""
 
-    def run(self, course: Course) -> Steps:
+    def run(self, course: Pipeline) -> Steps:
         """Take all windows through all stages.
 
         A course may begin before the one before it has ended; each of its stages then waits for
@@ -101,7 +101,7 @@ class Relay:
 class _Run:
     """One course under way on one rank."""
 
-    def __init__(self, relay: Relay, course: Course, first: int, before: _Run | None) -> None:
+    def __init__(self, relay: Relay, course: Pipeline, first: int, before: _Run | None) -> None:
         self._relay, self._course, self._first = relay, course, first
         self._before = None if before is None or before.done else before
         rank = relay._rank

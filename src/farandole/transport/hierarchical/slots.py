@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from farandole.transport.hierarchical.relay import LEADER, Course, Crossing, Relay, padded
+from farandole.transport.hierarchical.relay import LEADER, Crossing, Pipeline, Relay, padded
 from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Buffer, Steps
 from farandole.transport.reduction import Array, Reduction, by_hosts, fold
@@ -88,7 +88,7 @@ class HostSlots:
 
         legs = self._crossing.combining(source.dtype, across, outcome) if self._crossing else ()
         return self._relay.run(
-            Course(windows=len(starts), put=put, fold=combine, legs=legs, take=take)
+            Pipeline(windows=len(starts), put=put, fold=combine, legs=legs, take=take)
         )
 
     def broadcast(self, buffer: Buffer, root: int) -> Steps:
@@ -117,7 +117,7 @@ class HostSlots:
                 into = piece(window)
                 into[...] = self._slot(holder, number, buffer)[: len(into)]
 
-        return self._relay.run(Course(windows=len(starts), put=put, legs=[leg], take=take))
+        return self._relay.run(Pipeline(windows=len(starts), put=put, legs=[leg], take=take))
 
     def allgather(self, source: Buffer, target: Buffer, counts: Sequence[int]) -> Steps:
         """Put the sources one behind the other."""
@@ -161,7 +161,7 @@ class HostSlots:
                 target.data[begin : begin + size] = slot[at : at + size]
 
         windows = -(-max(counts) // each)
-        return self._relay.run(Course(windows=windows, put=put, legs=[leg], take=take))
+        return self._relay.run(Pipeline(windows=windows, put=put, legs=[leg], take=take))
 
     def reducescatter(
         self, source: Buffer, target: Buffer, counts: Sequence[int], how: Reduction
@@ -210,7 +210,7 @@ class HostSlots:
 
         windows = -(-max(counts) // each)
         return self._relay.run(
-            Course(windows=windows, put=put, fold=combine, legs=[leg], take=take)
+            Pipeline(windows=windows, put=put, fold=combine, legs=[leg], take=take)
         )
 
     def alltoall(self, source: Buffer, target: Buffer, counts: Sequence[Sequence[int]]) -> Steps:
@@ -266,7 +266,7 @@ class HostSlots:
                 target.data[begin : begin + length] = slot[place : place + length]
 
         windows = -(-max(map(max, counts)) // each)
-        return self._relay.run(Course(windows=windows, put=put, legs=[leg], take=take))
+        return self._relay.run(Pipeline(windows=windows, put=put, legs=[leg], take=take))
 
     def _slot(self, local: int, number: int, like: Buffer) -> Array:
         """Return a window's slot of a rank of this host."""

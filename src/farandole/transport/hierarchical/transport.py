@@ -9,14 +9,14 @@ from typing import Protocol
 from farandole.errors import PeerDiedError
 from farandole.transport.gloo import GRACE_S, GlooTransport
 from farandole.transport.hierarchical import relay, slots
-from farandole.transport.hierarchical.relay import LEADER, Course, Crossing, Relay, padded
+from farandole.transport.hierarchical.relay import LEADER, Crossing, Pipeline, Relay, padded
 from farandole.transport.hierarchical.slots import HostSlots, share_of
 from farandole.transport.hosts import Hosts, exchange_among
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
 from farandole.transport.reduction import STORAGE, Array, Reduction, by_hosts, fold
 from farandole.transport.shm.fabric import Fabric
 from farandole.transport.shm.segment import round_up
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 
 
 class OpenBetween(Protocol):
@@ -27,7 +27,7 @@ class OpenBetween(Protocol):
     """
 
     def __call__(
-        self, rank: int, size: int, exchange: Exchange, *, address: str, wire: Wire
+        self, rank: int, size: int, exchange: Exchange, *, address: str, wire: TcpLink
     ) -> Transport:
         """Open it: with a number among the leaders, a rendezvous of them, and the wire of all."""
 
@@ -75,7 +75,7 @@ class HierarchicalTransport:
             among=here,
         )
         try:
-            self._wire = Wire(rank, self.size, exchange, address=address, names=hosts.called())
+            self._wire = TcpLink(rank, self.size, exchange, address=address, names=hosts.called())
             between = None
             if rank in hosts.leaders:
                 between = open_between(
@@ -216,7 +216,7 @@ class HostBuckets:
 
         legs = self._crossing.combining(dtype, across, outcome) if self._crossing else ()
         return self._relay.run(
-            Course(windows=len(starts), fold=combine, legs=legs, take=take, lasting=True)
+            Pipeline(windows=len(starts), fold=combine, legs=legs, take=take, lasting=True)
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Room for workers on a Ray cluster that runs: reserved by a placement group, and given back."""
+"""A reservation on a Ray cluster: a placement group with room for all workers, given back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Reservation:
     """What Ray has reserved for a job."""
 
     placement: Placement
@@ -122,7 +122,7 @@ def reserved(
     gpus: float = 0,
     timeout_s: float,
     flag: str = "-np ",
-) -> Iterator[Room]:
+) -> Iterator[Reservation]:
     """Reserve room for workers, packed on as few hosts as possible; give it back at the end.
 
     Args:
@@ -210,7 +210,7 @@ def place(homes: Sequence[str], nodes: Sequence[Mapping[str, Any]], *, here: str
     return found
 
 
-def _room(ray: Any, group: Any, *, gpus: bool) -> Room:
+def _room(ray: Any, group: Any, *, gpus: bool) -> Reservation:
     from ray.util import placement_group_table
 
     table = placement_group_table(group)["bundles_to_node_id"]
@@ -218,7 +218,7 @@ def _room(ray: Any, group: Any, *, gpus: bool) -> Room:
     here = ray.get_runtime_context().get_node_id()
     nodes = place(homes, ray.nodes(), here=here)
     placement = numbered((node.name, homes.count(homes[node.bundle])) for node in nodes)
-    return Room(placement=placement, nodes=tuple(nodes), group=group, gpus=gpus)
+    return Reservation(placement=placement, nodes=tuple(nodes), group=group, gpus=gpus)
 
 
 def _first_line(error: BaseException) -> str:

@@ -28,7 +28,7 @@ SILENCE_S = 6
 _CHECK_S = 0.5
 
 
-class Wire:
+class TcpLink:
     """The TCP Link (see transport.protocol): a star around rank 0."""
 
     def __init__(

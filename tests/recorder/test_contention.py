@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from farandole.recorder.apart import MEASURED, WARMUP, Apart
+from farandole.recorder.contention import MEASURED, WARMUP, Contention
 from farandole.recorder.control import Control
 
 STEP_S = 0.125
@@ -43,7 +43,7 @@ class Copies:
 
     def _train(self, copy: int, length: int, made: list[int]) -> None:
         now_s = 0.0
-        apart = Apart(
+        apart = Contention(
             copy=copy,
             copies=self._size,
             control=Control(self._path, rank=copy, size=self._size),
@@ -119,7 +119,7 @@ def alone(tmp_path: Path, step_s: float) -> dict[str, Any]:
     """Return what the only copy tells whose steps take so long."""
     told: dict[str, Any] = {}
     now_s, number = 0.0, 0
-    apart = Apart(
+    apart = Contention(
         copy=0,
         copies=1,
         control=Control(str(tmp_path / f"control-{step_s}"), rank=0, size=1),

@@ -13,7 +13,7 @@ import pytest
 
 from farandole.errors import PeerDiedError
 from farandole.transport import wire
-from farandole.transport.wire import Wire
+from farandole.transport.tcp_link import TcpLink
 from farandole.world.channel import Connection
 from tests.conftest import eventually
 
@@ -33,15 +33,15 @@ class Meeting:
         return answers
 
 
-def star(size: int, exchange: Any = None, names: Sequence[str] = ()) -> list[Wire]:
+def star(size: int, exchange: Any = None, names: Sequence[str] = ()) -> list[TcpLink]:
     meeting = Meeting(size)
-    wires: dict[int, Wire] = {}
+    wires: dict[int, TcpLink] = {}
 
     def join(rank: int) -> None:
         def meet(payload: bytes) -> list[bytes]:
             return list((exchange or meeting.exchange)(rank, payload))
 
-        wires[rank] = Wire(rank, size, meet, address="127.0.0.1", names=names)
+        wires[rank] = TcpLink(rank, size, meet, address="127.0.0.1", names=names)
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -74,7 +74,7 @@ def test_the_last_step_goes_before_the_next_message() -> None:
     for each in wires[1:]:
         got: list[tuple[int, bytes]] = []
 
-        def both(each: Wire = each, got: list[tuple[int, bytes]] = got) -> bool:
+        def both(each: TcpLink = each, got: list[tuple[int, bytes]] = got) -> bool:
             got += each.receive()
             return len(got) == 2
 
@@ -132,7 +132,7 @@ def test_everybody_learns_who_is_lost(names: Sequence[str], lost: str) -> None:
     wires = star(3, names=names)
     wires[2].close()
 
-    def missed(at: Wire) -> str:
+    def missed(at: TcpLink) -> str:
         for each in wires[:2]:
             each.receive()
         try:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.protocol import Carrier
+from farandole.launch.starters.protocol import AgentProcess
 from tests.conftest import clean_environ, eventually
 
 
@@ -19,38 +19,38 @@ def explain(code: int, errors: str, hosts: Sequence[str]) -> str:
 
 
 def test_it_tells_how_it_ended() -> None:
-    carrier = Carrier(["n1", "n2"], ["sh", "-c", "cat >&2; exit 4"], b"hi\n", explain=explain)
-    assert eventually(carrier.poll) == "4 ['hi'] ['n1', 'n2']"
-    carrier.close()
+    agent = AgentProcess(["n1", "n2"], ["sh", "-c", "cat >&2; exit 4"], b"hi\n", explain=explain)
+    assert eventually(agent.poll) == "4 ['hi'] ['n1', 'n2']"
+    agent.close()
 
 
 def test_it_has_the_environment_that_it_is_given() -> None:
-    carrier = Carrier(
+    agent = AgentProcess(
         ["n1"], ["sh", "-c", "echo $A >&2; exit 1"], b"", environ={"A": "b"}, explain=explain
     )
-    assert eventually(carrier.poll) == "1 ['b'] ['n1']"
-    carrier.close()
+    assert eventually(agent.poll) == "1 ['b'] ['n1']"
+    agent.close()
 
 
 def test_much_is_said_and_the_end_counts() -> None:
     code = "import sys\nfor n in range(30_000): print('noise', n, file=sys.stderr)\nsys.exit(1)"
-    carrier = Carrier(["n1"], [sys.executable, "-S", "-c", code], b"", explain=explain)
-    assert "'29999']" in str(eventually(carrier.poll))
-    carrier.close()
+    agent = AgentProcess(["n1"], [sys.executable, "-S", "-c", code], b"", explain=explain)
+    assert "'29999']" in str(eventually(agent.poll))
+    agent.close()
 
 
 def test_what_is_not_there() -> None:
     with pytest.raises(UsageError, match="no-such-shell cannot be started"):
-        Carrier(["n1"], ["no-such-shell"], b"", explain=explain)
+        AgentProcess(["n1"], ["no-such-shell"], b"", explain=explain)
 
 
 def test_it_ends_with_the_one_who_started_it(tmp_path: Path) -> None:
     """Also when that is killed; so do those that it has started."""
     code = (
         "import sys, time\n"
-        "from farandole.launch.starters.protocol import Carrier\n"
+        "from farandole.launch.starters.protocol import AgentProcess\n"
         f"shell = ['sh', '-c', 'sleep 60 & echo $! > {tmp_path}/pid; wait']\n"
-        "carrier = Carrier(['n1'], shell, b'', explain=lambda *_: '')\n"
+        "agent = AgentProcess(['n1'], shell, b'', explain=lambda *_: '')\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=clean_environ()) as head:

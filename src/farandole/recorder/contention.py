@@ -25,7 +25,7 @@ _LOADING_S = 0.6
 _WARM, _ALONE, _TOGETHER, _STOPPED, _LOADED_ALONE, _LOADED = range(1, 7)
 
 
-class Apart:
+class Contention:
     """Takes the place of what ends a launch: asked at the end of each step."""
 
     def __init__(
@@ -133,7 +133,7 @@ def _enough(either: tuple[tuple[int, float], ...], steps: int, seconds: float) -
     return any(steps >= least and seconds >= least_s for least, least_s in either)
 
 
-def make_apart(text: str) -> Apart:
+def make_apart(text: str) -> Contention:
     """Return what leads a copy through its launch.
 
     Args:
@@ -145,7 +145,7 @@ def make_apart(text: str) -> Apart:
     order = json.loads(text)
     copy, copies = int(order["copy"]), int(order["copies"])
     control = Control(order["control"], rank=copy, size=copies)
-    return Apart(copy=copy, copies=copies, control=control)
+    return Contention(copy=copy, copies=copies, control=control)
 
 
 def _tell(**figures: Any) -> None:

@@ -1,4 +1,4 @@
-"""The crew: the workers of this host, started, read, looked at, signalled and ended."""
+"""The workers: the workers of this host, started, read, looked at, signalled and ended."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _DESCRIPTORS = 8
 _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 
-class Crew:
-    """The workers that this process has started (a Troupe, see launch.supervision)."""
+class LocalWorkers:
+    """The workers that this process has started (a WorkerGroup, see launch.supervision)."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ _STREAMS: dict[str, Stream] = {"stdout": "stdout", "stderr": "stderr"}
 _LONGEST_LOOK_S = 6.0
 
 
-class RemoteTroupe:
-    """The workers of all hosts (a Troupe, see launch.supervision), by way of their agents."""
+class RemoteWorkers:
+    """The workers of all hosts (a WorkerGroup, see launch.supervision), by way of their agents."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class RemoteTroupe:
         """Take all workers of a host for ended that are not known to be."""
         self._let_go(agent)
         agent.lost = True
-        said = agent.carrier.poll()
+        said = agent.process.poll()
         lost = lost_sentence(agent.share.name, agent.share.ranks, why, said or "")
         if self._finishing:
             # Its workers have ended before, and the verdict has no place for it.

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launch import control, troupe
+from farandole.launch import control, remote_workers
 from farandole.launch.agents import AgentLink
 from farandole.launch.control import TELL_BYTES
 from farandole.launch.output import Outputs
 from farandole.launch.placement import HostShare
 from farandole.launch.plan import Plan
-from farandole.launch.troupe import RemoteTroupe, lost_sentence
+from farandole.launch.remote_workers import RemoteWorkers, lost_sentence
 from farandole.world.channel import Connection
 from tests.conftest import eventually
 
@@ -65,7 +65,7 @@ class Stage:
         self.selector = selectors.DefaultSelector()
         outputs = Outputs(3, show=lambda _, line: self.lines.append(line), tag=True)
         plan = Plan(argv=("x",), num_workers=3, threads=1, silence_timeout_s=1.0)
-        self.head = RemoteTroupe(links, outputs, self.selector, plan=plan, record_dir=record_dir)
+        self.head = RemoteWorkers(links, outputs, self.selector, plan=plan, record_dir=record_dir)
         eventually(lambda: [self.turn(), all(agent.proven for agent in self.agents)][1])
 
     def turn(self) -> None:
@@ -201,8 +201,8 @@ def test_an_agent_that_hangs_up_is_a_lost_host(stage: Stage) -> None:
 def test_an_agent_that_says_nothing_for_long_is_lost(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [troupe.time.monotonic()]
-    monkeypatch.setattr(troupe.time, "monotonic", lambda: now[0])
+    now = [remote_workers.time.monotonic()]
+    monkeypatch.setattr(remote_workers.time, "monotonic", lambda: now[0])
     for _ in range(2):
         # However long a look is away, it may be the head itself that slept.
         now[0] += 1000

@@ -1,4 +1,4 @@
-"""Room on a Ray cluster, as far as it needs none; tests/test_ray.py has a real one."""
+"""Reservation on a Ray cluster, as far as it needs none; tests/test_ray.py has a real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from farandole.errors import MissingExtraError, UsageError
-from farandole.launch.room import Node, connected, no_room, place, reachable, wait_for_room
+from farandole.launch.reservation import Node, connected, no_room, place, reachable, wait_for_room
 
 
 def node(number: int, name: str) -> dict[str, Any]:
