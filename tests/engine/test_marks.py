@@ -5,17 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine.buckets import (
-    BEGIN_EPOCH,
-    END,
-    END_EPOCH,
-    FULL,
-    MARK,
-    REPLAN,
-    Mark,
-    check,
-    marks_of,
-)
+from farandole.engine.buckets import FULL, REPLAN
+from farandole.engine.marks import BEGIN_EPOCH, END, END_EPOCH, MARK, Mark, check, marks_of
 from farandole.errors import StepsDifferError
 
 

@@ -59,7 +59,7 @@ class Stage:
                     share=HostShare(name=name, ranks=ranks),
                     connection=Connection(other, b"s", caller=False),
                     hello=HELLO,
-                    carrier=Silent(),
+                    process=Silent(),
                 )
             )
         self.selector = selectors.DefaultSelector()

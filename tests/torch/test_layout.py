@@ -55,7 +55,7 @@ def test_a_full_bucket_goes_at_once_but_for_the_last(
         assert layout.take(index, parameters[index]) == goes
     assert [layout.submitted(index) for index in range(4)] == [True, True, False, False]
     layout.submit_rest(parameters, 0, set())
-    assert layout.finish(parameters, engine) is None
+    assert layout.finish(parameters) is None
     assert not layout.submitted(0)
     assert [p.grad.unique().tolist() for p in parameters] == [[0.0], [1.0], [2.0], [3.0]]
 
@@ -85,7 +85,7 @@ def test_a_gradient_moves_into_its_bucket_and_stays(
     view = parameters[0].grad
     assert view is not private
     layout.submit_rest(parameters, 0, set())
-    layout.finish(parameters, engine)
+    layout.finish(parameters)
     assert parameters[0].grad is view
     view.fill_(2.0)
     assert layout.buckets.arrays[0][:20].tolist() == [2.0] * 20
@@ -99,7 +99,7 @@ def test_a_missing_gradient_stays_missing(engine: Engine, parameters: list[nn.Pa
         give(parameters[1], float(step))
         layout.take(1, parameters[1])
         layout.submit_rest(parameters, 0, set())
-        layout.finish(parameters, engine)
+        layout.finish(parameters)
         assert [p.grad is None for p in parameters] == [True, False, True, True]
 
 
@@ -110,7 +110,7 @@ def test_a_wish_for_another_plan_leaves_the_last_bucket_out(
     for parameter in parameters:
         give(parameter, 1.0)
     layout.submit_rest(parameters, REPLAN, set())
-    assert layout.finish(parameters, engine) == (2, 3)
+    assert layout.finish(parameters) == (2, 3)
 
 
 def test_a_sparse_gradient_takes_part_without_counting(
@@ -121,7 +121,7 @@ def test_a_sparse_gradient_takes_part_without_counting(
     parameters[1].grad = torch.ones(21).to_sparse()
     assert not layout.take(1, parameters[1])
     layout.submit_rest(parameters, REPLAN, {1})
-    layout.finish(parameters, engine)
+    layout.finish(parameters)
     # Had a peer a dense one, this would be part of the sum. Nobody has.
     assert layout.buckets.arrays[0][32:53].tolist() == [1.0] * 21
     assert parameters[1].grad.is_sparse
@@ -140,7 +140,7 @@ def test_a_step_is_forgotten_unless_a_bucket_is_on_its_way(
     assert layout.take(0, parameters[0])
     assert not layout.forget()
     layout.submit_rest(parameters, 0, set())
-    layout.finish(parameters, engine)
+    layout.finish(parameters)
 
 
 def test_gradients_lie_in_memory_like_their_parameters(engine: Engine) -> None:
@@ -156,4 +156,4 @@ def test_gradients_lie_in_memory_like_their_parameters(engine: Engine) -> None:
         assert torch.equal(parameter.grad, expected)
         assert parameter.grad.stride() == parameter.stride()
     layout.submit_rest(parameters, 0, set())
-    layout.finish(parameters, engine)
+    layout.finish(parameters)

@@ -1,4 +1,4 @@
-"""The wire: a star around rank 0, which learns and tells who is lost."""
+"""The TCP link: a star around rank 0, which learns and tells who is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from farandole.errors import PeerDiedError
-from farandole.transport import wire
+from farandole.transport import tcp_link
 from farandole.transport.tcp_link import TcpLink
 from farandole.world.channel import Connection
 from tests.conftest import eventually
@@ -95,12 +95,12 @@ def test_a_host_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> No
             connection._lose("it has not answered for 6 s")
         return bool(connection.lost)
 
-    monkeypatch.setattr(wire, "is_loopback", lambda address: False)
-    monkeypatch.setattr(wire, "_CHECK_S", 0.0)
+    monkeypatch.setattr(tcp_link, "is_loopback", lambda address: False)
+    monkeypatch.setattr(tcp_link, "_CHECK_S", 0.0)
     monkeypatch.setattr(Connection, "check_silence", check_silence)
     monkeypatch.setattr(Connection, "notice_loss", lambda _, within_s: noticing.append(within_s))
     wires = star(3, names=[f"rank {rank} on host n{rank}" for rank in range(3)])
-    assert noticing == [wire.SILENCE_S] * 4  # both ends of two connections
+    assert noticing == [tcp_link.SILENCE_S] * 4  # both ends of two connections
     for each in wires:
         each.check_peers()
     silent.append("rank 2 on host n2")
