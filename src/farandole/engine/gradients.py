@@ -19,17 +19,9 @@ import numpy as np
 
 from farandole.engine import context, marks
 from farandole.engine.arrays import type_name
-from farandole.engine.buckets import (
-    FULL,
-    REPLAN,
-    BucketSet,
-    Gradient,
-    Plan,
-    make_plan,
-    open_buckets,
-)
+from farandole.engine.bucket_step import BucketStep
+from farandole.engine.buckets import Gradient, make_plan
 from farandole.engine.engine import Engine
-from farandole.engine.handle import Handle
 from farandole.engine.signature import check_same
 from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder.noise import norms_of
@@ -76,14 +68,11 @@ class Gradients:
         # By number and not by names: models that differ must meet there to find it out.
         self._meeting = meeting or engine.unique_name("optimizer", "")
         self._present: frozenset[int] = frozenset()
-        self._plan: Plan | None = None
-        self._buckets: BucketSet | None = None
+        self._agreed = False
+        self._step: BucketStep | None = None
         self._places: dict[int, _Slot] = {}
-        self._step = 0
         self._nbytes = 0
         self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
-        self._sat_out: list[Handle] = []
-        """The buckets of a step of the others, while this rank has joined."""
         _all.add(self)
 
     @property
@@ -107,24 +96,21 @@ class Gradients:
             StepsDifferError: a rank is not in a step, but at the end of its epoch.
         """
         self._engine.loop.refuse_if_forked()
-        if self._plan is None:
+        if not self._agreed:
             self.prepare([None if each is None else spec_of(each) for each in gradients])
-        plan, buckets = self._plan, self._buckets
-        assert plan is not None
-        if buckets is None:
+        step = self._step
+        if step is None:
             return [None] * len(gradients)
         began_s = time.monotonic()
-        self._step += 1
-        handles = [
-            self._submit(bucket, [gradients[i] for i in members])
-            for bucket, members in enumerate(plan.members)
-        ]
+        for bucket, members in enumerate(step.plan.members):
+            self._submit(step, bucket, [gradients[i] for i in members])
         ready_s = time.monotonic()
         present: set[int] = set()
         with self._anew_if_steps_differ():
-            for members, handle in zip(plan.members, handles, strict=True):
-                present.update(self._wait(handle, members))
-        self._record(began_s, ready_s)
+            for bucket in range(len(step.plan.members)):
+                present.update(step.wait(bucket) or ())
+        step.end()
+        self._record(step, began_s, ready_s)
         return [
             self._places[index].result() if index in present else None
             for index in range(len(gradients))
@@ -139,7 +125,7 @@ class Gradients:
         Returns:
             Which gradients any rank has.
         """
-        if self._plan is not None:
+        if self._agreed:
             return self._present
         mine = [None if spec is None else [list(spec[0]), spec[1]] for spec in specs]
         options = {"op": str(self._how), "compression": self._wire}
@@ -152,7 +138,8 @@ class Gradients:
         )
         found = {index: what for index, what in enumerate(_agree(everyone)) if what is not None}
         sent = {index: self._sent_as(dtype) for index, (_, dtype) in found.items()}
-        self._plan = plan = make_plan(
+        self._agreed = True
+        plan = make_plan(
             [
                 Gradient(
                     index=index,
@@ -166,12 +153,10 @@ class Gradients:
         self._present = frozenset(found)
         if not found:
             return self._present
-        bits = max(-(-len(members) // 8) for members in plan.members)
-        self._note_bytes = max(bits, marks.NOTE_BYTES)
-        self._buckets = open_buckets(self._engine, self._prefix, plan.shapes, self._note_bytes)
+        self._step = BucketStep(self._engine, self._prefix, plan, self._how)
         for index, place in plan.places.items():
             shape, dtype = found[index]
-            flat = self._buckets.arrays[place.bucket]
+            flat = self._step.buckets.arrays[place.bucket]
             stretch = flat[place.offset : place.offset + math.prod(shape)]
             self._places[index] = _Slot(stretch, tuple(shape), dtype, sent[index])
         self._nbytes = sum(slot.flat.nbytes for slot in self._places.values())
@@ -190,15 +175,12 @@ class Gradients:
         Raises:
             StepsDifferError: another rank stands elsewhere.
         """
-        if self._buckets is None:
+        if self._step is None:
             said = self._meet(marks.as_json(kind, number))
             marks.check([answer.get("mark") for answer in said])
             return
-        self._step += 1
-        note = marks.Mark(kind, number).encode(self._note_bytes)
-        handle = self._buckets.submit(0, self._step, self._how, marks.MARK, note)
         with self._anew_if_steps_differ():
-            marks.check(marks.marks_of(self._engine.wait(handle)) or ())  # type: ignore[arg-type]
+            self._step.mark(marks.Mark(kind, number))
 
     def sit_out(self) -> bool:
         """Bring zeros to a step of the others, if one has begun: this rank has joined.
@@ -208,38 +190,27 @@ class Gradients:
         Returns:
             Whether a step is on.
         """
-        buckets = self._buckets
-        if buckets is None:
+        step = self._step
+        if step is None:
             return False
-        if not self._sat_out:
-            if not buckets.begun(self._step + 1):
-                return False
-            self._step += 1
-            nothing = np.zeros(self._note_bytes, np.uint8)
-            for bucket, array in enumerate(buckets.arrays):
-                array[...] = 0
-                handle = buckets.submit(bucket, self._step, self._how, FULL, nothing)
-                self._sat_out.append(handle)
-        if not all(handle.check() for handle in self._sat_out):
-            return True
-        answers: list[Any] = [self._engine.wait(handle) for handle in self._sat_out]
-        self._sat_out = []
-        if any(flags & REPLAN for said in answers for flags, _ in said):
+        replanned = step.sit_out()
+        if replanned:
             # The others are between steps, and give these up.
             self.close()
-        else:
+        elif replanned is not None:
             context.current().count_step()
-        return False
+        return step.sitting_out
 
     def come_back(self) -> None:
         """Leave out a step's number: all ranks have joined."""
-        self._step += 1
+        if self._step is not None:
+            self._step.skip()
 
     def close(self) -> None:
         """Let go of the buckets."""
-        if self._buckets is not None:
-            self._buckets.close()
-        self._plan = self._buckets = None
+        if self._step is not None:
+            self._step.close()
+        self._agreed, self._step = False, None
         self._places = {}
 
     @contextmanager
@@ -255,41 +226,23 @@ class Gradients:
         compressible = dtype in ("float32", "float64") and self._wire is not None
         return self._wire if compressible and self._wire is not None else dtype
 
-    def _submit(self, bucket: int, gradients: list[Array | None]) -> Handle:
-        assert self._plan is not None
-        assert self._buckets is not None
-        for index, gradient in zip(self._plan.members[bucket], gradients, strict=True):
+    def _submit(self, step: BucketStep, bucket: int, gradients: list[Array | None]) -> None:
+        for index, gradient in zip(step.plan.members[bucket], gradients, strict=True):
             self._places[index].write(gradient, self._names[index])
         if self._norms.due and current() is not None:
-            self._square(bucket, gradients)
-        missing = [position for position, gradient in enumerate(gradients) if gradient is None]
-        bits = np.zeros(self._note_bytes * 8, np.uint8)
-        bits[: len(gradients)] = 1
-        bits[missing] = 0
-        flags = 0 if missing else FULL
-        return self._buckets.submit(bucket, self._step, self._how, flags, np.packbits(bits))
+            self._square(step, bucket, gradients)
+        present = [position for position, gradient in enumerate(gradients) if gradient is not None]
+        step.submit(bucket, None if len(present) == len(gradients) else present)
 
-    def _square(self, bucket: int, gradients: Sequence[Array | None]) -> None:
-        assert self._plan is not None
-        assert self._buckets is not None
-        dtype = self._plan.shapes[bucket][1]
+    def _square(self, step: BucketStep, bucket: int, gradients: Sequence[Array | None]) -> None:
+        dtype = step.plan.shapes[bucket][1]
         if dtype == self._wire:
             # In the bucket they are rounded.
             given = [each for each in gradients if each is not None]
             flat = [np.ascontiguousarray(each, np.float32).reshape(-1) for each in given]
             self._norms.before(bucket, flat, "float32")
         else:
-            self._norms.before(bucket, [self._buckets.arrays[bucket]], dtype)
-
-    def _wait(self, handle: Handle, members: Sequence[int]) -> Sequence[int]:
-        """Return which of a bucket's gradients any rank had."""
-        answers: list[tuple[int, Array]] = self._engine.wait(handle)  # type: ignore[assignment]
-        if all(flags & FULL for flags, _ in answers):
-            return members
-        if (said := marks.marks_of(answers)) is not None:
-            marks.check(said)
-        bits = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
-        return [index for position, index in enumerate(members) if bits[position]]
+            self._norms.before(bucket, [step.buckets.arrays[bucket]], dtype)
 
     def _meet(self, said: dict[str, Any]) -> list[dict[str, Any]]:
         message = json.dumps(said).encode()
@@ -298,7 +251,7 @@ class Gradients:
             recorder.sent("control", len(message))
         return [json.loads(answer) for answer in self._engine.exchange(message, self._meeting)]
 
-    def _record(self, began_s: float, ready_s: float) -> None:
+    def _record(self, step: BucketStep, began_s: float, ready_s: float) -> None:
         recorder = current()
         if recorder is not None:
             done_s = time.monotonic()
@@ -306,10 +259,8 @@ class Gradients:
                 ready_s=ready_s, done_s=done_s, began_s=began_s, exposed_s=done_s - began_s
             )
             recorder.sent("gradients", self._nbytes)
-        assert self._plan is not None
-        assert self._buckets is not None
-        dtypes = [dtype for _, dtype in self._plan.shapes]
-        self._norms.ended(recorder, self._buckets.arrays, dtypes)
+        dtypes = [dtype for _, dtype in step.plan.shapes]
+        self._norms.ended(recorder, step.buckets.arrays, dtypes)
 
 
 def gradients_of(engine: Engine) -> list[Gradients]:

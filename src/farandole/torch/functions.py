@@ -159,13 +159,13 @@ class _JoinedReducer:
         layout = self.reducer.layout
         if layout is None:
             return False
-        replanned = layout.sit_out(self.reducer.engine)
+        replanned = layout.sit_out()
         if replanned is not None:
             context.current().count_step()
         if replanned:
             # The others have given these up, and make new ones when all are back.
             self.reducer.give_up()
-        return layout.sitting_out
+        return layout.step.sitting_out
 
     def come_back(self) -> None:
         """Leave out a step's number: all ranks have joined."""

@@ -6,19 +6,17 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from operator import attrgetter, is_
-from typing import Any
 
-import numpy as np
 import torch
 
 from farandole.engine import marks
-from farandole.engine.buckets import FULL, REPLAN, BucketSet, Plan, open_buckets
+from farandole.engine.bucket_step import BucketStep
+from farandole.engine.buckets import Plan
 from farandole.engine.engine import Engine
-from farandole.engine.handle import Handle
 from farandole.recorder.noise import Norms
 from farandole.recorder.recorder import current
 from farandole.torch.operations import view_of
-from farandole.transport.reduction import Array, Reduction
+from farandole.transport.reduction import Reduction
 
 _GRADIENT = attrgetter("grad")
 _GEOMETRY = (torch.Tensor.data_ptr, torch.Tensor.stride, torch.Tensor.numel)
@@ -59,14 +57,11 @@ class Layout:
             channels_last: parameters whose gradients lie so in memory; the same on every rank.
         """
         self.plan = plan
-        self._how, self._norms = how, norms
+        self._norms = norms
         self._parameters = parameters
-        bits = max(-(-len(members) // 8) for members in plan.members)
-        self._note_bytes = note_bytes = max(bits, marks.NOTE_BYTES)
         device = parameters[next(iter(plan.places))].device
-        self.buckets: BucketSet = open_buckets(
-            engine, name, plan.shapes, note_bytes, device=device.type
-        )
+        self.step = BucketStep(engine, name, plan, how, device=device.type)
+        self.buckets = self.step.buckets
         flats = [
             view_of(array, dtype)
             for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
@@ -88,11 +83,7 @@ class Layout:
         self._taken: dict[int, tuple[torch.Tensor, int]] = {}
         """The gradients that have come, with their versions: these count in-place changes."""
         self._placed = [parameters[index] for index in self._views]
-        self._all_present = [_bits(range(len(each)), note_bytes) for each in plan.members]
-        self._all_full = [FULL] * engine.size
         self._in_place = False
-        self._step = 1
-        self._handles: list[Handle | None] = [None] * len(plan.members)
         self._came = [0] * len(parameters)
         """In which step the gradient of each parameter has last come."""
         self._arrived = [0] * len(plan.members)
@@ -101,8 +92,6 @@ class Layout:
         self.submitted_s = [0.0] * len(plan.members)
         """When each bucket went, in the current step or the one that has just ended."""
         self._busy_s = 0.0
-        self.sitting_out = False
-        """Whether this rank has joined and is in a step of the others."""
         self.nbytes = sum(view.nbytes for view in self._views.values())
         """Size of all gradients, without what fills the buckets up."""
 
@@ -120,19 +109,19 @@ class Layout:
             gradient = self._aim(index, parameter, gradient)
         self._taken[index] = gradient, gradient._version
         bucket, members = place.bucket, self.plan.members[place.bucket]
-        if self._came[index] != self._step:
-            self._came[index] = self._step
+        if self._came[index] != self.step.number:
+            self._came[index] = self.step.number
             self._arrived[bucket] += 1
         if self._arrived[bucket] < len(members) or bucket == self._last:
             return False
         if not all(map(self._as_taken, members)):
             return False
-        self._submit(bucket, self._all_present[bucket], FULL)
+        self._submit(bucket)
         return True
 
     def forget(self) -> bool:
         """Begin this step anew, unless a bucket is on its way; return whether that was done."""
-        if any(handle is not None for handle in self._handles):
+        if any(map(self.step.submitted, range(len(self._arrived)))):
             return False
         self._came = [0] * len(self._came)
         self._arrived = [0] * len(self._arrived)
@@ -141,7 +130,7 @@ class Layout:
     def submitted(self, index: int) -> bool:
         """Say whether a parameter's bucket is on its way."""
         place = self.plan.places.get(index)
-        return place is not None and self._handles[place.bucket] is not None
+        return place is not None and self.step.submitted(place.bucket)
 
     def in_place(self) -> bool:
         """Say whether every gradient of the plan lies in its bucket, as mostly it does.
@@ -154,9 +143,9 @@ class Layout:
             and [list(map(ask, views)) for ask in _GEOMETRY] == self._geometry
             and all(
                 taken._version == version
-                for bucket, handle in enumerate(self._handles)
-                if handle is not None
-                for taken, version in map(self._taken.__getitem__, self.plan.members[bucket])
+                for bucket, members in enumerate(self.plan.members)
+                if self.step.submitted(bucket)
+                for taken, version in map(self._taken.__getitem__, members)
             )
         )
 
@@ -175,7 +164,7 @@ class Layout:
                 among = self._bucket_of(gradient)
                 if gradient.shape != home.shape:
                     faults[index] = of_another_shape(gradient, home)
-                elif among is not None and self._handles[among] is not None:
+                elif among is not None and self.step.submitted(among):
                     # Set to one that was sent.
                     faults[index] = CHANGED_LATE
         return faults
@@ -183,9 +172,9 @@ class Layout:
     def submit_in_place(self) -> None:
         """Submit the buckets that are not on their way, all gradients being `in_place`."""
         self._in_place = True
-        for bucket, handle in enumerate(self._handles):
-            if handle is None:
-                self._submit(bucket, self._all_present[bucket], FULL)
+        for bucket in range(len(self._arrived)):
+            if not self.step.submitted(bucket):
+                self._submit(bucket)
 
     def submit_rest(
         self,
@@ -207,12 +196,14 @@ class Layout:
             and index not in faults
             and (gradient := parameters[index].grad) is not None
             and (gradient is not self._views[index] or self._moved(index))
+            # What travels in another precision lies there already unless it was changed since.
+            and not (index in self._taken and self._as_taken(index))
         }
-        for bucket, handle in enumerate(self._handles):
-            if handle is not None:
+        for bucket, members in enumerate(self.plan.members):
+            if self.step.submitted(bucket):
                 continue
             present = []
-            for position, index in enumerate(self.plan.members[bucket]):
+            for position, index in enumerate(members):
                 if parameters[index].grad is None or index in faults:
                     self._homes[index].zero_()
                     continue
@@ -223,10 +214,7 @@ class Layout:
                 if index not in sparse:
                     present.append(position)
             asked = flags if bucket == self._last else 0
-            if len(present) == len(self.plan.members[bucket]):
-                self._submit(bucket, self._all_present[bucket], FULL | asked)
-            else:
-                self._submit(bucket, _bits(present, self._note_bytes), asked)
+            self._submit(bucket, None if len(present) == len(members) else present, asked)
 
     def moved_s(self) -> float | None:
         """Return how long this rank has moved gradients since the last call, if it does so."""
@@ -236,16 +224,12 @@ class Layout:
         before_s, self._busy_s = self._busy_s, busy_s
         return busy_s - before_s
 
-    def mark(self, mark: marks.Mark, engine: Engine) -> None:
-        """Say where this rank stands between two steps, in the place of the first bucket."""
-        note = mark.encode(self._note_bytes)
-        handle = self.buckets.submit(0, self._step, self._how, marks.MARK, note)
-        self._count_step()
-        marks.check(marks.marks_of(engine.wait(handle)) or ())  # type: ignore[arg-type]
+    def mark(self, mark: marks.Mark) -> None:
+        """Say where this rank stands between two steps."""
+        self._arrived = [0] * len(self._arrived)
+        self.step.mark(mark)
 
-    def finish(
-        self, parameters: Sequence[torch.nn.Parameter], engine: Engine
-    ) -> tuple[int, ...] | None:
+    def finish(self, parameters: Sequence[torch.nn.Parameter]) -> tuple[int, ...] | None:
         """Wait for all buckets and point gradients at the results.
 
         Returns:
@@ -256,67 +240,34 @@ class Layout:
             StepsDifferError: a rank is not in a step, but at the end of its epoch.
         """
         left_out = None
-        for bucket, handle in enumerate(self._handles):
-            assert handle is not None
-            answers: list[tuple[int, Any]] = engine.wait(handle)  # type: ignore[assignment]
-            if self._in_place and [flags for flags, _ in answers] == self._all_full:
-                continue
-            if any(flags & REPLAN for flags, _ in answers):
-                if (said := marks.marks_of(answers)) is not None:
-                    marks.check(said)
-                left_out = self.plan.members[bucket]
-            elif all(flags & FULL for flags, _ in answers):
-                for index in self.plan.members[bucket]:
+        for bucket, members in enumerate(self.plan.members):
+            present = self.step.wait(bucket)
+            if present is None:
+                left_out = members
+            elif not (self._in_place and present is members):
+                for index in present:
                     self._point(parameters[index], index)
-            else:
-                present = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
-                for position, index in enumerate(self.plan.members[bucket]):
-                    if present[position]:
-                        self._point(parameters[index], index)
+        self.step.end()
         self._begin_step()
         return left_out
 
-    def sit_out(self, engine: Engine) -> bool | None:
-        """Bring zeros to a step of the others, if one has begun: this rank has joined.
-
-        To be called again and again.
-
-        Returns:
-            None unless a step has just ended; then whether a rank wanted another plan in it.
-        """
-        if not self.sitting_out:
-            if not self.buckets.begun(self._step):
-                return None
-            self.sitting_out = True
-            nothing = np.zeros(self._note_bytes, np.uint8)
-            for bucket, handle in enumerate(self._handles):
-                if handle is None:
-                    self.buckets.arrays[bucket][...] = 0
-                    self._handles[bucket] = self.buckets.submit(
-                        bucket, self._step, self._how, FULL, nothing
-                    )
-        handles = [handle for handle in self._handles if handle is not None]
-        if not all(handle.check() for handle in handles):
-            return None
-        answers: list[Any] = [engine.wait(handle) for handle in handles]
-        self.sitting_out = False
-        self._begin_step()
-        return any(flags & REPLAN for said in answers for flags, _ in said)
+    def sit_out(self) -> bool | None:
+        """Bring zeros to a step of the others (see BucketStep.sit_out)."""
+        replanned = self.step.sit_out()
+        if replanned is not None:
+            self._begin_step()
+        return replanned
 
     def come_back(self) -> None:
         """Leave out a step's number: all ranks have joined."""
-        self._count_step()
-
-    def _count_step(self) -> None:
-        """Go on to the next number; what has come in so far is found when the rest is submitted."""
-        self._step += 1
         self._arrived = [0] * len(self._arrived)
+        self.step.skip()
 
     def _begin_step(self) -> None:
-        self._count_step()
+        """Expect all gradients; what has come in so far is found when the rest is submitted."""
+        self._arrived = [0] * len(self._arrived)
         self._taken.clear()
         self._in_place = False
-        self._handles = [None] * len(self._handles)
 
     def _point(self, parameter: torch.nn.Parameter, index: int) -> None:
         """Let a parameter have its result; what travelled in another precision is a copy."""
@@ -365,18 +316,12 @@ class Layout:
         nearest = bisect_right(self._starts, at) - 1
         return self._at[nearest] if nearest >= 0 and at < self._stops[nearest] else None
 
-    def _submit(self, bucket: int, note: Array, flags: int) -> None:
+    def _submit(self, bucket: int, present: Sequence[int] | None = None, flags: int = 0) -> None:
         if self._norms.due and current() is not None:
             dtype = self.plan.shapes[bucket][1]
             self._norms.before(bucket, [self.buckets.arrays[bucket]], dtype)
         self.submitted_s[bucket] = time.monotonic()
-        self._handles[bucket] = self.buckets.submit(bucket, self._step, self._how, flags, note)
-
-
-def _bits(positions: Sequence[int], nbytes: int) -> Array:
-    bits = np.zeros(nbytes * 8, np.uint8)
-    bits[list(positions)] = 1
-    return np.packbits(bits)
+        self.step.submit(bucket, present, flags)
 
 
 def of_another_shape(gradient: torch.Tensor, wanted: torch.Tensor) -> str:

@@ -166,7 +166,7 @@ class GradientReducer:
             if self._unhooked:
                 self._hook_all()
             surprises, faults = self._submit_rest(layout)
-            left_out = self._wait(layout.finish, self.parameters, self.engine)
+            left_out = self._wait(layout.finish, self.parameters)
             if surprises:
                 # Somebody else's was dense.
                 self._by_name.dense.update(i for i in surprises if not self._is_sparse(i))
@@ -210,7 +210,7 @@ class GradientReducer:
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self.layout is not None:
-            self._wait(self.layout.mark, marks.Mark(kind, number), self.engine)
+            self._wait(self.layout.mark, marks.Mark(kind, number))
             return
         mark = json.dumps(marks.as_json(kind, number)).encode()
         said = self._by_name.meet(mark, self._by_name.meeting)
