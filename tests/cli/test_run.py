@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from farandole.cli import run
 from farandole.cli.main import main
 from tests.conftest import clean_environ, cli_argv, run_cli
 
@@ -25,7 +27,12 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.ranks
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers())
+    return parser.parse_args(["run", *arguments])
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -38,24 +45,20 @@ def script(tmp_path: Path) -> str:
         ["--nproc_per_node=2"],
         ["--num-proc", "2"],
         ["--num_proc", "2"],
-        ["-np", "2", "-H", "localhost:2", "--start_timeout", "5", "--silence-timeout=9"],
     ],
 )
-def test_spellings(flags: list[str], script: str) -> None:
-    done = run_cli("run", *flags, "--no_tag", script)
-    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
+def test_spellings(flags: list[str]) -> None:
+    args = parsed(*flags, "--start_timeout", "5", "--silence-timeout=9", "--no_tag", "x.py")
+    assert (args.np, args.start_timeout, args.silence_timeout, args.no_tag) == ("2", "5", "9", True)
+    assert args.command_line == ["x.py"]
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (["{script}"], ["--lr", "0.1", "-np", "7"]),
-        (["--", "{script}"], ["--", "-h", "--debug"]),
-        (["{python}", "{script}"], ["it's", 'a "b"', "x\ty", "*"]),
-        (["--", "{python}", "{script}"], []),
-        (["-m", "mytrain"], ["--lr", "-m"]),
-        (["--", "-m", "mytrain"], ["-x"]),
+        (["--", "{python}", "{script}"], ["it's", 'a "b"', "x\ty", "*", "--", "-h", "--debug"]),
+        (["-m", "mytrain"], ["--lr", "-m", "-np", "7"]),
     ],
 )
 def test_commands(command: list[str], arguments: list[str], script: str, tmp_path: Path) -> None:
@@ -66,9 +69,10 @@ def test_commands(command: list[str], arguments: list[str], script: str, tmp_pat
 
 
 @pytest.mark.ranks
-def test_variables_stand_for_flags(script: str) -> None:
-    done = run_cli("run", script, env={"FARANDOLE_NP": "2", "FARANDOLE_THREADS": "5"})
-    assert done.stdout.count("2\n") == 2
+def test_variables_stand_for_flags_and_a_bare_script_runs_here(script: str) -> None:
+    variables = {"FARANDOLE_NP": "2", "FARANDOLE_THREADS": "5"}
+    done = run_cli("run", "-H", "localhost:2", script, "--lr", "0.1", "-np", "7", env=variables)
+    assert done.stdout.count("2 --lr 0.1 -np 7\n") == 2
     assert "2 workers on 1 host, shared memory, 5 threads each\n" in done.stderr
 
 
@@ -218,14 +222,13 @@ def test_a_timeline_is_written_after_ctrl_c(tmp_path: Path) -> None:
     assert "optimizer" in tracks(file)[0]
 
 
-def test_a_timeline_needs_a_place(tmp_path: Path) -> None:
+def test_a_timeline_needs_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place, says in (
         (tmp_path, "that is a folder"),
         (tmp_path / "a" / "b", "there is no folder"),
     ):
-        done = run_cli("run", "-np", "1", "--timeline", place, "true")
-        assert done.returncode == 2
-        assert says in done.stderr
+        assert main(["run", "-np", "1", "--timeline", str(place), "true"]) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.ranks

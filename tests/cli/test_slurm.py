@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from farandole.cli.main import main
 from tests.conftest import cli_argv, run_cli
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers need Linux or macOS")
@@ -19,6 +21,27 @@ JOB = {
     "SLURM_NTASKS": "4",
 }
 STEP = {**JOB, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}
+
+
+class Refused(Protocol):
+    """Gives a command that cannot be, and returns the one line that it says."""
+
+    def __call__(self, *arguments: str, env: dict[str, str]) -> str: ...
+
+
+@pytest.fixture
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refused:
+    def give(*arguments: str, env: dict[str, str]) -> str:
+        monkeypatch.chdir(tmp_path)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        assert main([*arguments, "--", sys.executable, "-c", ""]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return give
 
 
 def test_the_job_script_is_printed(tmp_path: Path) -> None:
@@ -67,11 +90,11 @@ exec {run} -- python train.py --name 'it'"'"'s'
         (["--ntasks-per-node", "3"], ["--nodes=1", "--ntasks-per-node=3"]),
     ],
 )
-def test_sizes_of_jobs(tmp_path: Path, flags: list[str], lines: list[str]) -> None:
-    done = run_cli(
-        *("run", "--launcher", "slurm", *flags, "--script-only", "--", "true"), cwd=tmp_path
-    )
-    found = [line.removeprefix("#SBATCH ") for line in done.stdout.splitlines()]
+def test_sizes_of_jobs(
+    flags: list[str], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--launcher", "slurm", *flags, "--script-only", "--", "true"]) == 0
+    found = [line.removeprefix("#SBATCH ") for line in capsys.readouterr().out.splitlines()]
     assert [line for line in found if line.startswith(("--nodes", "--ntasks"))] == lines
 
 
@@ -100,12 +123,9 @@ def test_sizes_of_jobs(tmp_path: Path, flags: list[str], lines: list[str]) -> No
     ],
 )
 def test_what_cannot_be_is_one_line(
-    tmp_path: Path, flags: list[str], env: dict[str, str], says: str
+    flags: list[str], env: dict[str, str], says: str, refused: Refused
 ) -> None:
-    done = run_cli("run", *flags, "--", sys.executable, "-c", "", env=env, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert says in line
+    assert says in refused("run", *flags, env=env)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +140,9 @@ def test_what_cannot_be_is_one_line(
     ],
 )
 def test_what_a_study_cannot_do_is_one_line(
-    tmp_path: Path, flags: list[str], env: dict[str, str], says: str
+    flags: list[str], env: dict[str, str], says: str, refused: Refused, tmp_path: Path
 ) -> None:
-    done = run_cli("study", *flags, "--", sys.executable, "-c", "", env=env, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert says in line
+    assert says in refused("study", *flags, env=env)
     assert list(tmp_path.iterdir()) == []
 
 
