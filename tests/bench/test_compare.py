@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -15,13 +15,10 @@ from farandole.bench.compare import (
     VOID,
     compare,
     compare_ranking,
-    compare_target,
     launch_to_json,
     spearman,
     speed,
-    to_json,
     to_text,
-    usable,
 )
 from farandole.bench.plan import Group, Implementation, Quantity, Row, Target
 from farandole.bench.run import LaunchRecord
@@ -29,31 +26,17 @@ from farandole.world.foreign import Disturbance
 
 _TARGET = Target("3 x gloo's speed", "speed ratio", "us", "gloo", 3.0, 4.0)
 _ROW = Row("r", "all-reduce", "step", ("us", "gloo"), (_TARGET,), baseline="gloo")
-_NOBODY = {"us": False, "gloo": False}
+_BUSY = Disturbance(foreign_share=0.5, steal_share=0.0)
 
 
 def _record(name: str, value: float | None, *, void: bool = False, **more: str) -> LaunchRecord:
-    return LaunchRecord(
-        name=name,
-        round=1,
-        values={} if value is None else {"step": value},
-        disturbance=Disturbance(foreign_share=0.5 if void else 0.0, steal_share=0.0),
-        wall_s=1.0,
-        failure=more.get("failure"),
-        missing=more.get("missing"),
-    )
+    values = {} if value is None else {"step": value}
+    record = LaunchRecord(name=name, round=1, values=values, wall_s=1.0, **more)
+    return replace(record, disturbance=_BUSY) if void else record
 
 
 def _group(row: Row = _ROW) -> Group:
     return Group("g", tuple(Implementation(name=name, num_ranks=2) for name in row.names), (row,))
-
-
-def test_void_launches_do_not_count_beside_good_ones() -> None:
-    good, void = _record("us", 1.0), _record("us", 9.0, void=True)
-    assert usable([good, void], "us", "step") == ((1.0,), False)
-    assert usable([void], "us", "step") == ((9.0,), True)
-    # Memory is not voided by others' use of the processors.
-    assert usable([replace(void, timed=False)], "us", "step") == ((9.0,), False)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +51,13 @@ def test_void_launches_do_not_count_beside_good_ones() -> None:
 def test_a_speed_ratio_is_the_others_time_over_ours(
     gloo: list[float], verdict: str, certain: bool
 ) -> None:
-    launches = {"us": [1.0, 1.0, 1.0], "gloo": gloo}
-    found = compare_target(_TARGET, _ROW, launches, _NOBODY)
-    assert (found.verdict, found.certain) == (verdict, certain)
+    records = [_record("us", 1.0)] * 3 + [_record("gloo", value) for value in gloo]
+    # Void launches do not count beside good ones.
+    (row,) = compare(_group(), [*records, _record("us", 9.0, void=True)])
+    (target,) = row["targets"]
+    assert (target["verdict"], target["certain"]) == (verdict, certain)
+    (row,) = compare(_group(), [replace(one, disturbance=_BUSY) for one in records])
+    assert row["targets"][0]["verdict"] == VOID
 
 
 @pytest.mark.parametrize(
@@ -94,24 +81,9 @@ def test_at_most_targets(
     row = replace(_ROW, targets=(Target("x", quantity, "us", against, to_reach),))
     if quantity == "excess":
         row = replace(row, gradient_bytes=10)
-    records = [_record("us", ours), _record("gloo", 2.0)] * 2
-    (result,) = compare(_group(row), records)
-    assert result.verdicts[0].verdict == verdict
-    assert f"to reach: x: {text} (" in to_text(result)[-1]
-
-
-def test_a_ratio_that_was_measured_within_launches_is_taken_as_it_is() -> None:
-    target = Target("x", "time ratio", "us", None, 1.01)
-    found = compare_target(target, _ROW, {"us": [1.002, 1.004, 1.003]}, _NOBODY)
-    assert (found.verdict, found.certain) == (REACHED, True)
-    assert found.measured is not None
-    assert found.measured.value == pytest.approx(1.003)
-
-
-def test_nothing_is_reached_on_void_launches() -> None:
-    launches = {"us": [1.0, 1.0], "gloo": [9.0, 9.0]}
-    found = compare_target(_TARGET, _ROW, launches, {"us": False, "gloo": True})
-    assert found.verdict == VOID
+    (found,) = compare(_group(row), [_record("us", ours), _record("gloo", 2.0)] * 2)
+    assert found["targets"][0]["verdict"] == verdict
+    assert f"to reach: x: {text} (" in to_text(found)[-1]
 
 
 _RANKING = Target("same ranking", "rank correlation", "us", "gloo", 1.0)
@@ -130,37 +102,17 @@ def _ranked(name: str, *values: float, void: bool = False) -> LaunchRecord:
 def test_a_ranking_is_the_same_or_not(
     ours: tuple[float, ...], correlation: float, verdict: str
 ) -> None:
-    records = [_ranked("us", *ours), _ranked("gloo", 10.0, 11.0, 12.0)]
-    (row,) = compare(_group(_RANKED), records)
-    (found,) = row.verdicts
-    assert found.measured is not None
-    assert found.measured.value == pytest.approx(correlation)
-    assert (found.verdict, found.certain) == (verdict, False)  # one launch each
-    assert found.note is not None
-    assert "gloo: c (12/s) > b (11/s) > a (10/s)" in found.note
-
-
-def test_a_ranking_is_certain_when_every_pair_of_launches_has_it() -> None:
-    same = [_ranked("us", 1.0, 2.0, 3.0), _ranked("gloo", 1.0, 2.0, 3.0)]
-    assert compare_ranking(_RANKING, _RANKED, [*same, *same]).certain
-    other = _ranked("us", 3.0, 2.0, 1.0)
-    found = compare_ranking(_RANKING, _RANKED, [*same, *same, other])
-    assert (found.verdict, found.certain) == (REACHED, False)
-
-
-def test_a_ranking_of_disturbed_launches_is_void_and_one_of_none_not_measured() -> None:
-    us = _ranked("us", 1.0, 2.0, 3.0, void=True)
-    gloo = _ranked("gloo", 1.0, 2.0, 3.0)
-    assert compare_ranking(_RANKING, _RANKED, [us, gloo]).verdict == VOID
-    assert compare_ranking(_RANKING, _RANKED, [us]).verdict == NOT_MEASURED
-
-
-def test_memory_counts_though_the_same_launch_s_time_does_not() -> None:
-    target = Target("500 MB", "bytes", "us", None, 500e6)
-    row = Row("m", "t", "step", ("us",), (target,), unit="bytes")
-    (found,) = compare(_group(row), [_record("us", 400e6, void=True)])
-    assert found.verdicts[0].verdict == REACHED
-    assert (found.entries[0].void, found.entries[0].void_launches) == (False, 0)
+    us, gloo = _ranked("us", *ours), _ranked("gloo", 10.0, 11.0, 12.0)
+    (row,) = compare(_group(_RANKED), [us, gloo])
+    (found,) = row["targets"]
+    assert found["measured"].value == pytest.approx(correlation)
+    assert (found["verdict"], found["certain"]) == (verdict, False)  # one launch each
+    assert "gloo: c (12/s) > b (11/s) > a (10/s)" in found["note"]
+    # It is certain when every pair of launches says the same.
+    assert compare_ranking(_RANKING, _RANKED, [us, gloo, us, gloo])["certain"]
+    void = replace(us, disturbance=_BUSY)
+    assert compare_ranking(_RANKING, _RANKED, [void, gloo])["verdict"] == VOID
+    assert compare_ranking(_RANKING, _RANKED, [us])["verdict"] == NOT_MEASURED
 
 
 @pytest.mark.parametrize(
@@ -180,12 +132,8 @@ def test_spearman(first: list[float], second: list[float], expected: float) -> N
     assert spearman(first, second) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("ratio", "text"), [(0.8123, "81.2 %"), (1.5, "150.0 %"), (4.2, "4.20x")])
-def test_ratios(ratio: float, text: str) -> None:
-    assert speed(ratio) == text
-
-
-def test_a_row_of_times_as_text() -> None:
+def test_rows_as_text() -> None:
+    assert [speed(value) for value in (0.8123, 1.5, 4.2)] == ["81.2 %", "150.0 %", "4.20x"]
     records = [_record("us", 0.01), _record("us", 0.01), _record("gloo", 0.045)]
     (result,) = compare(_group(), [*records, _record("gloo", 9.0, void=True)])
     assert to_text(result) == [
@@ -195,9 +143,6 @@ def test_a_row_of_times_as_text() -> None:
         "  gloo                           45.0 ms  1 and 1 void",
         "  to reach: 3 x gloo's speed (stretch 4.00x): 4.50x: stretch reached, not certain",
     ]
-
-
-def test_void_and_absent_implementations_say_so() -> None:
     records = [_record("us", None, failure="boom"), _record("gloo", 1.0, void=True)]
     lines = to_text(compare(_group(), records)[0])
     assert lines[2].split() == ["us", "0"]
@@ -208,12 +153,12 @@ def test_void_and_absent_implementations_say_so() -> None:
     ]
 
 
-def test_a_row_of_memory_counts_copies_and_one_of_commands_has_no_ranks() -> None:
+def test_memory_counts_copies_though_the_same_launch_s_time_is_void() -> None:
     target = Target("half a copy", "excess", "us", "gloo", 0.5)
-    row = replace(_ROW, targets=(target,), unit="bytes", gradient_bytes=10**7, of_ranks=False)
-    (result,) = compare(_group(row), [_record("us", 3e8), _record("gloo", 2.9e8)])
+    row = replace(_ROW, targets=(target,), unit="bytes", gradient_bytes=10**7)
+    (result,) = compare(_group(row), [_record("us", 3e8, void=True), _record("gloo", 2.9e8)])
+    assert (result["entries"][0]["void"], result["entries"][0]["void_launches"]) == (False, 0)
     lines = to_text(result)
-    assert lines[0] == "all-reduce"
     assert "300 MB" in lines[2]
     assert lines[2].endswith("+1.00 copies of gradients")
     assert lines[-1] == "  to reach: half a copy: 1.00 copies: not reached, not certain"
@@ -222,19 +167,17 @@ def test_a_row_of_memory_counts_copies_and_one_of_commands_has_no_ranks() -> Non
 def test_json_has_every_figure_and_every_launch() -> None:
     records = [_record("us", 0.5), _record("us", 0.6, void=True), _record("gloo", 2.0)]
     (result,) = compare(_group(), records)
-    found = json.loads(json.dumps(to_json(result), allow_nan=False))
+    found = json.loads(json.dumps(result, allow_nan=False, default=asdict))
     heads = {"key", "title", "unit", "baseline", "gradient_bytes"}
     assert found.keys() == heads | {"entries", "targets"}
     one = {"value": 0.5, "low": None, "high": None}
     ratio = {**one, "value": pytest.approx(4.0)}
     (us, _), (target,) = found["entries"], found["targets"]
-    assert us.pop("median") == one
-    assert us.pop("against_baseline") == target.pop("measured") == ratio
     names = ("contestant", "ranks", "launches", "void", "void_launches", "note")
-    assert us == dict(zip(names, ("us", 2, [0.5], False, 1, None), strict=True))
-    names = ("text", "quantity", "subject", "against", "to_reach", "stretch")
-    own = dict(zip(names, ("3 x gloo's speed", "speed ratio", "us", "gloo", 3.0, 4.0), strict=True))
-    assert target == own | {"verdict": "stretch reached", "certain": False, "note": None}
+    figures = dict(zip(names, ("us", 2, [0.5], False, 1, None), strict=True))
+    assert us == figures | {"median": one, "against_baseline": ratio}
+    more = {"verdict": "stretch reached", "certain": False, "note": None, "measured": ratio}
+    assert target == asdict(_TARGET) | more
     launches = [launch_to_json("g", record) for record in records]
     assert [launch["counts"] for launch in launches] == [True, False, True]
     names = ("group", "contestant", "round", "values", "counts", "foreign_share", "steal_share")

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from farandole.bench.plan import BUILDERS, PEERS, Group, Implementation, Settings, cell_name, groups
+from farandole.bench.plan import PEERS, Group, Implementation, Settings, cell_name, groups
 
 _KERAS = Settings(framework="keras", models=("mlp", "cnn"))
 
@@ -32,12 +32,6 @@ def test_rows_and_implementations_fit_together(settings: Settings) -> None:
                 assert callable(
                     getattr(import_module(f"farandole.bench.workers.{module}"), function)
                 )
-
-
-def test_all_is_every_word_in_turn() -> None:
-    settings = Settings()
-    assert groups("all", settings) == [g for word in BUILDERS for g in groups(word, settings)]
-    assert not [group.key for group in groups("all", settings) if "keras" in group.key]
 
 
 def test_peers_can_be_left_out_but_never_the_limit() -> None:
@@ -97,14 +91,6 @@ def _without(one: Implementation, names: set[str]) -> dict[str, object]:
     return {name: value for name, value in one.options.items() if name not in names}
 
 
-def test_the_limit_is_shown_with_a_barrier_too() -> None:
-    for settings in (Settings(models=("cnn",)), replace(_KERAS, backends=("jax",))):
-        group = groups("train", settings)[-1]
-        found = {one.name: one.options.get("barrier") for one in group.implementations}
-        assert found["farandole"] is None
-        assert (found["limit, free"], found["limit, barrier"]) == ("free", "step")
-
-
 @pytest.mark.parametrize("quick", [False, True])
 def test_steps_of_keras_are_whole_blocks_and_more_than_one_of_them(quick: bool) -> None:
     for group in groups("all", replace(_KERAS, quick=quick)):
@@ -131,14 +117,6 @@ def _study(**settings: object) -> list[Group]:
     return groups("study", replace(Settings(), **settings))  # type: ignore[arg-type]
 
 
-def test_both_sides_study_the_same_cells_and_only_the_ending_differs() -> None:
-    for precision, batches in zip(_study()[:-1], ((32, 128), (32,)), strict=True):
-        precise, whole = (dict(one.options) for one in precision.implementations)
-        assert whole.pop("flags") == ("--epochs", "1")
-        assert precise == whole
-        assert (precise["workers"], precise["batches"]) == ([1, 2], batches)
-
-
 def test_a_quick_study_leaves_out_cells_and_keeps_the_epochs_whole() -> None:
     quick, whole = _study(quick=True, models=("cnn",))[0], _study(models=("cnn",))[0]
     for one, other in zip(quick.implementations, whole.implementations, strict=True):
@@ -146,9 +124,3 @@ def test_a_quick_study_leaves_out_cells_and_keeps_the_epochs_whole() -> None:
         assert one.options["script_flags"] == other.options["script_flags"]
     assert quick.rows[0].ranked == ("2 workers, batch 32", "2 workers, batch 128")
     assert _study(num_ranks=1)[0].rows[0].ranked[0] == cell_name(1, 32) == "1 worker, batch 32"
-
-
-def test_a_cell_is_the_same_by_study_and_by_run() -> None:
-    by_study, by_run = _study(num_ranks=3)[-1].implementations
-    assert _without(by_study, {"task"}) == _without(by_run, {"task"})
-    assert by_study.options["workers"] == [1, 3]

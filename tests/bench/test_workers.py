@@ -13,22 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.bench.plan import MODELS, Shape
+from farandole.bench.plan import MODELS
 from farandole.bench.run import WORKERS
-from farandole.bench.synthetic_study import step_s, write_study
+from farandole.bench.synthetic_study import Shape, step_s, write_study
 from farandole.bench.workers import measure, models, study_tasks
 from farandole.bench.workers.measure import LINE_BYTES
 from farandole.bench.workers.recorder_task import Step, ratios
 from farandole.study.records import Study
 from farandole.testing import FakeWorld, Member, Nursery
 from tests.conftest import clean_environ
-
-
-def test_warm_up_steps_are_run_and_not_timed() -> None:
-    seen: list[int] = []
-    times_s = measure.time_steps(seen.append, warmup=2, steps=3)
-    assert seen == [0, 1, 2, 3, 4]
-    assert len(times_s) == 3
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 8, 64])
@@ -47,16 +40,6 @@ def test_a_wrong_sum_ends_the_worker() -> None:
     array = np.ones(4, dtype=np.float32)
     with pytest.raises(SystemExit, match="the sum is wrong"):
         measure.time_allreduces(lambda: None, array, num_ranks=2, repeats=1)
-
-
-def test_a_report_is_a_file_for_the_benchmark_and_a_line_by_hand(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = {"rank": 1, "series": {"step": [1.0]}}
-    measure.report(str(tmp_path), expected)
-    measure.report(None, expected)
-    assert json.loads((tmp_path / "rank-1.json").read_text()) == expected
-    assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_a_worker_that_imported_farandole_is_refused() -> None:
@@ -184,11 +167,6 @@ def test_what_steps_that_did_more_took_is_shared_out_over_all(
     assert ratios(steps, out_of) == pytest.approx([expected])
 
 
-def test_a_step_that_did_more_is_no_measure_of_its_neighbour() -> None:
-    steps = [recorded(9.0, 0, "flush"), bare(1.0, 0), recorded(3.0, 1), bare(2.0, 1)]
-    assert ratios(steps, {}) == [1.5]
-
-
 def test_a_cell_costs_what_is_left_after_its_launches(tmp_path: Path) -> None:
     shape = Shape(workers=(1, 2), batches=(32,), widths=(1,), repeats=1, steps_per_rank=60)
     write_study(tmp_path / "s", shape)
@@ -203,16 +181,6 @@ def test_a_cell_costs_what_is_left_after_its_launches(tmp_path: Path) -> None:
     study_tasks.check(launches, cells=2)
     with pytest.raises(SystemExit, match="made 2 launches of 4"):
         study_tasks.check(launches, cells=4)
-
-
-def test_the_default_rule_stands_unless_flags_say_so(tmp_path: Path) -> None:
-    given = {"workers": [1, 2], "batches": [32, 128]}
-    found = study_tasks.study_arguments(given, tmp_path)
-    assert not {"--steps", "--epochs", "--precision"} & set(found)
-    whole = study_tasks.study_arguments({**given, "flags": ["--epochs", "1"]}, tmp_path)
-    place = whole.index("--epochs")
-    assert whole[:place] + whole[place + 2 :] == found
-    assert whole[place + 1] == "1"
 
 
 @pytest.mark.ranks
@@ -235,16 +203,3 @@ def test_a_report_is_timed_and_its_memory_read() -> None:
     assert reported["series"]["report"][0] > 0
     # NumPy, Altair and the renderer are more than 30 MB in any case.
     assert reported["series"]["peak_memory"][0] > 30e6
-
-
-def test_children_count_and_the_dead_do_not() -> None:
-    code = "import sys; kept = bytearray(60_000_000); print(flush=True); sys.stdin.read()"
-    before = study_tasks.tree_bytes(os.getpid())
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        assert study_tasks.tree_bytes(child.pid) > 60e6
-        assert study_tasks.tree_bytes(os.getpid()) > before + 60e6
-    assert study_tasks.tree_bytes(child.pid) == 0

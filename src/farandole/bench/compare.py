@@ -1,9 +1,9 @@
-"""From launches to rows: summaries, ratios, whether each figure was reached; as text and JSON."""
+"""From launches to rows: summaries, ratios, whether each figure was reached; as JSON and text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import correlation, median
 from typing import Any
 
@@ -18,82 +18,41 @@ VOID = "void: others used this machine"
 NOT_MEASURED = "not measured"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A target with what was measured of it."""
-
-    target: Target
-    measured: Estimate | None = None
-    verdict: str = NOT_MEASURED
-    """A figure is never called reached on void launches."""
-    certain: bool = False
-    """Whether the whole interval lies on the verdict's side of the figure to reach; of a ranking,
-    whether every pair of launches gives that verdict."""
-    note: str | None = None
-    """What else a reader wants to see of it."""
+def compare(group: Group, records: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
+    """Return the group's rows as `--json` prints them (docs/benchmarks.md describes them)."""
+    return [_compare_row(group, row, records) for row in group.rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One implementation's line in a row."""
-
-    contestant: str
-    """The implementation's name, as the JSON calls it."""
-    ranks: int
-    median: Estimate | None
-    launches: tuple[float, ...]
-    """The value of every launch that counts; of the void ones when none does."""
-    void: bool
-    """True when no launch was undisturbed, so that the values are of disturbed ones."""
-    void_launches: int
-    against_baseline: Estimate | None
-    """Speed over the baseline's speed; for memory, what it has more, in copies of the gradients."""
-    note: str | None
-    """Why there is no value: missing, failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A row with what was measured of it."""
-
-    row: Row
-    entries: tuple[Entry, ...]
-    verdicts: tuple[Verdict, ...]
-
-
-def compare(group: Group, records: Sequence[LaunchRecord]) -> list[Result]:
-    """Return the group's rows from all of its launches, void and failed ones included."""
-    num_ranks = {one.name: one.num_ranks for one in group.implementations}
-    results = []
-    for row in group.rows:
-        timed = row.unit != "bytes"
-        found = {name: usable(records, name, row.series, timed=timed) for name in row.names}
-        launches = {name: values for name, (values, _) in found.items()}
-        void = {name: disturbed for name, (_, disturbed) in found.items()}
-        entries = tuple(
-            Entry(
-                contestant=name,
-                ranks=num_ranks[name],
-                median=summarize(launches[name]) if launches[name] else None,
-                launches=launches[name],
-                void=void[name],
-                void_launches=sum(
-                    record.name == name and record.void and record.failure is None and timed
-                    for record in records
-                ),
-                against_baseline=_against_baseline(row, launches, name),
-                note=None if launches[name] else _reason(records, name),
-            )
-            for name in row.names
-        )
-        verdicts = tuple(
-            compare_ranking(target, row, records)
-            if target.quantity == "rank correlation"
-            else compare_target(target, row, launches, void)
-            for target in row.targets
-        )
-        results.append(Result(row=row, entries=entries, verdicts=verdicts))
-    return results
+def _compare_row(group: Group, row: Row, records: Sequence[LaunchRecord]) -> dict[str, Any]:
+    timed, launches, void = row.unit != "bytes", {}, {}
+    ranks = {one.name: one.num_ranks for one in group.implementations}
+    for name in row.names:
+        launches[name], void[name] = usable(records, name, row.series, timed=timed)
+    entries = [
+        {
+            "contestant": name,
+            "ranks": ranks[name],
+            "median": summarize(launches[name]) if launches[name] else None,
+            "launches": launches[name],
+            # True when no launch was undisturbed, so that the values are of disturbed ones.
+            "void": void[name],
+            "void_launches": sum(
+                record.name == name and record.void and record.failure is None and timed
+                for record in records
+            ),
+            "against_baseline": _against_baseline(row, launches, name),
+            "note": None if launches[name] else _reason(records, name),
+        }
+        for name in row.names
+    ]
+    targets = [
+        compare_ranking(target, row, records)
+        if target.quantity == "rank correlation"
+        else compare_target(target, row, launches, void)
+        for target in row.targets
+    ]
+    head = {name: getattr(row, name) for name in ("key", "title", "unit", "baseline")}
+    return head | {"gradient_bytes": row.gradient_bytes, "entries": entries, "targets": targets}
 
 
 def usable(
@@ -109,35 +68,42 @@ def usable(
     return (good, False) if good else (tuple(one.values[series] for one in mine), bool(mine))
 
 
-def compare_target(
+def _verdict(
     target: Target,
-    row: Row,
-    launches: Mapping[str, Sequence[float]],
-    void: Mapping[str, bool],
-) -> Verdict:
+    measured: Estimate | None = None,
+    verdict: str = NOT_MEASURED,
+    *,
+    certain: bool = False,
+    note: str | None = None,
+) -> dict[str, Any]:
+    """Return a target with what was measured of it.
+
+    It is certain when the whole interval, or every pair of launches in a ranking, says the same.
+    """
+    found = {"measured": measured, "verdict": verdict, "certain": certain, "note": note}
+    return asdict(target) | found
+
+
+def compare_target(
+    target: Target, row: Row, launches: Mapping[str, Sequence[float]], void: Mapping[str, bool]
+) -> dict[str, Any]:
     """Return whether `target` was reached by these launches."""
     names = [target.subject] if target.against is None else [target.subject, target.against]
     if not all(launches.get(name) for name in names):
-        return Verdict(target=target)
+        return _verdict(target)
     estimate = _measure(target.quantity, row, *(launches[name] for name in names))
-    reached, *ends_reach = (
-        _meets(target, value, target.to_reach)
-        for value in (estimate.value, estimate.low, estimate.high)
-        if value is not None
-    )
+
+    def meets(value: float, figure: float) -> bool:
+        return value >= figure if target.quantity == "speed ratio" else value <= figure
+
+    ends = (estimate.value, estimate.low, estimate.high)
+    reached, *others = (meets(end, target.to_reach) for end in ends if end is not None)
     verdict = REACHED if reached else MISSED
-    if target.stretch is not None and _meets(target, estimate.value, target.stretch):
+    if target.stretch is not None and meets(estimate.value, target.stretch):
         verdict = STRETCH
-    return Verdict(
-        target=target,
-        measured=estimate,
-        verdict=VOID if any(void[name] for name in names) else verdict,
-        certain=ends_reach == [reached, reached],
-    )
-
-
-def _meets(target: Target, value: float, figure: float) -> bool:
-    return value >= figure if target.quantity == "speed ratio" else value <= figure
+    if any(void[name] for name in names):
+        verdict = VOID
+    return _verdict(target, estimate, verdict, certain=others == [reached, reached])
 
 
 def _measure(
@@ -145,10 +111,8 @@ def _measure(
 ) -> Estimate:
     if other is None:
         return summarize(mine)
-    if quantity == "speed ratio":
-        return ratio(other, mine)
-    if quantity == "time ratio":
-        return ratio(mine, other)
+    if quantity in ("speed ratio", "time ratio"):
+        return ratio(other, mine) if quantity == "speed ratio" else ratio(mine, other)
     unit = 1 if quantity == "time difference" else row.gradient_bytes or 1
     return welch([value / unit for value in mine], [value / unit for value in other])
 
@@ -156,6 +120,7 @@ def _measure(
 def _against_baseline(
     row: Row, launches: Mapping[str, Sequence[float]], name: str
 ) -> Estimate | None:
+    """Return the speed over the baseline's, or the memory beyond it in copies of the gradients."""
     baseline = launches.get(row.baseline or "")
     if name == row.baseline or not baseline or not launches[name]:
         return None
@@ -172,27 +137,27 @@ def _reason(records: Sequence[LaunchRecord], name: str) -> str:
     return NOT_MEASURED
 
 
-def compare_ranking(target: Target, row: Row, records: Sequence[LaunchRecord]) -> Verdict:
+def compare_ranking(target: Target, row: Row, records: Sequence[LaunchRecord]) -> dict[str, Any]:
     """Return whether two implementations put the row's `ranked` series into the same order."""
-    found: dict[str, list[tuple[float, ...]]] = {}
+    launches: dict[str, list[tuple[float, ...]]] = {}
     void = False
     for name in (target.subject, target.against or ""):
         columns = [usable(records, name, series) for series in row.ranked]
-        found[name] = list(zip(*(values for values, _ in columns), strict=True))
+        launches[name] = list(zip(*(values for values, _ in columns), strict=True))
         void = void or any(disturbed for _, disturbed in columns)
-    if not all(found.values()):
-        return Verdict(target=target)
+    if not all(launches.values()):
+        return _verdict(target)
     medians = {
-        name: [median(each) for each in zip(*rows, strict=True)] for name, rows in found.items()
+        name: [median(each) for each in zip(*rows, strict=True)] for name, rows in launches.items()
     }
-    correlation = spearman(*medians.values())
-    reached = correlation >= target.to_reach
-    mine, others = found.values()
+    value = spearman(*medians.values())
+    reached = value >= target.to_reach
+    mine, others = launches.values()
     each = [spearman(one, other) >= target.to_reach for one in mine for other in others]
-    return Verdict(
-        target=target,
-        measured=Estimate(value=correlation, low=None, high=None),
-        verdict=VOID if void else REACHED if reached else MISSED,
+    return _verdict(
+        target,
+        Estimate(value=value, low=None, high=None),
+        VOID if void else REACHED if reached else MISSED,
         certain=len(each) > 1 and all(same == reached for same in each),
         note="; ".join(f"{name}: {_order(row.ranked, each)}" for name, each in medians.items()),
     )
@@ -201,7 +166,7 @@ def compare_ranking(target: Target, row: Row, records: Sequence[LaunchRecord]) -
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation: 1 for the same order, -1 for the reverse.
 
-    Where one side cannot tell anything apart there is no order to agree on: 1 if neither can.
+    Where one side has equal values only there is no order to agree on: 1 if both have.
     """
     from scipy.stats import rankdata  # not at the top: it takes a second
 
@@ -221,48 +186,46 @@ def speed(value: float) -> str:
     return f"{value:.2f}x" if value >= 2.0 else f"{100 * value:.1f} %"
 
 
+# How a value of a unit or of a quantity is written.
 _SHOW: dict[str, Callable[[float], str]] = {
-    "s": seconds,
-    "ratio": "{:.4f}".format,
-    "time": seconds,
+    **dict.fromkeys(("s", "time", "time difference"), seconds),
+    **dict.fromkeys(("ratio", "time ratio"), "{:.4f}".format),
     "speed ratio": speed,
-    "time ratio": "{:.4f}".format,
-    "time difference": seconds,
     "bytes": size,
     "excess": "{:.2f} copies".format,
     "rank correlation": "{:.2f}".format,
 }
-"""How a value of a unit or of a quantity is written."""
 
 
-def to_text(result: Result) -> list[str]:
+def to_text(row: Mapping[str, Any]) -> list[str]:
     """Return a row as aligned lines: its title, its table, figures to reach, and notes."""
-    row, counts = result.row, {entry.ranks for entry in result.entries}
-    title = row.title
-    if len(counts) == 1 and row.of_ranks:
+    entries, targets, title = row["entries"], row["targets"], row["title"]
+    counts = {entry["ranks"] for entry in entries}
+    if len(counts) == 1 and counts != {1}:
         title += f" ({plural(counts.pop(), 'rank')})"
     columns = [
         Column(key="name", title="implementation", text=True),
-        _column("median (95 % interval)", _SHOW[row.unit]),
+        _column("median (95 % interval)", _SHOW[row["unit"]]),
         Column(key="launches", title="launches", text=True),
     ]
-    if row.gradient_bytes is not None:
-        columns.append(_column(f"more than {row.baseline}", "{:+.2f} copies of gradients".format))
-    elif row.baseline is not None:
-        columns.append(_column(f"speed, of {row.baseline}", speed))
+    if row["gradient_bytes"]:
+        more = "{:+.2f} copies of gradients".format
+        columns.append(_column(f"more than {row['baseline']}", more))
+    elif row["baseline"]:
+        columns.append(_column(f"speed, of {row['baseline']}", speed))
     rows = []
-    for entry in result.entries:
-        launches = str(len(entry.launches))
-        if entry.void:
+    for entry in entries:
+        launches = str(len(entry["launches"]))
+        if entry["void"]:
             launches += ", all void"
-        elif entry.void_launches:
-            launches += f" and {entry.void_launches} void"
-        against = entry.against_baseline and entry.against_baseline.value
-        rows.append((entry.contestant, entry.median, launches, against)[: len(columns)])
-    table = Table(name=row.key, title=title, columns=tuple(columns), rows=tuple(rows))
-    lines = [f"{entry.contestant}: {entry.note}" for entry in result.entries if entry.note]
-    lines += [_verdict_line(verdict) for verdict in result.verdicts]
-    lines += [verdict.note for verdict in result.verdicts if verdict.note]
+        elif entry["void_launches"]:
+            launches += f" and {entry['void_launches']} void"
+        against = entry["against_baseline"] and entry["against_baseline"].value
+        rows.append((entry["contestant"], entry["median"], launches, against)[: len(columns)])
+    table = Table(name=row["key"], title=title, columns=tuple(columns), rows=tuple(rows))
+    lines = [f"{entry['contestant']}: {entry['note']}" for entry in entries if entry["note"]]
+    lines += [_target_line(target) for target in targets]
+    lines += [target["note"] for target in targets if target["note"]]
     return [title, *to_lines(table), *(f"  {line}" for line in lines)]
 
 
@@ -271,29 +234,17 @@ def _column(title: str, show: Callable[[float], str]) -> Column:
     return Column(key=title, title=title, show=lambda value: "" if value is None else show(value))
 
 
-def _verdict_line(verdict: Verdict) -> str:
-    target, estimate, show = verdict.target, verdict.measured, _SHOW[verdict.target.quantity]
-    figure = f"to reach: {target.text}"
-    if target.stretch is not None:
-        figure += f" (stretch {show(target.stretch)})"
-    if estimate is None:
-        return f"{figure}: {verdict.verdict}"
-    measured = show(estimate.value)
-    if estimate.low is not None and estimate.high is not None:
-        measured += f" ({show(estimate.low)} to {show(estimate.high)})"
-    doubt = "" if verdict.certain or verdict.verdict == VOID else ", not certain"
-    return f"{figure}: {measured}: {verdict.verdict}{doubt}"
-
-
-def to_json(result: Result) -> dict[str, Any]:
-    """Return a row as `--json` prints it (docs/benchmarks.md describes it)."""
-    row = asdict(result.row)
-    targets = [asdict(verdict) for verdict in result.verdicts]
-    return {
-        **{name: row[name] for name in ("key", "title", "unit", "baseline", "gradient_bytes")},
-        "entries": [asdict(entry) for entry in result.entries],
-        "targets": [{**target.pop("target"), **target} for target in targets],
-    }
+def _target_line(target: Mapping[str, Any]) -> str:
+    show, estimate = _SHOW[target["quantity"]], target["measured"]
+    line = f"to reach: {target['text']}"
+    if target["stretch"] is not None:
+        line += f" (stretch {show(target['stretch'])})"
+    if estimate is not None:
+        line += f": {show(estimate.value)}"
+        if estimate.low is not None and estimate.high is not None:
+            line += f" ({show(estimate.low)} to {show(estimate.high)})"
+    unsure = estimate is not None and not target["certain"] and target["verdict"] != VOID
+    return f"{line}: {target['verdict']}{', not certain' if unsure else ''}"
 
 
 def launch_to_json(group: str, record: LaunchRecord) -> dict[str, Any]:

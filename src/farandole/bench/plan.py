@@ -1,7 +1,7 @@
-"""What is measured: implementations, the rows that compare them, and what each row must reach.
+"""The rows of a benchmark: implementations, what compares them, and the figures to reach.
 
-The figures to reach are those of the issue that founded the project; docs/benchmarks.md repeats
-them with their reasons.
+The figures are those of the issue that founded the project; docs/benchmarks.md repeats them with
+their reasons.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from farandole.format import plural
 
 PEERS = ("gloo", "openmpi", "horovod", "ddp", "torchrun")
 MODELS = {
@@ -19,6 +21,7 @@ MODELS = {
 """Each network's title and number of parameters."""
 BACKENDS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
 """Of Keras."""
+KERAS_MODELS = ("mlp", "cnn")
 FARANDOLE, BUCKET, IN_TURNS = "farandole", "farandole bucket", "in turns"
 FREE, BARRIER, PLAIN = "limit, free", "limit, barrier", "plain PyTorch"
 PRECISE, WHOLE = "studied to 3 %", "studied for whole epochs"
@@ -48,14 +51,11 @@ _LIBRARIES: dict[str, tuple[Launcher, str]] = {
 }
 _COLLECTIVES = (FARANDOLE, "gloo", "openmpi", "horovod")
 _TRAINERS = (FARANDOLE, "ddp", "horovod")
-_SMALL = 1024  # 4 KB of float32
-_TENSORS = 161  # the parameter tensors of ResNet-50
-_OPERATIONS, _ELEMENTS = 1000, 256
+# By network: warm-up steps and timed steps, two to fifteen seconds of training.
+_STEPS = {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}
 # JAX computes while Python goes on. Waiting for each step would take that from the limit, which
 # does not communicate, so its steps are timed in blocks, with one wait at the end of each.
 _JAX_BLOCK = {"mlp": 10, "cnn": 4}
-KERAS_MODELS = tuple(_JAX_BLOCK)
-_TURN_STEPS = 8
 # By network and Keras' backend: the limit, the share of its speed to reach, and the stretch. The
 # perceptron's figure is of free-running workers; the others' of workers that meet after each step,
 # because with 95 % to reach the wait for the slowest is what is left.
@@ -83,8 +83,6 @@ _STUDIES: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "cnn": ("small CNN", 50_000, (32, 128)),
     "resnet18": ("ResNet-18", 10_000, (32,)),
 }
-# Fewer than a study's stopping rule looks at first, so that the script itself ends every launch.
-_SHORT_STEPS, _SHORT_SAMPLES = 20, 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +130,6 @@ class Row:
     """Of the series; "ratio" is of times, compared within a launch."""
     gradient_bytes: int | None = None
     """For memory beside a baseline's: the bytes of one copy of the gradients."""
-    of_ranks: bool = True
-    """Whether implementations are ranks; otherwise they are commands, and the title says all."""
     ranked: tuple[str, ...] = ()
     """Series whose order is compared: a throughput for each cell of a study, named after it."""
 
@@ -163,39 +159,10 @@ class Settings:
     backends: tuple[str, ...] = tuple(BACKENDS)
     """Of Keras, when that is the framework."""
     quick: bool = False
-    steps: Mapping[str, tuple[int, int]] = field(
-        default_factory=lambda: {"mlp": (10, 80), "cnn": (4, 24), "resnet18": (2, 8)}
-    )
-    """Model to warm-up steps and timed steps: two to fifteen seconds of training each."""
 
     def timed(self, number: int) -> int:
         """Return how many of `number` steps or repeats to time: a third when quick."""
         return max(2, number // 3) if self.quick else number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How large a synthetic study is."""
-
-    workers: tuple[int, ...] = (1, 2, 3, 4)
-    batches: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-    widths: tuple[int, ...] = (1, 2, 3, 4, 5)
-    repeats: int = 3
-    """Launches of each cell for speed; one for accuracy comes on top."""
-    steps_per_rank: int = 100
-
-    @property
-    def cells(self) -> int:
-        return len(self.workers) * len(self.batches) * len(self.widths)
-
-    @property
-    def launches(self) -> int:
-        return self.cells * (self.repeats + 1)
-
-    @property
-    def steps(self) -> int:
-        """Step records of all ranks of all launches."""
-        return self.launches * sum(self.workers) // len(self.workers) * self.steps_per_rank
 
 
 def groups(what: str, settings: Settings) -> list[Group]:
@@ -206,15 +173,16 @@ def groups(what: str, settings: Settings) -> list[Group]:
 
 def cell_name(workers: int, batch: int) -> str:
     """Name a cell of a study, and the series of its throughput."""
-    return f"{_count([workers], 'worker')}, batch {batch}"
+    return f"{plural(workers, 'worker')}, batch {batch}"
 
 
 def _allreduce(settings: Settings) -> Iterator[Group]:
     elements = MODELS["resnet18"][1]
     private = {"private": (elements, settings.timed(96))}
-    small = {"small": (_SMALL, settings.timed(1600))}
-    found = _implementations("allreduce", settings, _COLLECTIVES, sizes=private | small)
-    names = _names(found)
+    sizes = private | _small(settings)
+    every = _implementations("allreduce", settings, _COLLECTIVES, sizes=sizes)
+    names = _names(every)
+    every += _implementations("allreduce", settings, (BUCKET,), sizes=private)
     title = f"all-reduce of {elements:,} float32, private tensor, in place"
     targets = (
         Target("3 x Gloo's speed", "speed ratio", FARANDOLE, "gloo", 3.0, 4.0),
@@ -228,41 +196,44 @@ def _allreduce(settings: Settings) -> Iterator[Group]:
         Row("allreduce-bucket", same, "private", (BUCKET, *names[1:]), (bucket,), "gloo"),
         Row("allreduce-4KB", "all-reduce of 4 KB, blocking", "small", names, (latency,), "gloo"),
     )
-    found += _implementations("allreduce", settings, (BUCKET,), sizes=private)
-    yield Group("allreduce", found, rows)
+    yield Group("allreduce", every, rows)
+
+
+def _small(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Return the elements and repeats of the all-reduces of 4 KB."""
+    return {"small": (1024, settings.timed(1600))}
 
 
 def _train(settings: Settings) -> Iterator[Group]:
-    for key, title, model, backend in _trainings("train", settings):
+    for key, title, model, backend in _networks("train", settings):
         others = (FREE, 0.90, None) if backend else (BARRIER, 0.95, 0.97)
         limit, to_reach, stretch = _SPEED.get((model, backend), others)
-        names = (*_TRAINERS, FREE, BARRIER) if backend is None else (FARANDOLE, FREE, BARRIER)
-        found = _trainers("train", settings, names, model, backend)
+        names = (FARANDOLE,) if backend else _TRAINERS
+        every = _trainers("train", settings, (*names, FREE, BARRIER), model, backend)
         text = f"{100 * to_reach:.0f} % of the limit's speed ({limit})"
         target = Target(text, "speed ratio", FARANDOLE, limit, to_reach, stretch)
         title += ": one step of fit" if backend else ": one training step"
-        yield _group(key, title, "step", found, target, baseline=limit)
+        yield _group(key, title, "step", every, target, baseline=limit)
 
 
 def _overhead(settings: Settings) -> Iterator[Group]:
     alone = replace(settings, num_ranks=1)
-    for key, title, model, backend in _trainings("overhead", settings):
+    for key, title, model, backend in _networks("overhead", settings):
         title += ": one worker through DistributedOptimizer"
         if backend is None:
-            found = _trainers("train", alone, (FARANDOLE, PLAIN), model, times=2)
+            every = _trainers("train", alone, (FARANDOLE, PLAIN), model, times=2)
             text = "2 % slower than plain PyTorch at most"
             target = Target(text, "time ratio", FARANDOLE, PLAIN, 1.02, 1.01)
-            yield _group(key, title, "step", found, target, baseline=PLAIN)
+            yield _group(key, title, "step", every, target, baseline=PLAIN)
         else:
             factor = 1.10 if backend == "jax" else 1.03
-            found = _trainers("overhead", alone, (IN_TURNS,), model, backend, times=4)
+            every = _trainers("overhead", alone, (IN_TURNS,), model, backend, times=4)
             text = f"{100 * (factor - 1):.0f} % slower than plain Keras at most"
             target = Target(text, "time ratio", IN_TURNS, None, factor)
-            title += " over plain Keras"
-            yield _group(key, title, "ratio", found, target, unit="ratio")
+            yield _group(key, f"{title} over plain Keras", "ratio", every, target, unit="ratio")
 
 
-def _trainings(word: str, settings: Settings) -> list[tuple[str, str, str, str | None]]:
+def _networks(word: str, settings: Settings) -> list[tuple[str, str, str, str | None]]:
     """Return the key, the title, the network and Keras' backend of each row of a word."""
     if settings.framework == "torch":
         return [(f"{word}-{name}", MODELS[name][0], name, None) for name in settings.models]
@@ -270,7 +241,7 @@ def _trainings(word: str, settings: Settings) -> list[tuple[str, str, str, str |
         (f"{word}-keras-{backend}-{name}", f"Keras on {title}, {MODELS[name][0]}", name, backend)
         for backend, title in BACKENDS.items()
         for name in settings.models
-        if backend in settings.backends and name in _JAX_BLOCK
+        if backend in settings.backends and name in KERAS_MODELS
     ]
 
 
@@ -283,64 +254,65 @@ def _trainers(
     times: int = 1,
 ) -> tuple[Implementation, ...]:
     """Return those that train, with `times` as many timed steps as usual."""
-    warmup, steps = settings.steps[model]
-    options: dict[str, Any] = {"model": model, "warmup": warmup}
-    options["steps"] = settings.timed(times * steps)
+    warmup, steps = _STEPS[model]
+    steps = settings.timed(times * steps)
+    options: dict[str, Any] = {"model": model, "warmup": warmup, "steps": steps}
     if backend is None:
         return _implementations(task, settings, names, **options)
     block = _JAX_BLOCK[model] if backend == "jax" else 1
     options |= {"backend": backend, "block": block, "pin": backend == "jax"}
-    options["steps"] = max(2, options["steps"] // block) * block
+    options["steps"] = max(2, steps // block) * block
     if task == "overhead":
         # Long enough for a median, short enough for the machine to be the same in the next turn.
-        options["turn"] = max(_TURN_STEPS, block) // block * block
+        options["turn"] = max(8, block) // block * block
     environment = {"KERAS_BACKEND": backend, **_KERAS_ENVIRONMENT}
-    found = _implementations(f"keras_tasks.{task}", settings, names, **options)
-    return tuple(replace(one, environment=environment) for one in found)
+    every = _implementations(f"keras_tasks.{task}", settings, names, **options)
+    return tuple(replace(one, environment=environment) for one in every)
 
 
 def _ranks(settings: Settings) -> Iterator[Group]:
-    found: list[Implementation] = []
+    every: list[Implementation] = []
     for count in settings.rank_counts:
         # Peers at the largest count only: that is the figure, and eight processes start slowly.
         names = _COLLECTIVES if count == max(settings.rank_counts) else (FARANDOLE,)
-        these, sizes = replace(settings, num_ranks=count), {"small": (_SMALL, settings.timed(1600))}
-        found += [
-            replace(one, name=f"{one.name}, {_count([count], 'rank')}")
-            for one in _implementations("allreduce", these, names, sizes=sizes)
+        these = replace(settings, num_ranks=count)
+        every += [
+            replace(one, name=f"{one.name}, {plural(count, 'rank')}")
+            for one in _implementations("allreduce", these, names, sizes=_small(settings))
         ]
-    text, subject = "500 us at most with 8 ranks", f"{FARANDOLE}, 8 ranks"
-    targets = [Target(text, "time", subject, None, 500e-6)] if 8 in settings.rank_counts else []
+    target = Target("500 us at most with 8 ranks", "time", f"{FARANDOLE}, 8 ranks", None, 500e-6)
     title = "all-reduce of 4 KB, blocking, by number of ranks"
-    row = Row("ranks-4KB", title, "small", _names(found), tuple(targets))
-    yield Group("ranks", tuple(found), (row,))
+    targets = (target,) if 8 in settings.rank_counts else ()
+    row = Row("ranks-4KB", title, "small", _names(every), targets)
+    yield Group("ranks", tuple(every), (row,))
 
 
 def _agreement(settings: Settings) -> Iterator[Group]:
-    options = {"tensors": _TENSORS, "steps": settings.timed(300), "rounds": settings.timed(60)}
-    options |= {"operations": _OPERATIONS, "elements": _ELEMENTS}
-    found = _implementations("names", settings, (FARANDOLE, "horovod"), **options)
-    agreement = f"synchronize() of {_TENSORS} gradients of one number each"
-    opposite = f"{_OPERATIONS:,} named all-reduces of {_ELEMENTS} float32, in opposite orders"
+    # The parameter tensors of ResNet-50.
+    options = {"tensors": 161, "steps": settings.timed(300), "rounds": settings.timed(60)}
+    options |= {"operations": 1000, "elements": 256}
+    every = _implementations("names", settings, (FARANDOLE, "horovod"), **options)
     one = Target("200 us at most", "time", FARANDOLE, None, 200e-6)
     many = Target("15 ms at most", "time", FARANDOLE, None, 15e-3)
+    title = "synchronize() of 161 gradients of one number each"
+    opposite = "1,000 named all-reduces of 256 float32, in opposite orders"
     rows = (
-        Row("names-agreement", agreement, "agreement", _names(found), (one,)),
-        Row("names-opposite", opposite, "opposite", _names(found), (many,)),
+        Row("names-agreement", title, "agreement", _names(every), (one,)),
+        Row("names-opposite", opposite, "opposite", _names(every), (many,)),
     )
-    yield Group("names", found, rows)
+    yield Group("names", every, rows)
 
 
 def _memory(settings: Settings) -> Iterator[Group]:
+    # With these, glibc gives every freed tensor back to the kernel; without, a process's size
+    # tells what it once held.
+    environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     for model in settings.models:
         if model == "cnn":
             continue  # 4.8 MB of gradients would drown in what any library weighs
-        # With these, glibc gives every freed tensor back to the kernel; without, a process's
-        # size tells what it once held.
-        environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
         options = {"model": model, "warmup": 1, "steps": 2, "barrier": "step"}
-        found = _implementations("train", settings, (*_TRAINERS, PLAIN), **options)
-        found = tuple(replace(one, environment=environment, timed=False) for one in found)
+        every = _implementations("train", settings, (*_TRAINERS, PLAIN), **options)
+        every = tuple(replace(one, environment=environment, timed=False) for one in every)
         # Plain PyTorch holds the gradients once too, so a second copy of them or of the model
         # would show as 1; half of one is more than rounding and slots take.
         text = "gradients once: less than half a copy more than plain PyTorch"
@@ -348,15 +320,15 @@ def _memory(settings: Settings) -> Iterator[Group]:
         title, parameters = MODELS[model]
         title += ": memory per rank, gradients alive"
         size = {"unit": "bytes", "gradient_bytes": 4 * parameters, "baseline": PLAIN}
-        yield _group(f"memory-{model}", title, "own_pss", found, target, **size)
+        yield _group(f"memory-{model}", title, "own_pss", every, target, **size)
 
 
 def _start(settings: Settings) -> Iterator[Group]:
-    found = _implementations("start", settings, (FARANDOLE, "torchrun", "import torch alone"))
+    every = _implementations("start", settings, (FARANDOLE, "torchrun", "import torch alone"))
     text = "0.65 of torchrun's time at most"
     target = Target(text, "time ratio", FARANDOLE, "torchrun", 0.65)
     title = "from the command to the first barrier"
-    yield _group("start", title, "start", found, target, baseline="torchrun")
+    yield _group("start", title, "start", every, target, baseline="torchrun")
 
 
 def _recorder(settings: Settings) -> Iterator[Group]:
@@ -366,7 +338,7 @@ def _recorder(settings: Settings) -> Iterator[Group]:
         one = replace(one, environment={"FARANDOLE_RECORD_DIR": "{scratch}"})
         text = "1 % slower than without the recorder at most"
         target = Target(text, "time ratio", IN_TURNS, None, 1.01, 1.005)
-        title = f"{MODELS['mlp'][0]}: one step of {_count([count], 'worker')}, "
+        title = f"{MODELS['mlp'][0]}: one step of {plural(count, 'worker')}, "
         title += "DataLoader and record() included, recorded over not recorded"
         yield _group(f"recorder-{count}", title, "ratio", (one,), target, unit="ratio")
 
@@ -382,8 +354,8 @@ def _study(settings: Settings) -> Iterator[Group]:
         flags = ("--model", model, "--samples", str(samples))
         options = {"workers": studied, "batches": batches, "script_flags": flags}
         title = f"{name} on {samples:,} images of 3x32x32: all launches of a study of "
-        title += f"{_count(studied, 'worker')}, batch {' and '.join(map(str, batches))}"
-        found = (
+        title += f"{_workers(studied)}, batch {' and '.join(map(str, batches))}"
+        every = (
             _command(PRECISE, "study", options),
             _command(WHOLE, "study", {**options, "flags": ("--epochs", "1")}),
         )
@@ -393,36 +365,37 @@ def _study(settings: Settings) -> Iterator[Group]:
             Target(same, "rank correlation", PRECISE, WHOLE, 1.0),
         )
         cells = tuple(cell_name(count, batch) for count in studied for batch in batches)
-        more = {"baseline": WHOLE, "of_ranks": False, "ranked": cells}
-        group = _group(f"study-precision-{model}", title, "launches", found, *targets, **more)
+        more = {"baseline": WHOLE, "ranked": cells}
+        group = _group(f"study-precision-{model}", title, "launches", every, *targets, **more)
         # Whole epochs of all cells take about five minutes on 2 cores, and of ResNet-18 fifteen.
         yield replace(group, launches=1, time_limit_s=1800.0)
-    flags = ("--steps", str(_SHORT_STEPS), "--samples", str(_SHORT_SAMPLES))
+    # Fewer steps than a study's stopping rule looks at first: the script itself ends every launch.
+    flags = ("--steps", "20", "--samples", "2000")
     options = {"workers": counts, "batches": (16,), "script_flags": flags}
     beyond = "a study's time outside of its launches, for each of its cells"
-    title = f"a cell of {_count(counts, 'worker')} for {_SHORT_STEPS} steps, as a whole"
+    at_most = Target("1 s at most", "time", STUDY, None, 1.0)
+    title = f"a cell of {_workers(counts)} for 20 steps, as a whole"
     text = "1 s more than farandole run of the same command at most"
-    at_most, more_than = (
-        Target("1 s at most", "time", STUDY, None, 1.0),
-        Target(text, "time difference", STUDY, RUN, 1.0),
-    )
+    more_than = Target(text, "time difference", STUDY, RUN, 1.0)
     rows = (
-        Row("study-cell", beyond, "beyond", (STUDY,), (at_most,), of_ranks=False),
-        Row("study-run", title, "cell", (STUDY, RUN), (more_than,), of_ranks=False),
+        Row("study-cell", beyond, "beyond", (STUDY,), (at_most,)),
+        Row("study-run", title, "cell", (STUDY, RUN), (more_than,)),
     )
     commands = (_command(STUDY, "study", options), _command(RUN, "run", options))
     yield Group("study-cell", commands, rows, launches=1 if settings.quick else 3)
 
 
 def _report(_: Settings) -> Iterator[Group]:
+    from farandole.bench.synthetic_study import Shape
+
     shape = Shape()
     title = f"report of {shape.cells} cells, {shape.launches} launches, {shape.steps:,} steps"
     time, memory = f"{title}: from the command to its end", f"{title}: peak memory of its processes"
     seconds = Target("10 s at most", "time", REPORT, None, 10.0)
     size = Target("500 MB at most", "bytes", REPORT, None, 500e6)
     rows = (
-        Row("report-time", time, "report", (REPORT,), (seconds,), of_ranks=False),
-        Row("report-memory", memory, "peak_memory", (REPORT,), (size,), None, "bytes", None, False),
+        Row("report-time", time, "report", (REPORT,), (seconds,)),
+        Row("report-memory", memory, "peak_memory", (REPORT,), (size,), unit="bytes"),
     )
     yield Group("report", (_command(REPORT, "report", {}),), rows)
 
@@ -446,8 +419,8 @@ def _implementations(
     task: str, settings: Settings, names: Sequence[str], **options: Any
 ) -> tuple[Implementation, ...]:
     """Return those that do a task, without the peers that the user left out."""
-    module, _, function = task.rpartition(".")
-    module = module or "torch_tasks"
+    module, _, function = f"torch_tasks.{task}".rpartition(".")
+    module = module.removeprefix("torch_tasks.")
     built = []
     for name in names:
         if name in PEERS and name not in settings.peers:
@@ -460,15 +433,9 @@ def _implementations(
             own.setdefault("barrier", "step" if name == BARRIER else "free")
         else:
             own.pop("barrier", None)
-        built.append(
-            Implementation(
-                name=name,
-                launcher=launcher,
-                num_ranks=settings.num_ranks,
-                options=own,
-                synchronized=function == "train" and library != "none",
-            )
-        )
+        together = function == "train" and library != "none"
+        where: dict[str, Any] = {"launcher": launcher, "num_ranks": settings.num_ranks}
+        built.append(Implementation(name=name, options=own, synchronized=together, **where))
     return tuple(built)
 
 
@@ -495,5 +462,6 @@ def _names(implementations: Sequence[Implementation]) -> tuple[str, ...]:
     return tuple(one.name for one in implementations)
 
 
-def _count(counts: Sequence[int], noun: str) -> str:
-    return f"{' and '.join(map(str, counts))} {noun}{'s' * (list(counts) != [1])}"
+def _workers(counts: Sequence[int]) -> str:
+    *first, last = counts
+    return " and ".join([*map(str, first), plural(last, "worker")])

@@ -10,9 +10,9 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.bench.plan import Shape
 from farandole.recorder.lines import Writer, line, steps_line
 from farandole.study import folder
 from farandole.study.records import SCHEMA, Cell, Launch, Link, Purpose
@@ -24,11 +24,35 @@ _DATASET = 50_000
 _NOISE = 0.02
 _START_S = 3.0
 _OPTIMIZER_S = 0.0005
-_BLOCK = 50
-"""Steps in a line; the recorder writes blocks, too."""
-_USE_SAMPLES = 10
-_HASHES = 16
-_EPOCHS = 10
+_BLOCK = 50  # steps in a line; the recorder writes blocks, too
+_USE_SAMPLES = _EPOCHS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large a synthetic study is."""
+
+    workers: tuple[int, ...] = (1, 2, 3, 4)
+    batches: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    widths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    repeats: int = 3
+    """Launches of each cell for speed; one for accuracy comes on top."""
+    steps_per_rank: int = 100
+
+    @property
+    def cells(self) -> int:
+        """How many there are."""
+        return len(self.workers) * len(self.batches) * len(self.widths)
+
+    @property
+    def launches(self) -> int:
+        """How many there are of all cells."""
+        return self.cells * (self.repeats + 1)
+
+    @property
+    def steps(self) -> int:
+        """Step records of all ranks of all launches."""
+        return self.launches * sum(self.workers) // len(self.workers) * self.steps_per_rank
 
 
 def write_study(path: Path, shape: Shape) -> None:
@@ -124,7 +148,7 @@ def _rank_lines(
         gradient_bytes_per_step=4 * _PARAMETERS,
         batch_seen=cell.batch,
         dataset_size=_DATASET,
-        sample_hashes=[f"{rank:04x}{sample:04x}" for sample in range(_HASHES)],
+        sample_hashes=[f"{rank:04x}{sample:04x}" for sample in range(16)],
     )
     ends_s = list(itertools.accumulate(durations, initial=begin_s + _START_S))[1:]
     samples, wait_s = float(cell.batch or 0), exposed_s(cell)

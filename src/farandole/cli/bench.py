@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     """Launch implementations in turns, and compare them row by row."""
-    from farandole.bench.compare import compare, launch_to_json, to_json, to_text
+    from farandole.bench.compare import compare, launch_to_json, to_text
     from farandole.bench.plan import Settings, groups
     from farandole.bench.run import INHERITED, run_group
     from farandole.model.statistics import CONFIDENCE
@@ -113,14 +113,14 @@ def _compare(args: argparse.Namespace) -> int:
             quiet_limit_s=_QUICK_QUIET_LIMIT_S if args.quick else _QUIET_LIMIT_S,
         )
         launches += [launch_to_json(group.key, record) for record in records]
-        for result in compare(group, records):
-            rows.append(to_json(result))
+        for row in compare(group, records):
+            rows.append(row)
             if not args.json:
-                _say("\n".join([*to_text(result), ""]))
+                _say("\n".join([*to_text(row), ""]))
     if args.json:
         what = {"quick": args.quick, "launches_per_contestant": num_launches}
         found = {"confidence": CONFIDENCE, "rows": rows, "launches": launches}
-        _say(json.dumps({**head, **what, **found}, indent=2))
+        _say(json.dumps({**head, **what, **found}, indent=2, default=asdict))
     return 1 if any(launch["failure"] for launch in launches) else 0
 
 
@@ -130,27 +130,19 @@ def _on_shaped_links(args: argparse.Namespace) -> int:
 
     if reason := why_not():
         raise UsageError(f"`bench {args.what}` cannot run here: {reason}.")
-    head, say = _head(None), _progress if args.json else _say
-    if args.what == "live":
-        from farandole.bench import live
+    from farandole.bench import links
 
-        points: dict[str, list[live.Point]] = {}
-        for scenario, found in live.compare_all(live.WIDE if args.wide else live.QUICK):
-            points[scenario.name] = found
-            say("\n".join([scenario.name, *live.lines_of(found)]))
-        lines = live.summary([one for found in points.values() for one in found])
-        figures = {"wide": args.wide, **live.as_json(points)}
-    else:
-        from farandole.bench import hosts
-
-        results = []
-        for result in hosts.measure_all(hosts.QUICK if args.quick else hosts.WHOLE):
-            results.append(result)
-            say("\n".join(hosts.lines_of(result)))
-        lines, figures = hosts.summary(results), {"quick": args.quick, **hosts.as_json(results)}
+    head, say, found = _head(None), _progress if args.json else _say, []
+    live = args.what == "live"
+    each = links.run_live(wide=args.wide) if live else links.run_hosts(quick=args.quick)
+    for figures, lines in each:
+        found += figures
+        say("\n".join(lines))
+    summary, lines = (links.live_summary if live else links.hosts_summary)(found)
     say("\n".join(lines))
     if args.json:
-        _say(json.dumps({**head, **figures}, indent=2))
+        which = {"wide": args.wide} if live else {"quick": args.quick}
+        _say(json.dumps({**head, **which, **summary}, indent=2))
     return 0
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from farandole.bench.plan import Shape, cell_name
-from farandole.bench.synthetic_study import write_study
+from farandole.bench.plan import cell_name
+from farandole.bench.synthetic_study import Shape, write_study
 from farandole.model.pace import pace
 from farandole.study.records import Launch, Study
 
