@@ -64,6 +64,10 @@ _TEXT = {
     *("title", "titles", "why"),
 }
 
+# Text of a lab's report as a whole, whatever its shape; and tables that hold nothing but text.
+_REPORT_TEXT = ("introduction", "original_data", "method", "conclusion", "references")
+_TEXT_TABLES = ("choices", "data")
+
 # What `farandole project` is asked of which study.
 _QUESTIONS: dict[str, tuple[str, ...]] = {
     "few": ("-np", "3,4,8,16"),
@@ -114,7 +118,7 @@ def snapshots(wanted: Sequence[str], place: Path) -> dict[str, Snapshot]:
 def _make(name: str, place: Path) -> Snapshot:
     place.mkdir()
     try:
-        with _surroundings():
+        with surroundings():
             if name in _OTHERS:
                 found = _OTHERS[name](place)
             else:
@@ -177,7 +181,7 @@ def _short(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def _surroundings() -> Iterator[None]:
+def surroundings() -> Iterator[None]:
     """Be the machine of the fixtures, whatever this one has."""
     from farandole.world import cores
 
@@ -202,8 +206,20 @@ def _farandole(*argv: str | Path, code: int = 0) -> str:
 
 
 def _lab(fixture: str, place: Path) -> dict[str, Any]:
-    """Render a lab as `farandole lab NAME --out DIR` does when all of its studies are made."""
+    """Render a lab, and return what its files hold."""
     folder, data = place / "lab", place / "data"
+    printed = render_lab(fixture, folder, data)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    report["version"] = ""
+    for key in _REPORT_TEXT:
+        report[key] = {"text": json.dumps(report[key], ensure_ascii=False)}
+    lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    found = {"report": report, "printed": _printed(printed), "lab.json": _keys(lab)}
+    return _neutral(found | _files(folder), {data: DATA, folder: "DIR"})
+
+
+def render_lab(fixture: str, folder: Path, data: Path) -> str:
+    """Run `farandole lab NAME --out DIR` with all studies made, and return what it printed."""
     _unpack(FROZEN / "labs" / f"{fixture}.tar.xz", folder)
     begun = (folder / "lab.json").read_text(encoding="utf-8")
     (folder / "lab.json").write_text(begun.replace(DATA, str(data)), encoding="utf-8")
@@ -217,11 +233,7 @@ def _lab(fixture: str, place: Path) -> dict[str, Any]:
     printed = _farandole("lab", json.loads(begun)["lab"], *flags, "--out", folder)
     if _launches(folder) != before:
         raise RuntimeError(f"{fixture}: rendering made a launch, or removed one")
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    report["version"] = ""
-    lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
-    found = {"report": report, "printed": _printed(printed), "lab.json": _keys(lab)}
-    return _neutral(found | _files(folder), {data: DATA, folder: "DIR"})
+    return printed
 
 
 def _study(fixture: str, place: Path) -> dict[str, Any]:
@@ -267,7 +279,10 @@ def _json(*argv: str | Path) -> Any:
 
 def _files(folder: Path) -> dict[str, Any]:
     """Return the tables of a report, its headings, and the names of its files."""
-    tables = {path.stem: _table(path) for path in sorted((folder / "tables").glob("*.csv"))}
+    tables = {
+        path.stem: {"text": path.read_text("utf-8")} if path.stem in _TEXT_TABLES else _table(path)
+        for path in sorted((folder / "tables").glob("*.csv"))
+    }
     heads = {
         path.stem: {"titles": path.read_text(encoding="utf-8").splitlines()[0]}
         for path in sorted((folder / "tables").glob("*.md"))

@@ -7,7 +7,10 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+import numpy as np
+
 from farandole.format import seconds, size, times, whole
+from farandole.labs.data.images import contact_sheet
 from farandole.labs.lab import (
     Answered,
     Asked,
@@ -101,6 +104,8 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
             test=10_000,
             sample=say("32x32 RGB"),
             skipped=(say("7.png: not an image"), say("8.png: empty")),
+            class_counts={say("cat"): (30_000, 6_000), say("dog"): (20_000, 4_000)},
+            sides=(80, 351, 827),
         ),
         plan=Plan(
             studies=(_planned(say, "speedup"), _planned(say, "lost")),
@@ -170,6 +175,17 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
         created=say("2026-11-16T05:00:00Z"),
         command=("farandole", "lab", say("tiny"), say("--quick")),
         notes=(say("The link was not measured."),),
+        introduction=say("Adding workers was to save time."),
+        original_data={
+            "source": say("CIFAR-10"),
+            "classes": say("10"),
+            "training samples per class": say("5,000"),
+            "image size": say("32 pixels a side"),
+        },
+        method=((say("loss"), say("cross-entropy"), say("the same")),),
+        conclusion=(say("It was worth it."),),
+        references=(say("A book about it."),),
+        samples=contact_sheet(np.zeros((2, 8, 8, 3), np.uint8)),
     )
 
 

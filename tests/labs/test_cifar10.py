@@ -631,15 +631,12 @@ def test_a_study_that_could_not_be_made_is_said_to_be_missing(missing: str) -> N
     assert len(LAB.corrections(found)) == 5
 
 
-def test_workers_that_others_disturbed_have_no_speed_and_the_reason() -> None:
+def test_a_busy_machine_still_gets_speedups() -> None:
     busy = [
         replace(launch, busy=True, foreign_share=0.6, steal_share=0.0)
         for launch in time_launches(STEP_S)
     ]
-    words = answers(find({TIME: busy}))["speedup"].sentences[0]
-    assert words == (
-        "Speedup was not measured: the machine was busy: other programs took 60 % of the cores."
-    )
+    assert answers(find({TIME: busy}))["speedup"].sentences[0].startswith("2 workers reach")
 
 
 # The corrections.

@@ -207,12 +207,6 @@ def test_longer_jobs_with_more_loss_do_not_pay() -> None:
     assert "(25 % would pay), and the loss rises" in first
 
 
-def test_without_times_that_count_nothing_is_said_to_pay() -> None:
-    first = said(driving.VERDICT, found_of(LAB, {"workers": busy(equal_losses())}))[0]
-    assert first.startswith("Job times that count are missing")
-    assert "with 2 workers the loss goes from 0.0200 to 0.0200." in first
-
-
 def test_the_size_follows_from_fixed_time_and_speed() -> None:
     one, two, four = rows_of(driving.SIZE)
     assert all(four[key] is None for key in ("fixed_s", "samples_per_s", "even", "time"))
@@ -238,15 +232,6 @@ def test_computed_times_are_near_those_of_launches() -> None:
     for row in check:
         # The last batch of an epoch is smaller; a launch made by hand takes a whole step for it.
         assert row["computed_s"] == pytest.approx(row["job_s"].value, rel=0.1)
-
-
-def test_on_a_busy_machine_steps_alone_are_told() -> None:
-    made = studies(seeds=1)
-    made["workers"] = busy(made["workers"])
-    rows = rows_of(driving.SIZE, found_of(LAB, made))
-    assert [row["steps"] for row in rows] == [640, 1280, 2560]
-    assert all(row["fixed_s"] is row["samples_per_s"] is row["time"] is None for row in rows)
-    assert "1,280 samples on 2 workers" in said(driving.SIZE, found_of(LAB, made))[1]
 
 
 def test_every_rank_and_epoch_of_the_launch_with_most_workers() -> None:

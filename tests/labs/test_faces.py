@@ -183,7 +183,7 @@ def test_one_launch_per_cell_is_said_to_have_no_intervals() -> None:
         assert "One run per setting" not in said(key), key
 
 
-def test_a_machine_that_was_never_quiet_has_no_speeds_and_is_said_to() -> None:
+def test_speeds_of_a_busy_machine_are_shown_and_flagged() -> None:
     busy = {
         name: replace(
             study,
@@ -198,7 +198,7 @@ def test_a_machine_that_was_never_quiet_has_no_speeds_and_is_said_to() -> None:
     answered = {one.question.key: one for one in LAB.answer(disturbed)}
     for key in ("split", "batch", "weak", "strong"):
         assert "Other programs took up to 80 %" in " ".join(answered[key].sentences), key
-        assert all(row[0] != "here" for row in answered[key].tables[0].rows), key
+        assert any(row[0] == "here" for row in answered[key].tables[0].rows), key
     # Accuracy does not depend on how long it took.
     assert len(answered["accuracy"].tables[0].rows) == 2
     assert LAB.corrections(disturbed)

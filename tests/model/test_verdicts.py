@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
@@ -51,6 +52,7 @@ from tests.model.build import (
     make_study,
     repeated,
     timed_launch,
+    trained_launch,
 )
 
 
@@ -727,3 +729,63 @@ def test_void_cells_have_no_verdict_about_speed() -> None:
         make_launch(Cell(workers=2, batch=8), apart),
     ]
     assert kinds_of(launches) <= {"compute_bound"}
+
+
+def straggling_study(*, ratio: float, pauses: int = 0) -> list[Verdict]:
+    """Return the verdicts on 2 workers of which rank 0 computes longer, or pauses at times."""
+    step_s, steps = 0.1, 60
+    durations = [step_s * ratio] * steps
+    for index in range(pauses):
+        durations[9 + 10 * index] = 1.0
+    ends = 100.0 + np.cumsum(durations)
+    begins = np.concatenate([[100.0], ends[:-1]])
+    own = np.array([step_s, *[step_s] * (steps - 1)])
+    waits = np.array(durations) - own
+    ranks = [
+        make_rank(0, make_steps(durations, exposed_s=0.0, ready_s=ends, samples=8)),
+        make_rank(1, make_steps(durations, exposed_s=waits, ready_s=begins + own, samples=8)),
+    ]
+    alone = [make_rank(0, make_steps(step_s, steps, exposed_s=0.0, samples=8))]
+    cells = [(Cell(workers=1, batch=8), alone), (Cell(workers=2, batch=8), ranks)]
+    return list(analyse(make_study([make_launch(cell, of) for cell, of in cells])).verdicts)
+
+
+def test_a_straggler_is_blamed_alone_and_by_what_the_others_wait() -> None:
+    found = {verdict.kind: verdict for verdict in straggling_study(ratio=2.0)}
+    assert "the others wait for it for 50 % of a step" in found["straggler"].sentence
+    assert "contention" not in found
+
+
+def test_pauses_of_one_rank_are_named_with_their_seconds() -> None:
+    found = {verdict.kind: verdict for verdict in straggling_study(ratio=1.0, pauses=5)}
+    assert found["one_rank_pauses"].sentence.startswith(
+        "Rank 0 alone paused 5 times for 4.50 s in all (900 ms each) while the others waited"
+    )
+    assert not any(one.kind == "one_rank_pauses" for one in straggling_study(ratio=1.0))
+
+
+def test_a_curve_that_still_rises_is_not_stable() -> None:
+    rising = [trained_launch(Cell(workers=1), seed, [k / 10 for k in range(9)]) for seed in (0, 1)]
+    flat = [trained_launch(Cell(workers=1), 0, [0.5, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9])]
+    info = analyse(make_study(rising))
+    (row,) = info.each("metrics")
+    assert (row.stable_epoch, row.rising) == (None, 2)
+    assert any(verdict.kind == "not_stable" for verdict in info.verdicts)
+    (row,) = analyse(make_study(flat)).each("metrics")
+    assert (row.stable_epoch, row.rising) == (3.0, 0)
+
+
+@pytest.mark.parametrize(("startup", "job_s"), [(56.0, 53.0), (1.0, 53.0), (53.0, 53.0)])
+def test_the_start_up_is_never_longer_than_the_job(startup: float, job_s: float) -> None:
+    begin = 98.0 + startup
+    epochs = ((begin, begin + 1.0),)
+    steps = make_steps(0.1, 10, begin_s=begin)
+    launch = make_launch(
+        Cell(workers=1, batch=8),
+        [make_rank(0, steps, epochs=epochs)],
+        outcome="ok",
+        purpose="epoch",
+        wall_s=job_s,
+    )
+    (job,) = analyse(make_study([launch])).each("job")
+    assert job.startup_s + (job.between_s or 0.0) <= job.job_s.value

@@ -253,24 +253,14 @@ def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
 
 def report_of(lab: Lab, ran: Ran) -> LabReport:
     """Return what the report of a lab is made from."""
-    from farandole.labs.report import LabReport
+    from farandole.labs.report import lab_report
     from farandole.labs.run import command
 
-    found = ran.found
-    return LabReport(
-        name=lab.name,
-        title=lab.title,
-        asked=found.asked,
-        data=found.data,
-        plan=found.plan,
-        answered=lab.answer(found),
-        corrections=lab.corrections(found),
-        published=found.published,
-        studies=found.studies,
+    return lab_report(
+        lab,
+        ran.found,
         created=ran.created,
-        command=command(lab.name, found.asked),
-        leading=lab.leading,
-        beside=lab.beside,
+        command=command(lab.name, ran.found.asked),
         notes=ran.notes,
     )
 

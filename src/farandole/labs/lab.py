@@ -7,7 +7,7 @@ by the public `farandole study`; the lab answers its questions from them, and `r
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -69,6 +69,10 @@ class DataFacts:
     """One sample in words: "28x28 grey", "66x200 RGB"."""
     skipped: tuple[str, ...] = ()
     """Files that could not be read, with the reason each."""
+    class_counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By class: samples to train on and to test on; empty for a quantity."""
+    sides: tuple[int, ...] = ()
+    """Smallest, mean and largest side of the image files, in pixels, before they are scaled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,8 @@ class Answered:
     tables: tuple[Table, ...]
     """The first is the question's own: report.json has it under the question's key."""
     figures: tuple[Figure, ...] = ()
+    lead: int = 2
+    """How many of the sentences are the answer, above table and figure; the rest is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +228,18 @@ class Lab:
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By name of a published file: the studies that its curves are drawn beside, as in LabReport;
     none: its curves are in the lab's own figures."""
+    introduction: str = ""
+    """What the lab is about and why, in about 80 words."""
+    original_data: Mapping[str, str] = field(default_factory=dict)
+    """The lab's own data by row of the report's table: "source", "training samples", "classes",
+    "test samples", "training samples per class", "image size", and whatever else it had."""
+    method: (
+        tuple[tuple[str, str, str], ...] | Callable[[Found], Sequence[tuple[str, str, str]]]
+    ) = ()
+    """Rows "what / lab / here" beyond the plan's choices."""
+    conclusion: str = ""
+    """A template like `Question.say`. It sees `found` and `answers`, the answers by key."""
+    references: tuple[str, ...] = ()
 
 
 def on_use(name: str) -> Callable[..., Any]:

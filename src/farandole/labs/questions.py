@@ -114,11 +114,12 @@ def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     table = tabulate(question.key, question.title, rows, question.columns, notes)
     facts = question.facts(found, rows) if question.facts else {}
     further = question.tables(found, rows) if question.tables else ()
-    said = [*sentences(question.say, found=found, rows=rows, **facts), question.why]
-    said += limits(found, question.study) if limited else []
+    said = sentences(question.say, found=found, rows=rows, **facts)
+    reasons = [question.why, *(limits(found, question.study) if limited else [])]
     return Answered(
         question=question.asked,
-        sentences=tuple(filter(None, said)),
+        sentences=(*said, *filter(None, reasons)),
+        lead=min(2, len(said)),
         tables=(table, *further),
         figures=tuple(_figure(one, rows, table) for one in question.figures),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import known, moment, number, percent, plural, seconds, times, whole
-from farandole.labs.lab import Answered, Asked, Correction, DataFacts, Plan
+from farandole.labs.lab import Answered, Asked, Choice, Correction, DataFacts, Found, Lab, Plan
+from farandole.labs.questions import sentences
 from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
@@ -21,12 +22,12 @@ from farandole.report.document import (
     Bullets,
     Commands,
     Document,
-    Facts,
     Figure,
     Figures,
     Heading,
     Names,
     Opening,
+    Picture,
     Prose,
     Section,
     Tables,
@@ -80,6 +81,15 @@ class LabReport:
     those whose name its own ends with ("cifar10_speedup": "speedup"), or else all."""
     notes: tuple[str, ...] = ()
     """What could not be made or was left out, in sentences."""
+    introduction: str = ""
+    original_data: Mapping[str, str] = field(default_factory=dict)
+    """The lab's own data by row of the table of data."""
+    method: tuple[tuple[str, str, str], ...] = ()
+    """Rows "what / lab / here" beyond the plan's choices."""
+    conclusion: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    samples: bytes = b""
+    """A picture of some of the training samples, PNG."""
     version: str = __version__
 
     @property
@@ -115,6 +125,38 @@ class LabReport:
         # A note says why, which is better.
         lost = [title for title in lost if not any(title in note for note in self.notes)]
         return [*self.notes, *(f"Not made: {title}" for title in lost)]
+
+
+def lab_report(
+    lab: Lab, found: Found, *, created: str, command: Sequence[str], notes: Sequence[str] = ()
+) -> LabReport:
+    """Answer a lab's questions and put together what its report shows."""
+    from farandole.labs.data import draw_samples
+
+    answered = lab.answer(found)
+    by_key = {one.question.key: one for one in answered}
+    return LabReport(
+        name=lab.name,
+        title=lab.title,
+        asked=found.asked,
+        data=found.data,
+        plan=found.plan,
+        answered=answered,
+        corrections=lab.corrections(found),
+        published=found.published,
+        studies=found.studies,
+        created=created,
+        command=tuple(command),
+        leading=lab.leading,
+        beside=lab.beside,
+        notes=tuple(notes),
+        introduction=lab.introduction,
+        original_data=lab.original_data,
+        method=tuple(lab.method(found) if callable(lab.method) else lab.method),
+        conclusion=sentences(lab.conclusion, found=found, answers=by_key),
+        references=lab.references,
+        samples=draw_samples(lab.name, found.asked.data),
+    )
 
 
 def write_lab(
@@ -159,7 +201,10 @@ def anonymous(report: LabReport) -> LabReport:
     """
     secrets = {secret for info in report.studies.values() for secret in secrets_of(info)}
     studies = {name: anonymous_study(info, info.label) for name, info in report.studies.items()}
-    return scrubbed(replace(report, created="", studies=studies), Scrub(secrets, {}))
+    samples = report.samples if report.asked.data is None else b""
+    return scrubbed(
+        replace(report, created="", studies=studies, samples=samples), Scrub(secrets, {})
+    )
 
 
 def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[str]:
@@ -199,8 +244,11 @@ def to_json(report: LabReport) -> dict[str, Any]:
         "command": list(report.command),
         "size": asked.size,
         "budget_s": plain(asked.budget_s),
+        "introduction": report.introduction,
         "choices": plain(report.plan.choices),
+        "method": [dict(zip(("what", "lab", "here"), row, strict=True)) for row in report.method],
         "data": plain(report.data),
+        "original_data": dict(report.original_data),
         "questions": {
             one.question.key: {
                 "question": one.question.text,
@@ -210,6 +258,8 @@ def to_json(report: LabReport) -> dict[str, Any]:
             }
             for one in report.answered
         },
+        "conclusion": list(report.conclusion),
+        "references": list(report.references),
         "corrections": plain(report.corrections),
         "published": {
             name: {"label": info.label, "table": _table_json(published_table(name, info))}
@@ -240,129 +290,183 @@ def _table_json(table: Table) -> dict[str, Any]:
 
 
 def document(report: LabReport) -> Document:
-    """Return everything that the report of a lab shows."""
-    names = Names("corrections", "choices")
+    """Return everything that the report of a lab shows: the report itself, then its appendix."""
+    names = Names("corrections", "choices", "data")
+    questions = [_question(number, one, names) for number, one in enumerate(report.answered, 1)]
+    further = [block for _, blocks in questions for block in blocks]
     undrawn = [figure.title for one in report.answered for figure in one.figures if not figure.spec]
-    questions = [
-        _question(number, one, names) for number, one in enumerate(report.answered, start=1)
-    ]
     lost = [*report.missing(), *(f"Nothing to draw: {title}" for title in dict.fromkeys(undrawn))]
     quick = (QUICK,) if report.asked.size == "quick" else ()
+    introduction = [Prose((report.introduction,))] if report.introduction else []
+    references = [Bullets(report.references)] if report.references else []
     sections = [
-        *questions,
-        _records(
-            "corrections",
-            "What the original got wrong",
-            "What was said, what is right, and what shows it",
-            report.corrections,
-            {"said": "the lab said", "right": "right is", "shown_by": "shown by"},
+        _section("introduction", "Introduction", introduction),
+        _section("data", "Data", _data(report), link="data"),
+        _section("choices", "Method", _choices(report), link="method"),
+        *(section for section, _ in questions),
+        _section("conclusion", "Conclusion", _conclusion(report), link="conclusion"),
+        _section("references", "References", references),
+        _section(
+            "corrections", "What the original got wrong", _corrections(report), "appendix", True
         ),
-        _records(
-            "choices",
-            "Lab / here",
-            "Where this run differs from the lab",
-            report.plan.choices,
-            {"what": "", "lab": "lab", "here": "here", "why": "why"},
-        ),
-        _published(report, names),
-        Section(key="missing", title="Not shown", blocks=(Bullets(tuple(lost)),)) if lost else None,
-        _method(report),
-        Section(key="machine", title="Machine", blocks=(machine_facts(report.machine),)),
-        _data(report.data),
-        _commands(report),
+        _section("tables", "Further tables", further, appendix=True),
+        _section("published", "The lab's own figures", _published(report, names), appendix=True),
+        _section("missing", "Not shown", [Bullets(tuple(lost))] if lost else [], appendix=True),
+        _section("method", "How it was measured", _studies(report), appendix=True),
+        _section("machine", "Machine", [machine_facts(report.machine)], appendix=True),
+        _section("commands", "Commands that reproduce it", _commands(report), appendix=True),
     ]
     return Document(
         title=f"{report.name}: {report.title}",
         openings=(
             Opening(
                 label=report.subtitle,
-                note="",
+                note=", ".join(words.machine_parts(report.machine)),
                 headline=report.title,
                 sentences=(*report.headline, *quick),
             ),
         ),
-        sections=tuple(section for section in sections if section is not None),
+        sections=tuple(section for section in sections if section.blocks),
         extra_tables=tuple(names.table(table) for one in report.answered for table in one.tables),
     )
 
 
-def _question(number: int, one: Answered, names: Names) -> Section:
-    """Return a question's answer, figures and the tables that stand under no figure."""
-    tables = [names.table(table) for table in one.tables]
+def body_words(found: Document) -> int:
+    """Count the words of a report without tables, captions and appendix."""
+    texts = [sentence for one in found.openings for sentence in (one.headline, *one.sentences)]
+    for section in found.sections:
+        if not section.appendix:
+            texts.append(section.title)
+            for block in section.blocks:
+                if isinstance(block, Prose | Bullets):
+                    texts += block.sentences if isinstance(block, Prose) else block.items
+    return sum(len(text.split()) for text in texts)
+
+
+def _section(
+    key: str, title: str, blocks: Sequence[Block], link: str = "", appendix: bool = False
+) -> Section:
+    return Section(key=key, title=title, link=link, blocks=tuple(blocks), appendix=appendix)
+
+
+def _question(number: int, one: Answered, names: Names) -> tuple[Section, list[Block]]:
+    """Return a question's section, and the tables that are for the appendix."""
     drawn = Figures(
         tuple(names.figure(figure) for figure in one.figures if figure.spec),
         table="auto",
         alone=True,
     )
-    below = {figure.table.name for figure in drawn.figures if drawn.place(figure) != "elsewhere"}
-    shared = [figure.table for figure in drawn.figures if drawn.place(figure) == "elsewhere"]
-    further = {table.name: table for table in (*tables, *shared) if table.name not in below}
-    blocks: list[Block] = [Prose(one.sentences or ("Not answered.",))]
+    tables = {table.name: table for table in map(names.table, one.tables) if table.rows}
+    here = [figure.table for figure in drawn.figures if drawn.place(figure) == "elsewhere"]
+    here = here if drawn.figures else list(tables.values())[:1]
+    shown = {table.name: table for table in here}
+    drawn_from = {figure.table.name for figure in drawn.figures}
+    further = [one for name, one in tables.items() if name not in shown.keys() | drawn_from]
+    blocks: list[Block] = [Prose(one.sentences[: one.lead] or ("Not answered.",))]
     blocks += [drawn] if drawn.figures else []
-    blocks += [Tables(tuple(further.values()), titled=True)] if further else []
-    return Section(
-        key=f"question-{number}",
-        title=f"{number}. {one.question.text}",
-        link=one.question.key.replace("_", " "),
-        blocks=tuple(blocks),
+    blocks += [Tables(tuple(shown.values()), titled=True)] if shown else []
+    blocks += [Prose(one.sentences[one.lead :])] if one.sentences[one.lead :] else []
+    title = f"{number}. {one.question.text}"
+    section = _section(f"question-{number}", title, blocks, one.question.key.replace("_", " "))
+    return section, [Heading(title), Tables(tuple(further), titled=True)] if further else []
+
+
+def _words_table(name: str, title: str, rows: Iterable[Any], **titles: str) -> list[Block]:
+    """Return a table of sentences; nothing without rows."""
+    columns = [Column(key=key, title=word, text=True) for key, word in titles.items()]
+    table = tabulate(name, title, rows, columns).without_empty()
+    return [Tables((table,), wordy=True)] if table.rows else []
+
+
+def _corrections(report: LabReport) -> list[Block]:
+    return _words_table(
+        "corrections",
+        "What was said, what is right, and what shows it",
+        report.corrections,
+        said="the lab said",
+        right="right is",
+        shown_by="shown by",
     )
 
 
-def _records(
-    name: str, heading: str, title: str, rows: Sequence[Any], columns: Mapping[str, str]
-) -> Section | None:
-    """Return a section with a table of sentences; None without rows."""
-    if not rows:
-        return None
-    table = tabulate(
-        name, title, rows, [Column(key=key, title=word, text=True) for key, word in columns.items()]
+def _choices(report: LabReport) -> list[Block]:
+    more = [Choice(what=what, lab=lab, here=here) for what, lab, here in report.method]
+    title = "The lab's method, and where this run differs from it"
+    rows = (*report.plan.choices, *more)
+    return _words_table("choices", title, rows, what="", lab="lab", here="here", why="why")
+
+
+def _data(report: LabReport) -> list[Block]:
+    """Return the lab's data beside those at hand, and some of their samples as a picture."""
+    data, lab = report.data, dict(report.original_data)
+    counts = [train for train, _ in data.class_counts.values()]
+    here = {
+        "source": data.source,
+        "training samples": whole(data.train),
+        "test samples": whole(data.test),
+        "classes": whole(len(counts)) if counts else "",
+        "training samples per class": _spread(counts) if counts else "",
+        "image size": _sides(data.sides),
+        "as trained": data.sample,
+        "skipped": plural(len(data.skipped), "file") if data.skipped else "nothing",
+    }
+    rows = [
+        Choice(what=key, lab=lab.get(key, ""), here=here.get(key, ""))
+        for key in {**here, **lab}
+        if here.get(key) or lab.get(key)
+    ]
+    title = "The lab's data, and those at hand"
+    blocks = _words_table("data", title, rows, what="", lab="lab", here="here")
+    if report.samples:
+        caption = f"Training samples: {data.source}."
+        blocks.append(Picture("samples", caption, "Some of the training samples", report.samples))
+    if data.skipped:
+        more = len(data.skipped) - _MOST_SKIPPED
+        rest = (f"and {more:,} more, in report.json",) if more > 0 else ()
+        blocks.append(Bullets((*data.skipped[:_MOST_SKIPPED], *rest), folded="Skipped files"))
+    return blocks
+
+
+def _spread(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    same = whole(low)
+    return (
+        same if low == high else f"{same} to {whole(high)}, mean {whole(sum(counts) / len(counts))}"
     )
-    link = heading.lower() if name == "choices" else name
-    return Section(key=name, title=heading, link=link, blocks=(Tables((table,), wordy=True),))
 
 
-def _published(report: LabReport, names: Names) -> Section | None:
+def _sides(sides: Sequence[int]) -> str:
+    if not sides:
+        return ""
+    low, mean, high = map(whole, sides)
+    return f"{low} pixels a side" if low == high else f"{low} to {high} pixels a side, mean {mean}"
+
+
+def _conclusion(report: LabReport) -> list[Block]:
+    wrong = plural(len(report.corrections), "statement")
+    corrected = (f"The appendix corrects {wrong} of the original.",) if report.corrections else ()
+    said = (*report.conclusion, *corrected)
+    return [Prose(said)] if said else []
+
+
+def _published(report: LabReport, names: Names) -> list[Block]:
     blocks: list[Block] = []
     for name, info in report.published.items():
         blocks.append(Tables((names.table(published_table(name, info)),), titled=True))
         figure = _beside(name, info, _partners(report, name))
         if figure is not None:
             blocks.append(Figures((names.figure(figure),), table="auto", alone=True))
-    if not blocks:
-        return None
-    title = "The lab's own figures"
-    return Section(key="published", title=title, link="published figures", blocks=tuple(blocks))
+    return blocks
 
 
-def _method(report: LabReport) -> Section:
+def _studies(report: LabReport) -> list[Block]:
     blocks: list[Block] = []
     for name, info in report.studies.items():
         blocks += [Heading(report.title_of(name)), Prose((words.paragraph(info),))]
-    none = (Prose(("No study was made.",)),)
-    return Section(key="method", title="Method", link="method", blocks=tuple(blocks) or none)
+    return blocks or [Prose(("No study was made.",))]
 
 
-def _data(data: DataFacts) -> Section:
-    skipped = plural(len(data.skipped), "file") if data.skipped else "nothing"
-    blocks: list[Block] = [
-        Facts(
-            (
-                ("source", data.source),
-                ("training samples", f"{data.train:,}"),
-                ("test samples", f"{data.test:,}"),
-                ("one sample", data.sample),
-                ("skipped", skipped),
-            )
-        )
-    ]
-    if data.skipped:
-        more = len(data.skipped) - _MOST_SKIPPED
-        rest = (f"and {more:,} more, in report.json",) if more > 0 else ()
-        blocks.append(Bullets((*data.skipped[:_MOST_SKIPPED], *rest), folded="Skipped files"))
-    return Section(key="data", title="Data", blocks=tuple(blocks))
-
-
-def _commands(report: LabReport) -> Section:
+def _commands(report: LabReport) -> list[Block]:
     """Return the command of the lab, and of each study alone.
 
     Without a limit of time: what a study was given is what the lab had left.
@@ -375,8 +479,7 @@ def _commands(report: LabReport) -> Section:
         variables = [f"{key}={shlex.quote(value)}" for key, value in environs.get(name, ())]
         line = " ".join([*variables, words.commands(unlimited)[0]])
         blocks += [Prose((report.title_of(name),)), Commands((line,))]
-    title = "Commands that reproduce it"
-    return Section(key="commands", title=title, link="commands", blocks=tuple(blocks))
+    return blocks
 
 
 def published_table(name: str, info: ScalingInfo) -> Table:

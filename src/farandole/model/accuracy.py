@@ -21,6 +21,7 @@ from farandole.model.metrics import (
     WINDOW,
     Reached,
     Series,
+    evaluation_spread,
     higher_is_better,
     kaplan_meier_median,
     main_metric,
@@ -99,6 +100,16 @@ class MetricRow:
     """Seeds that reached the target."""
     seeds_alike: bool = False
     """Whether all seeds gave the very same values, so that they count as one."""
+    rising: int = 0
+    """Seeds whose values still improve at the last epoch."""
+
+    @property
+    def smallest_difference(self) -> float | None:
+        """Half the difference's interval: what so many seeds can detect; None without one."""
+        found = self.difference
+        if found is None or found.low is None or found.high is None:
+            return None
+        return (found.high - found.low) / 2
 
 
 def collect_metrics(cells: Sequence[Measured]) -> dict[Cell, Seeds]:
@@ -253,7 +264,8 @@ def _row(
     diverged = sum(not math.isfinite(series.final) for series in seeds)
     higher = higher_is_better(name) is not False
     margin = margin_of(name, [*values, *reference])
-    stable = [_stable(series, higher) for series in seeds]
+    stable = [_stable(series, higher, margin) for series in seeds]
+    rising = sum(still_improving(series, higher=higher, margin=margin) for series in seeds)
     told = [epoch for one in cell.launches if (epoch := stated(one, "stable_epoch")) is not None]
     target = [reach(series, goal, higher=higher) for series in seeds] if goal is not None else []
     return MetricRow(
@@ -277,13 +289,30 @@ def _row(
         target_s=_median_time(target),
         target_reached=sum(one.epoch is not None for one in target),
         seeds_alike=seeds_alike(seeds),
+        rising=rising,
     )
 
 
-def _stable(series: Series, higher: bool) -> Reached:
+def still_improving(series: Series, *, higher: bool, margin: float) -> bool:
+    """Tell whether the last three evaluations are better than the three before, and still rise.
+
+    Better by more than their noise (two standard deviations) and than half of the margin; of a
+    straight line, the last three have two thirds of that gain among them.
+    """
     finite = [value for value in series.values if math.isfinite(value)]
     if len(finite) < 2 * WINDOW or series.by_step:
-        # Too short to have a plateau, or a value per step, which is no evaluation.
+        return False
+    values = finite if higher else [-value for value in finite]
+    gain = median(values[-WINDOW:]) - median(values[-2 * WINDOW : -WINDOW])
+    clear = gain > max(2 * evaluation_spread(values), margin / 2)
+    return clear and values[-1] - values[-WINDOW] > gain / 3
+
+
+def _stable(series: Series, higher: bool, margin: float) -> Reached:
+    finite = [value for value in series.values if math.isfinite(value)]
+    rising = still_improving(series, higher=higher, margin=margin)
+    if len(finite) < 2 * WINDOW or series.by_step or rising:
+        # Too short to have a plateau, not there yet, or a value per step, which is no evaluation.
         return Reached(epoch=None, time_s=None, censored_at=series.epochs[-1])
     return reach(series, plateau(finite, higher=higher), higher=higher)
 

@@ -88,7 +88,7 @@ def analyse(
     Raises:
         UsageError: when the price is not above 0, or the target's metric was not recorded.
     """
-    cells, launches = measure(study)
+    cells, launches = measure(study, rough=True)
     spec = study.spec
     voids = tuple(void for cell in cells for void in find_voids(cell, cells))
     void_cells = frozenset(void.cell for void in voids)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from farandole.format import fill, interval, number, percent, plural
 from farandole.model.accuracy import AccuracyVerdict, MetricRow, accuracy_time
 from farandole.model.curves import Curve, CurvePoint, group_of
-from farandole.model.measured import Measured
+from farandole.model.measured import TOO_BUSY, Measured
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.sweeps import SplitTable
-from farandole.model.verdicts import Bound, Verdict, limited_by, share, undecided
+from farandole.model.verdicts import Bound, Verdict, limited_by, others_wait, share, undecided
 from farandole.model.void import Void, why_no_speedup
 from farandole.study.records import Cell
 
@@ -99,6 +99,13 @@ def give_answer(
     if accuracy == "not_measured" and not all(cell.imported for cell in cells):
         takes = accuracy_time(cells, main, {cell: row.job for cell, row in rows.items()}, seeds)
         words += f" (--measure both{f', {takes}' if takes else ''})"
+    elif accuracy == "inconclusive" and point is not base:
+        row = next((one for one in accuracy_rows if _alike(one.cell, point.cell)), None)
+        if row is not None and row.smallest_difference is not None:
+            words = fill(
+                "accuracy inconclusive (differences below {smallest:number} cannot be detected)",
+                smallest=row.smallest_difference,
+            )
     elif point is base:
         words = ""  # it is the baseline's own accuracy
     silent = _silent(cells, main) if single else None
@@ -110,7 +117,10 @@ def give_answer(
     busy = next((v for v in verdicts if v.kind == "disturbed"), None)
     if busy is not None:
         taken = float(busy.evidence["largest share"])
-        headline = f"{headline[:-1]}; others used up to {percent(taken)} of the machine."
+        used = f"others used up to {percent(taken)} of the machine"
+        if not 0 < taken <= TOO_BUSY:
+            used = "not quotable: busy machine" + f" ({used})" * bool(taken)
+        headline = f"{headline[:-1]}; {used}."
     return Answer(
         workers=point.workers,
         baseline_workers=main.baseline_workers,
@@ -200,7 +210,7 @@ def _headline(
     if silent is not None or len(curve.points) == 1:
         why = "only one worker count was measured"
         if silent is not None:
-            reason = silent.failed or "the machine was busy"
+            reason = silent.failed or silent.crashed or "the machine was busy"
             why = f"no launch with {plural(silent.cell.workers, 'worker')} counts ({reason})"
         return fill(
             "{group}{point.workers:worker}: {point.throughput.value:number} {unit}; {why}, so "
@@ -250,7 +260,7 @@ def _limit(bound: Bound, split: StepSplit | None) -> str:
         if bound == "fixed_cost":
             return f"{taken} of a step, but fixed cost most of the job"
         if bound == "straggler":
-            return f"waiting for the slowest worker takes {percent(share(split.waiting_s, split))}"
+            return f"the others wait for the slowest for {percent(others_wait(split))} of a step"
     return _BOUND_WORDS[bound]
 
 
@@ -263,7 +273,7 @@ def _next(
     silent: Measured | None,
 ) -> str:
     if silent is not None:
-        if silent.failed:
+        if silent.failed or silent.crashed:
             return mend_line(silent)
         return "Run it again on a quiet machine: farandole study --resume DIR."
     if len(curve.points) == 1:
@@ -380,10 +390,8 @@ def void_answer(voids: Sequence[Void]) -> Answer:
 
 def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer:
     """Answer a study without any launch whose speed counts."""
-    reasons = [cell.failed or cell.void_for_speed for cell in cells]
+    reasons = [cell.failed or cell.crashed or cell.void_for_speed for cell in cells]
     first = next((reason for reason in reasons if reason), "")
-    # A cell that ran beside others explains more than one that failed: that has its own verdict.
-    busy = any(one.busy for cell in cells if not cell.void_for_speed for one in cell.ended_well)
     if not cells:
         headline = "This study has no launches yet."
         following = (
@@ -392,19 +400,7 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
     elif all(cell.imported for cell in cells):
         headline = "This table has no times and no throughput, so there is no speedup."
         following = "Add a column throughput, epoch_s, step_s or job_s."
-    elif busy:
-        shares = [one.foreign_share for cell in cells for one in cell.launches if one.busy]
-        known = [share for share in shares if share is not None]
-        took = f" (they took up to {percent(max(known))} of the cores)" if known else ""
-        headline = f"No launch counts for speed: the machine was busy with other programs{took}."
-        if rows:
-            headline = f"{headline[:-1]}; accuracy was measured all the same."
-        # Only launches for speed are made again by --resume.
-        timed = any(one.purpose == "speed" for cell in cells for one in cell.launches)
-        following = "Run it again on a quiet machine" + (
-            ": farandole study --resume DIR." if timed else ", into a new folder."
-        )
-    elif rows and not any(cell.failed for cell in cells):
+    elif rows and not any(cell.failed or cell.crashed for cell in cells):
         headline = "Accuracy was measured, but no launch counts for speed" + (
             f" ({first})." if first else "."
         )
@@ -412,7 +408,7 @@ def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer
     else:
         why = f" ({first})" if first else ""
         headline = f"No launch counts: {plural(len(cells), 'cell')}, none with a figure{why}."
-        failed = next((cell for cell in cells if cell.failed), None)
+        failed = next((cell for cell in cells if cell.failed or cell.crashed), None)
         following = "Run it with --measure speed." if failed is None else mend_line(failed)
     return Answer(
         accuracy="inconclusive" if rows else "not_measured",

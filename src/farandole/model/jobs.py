@@ -15,7 +15,7 @@ import numpy as np
 
 from farandole.errors import UsageError
 from farandole.model.communication import steps_per_epoch
-from farandole.model.measured import Measured, is_tolerable
+from farandole.model.measured import Measured
 from farandole.model.pace import dataset_size, positive
 from farandole.model.statistics import Estimate, geometric_mean, known_mean, scaled
 from farandole.study.records import Cell, Launch
@@ -88,7 +88,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     if found.cell.today:
         return None
     whole = [one for one in found.launches if _is_whole(one)]
-    whole = [one for one in whole if not one.busy] or [one for one in whole if is_tolerable(one)]
+    whole = [one for one in whole if not one.busy] or whole
     if found.void_for_speed:
         whole = []
     jobs = [job for one in whole if (job := _job(one, spec)) is not None]
@@ -116,6 +116,12 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     fixed = None
     if job_s and epochs and epoch_s and measured:
         fixed = job_s.value - epochs * epoch_s.value
+    startup = known_mean(job.startup_s for job in longest or jobs)
+    between = known_mean(job.between_s for job in longest)
+    # Means of unequal launches may add up to more than the mean job.
+    if job_s and startup is not None:
+        startup = min(startup, job_s.value)
+        between = None if between is None else min(between, job_s.value - startup)
     return JobTime(
         cell=found.cell,
         label=found.label,
@@ -124,8 +130,8 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
         epoch_s=epoch_s,
         epoch_measured=measured,
         steps_per_epoch=steps,
-        startup_s=known_mean(job.startup_s for job in longest or jobs),
-        between_s=known_mean(job.between_s for job in longest),
+        startup_s=startup,
+        between_s=between,
         fixed_s=fixed,
         fixed_share=fixed / job_s.value if fixed is not None and job_s else None,
     )

@@ -12,8 +12,8 @@ from farandole.model.statistics import Estimate, geometric_mean, outliers
 from farandole.study.records import Cell, Launch, Study
 
 TOO_BUSY = 0.25
-"""What others may take of all cores before a launch's speed says nothing at all. Below it a busy
-launch counts where its cell has no quiet one, and is said to: few desktops are ever quiet."""
+"""What others may take of all cores before a figure is not to be quoted. A busy launch counts where
+its cell has no quiet one, and is said to: few desktops are ever quiet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,12 @@ class Measured:
         return tuple(launch for launch in self.launches if launch.outcome in ("ok", "stopped"))
 
     @property
+    def crashed(self) -> str:
+        """Why its last failed launch failed; empty when none did, or when others count."""
+        bad = [one for one in self.launches if one.outcome not in ("ok", "stopped")]
+        return _why_it_ended(bad[-1]) if bad and not self.paces else ""
+
+    @property
     def disturbance(self) -> float | None:
         """What others took of all cores during its launches that count; None when all are quiet."""
         shares = [_others(found.launch) or 0.0 for found in self.paces if found.launch.busy]
@@ -119,8 +125,16 @@ def common_unit(cells: Sequence[Measured]) -> str:
     return UNITS[known.index(most)] if most else ""
 
 
-def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
-    """Sort a study's launches into cells and list every launch, kept or not."""
+def measure(
+    study: Study, *, rough: bool = False
+) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
+    """Sort a study's launches into cells and list every launch, kept or not.
+
+    Args:
+        study: its records.
+        rough: let launches on a very busy machine count where a cell has no others, for figures
+            that are marked as not quotable.
+    """
     by_cell: dict[Cell, list[Launch]] = {}
     seen = {
         replace(launch.cell, batch=None): launch.cell
@@ -136,7 +150,7 @@ def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
     labels = label_cells(by_cell)
     cells, rows = [], []
     for place, (cell, launches) in enumerate(by_cell.items()):
-        found, listed = _measure_cell(cell, labels[cell], launches, study.machine)
+        found, listed = _measure_cell(cell, labels[cell], launches, study.machine, rough)
         cells.append(replace(found, order=place))
         rows += listed
     cells.sort(key=lambda found: (found.cell.workers, found.batch or 0))
@@ -145,7 +159,11 @@ def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
 
 
 def _measure_cell(
-    cell: Cell, label: str, launches: Sequence[Launch], machine: Mapping[str, object]
+    cell: Cell,
+    label: str,
+    launches: Sequence[Launch],
+    machine: Mapping[str, object],
+    rough: bool,
 ) -> tuple[Measured, list[LaunchRow]]:
     for_speed = any(_ended_well(one) and one.purpose in ("speed", "epoch") for one in launches)
     void = more_ranks_than_cores(launches[0], machine)
@@ -156,7 +174,7 @@ def _measure_cell(
     )
     reasons = {
         launch.id: _why_left_out(launch, paces.get(launch.id), void, for_speed)
-        or _why_disturbed(launch, quiet=quiet)
+        or _why_disturbed(launch, quiet=quiet, rough=rough)
         for launch in launches
     }
     kept = [paces[launch.id] for launch in launches if not reasons[launch.id]]
@@ -201,19 +219,14 @@ def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool
     return ""
 
 
-def _why_disturbed(launch: Launch, *, quiet: bool) -> str:
-    """Say so when others used the machine too much; `quiet`: the cell has launches that count."""
-    if not launch.busy or (not quiet and is_tolerable(launch)):
-        return ""
+def _why_disturbed(launch: Launch, *, quiet: bool, rough: bool) -> str:
+    """Say so when others used the machine; `quiet`: the cell has other launches that count."""
     share = _others(launch)
+    tolerable = rough or (share is not None and share <= TOO_BUSY)
+    if not launch.busy or (tolerable and not quiet):
+        return ""
     took = "" if share is None else f": other programs took {percent(share)} of the cores"
     return f"the machine was busy{took}"
-
-
-def is_tolerable(launch: Launch) -> bool:
-    """Tell whether a launch's times mean anything in spite of what others took."""
-    share = _others(launch)
-    return not launch.busy or (share is not None and share <= TOO_BUSY)
 
 
 def _others(launch: Launch) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from farandole.model.pace import Pace
 from farandole.model.statistics import known_mean
 from farandole.study.records import Cell, Floats, Launch
 
-_PARTS = ("data_s", "exposed_s", "optimizer_s", "waiting_s")
+_PARTS = ("data_s", "exposed_s", "optimizer_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,74 +55,52 @@ class StepSplit:
         return parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaunchSplit:
-    """Mean seconds over the typical steps and all ranks of one launch; NaN if not measured."""
-
-    duration_s: float
-    data_s: float
-    exposed_s: float
-    optimizer_s: float
-    waiting_s: float
-    communication_s: float
-    compute_by_rank_s: dict[int, float]
-    last: dict[int, int]
-    """How often each rank was the last to be ready."""
-
-
 def split_step(found: Measured) -> StepSplit | None:
     """Split a cell's typical step into its parts; None when no steps were recorded.
 
     Parts are means over the steps whose duration lies in the middle half of their launch, over all
     ranks and launches, and scaled so that they add up to the cell's step time.
     """
-    launches = [split for pace in found.paces if (split := _split(pace)) is not None]
+    launches = [_launch_means(pace) for pace in found.paces if len(pace.typical)]
     step = found.step_s
-    if not launches or step is None:
+    duration = known_mean(means["duration_s"] for means, _, _ in launches)
+    if step is None or duration is None or duration <= 0:
         return None
-    duration = known_mean([split.duration_s for split in launches])
-    if duration is None or duration <= 0:
-        return None
-    scale = step.value / duration
-    means = {name: known_mean([getattr(split, name) for split in launches]) for name in _PARTS}
-    communication = known_mean([split.communication_s for split in launches])
-    data, exposed, optimizer, waiting = (
-        None if means[name] is None else means[name] * scale  # type: ignore[operator]
-        for name in _PARTS
-    )
+
+    def mean(name: str) -> float | None:
+        known = known_mean(means[name] for means, _, _ in launches)
+        return None if known is None else known * step.value / duration
+
+    data, optimizer, communication = map(mean, ("data_s", "optimizer_s", "communication_s"))
+    exposed, waiting = mean("exposed_s"), mean("waiting_s")
     single = found.cell.workers == 1
     if single:
         exposed, waiting = exposed or 0.0, 0.0
-    if exposed is None:
-        waiting = None
-    rest = step.value - sum(part for part in (data, exposed, optimizer) if part is not None)
+    waiting = None if exposed is None else waiting
     hidden = None
     if communication is not None and exposed is not None:
-        hidden = max(0.0, communication * scale - exposed)
-    last: dict[int, int] = {}
-    for split in launches:
-        for rank, times in split.last.items():
-            last[rank] = last.get(rank, 0) + times
+        hidden = max(0.0, communication - exposed)
+    last = sum((counts for _, _, counts in launches), Counter[int]())
     slowest = max(last, key=lambda rank: last[rank]) if last else None
-    ranks = sorted({rank for split in launches for rank in split.compute_by_rank_s})
+    ranks = sorted({rank for _, computing, _ in launches for rank in computing})
+    by_rank = [
+        (rank, known_mean(computing.get(rank) for _, computing, _ in launches)) for rank in ranks
+    ]
     return StepSplit(
         cell=found.cell,
         label=found.label,
         step_s=step.value,
         data_s=data,
-        compute_s=max(0.0, rest),
+        compute_s=max(0.0, step.value - sum(part or 0.0 for part in (data, exposed, optimizer))),
         transfer_s=None if exposed is None or waiting is None else exposed - waiting,
         waiting_s=waiting,
         exposed_s=exposed,
         optimizer_s=optimizer,
         hidden_s=0.0 if single else hidden,
         slowest_rank=slowest,
-        slowest_share=None if slowest is None else last[slowest] / sum(last.values()),
+        slowest_share=None if slowest is None else last[slowest] / last.total(),
         compute_by_rank_s=tuple(
-            (rank, mean * scale)
-            for rank in ranks
-            if (mean := known_mean([s.compute_by_rank_s.get(rank, np.nan) for s in launches]))
-            is not None
+            (rank, mean_s * step.value / duration) for rank, mean_s in by_rank if mean_s is not None
         ),
     )
 
@@ -140,38 +119,25 @@ def waiting_for_slowest(launch: Launch, steps: npt.NDArray[np.intp]) -> Floats |
     return waiting
 
 
-def _split(pace: Pace) -> _LaunchSplit | None:
-    index, ranks = pace.typical, pace.launch.ranks
-    if not len(index):
-        return None
+def _launch_means(pace: Pace) -> tuple[dict[str, float], dict[int, float], Counter[int]]:
+    """Return the means of a launch's typical steps, computing by rank, and who was last how often.
 
-    def column(name: str) -> Floats:
-        return np.stack([getattr(rank.steps, name)[index] for rank in ranks])
-
-    duration, data, exposed = column("duration_s"), column("data_s"), column("exposed_s")
-    optimizer, communication = column("optimizer_s"), column("communication_s")
-    waiting = waiting_for_slowest(pace.launch, index)
-    compute = duration.copy()
-    for part in (data, exposed, optimizer):
-        compute -= np.where(np.isfinite(part), part, 0.0)
-    last: dict[int, int] = {}
+    Means are in seconds over all ranks; NaN where most of it was not measured.
+    """
+    ranks = pace.launch.ranks
+    columns = {
+        name: np.stack([getattr(rank.steps, name)[pace.typical] for rank in ranks])
+        for name in (*_PARTS, "duration_s", "communication_s", "ready_s")
+    }
+    compute = columns["duration_s"] - sum(np.nan_to_num(columns[name]) for name in _PARTS)
+    last: Counter[int] = Counter()
+    waiting = waiting_for_slowest(pace.launch, pace.typical)
     if waiting is not None:
-        ready = column("ready_s")
-        ready = ready[:, np.isfinite(ready).all(axis=0)]
-        for position in ready.argmax(axis=0) if ready.size else ():
-            last[ranks[position].rank] = last.get(ranks[position].rank, 0) + 1
-    return _LaunchSplit(
-        duration_s=_average(duration),
-        data_s=_average(data),
-        exposed_s=_average(exposed),
-        optimizer_s=_average(optimizer),
-        waiting_s=np.nan if waiting is None else _average(waiting),
-        communication_s=_average(communication),
-        compute_by_rank_s={
-            rank.rank: _average(row) for rank, row in zip(ranks, compute, strict=True)
-        },
-        last=last,
-    )
+        columns["waiting_s"] = waiting
+        ready = columns["ready_s"][:, np.isfinite(columns["ready_s"]).all(axis=0)]
+        last.update(ranks[place].rank for place in ready.argmax(axis=0))
+    means = {"waiting_s": np.nan} | {name: _average(column) for name, column in columns.items()}
+    return means, {r.rank: _average(row) for r, row in zip(ranks, compute, strict=True)}, last
 
 
 def _average(values: Floats) -> float:

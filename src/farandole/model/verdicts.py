@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
 from farandole.format import fill, plural
 from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.communication import Communication
@@ -18,12 +20,12 @@ from farandole.model.curves import Curve, CurvePoint, amdahl_fraction, group_of
 from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, JobTime
 from farandole.model.measured import Measured, common_unit
 from farandole.model.metrics import WINDOW, Series, held_out, plateau, reach, training_partner
-from farandole.model.pace import dataset_size
+from farandole.model.pace import Pace, dataset_size
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate, ratio, speed_relation
 from farandole.model.utilisation import UtilisationRow
-from farandole.study.records import Cell
+from farandole.study.records import Cell, Floats
 
 Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
@@ -45,6 +47,10 @@ FIXED_SHARE = 0.30
 FLAT = 0.80
 """A serial fraction of whole jobs above which more workers have nothing to share."""
 UNEVEN = 0.20
+# A pause is a wait of so many steps, and of so many seconds, in at most this share of the steps.
+PAUSE_STEPS = 2.0
+PAUSE_S = 0.10
+PAUSE_SHARE = 0.25
 _MEMORY_NOISE_BYTES = 100e6
 NOTHING_GAINED = 0.05
 GAP_MARGINS = 5
@@ -134,6 +140,14 @@ RULES: Mapping[str, Rule] = {
         "({label}).",
         "Look at what else runs where rank {rank} is, and whether its share of the data is larger "
         "or longer.",
+    ),
+    "pauses": Rule(
+        "warn",
+        "Rank {rank} alone paused {count:time} for {total_s:seconds} in all ({each_s:seconds} "
+        "each) while the others waited: {share:percent} of the training time ({label}). Usually "
+        "this is a checkpoint or a log that one rank writes.",
+        "Save less often, or write in a background thread.",
+        "one_rank_pauses",
     ),
     "uneven_steps": Rule(
         "note",
@@ -244,7 +258,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "inconclusive": Rule(
         "note",
-        "Cannot tell whether {row.metric} changed: {difference} over {row.seeds:seed} ({label}).",
+        "Cannot tell whether {row.metric} changed: {difference} over {row.seeds:seed}{detectable} "
+        "({label}).",
         "Run it again with --measure accuracy --seeds {more}.",
         "too_noisy",
     ),
@@ -260,6 +275,11 @@ RULES: Mapping[str, Rule] = {
         "{row.metric} is better: {difference} ({label}).",
         "Check with other seeds before relying on it.",
         "accuracy_better",
+    ),
+    "not_stable": Rule(
+        "note",
+        "Not stable yet: {row.metric} still improves at its last epoch ({label}).",
+        "Train for more epochs before you compare where it ends.",
     ),
     "metric_missing": Rule(
         "note",
@@ -454,6 +474,13 @@ def waits(split: StepSplit) -> dict[Bound, float]:
     return {name: found for name, part, limit in known if (found := share(part, split)) > limit}
 
 
+def others_wait(split: StepSplit) -> float:
+    """Return the share of a step that ranks other than the slowest wait for it."""
+    workers = split.cell.workers
+    # The mean over all ranks counts the slowest one, which does not wait.
+    return min(1.0, share(split.waiting_s, split) * workers / max(workers - 1, 1))
+
+
 def limited_by(split: StepSplit | None, fired: Iterable[str]) -> Bound:
     """Return what limits a cell most, by the shares of its step and the kinds of its verdicts."""
     if "oversubscription" in fired:
@@ -518,7 +545,46 @@ def _straggler(split: StepSplit, waiting: float) -> Verdict:
     reason = fill("it is last in {last:percent} of them", last=last)
     if slower > STRAGGLER_RATIO:
         reason = fill("it computes {slower:times} as long as they do", slower=slower)
-    return _verdict("straggler", split.label, evidence, rank=rank, share=waiting, reason=reason)
+    evidence["share that the others wait"] = others_wait(split)
+    return _verdict(
+        "straggler", split.label, evidence, rank=rank, share=others_wait(split), reason=reason
+    )
+
+
+def pauses(found: Measured) -> Verdict | None:
+    """Fire when one rank makes the others wait in a few long steps, alike in every launch."""
+    seen = [_pauses_of(pace) for pace in found.paces]
+    if not seen or None in seen or len({one[0] for one in seen if one}) > 1:
+        return None
+    rank, late_s, part = seen[0] or (0, np.zeros(1), 0.0)
+    return _verdict(
+        "pauses",
+        found.label,
+        {"rank": float(rank), "pauses": float(len(late_s)), "seconds": float(late_s.sum())},
+        rank=rank,
+        count=len(late_s),
+        total_s=float(late_s.sum()),
+        each_s=float(late_s.mean()),
+        share=part,
+    )
+
+
+def _pauses_of(pace: Pace) -> tuple[int, Floats, float] | None:
+    """Return who paused, each pause in seconds, and their share of the launch's steps."""
+    ranks, steps = pace.launch.ranks, pace.warmup + pace.steps
+    if len(ranks) < 2 or len({rank.host for rank in ranks}) > 1 or not pace.step_s:
+        return None
+    ready = np.stack([rank.steps.ready_s[pace.warmup : steps] for rank in ranks])
+    ordered = np.sort(ready, axis=0)
+    late_s = ordered[-1] - ordered[-2]
+    long = np.isfinite(late_s) & (late_s > max(PAUSE_STEPS * pace.step_s, PAUSE_S))
+    late, late_s = set(ready[:, long].argmax(axis=0)), late_s[long]
+    if len(late) != 1 or not 2 <= len(late_s) <= PAUSE_SHARE * long.size:
+        return None
+    part = float(late_s.sum()) / float(np.ptp(ordered[-1]))
+    # What other programs cause is of any length.
+    alike = float(late_s.std()) < 0.5 * float(late_s.mean())
+    return (ranks[late.pop()].rank, late_s, min(part, 1.0)) if alike and part > 0.05 else None
 
 
 def contention(one: StepSplit, many: StepSplit) -> Verdict | None:
@@ -555,7 +621,10 @@ def fixed_cost(job: JobTime) -> Verdict | None:
         return None
     startup = ""
     if job.startup_s is not None:
-        startup = fill(", {startup:seconds} of it before the first step", startup=job.startup_s)
+        startup = fill(
+            ", {startup:seconds} of it before the first step",
+            startup=min(job.startup_s, job.fixed_s),
+        )
     evidence = {"fixed share": job.fixed_share, "fixed (s)": job.fixed_s}
     return _verdict("fixed_cost", job.label, evidence, job=job, startup=startup)
 
@@ -835,7 +904,15 @@ def changed(row: MetricRow) -> Verdict | None:
         row=row,
         difference=f"{found.value:+.4f}{bounds}",
         more=max(5, 2 * row.seeds),
+        detectable=_detectable(row),
     )
+
+
+def _detectable(row: MetricRow) -> str:
+    smallest = row.smallest_difference
+    if smallest is None:
+        return ""
+    return fill("; only differences above {smallest:number} are detectable", smallest=smallest)
 
 
 def missing(metric: str, *, having: Sequence[str], lacking: Sequence[str]) -> Verdict | None:
@@ -923,7 +1000,11 @@ def _on_steps(
     largest = {group(found): found for found in together if found.cell in splits}
     for alike, found in largest.items():
         split = splits[found.cell]
-        yield from step_verdicts(split, rows[found.cell].communication)
+        verdicts = step_verdicts(split, rows[found.cell].communication)
+        yield from verdicts
+        yield pauses(found)
+        if any(verdict.kind == "straggler" for verdict in verdicts):
+            continue  # One slow rank makes the mean slower: no sign of shared memory.
         for other in cells:
             fewer = other.cell in splits and other.cell.workers < found.cell.workers
             if fewer and group(other) == alike:
@@ -981,6 +1062,8 @@ def _on_metrics(
         yield diverged(one)
         if one.metric == main_metric:
             yield changed(one)
+            if one.rising and not one.diverged:
+                yield _verdict("not_stable", one.label, {"seeds": float(one.rising)}, row=one)
             yield seeds_without_effect(one)
             if curve is not None:
                 yield instability(curve, higher=one.higher_is_better, margin=one.margin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -124,7 +125,24 @@ class Heading:
     text: str
 
 
-Block = Prose | Bullets | Findings | Tables | Figures | Facts | Commands | Heading
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that is no chart: samples of a data set."""
+
+    kind: ClassVar[str] = "picture"
+    name: str
+    """File name without ending."""
+    caption: str
+    alt: str
+    png: bytes
+
+    @property
+    def base64(self) -> str:
+        """The content for a page that loads nothing."""
+        return b64encode(self.png).decode()
+
+
+Block = Prose | Bullets | Findings | Tables | Figures | Facts | Commands | Heading | Picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +155,8 @@ class Section:
     blocks: tuple[Block, ...]
     link: str = ""
     """Its name in the page's contents; empty leaves it out of them."""
+    appendix: bool = False
+    """Whether it belongs to the appendix, which stands at the end and is folded on a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

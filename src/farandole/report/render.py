@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import FarandoleError, UsageError
 from farandole.format import NOT_MEASURED
 from farandole.report import escape
-from farandole.report.document import Document, Figure, Spec
+from farandole.report.document import Document, Figure, Picture, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
 from farandole.report.theme import page_config, paper_config, resource
 from farandole.study.folder import cannot_write, write_text
@@ -78,6 +78,9 @@ def write(
         missing = [ending for ending, name in names.items() if name not in kept]
         made = pictures(figure, missing)
         wanted |= kept | {names[ending]: content for ending, content in made.items()}
+    for block in document.blocks():
+        if isinstance(block, Picture) and "png" in figures:
+            wanted[f"figures/{block.name}.png"] = block.png
     for table in document.tables():
         wanted |= _table_files(table, tables)
     for table in document.csv_only:

@@ -69,7 +69,7 @@ def paragraph(info: ScalingInfo) -> str:
             f"{percent(margin) if name == 'speed' else brief(margin)} for {name}"
             for name, margin in info.margins.items()
         ],
-        machine=_machine_parts(info.machine),
+        machine=machine_parts(info.machine),
         version=__version__,
     )
     return " ".join(text.split())
@@ -85,7 +85,7 @@ def _method() -> Template:
     return environment.from_string(resource("method.txt"))
 
 
-def _machine_parts(machine: Mapping[str, object]) -> list[str]:
+def machine_parts(machine: Mapping[str, object]) -> list[str]:
     """Return the machine in few words: processor, cores, memory, GPUs, versions."""
     cores = machine.get("physical_cores") or machine.get("cores")
     memory = machine.get("memory_bytes")

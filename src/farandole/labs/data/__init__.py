@@ -23,7 +23,7 @@ from farandole.labs.data.files import (
     read_mnist,
 )
 from farandole.labs.data.generated import FACES, FRUIT, PATTERNS, ROAD, TEXTURES, Generated
-from farandole.labs.data.images import Augmentation, ImageFiles, Images
+from farandole.labs.data.images import Augmentation, ImageFiles, Images, contact_sheet
 
 if TYPE_CHECKING:
     from farandole.labs.lab import DataFacts
@@ -38,6 +38,7 @@ __all__ = [
     "describe_faces",
     "describe_fruits",
     "describe_mnist",
+    "draw_samples",
     "load_caltech",
     "load_cifar10",
     "load_driving",
@@ -52,6 +53,8 @@ _LEAST_SIZE = 32
 # To see whether a file can be read, a small image will do: JPEGs are decoded at an eighth.
 _LOOK = (16, 16)
 _DIGITS_TEST = 360  # a fifth
+# Samples in a report, and their side where they have no size of their own.
+_NUM_DRAWN, _DRAWN = 16, 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +103,30 @@ class _DataSet:
         skipped: tuple[str, ...] = ()
         if isinstance(found, Generated):
             train, test = found.train, found.test
+            num = max(1, len(found.classes))  # in turn, so that there are as many of each
+            counts = dict.fromkeys(found.classes, (train // num, test // num))
         else:
             look = found.read(_LOOK)
             train, test, skipped = len(look.y_train), len(look.y_test), look.skipped
-            channels = look.x_train.shape[-1]
+            channels, counts = look.x_train.shape[-1], look.class_counts()
         sample = f"{height}x{width} {'grey' if channels == 1 else 'RGB'}"
         return DataFacts(
-            source=found.source, train=train, test=test, sample=sample, skipped=skipped
+            source=found.source,
+            train=train,
+            test=test,
+            sample=sample,
+            skipped=skipped,
+            class_counts=counts,
         )
+
+    def draw_samples(self, folder: Path | None) -> bytes:
+        """Draw the first training samples in a few rows, as PNG; nothing of too few."""
+        shape = self.shape or (_DRAWN, _DRAWN)
+        try:
+            images = self._found(folder).read(shape, _NUM_DRAWN, 1).x_train
+        except UsageError:
+            return b""
+        return contact_sheet(images)
 
     def _found(self, folder: Path | str | None) -> Generated | Images | ImageFiles:
         if folder is not None:
@@ -191,3 +210,12 @@ load_driving, describe_driving = _DRIVING.load, _DRIVING.describe
 load_fruits, describe_fruits = _FRUITS.load, _FRUITS.describe
 load_caltech, describe_caltech = _CALTECH.load, _CALTECH.describe
 load_faces, describe_faces = _FACES.load, _FACES.describe
+
+
+def draw_samples(lab: str, folder: Path | None) -> bytes:
+    """Draw some training samples of a lab's data, as PNG; nothing for an unknown lab."""
+    sets = (_MNIST, _CIFAR10, _DRIVING, _FRUITS, _CALTECH, _FACES)
+    known = dict(
+        zip(("mnist", "cifar10", "driving", "fruits", "caltech", "faces"), sets, strict=True)
+    )
+    return known[lab].draw_samples(folder) if lab in known else b""

@@ -7,9 +7,11 @@ import json
 import math
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,6 +36,8 @@ FILES_PER_PROCESS = 32
 # More processes would wait for the disk, and a host with many cores may run other jobs.
 _MOST_PROCESSES = 4
 _NAMED = 3
+# Pixels of a side in a picture of samples.
+_LEAST_DRAWN = 64
 # Arbitrary, but fixed: every rank and every run takes the same subset.
 _TRAIN_SEED, _TEST_SEED = 20_171, 20_172
 
@@ -66,6 +70,15 @@ class Images:
             x_test=self.x_test[test],
             y_test=self.y_test[test],
         )
+
+    def class_counts(self) -> dict[str, tuple[int, int]]:
+        """Count by class the samples to train on and to test on; empty for a quantity."""
+        num = len(self.classes)
+        sides = [
+            np.bincount(y, minlength=num).tolist() if num else []
+            for y in (self.y_train, self.y_test)
+        ]
+        return dict(zip(self.classes, zip(*sides, strict=True), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -283,6 +296,29 @@ def _missing_pillow(detail: str = "") -> MissingExtraError:
     return MissingExtraError(
         f"Images are decoded by Pillow, which is not installed{detail and f' ({detail})'}. "
         "Try: pip install 'farandole[labs]'"
+    )
+
+
+def contact_sheet(images: Pixels, width: int = 800, gap: int = 4) -> bytes:
+    """Return images in one or two rows, small ones enlarged, as the content of a PNG file."""
+    factor = max(1, _LEAST_DRAWN // images.shape[1])
+    large = images.repeat(factor, axis=1).repeat(factor, axis=2)
+    padded = np.pad(large, ((0, 0), (0, gap), (0, gap), (0, 0)), constant_values=255)
+    columns = min(len(padded), max(1, width // padded.shape[2]))
+    rows = min(2, len(padded) // columns)
+    height, wide, channels = padded.shape[1:]
+    sheet = padded[: rows * columns].reshape(rows, columns, height, wide, channels)
+    sheet = sheet.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * wide, channels)
+    lines = np.pad(
+        sheet.reshape(len(sheet), -1), ((0, 0), (1, 0))
+    )  # each begins with its filter: 0
+    header = struct.pack(
+        ">IIBBBBB", columns * wide, rows * height, 8, 0 if channels == 1 else 2, 0, 0, 0
+    )
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
     )
 
 

@@ -26,6 +26,10 @@ async function drawAll() {
       console.error(name, error);
     }
   }
+  // Folded only now: a chart in a folded part has no width to be drawn at.
+  for (const part of document.querySelectorAll("details.appendix")) {
+    part.open = part.contains(document.getElementById(location.hash.slice(1)));
+  }
   document.documentElement.dataset.drawn = "yes";
 }
 
