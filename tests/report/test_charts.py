@@ -158,3 +158,17 @@ def test_a_short_logarithmic_axis_has_ticks_between_the_tens() -> None:
 def test_names_at_the_ends_only_where_there_is_room(ends: dict[str, float], room: bool) -> None:
     points = [{"name": name, "x": 4, "y": y} for name, y in ends.items()]
     assert charts._far_apart(points, log=False) == room
+
+
+def test_words_are_drawn_as_boxes_and_empty_cells_are_not() -> None:
+    words = [Column(key=key, title=key, text=True) for key in ("step", "first", "other")]
+    cells = (("data", "loads the batch of all the other ones", ""), ("update", "a", "b"))
+    drawn = charts.boxes(
+        "name", "title", "", Table(name="t", title="T", columns=tuple(words), rows=cells)
+    )
+    alt.LayerChart.from_dict(drawn.spec)
+    boxes = drawn.spec["datasets"]["rows0"]
+    assert [(row["y"], row["x"]) for row in boxes] == [
+        *(("data", "first"), ("update", "first"), ("update", "other"))
+    ]
+    assert boxes[0]["text"] == "loads the batch of all the other\nones"

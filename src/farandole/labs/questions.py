@@ -8,7 +8,7 @@ several labs ask are at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,6 +61,14 @@ class Bars(Lines):
     """A bar chart of a question's table; the rest goes to `charts.bars` as it is."""
 
     kind: ClassVar[str] = "bars"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boxes(Lines):
+    """A table of words drawn as boxes, for designs."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "boxes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

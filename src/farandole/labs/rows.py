@@ -100,6 +100,11 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
                 outcome=outcome or "ran",
                 reason=reason,
                 note=one.failed or one.void_for_speed,
+                rates=[
+                    each.throughput
+                    for each in (info.launches if info else ())
+                    if each.kept and each.cell == cell and each.throughput
+                ],
                 speedup=counts.speedup if counts else None,
                 efficiency=counts.efficiency if counts else None,
                 final=main.final if main else None,
@@ -199,13 +204,21 @@ def gap(row: Row | None, base: Row | None) -> Gap | None:
 def compared(rows: Iterable[Row]) -> list[Row]:
     """Return the settings that ended with an accuracy, beside the one with the fewest workers.
 
-    That is the first row. `gap` is the difference to it, `resolvable` the smallest that the test
-    samples can tell from none.
+    That is the first row.
     """
     scored = having(rows, "final")
     own = [row for row in scored if row.study == "workers"]
     base = min(own, key=lambda row: int(row.workers), default=None)
-    scored = [
+    return sorted(against(base, scored), key=lambda row: not row.base)
+
+
+def against(base: Row | None, rows: Iterable[Row]) -> list[Row]:
+    """Return settings that ended with an accuracy, each beside the one that is the base.
+
+    `gap` is the difference to it, seed by seed, `resolvable` the smallest that the test samples can
+    tell from none, `verdict` what the two show.
+    """
+    return [
         row.but(
             base=row is base,
             gap=(difference := gap(row, base)),
@@ -213,9 +226,8 @@ def compared(rows: Iterable[Row]) -> list[Row]:
             resolvable=(least := smallest(row)),
             verdict=_verdict(difference, least),
         )
-        for row in scored
+        for row in rows
     ]
-    return sorted(scored, key=lambda row: not row.base)
 
 
 def smallest(row: Row) -> float:

@@ -1,4 +1,4 @@
-"""Figures drawn from tables: lines, bars, stacked bars, a heat map, panels, bands and a scatter.
+"""Figures drawn from tables: lines, bars, stacked bars, heat map, boxes, panels, bands, scatter.
 
 A column is named by its key; a cell that is an `Estimate` has its interval drawn. A figure without
 anything to draw has an empty `spec`, and the report leaves it out.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 from farandole.format import known, percent, plural, rate, seconds, size
@@ -35,6 +36,8 @@ _IDEAL_PARTS = 24
 _ROOM = 0.2
 # Letters of a legend that fit side by side.
 _LEGEND_ROOM = 72
+# Letters of a line of boxes side by side.
+_BOX_ROOM = 66
 # How many of the theme's colours for parts are so strong that figures on them must be light.
 _STRONG = 2
 # Light to dark in grey as well; values of data, the same on light and dark pages.
@@ -313,6 +316,47 @@ def heat_map(table: Table, *, x: str, y: str, value: str, note: str) -> Spec:
     best = [row for row in rows if "best" in row["note"]]
     chart.add(best, {"type": "rect", "style": "best", "fill": None}, **axes)
     return chart.spec(height=max(90, 48 * len(down)))
+
+
+def boxes(name: str, title: str, caption: str, table: Table) -> Figure:
+    """Draw a table of words as boxes, for designs: the first column names the rows.
+
+    Args:
+        name: File name, title, caption and table as for `lines`; an empty cell has no box.
+    """
+    first, *others = table.columns
+    rows: list[Row] = [
+        {
+            "order": order,
+            "place": place,
+            "y": shown(first, record[first.key]),
+            "x": column.title,
+            "text": fill(record[column.key], _BOX_ROOM // len(others)),
+        }
+        for order, record in enumerate(table.records())
+        for place, column in enumerate(others)
+        if record[column.key]
+    ]
+    across = {"orient": "top", "ticks": False, "domain": False, "labelAngle": 0}
+    by_place = _BY_ORDER | {"field": "place"}
+    axes = {
+        "x": _word("x", sort=by_place, title=None, axis=across, scale={"padding": 0.06}),
+        "y": _category_axis("y", sort=_BY_ORDER),
+    }
+    chart = _Chart()
+    chart.add(rows, {"type": "rect", "fill": _PALE, "cornerRadius": 3}, **axes)
+    mark = {"type": "text", "fill": _INK, "lineBreak": "\n", "baseline": "middle"}
+    lines_each = max((row["text"].count("\n") + 1 for row in rows), default=1)
+    # Vega sets the first line at the middle: moved up by half of what follows it.
+    for line in range(1, lines_each + 1):
+        some = [row for row in rows if row["text"].count("\n") + 1 == line]
+        chart.add(some, mark | {"dy": -6.5 * (line - 1)}, **axes, text=_word("text"))
+    height = (14 * lines_each + 14) * len(table.rows)
+    spec = chart.spec(height=height) if rows else {}
+    alt = f"{title}: {', '.join(column.title for column in others)}."
+    return Figure(
+        name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=True
+    )
 
 
 def panels(rows: Sequence[Row], *, y_title: str) -> Spec:
