@@ -55,16 +55,18 @@ def test_a_mean_over_seeds_leaves_out_what_diverged() -> None:
     assert rows.final_mean(launches, "other") is None
 
 
-def test_steps_and_arguments_of_launches() -> None:
+def test_steps_and_parameters_of_launches() -> None:
     ranks = [make_rank(number, make_steps(0.1, 12)) for number in range(2)]
-    argv = ("python", "x.py", "--norm", "sync", "--last")
+    argv = ("python", "x.py", "--norm", "sync", "--test-samples", "360", "--last")
     launches = [
         make_launch(ONE, ranks, outcome="ok", argv=argv),
         make_launch(ONE, outcome="failed"),
     ]
     assert (rows.steps_made(launches), rows.steps_made([])) == (12, None)
-    assert rows.argument(launches[0], "--norm") == "sync"
-    assert rows.argument(launches[0], "--last") is None
+    # A folder of before scripts' parameters were recorded has them in its commands.
+    assert launches[0].params == {"norm": "sync", "test_samples": 360, "last": True}
+    told = replace(launches[0], ranks=(replace(ranks[0], params={"norm": "local", "lr": 0.1}),))
+    assert told.params == {"norm": "local", "test_samples": 360, "last": True, "lr": 0.1}
 
 
 def test_words() -> None:

@@ -14,12 +14,19 @@ from tests.conftest import eventually
 from tests.recorder.launching import LAUNCHERS, Recorded, environ, launch, read_rank
 
 HOROVOD = """
-import sys
+import argparse
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 import farandole
 import farandole.torch as hvd
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.01)
+parser.add_argument("--limit", type=float, default=float("inf"))
+parser.add_argument("--norm", choices=("local", "sync"), default="local")
+parser.add_argument("--key", default="a secret")
+args = parser.parse_args()
 
 def main():
     hvd.init()
@@ -27,11 +34,12 @@ def main():
     x = torch.randn(96, 8)
     train = TensorDataset(x, x.sum(1, keepdim=True))
     sampler = DistributedSampler(train, num_replicas=hvd.size(), rank=hvd.rank())
-    loader = DataLoader(train, batch_size=8, sampler=sampler)
+    batch = farandole.param("batch", 8)
+    loader = DataLoader(train, batch_size=batch, sampler=sampler)
     validation = DataLoader(train, batch_size=16)
     model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4),
                                 torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_object({"a": 1}, root_rank=0)
@@ -96,6 +104,7 @@ def test_a_script_for_horovod(tmp_path: Path, np: int) -> None:
         assert setup["framework"] == "farandole.torch"
         assert (setup["device"], setup["parameters"]) == ("cpu", 8 * 4 + 4 + 4 + 4 + 4 + 1)
         assert (setup["dataset_size"], setup["batch_seen"]) == (96, 8)
+        assert setup["params"] == {"lr": 0.01, "norm": "local", "batch": 8}
         # Of four batches, as far as the time for it goes on a crowded machine.
         assert 4 <= len(setup["sample_hashes"]) <= 4 * 8
         (rate,) = rank.of("learning_rate")

@@ -28,7 +28,6 @@ from farandole.labs.questions import Bars, Lines, Question, answer, sentences
 from farandole.labs.rows import (
     WORKERS,
     Row,
-    argument,
     cell_rows,
     claims_of,
     estimate,
@@ -188,7 +187,7 @@ def _runs(found: Found) -> list[Row]:
         ways: dict[tuple[Any, ...], list[Launch]] = {}
         for launch in found.records[study].launches if study in found.records else ():
             if launch.outcome == "ok":
-                told = (argument(launch, flag) for flag in ("--recipe", "--norm", "--order"))
+                told = (launch.params.get(name) for name in ("recipe", "norm", "order"))
                 ways.setdefault((launch.cell.workers, *told), []).append(launch)
         for way, launches in ways.items():
             if way not in runs:
@@ -197,7 +196,7 @@ def _runs(found: Found) -> list[Row]:
 
 
 def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order: str) -> Row:
-    cell, epochs = launches[0].cell, argument(launches[0], "--epochs")
+    cell, epochs = launches[0].cell, launches[0].params.get("epochs")
     measured = next((row for row in cell_rows(info) if row.cell == cell), Row())
     sent, by_seed = measured.communication, finals_by_seed(launches, METRIC)
     by_step = {
@@ -220,7 +219,7 @@ def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order:
         seeds=len(by_seed),
         accuracy=final_mean(launches, METRIC),
         steps=steps_made(launches),
-        epochs=(how.epochs(int(epochs)) if how else int(epochs)) if epochs else None,
+        epochs=(how.epochs(epochs) if how else epochs) if epochs else None,
         longer=how is not None and how.longer != 1.0,
         curve=next((c for c in measured.metric_curves or () if c.metric == METRIC), None),
         step_bytes=by_step,
@@ -257,7 +256,7 @@ def _remedies(runs: Sequence[Row]) -> list[Row]:
 def _pair(found: Found, runs: Sequence[Row]) -> tuple[int, str]:
     """Return the workers and the recipe that were used where something else was varied."""
     study = found.records.get(ACCURACY)
-    names = [argument(launch, "--recipe") for launch in study.launches] if study else []
+    names = [launch.params.get("recipe") for launch in study.launches] if study else []
     counts = [run.workers for run in _remedies(runs) if run.workers > 1]
     return min(counts, default=0), next((name for name in names if name), "fixed")
 
@@ -608,8 +607,8 @@ def _verdict(gap: Gap | None, limit: float | None) -> str:
 def _tested_on(found: Found) -> int:
     """Return how many samples accuracies are a share of."""
     studies = [found.records[name] for name in TRAINED if name in found.records]
-    given = (argument(one, "--test-samples") or "" for study in studies for one in study.launches)
-    return next((int(n) for n in given if n.isdecimal() and int(n)), found.data.test)
+    given = (one.params.get("test_samples") for study in studies for one in study.launches)
+    return next(filter(None, given), found.data.test)
 
 
 def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:

@@ -131,11 +131,12 @@ def setting_rows(found: Found, *studies: str, metric: str = METRIC) -> list[Row]
         cells = {row.cell: row for row in cell_rows(found.studies.get(study))}
         ways: dict[tuple[Any, ...], list[Launch]] = {}
         for launch in found.records[study].launches if study in found.records else ():
-            recipe, cell = argument(launch, "--recipe"), launch.cell
+            given, cell = launch.params, launch.cell
+            recipe = given.get("recipe")
             if recipe in LAB_RECIPES and cell.batch is not None and not cell.today:
-                samples = int(argument(launch, "--samples") or 0) or found.data.train
+                samples = given.get("samples") or found.data.train
                 way = (list(LAB_RECIPES).index(recipe), cell.workers, samples, cell.batch)
-                more = (argument(launch, "--norm") or "", argument(launch, "--order") or "")
+                more = (given.get("norm") or "", given.get("order") or "")
                 ways.setdefault((*way, *more), []).append(launch)
         for _, launches in sorted(ways.items(), key=lambda item: item[0][:3]):
             measured = cells.get(launches[0].cell, Row(metrics={}))
@@ -147,10 +148,10 @@ def _setting_row(
     found: Found, study: str, launches: Sequence[Launch], measured: Row, metric: str
 ) -> Row:
     first, cell = launches[0], launches[0].cell
-    workers, batch, name = cell.workers, cell.batch or 0, argument(first, "--recipe") or ""
-    recipe, base_rate = LAB_RECIPES[name], float(argument(first, "--lr") or "nan")
-    epochs = recipe.epochs(int(argument(first, "--epochs") or 1))
-    samples = int(argument(first, "--samples") or 0) or found.data.train
+    given, workers, batch = first.params, cell.workers, cell.batch or 0
+    recipe, base_rate = LAB_RECIPES[given["recipe"]], given.get("lr", math.nan)
+    epochs = recipe.epochs(given.get("epochs", 1))
+    samples = given.get("samples") or found.data.train
     return measured.but(
         source=HERE,
         study=study,
@@ -158,12 +159,12 @@ def _setting_row(
         workers=workers,
         batch=batch,
         global_batch=batch * workers,
-        recipe=name,
+        recipe=recipe.name,
         longer=recipe.longer != 1.0,
-        norm=argument(first, "--norm"),
-        order=argument(first, "--order"),
+        norm=given.get("norm"),
+        order=given.get("order"),
         samples=samples,
-        test_samples=int(argument(first, "--test-samples") or 0) or found.data.test,
+        test_samples=given.get("test_samples") or found.data.test,
         epochs=epochs,
         base_rate=base_rate,
         rate=base_rate * (workers if recipe.scaled else 1),
@@ -175,12 +176,6 @@ def _setting_row(
         by_seed=finals_by_seed(launches, metric),
         final=final_mean(launches, metric),
     )
-
-
-def argument(launch: Launch, flag: str) -> str | None:
-    """Return the value that a launch's command gave to a flag; None when it did not."""
-    argv = launch.argv
-    return next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == flag), None)
 
 
 def final_mean(launches: Iterable[Launch], metric: str) -> Estimate | None:

@@ -20,12 +20,19 @@ def install() -> None:
     from farandole.recorder.loaders import Loaders
 
     loaders = Loaders()
+    after_import(("argparse",), _follow_arguments)
     after_import(("torch",), lambda: _follow_training(loaders))
     after_import(("torch.utils.data.dataloader",), lambda: _follow_loaders(loaders))
     after_import(("keras",), lambda: _follow_keras(loaders))
     if os.environ.get(APART):
         after_import(("torch.utils.data.dataloader",), _drain_torch)
         after_import(("keras",), _drain_keras)
+
+
+def _follow_arguments() -> None:
+    from farandole.recorder.record import follow_arguments
+
+    follow_arguments()
 
 
 def _follow_training(loaders: Any) -> None:

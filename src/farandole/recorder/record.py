@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, TypeVar
 
 from farandole.errors import UsageError
-from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.recorder import Recorder, current, when_opened
 from farandole.recorder.settings import PARAMS
 
 _epoch: float | None = None
+_script_params: dict[str, Any] = {}
 
 
 def record(**values: Any) -> None:
@@ -94,15 +96,46 @@ def param(name: str, default: Value) -> Value:
         batch = farandole.param("batch", 32)
     """
     value = _params().get(name)
-    if value is None:
-        return default
     try:
-        return _like(default, value)  # type: ignore[no-any-return]
+        used: Value = default if value is None else _like(default, value)
     except (TypeError, ValueError):
         raise UsageError(
             f"The study's {name} is {value!r}, and param({name!r}, {default!r}) asks for "
             f"{type(default).__name__}. Correct -L {name}=..., or the default."
         ) from None
+    _tell_params({name: used})
+    return used
+
+
+def follow_arguments() -> None:
+    """Report what argparse makes of the script's command line, without a line in the script."""
+    import argparse
+    from functools import wraps
+
+    parse = argparse.ArgumentParser.parse_known_args
+
+    @wraps(parse)
+    def parse_and_tell(self: Any, args: Any = None, namespace: Any = None) -> Any:
+        found = parse(self, args, namespace)
+        if args is None:  # the process's own command line
+            # Of texts only those that the script lists: others may be secrets, or paths.
+            listed = {action.dest for action in self._actions if action.choices is not None}
+            _tell_params(
+                {
+                    name: value
+                    for name, value in vars(found[0]).items()
+                    if (name in listed and isinstance(value, str))
+                    or (isinstance(value, int | float) and math.isfinite(value))
+                }
+            )
+        return found
+
+    argparse.ArgumentParser.parse_known_args = parse_and_tell  # type: ignore[method-assign]
+
+
+def _tell_params(values: dict[str, Any]) -> None:
+    _script_params.update(values)
+    when_opened(lambda recorder: recorder.setup(params=dict(_script_params)))
 
 
 def _params() -> dict[str, Any]:

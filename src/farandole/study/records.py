@@ -6,7 +6,8 @@ and nothing here does either. A figure that was not measured is None or NaN, nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farandole.format import plural
+from farandole.study.values import typed
 
 if TYPE_CHECKING:
     from farandole.study.rows import Frames
@@ -224,6 +226,9 @@ class Rank:
     """How large DDP makes its buckets; None with other wrappers."""
     size: int | None = None
     """How many workers there were, by the launcher's variables or torch's process group."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The script's own parameters: numbers, switches and choices that it read by argparse or by
+    `farandole.param`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +261,22 @@ class Launch:
     metrics: tuple[Metric, ...] = ()
     """Of the launch as a whole: from patterns and TensorBoard files."""
     ranks: tuple[Rank, ...] = field(default=(), repr=False)
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The script's parameters: as it recorded them, or else by the flags of its command."""
+        recorded = next((rank.params for rank in self.ranks if rank.params), {})
+        return {**_flags(self.argv), **recorded}
+
+
+def _flags(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the values that a command gives to flags: `--test-samples 360` is test_samples."""
+    found: dict[str, Any] = {}
+    for word, after in itertools.pairwise((*argv, "--")):
+        if word.startswith("--") and len(word) > 2:
+            given = True if after.startswith("--") else typed(after)
+            found[word[2:].replace("-", "_")] = given
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
