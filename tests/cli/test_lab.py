@@ -79,7 +79,7 @@ def test_what_else_is_asked_for(tmp_path: Path) -> None:
         (["tiny", "--quick", "--budget", "5m"], "--quick and --budget say different sizes"),
         (["tiny", "--budget", "soon"], "--budget soon: give a time above 0"),
         (["tiny", "--budget", "5s"], "--budget 5s is too short for the lab tiny"),
-        (["tiny", "--budget", "1m", "--dry-run"], "at least --budget 3m, or use --quick"),
+        (["tiny", "--budget", "1m", "--dry-run"], "at least --budget 90s, or use --quick"),
         (["tiny", "-np", "0"], "-np 0: give numbers from 1 up"),
         (["tiny", "--recipe", "magic"], "There is no recipe 'magic'. There are fixed, linear"),
         (["tiny", "--recipe", "original"], "the lab tiny has no learning rate of its own to try"),

@@ -19,9 +19,9 @@ from farandole.labs.lab import (
     DataFacts,
     Plan,
     Planned,
-    Question,
     Size,
 )
+from farandole.labs.questions import Question
 from farandole.labs.report import LabReport
 from farandole.model.statistics import Estimate
 from farandole.report.charts import bars, lines
@@ -198,7 +198,7 @@ def _planned(say: Say, name: str) -> Planned:
     return Planned(
         name=say(name),
         title=say(f"For {name}"),
-        flags=("-np", "1,2"),
+        options={"workers": (1, 2)},
         script="tiny.py",
         arguments=(),
         estimate_s=60.0,

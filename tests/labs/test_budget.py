@@ -10,7 +10,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.labs import budget
 from farandole.labs.budget import Progress
-from farandole.labs.lab import DataFacts, Planned
+from farandole.labs.lab import DataFacts, Planned, flag_time
 from farandole.labs.plan import STUDY_S
 from farandole.model.analyse import analyse
 from farandole.study.folder import create_study, mark_complete, new_launch_folder, write_launch
@@ -43,26 +43,27 @@ def test_what_was_spent_is_not_there_any_more() -> None:
 
 
 def test_a_budget_too_short_is_told_the_least_and_that_one_fits() -> None:
+    # A pilot of 1 s, one study of 100 s / 0.9 and 20 s for the report: the next whole minute.
     given = asked(size="budget", budget_s=60.0)
-    with pytest.raises(UsageError, match=r"--budget 1m is too short.*at least --budget 5m") as e:
-        budget.fit(LAB, given, DATA, {}, spent_s=30)
-    # 200 / 0.9 + 20 + 30 = 272 s: the next whole minute.
+    with pytest.raises(UsageError, match=r"--budget 1m is too short.*at least --budget 3m") as e:
+        budget.check_budget(LAB, given, DATA)
     assert "--quick" in str(e.value)
-    enough = asked(size="budget", budget_s=300.0)
-    assert budget.fit(LAB, enough, DATA, {}, spent_s=30).estimate_s == 200
+    enough = asked(size="budget", budget_s=180.0)
+    budget.check_budget(LAB, enough, DATA)
+    plan = budget.fit(LAB, enough, DATA, {}, spent_s=1.0)
+    assert [study.name for study in plan.studies] == ["first"]
+    assert plan.choices[0].here == "1 of 2"
+    assert plan.choices[0].why == "--budget 3m has no room for: two workers"
 
 
-def test_a_hopeless_budget_is_refused_before_the_pilot() -> None:
-    pilots = LAB.pilot(asked())
-    # 200 / 0.9 + 20, and 1 s for the pilot: the next whole minute, as after the pilot.
-    least = r"--budget 5s is too short for the lab tiny: .*Give at least --budget 5m"
-    with pytest.raises(UsageError, match=least):
-        budget.check_pilot(LAB, asked(size="budget", budget_s=5.0), DATA, pilots)
-    budget.check_pilot(LAB, asked(size="budget", budget_s=60.0), DATA, pilots)
+def test_after_the_pilot_the_shortest_study_is_made_in_any_case() -> None:
+    slower = tiny(seconds=1000.0)
+    plan = budget.fit(slower, asked(size="budget", budget_s=180.0), DATA, {}, spent_s=1.0)
+    assert [study.name for study in plan.studies] == ["first"]
 
 
 def study(seconds: float) -> Planned:
-    return Planned(name="s", title="", flags=(), script="", arguments=(), estimate_s=seconds)
+    return Planned(name="s", title="", options={}, script="", arguments=(), estimate_s=seconds)
 
 
 def test_limits_share_out_what_is_left() -> None:
@@ -78,15 +79,15 @@ def test_limits_share_out_what_is_left() -> None:
     ("seconds", "text"), [(900, "15m"), (90, "90s"), (89.6, "90s"), (0.2, "1s"), (3600, "60m")]
 )
 def test_times_as_flags_take_them(seconds: float, text: str) -> None:
-    assert budget.flag_time(seconds) == text
+    assert flag_time(seconds) == text
 
 
 WALL_S = {1: 10.0, 2: 7.0}
 """By workers."""
 
 
-def planned(name: str, *flags: str) -> Planned:
-    return Planned(name=name, title="", flags=flags, script="", arguments=(), estimate_s=1.0)
+def planned(name: str, **options: Any) -> Planned:
+    return Planned(name=name, title="", options=options, script="", arguments=(), estimate_s=1.0)
 
 
 def stands(name: str, runs: int, next_s: float) -> Progress:
@@ -188,12 +189,12 @@ def test_a_study_whose_folder_is_gone_is_left_as_it_is(tmp_path: Path) -> None:
     assert budget.study_progress(planned("x"), tmp_path / "out") is None
 
 
-def test_runs_are_asked_for_by_either_flag() -> None:
-    for flag in ("--seeds", "--repeats"):
-        study = planned("x", "-np", "1", flag, "3", "--keep-busy")
-        assert budget.runs_planned(study) == 3
-        more = budget.with_runs(study, 4)
-        assert more.flags == ("-np", "1", flag, "4", "--keep-busy")
+@pytest.mark.parametrize(("measure", "name"), [("accuracy", "seeds"), ("speed", "repeats")])
+def test_runs_are_asked_for_by_either_option(measure: str, name: str) -> None:
+    study = planned("x", workers=1, measure=measure, **{name: 3}, keep_busy=True)
+    assert study.runs == 3
+    flags = ("-np", "1", "--measure", measure, f"--{name}", "4", "--keep-busy")
+    assert study.with_runs(4).flags == flags
 
 
 def test_runs_made_are_those_of_the_setting_with_the_fewest() -> None:

@@ -544,9 +544,7 @@ def test_what_was_left_of_a_budget_is_no_part_of_a_studys_command() -> None:
 
 def test_variables_that_a_script_needs_are_part_of_its_command() -> None:
     report = lab()
-    studies = tuple(
-        replace(one, environ=(("KERAS_BACKEND", "torch"),)) for one in report.plan.studies
-    )
+    studies = tuple(replace(one, environ={"KERAS_BACKEND": "torch"}) for one in report.plan.studies)
     found = study_commands(replace(report, plan=replace(report.plan, studies=studies)))
     assert found
     for line in found:

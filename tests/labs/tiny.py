@@ -18,9 +18,9 @@ from farandole.labs.lab import (
     Lab,
     Plan,
     Planned,
-    Question,
     Rate,
 )
+from farandole.labs.questions import Question
 from farandole.report.table import Column, Table
 
 SCRIPT = """\
@@ -36,13 +36,14 @@ if (Path(sys.argv[1]) / f"break-{sys.argv[2]}").exists():
     raise ValueError("broken on purpose")
 print("img/sec:", 100 * int(os.environ["WORLD_SIZE"]))
 """
-FLAGS = (
-    *("--threads", "1", "--repeats", "1", "--no-epoch", "--no-today", "--keep-busy"),
-    *("--throughput", "img/sec: ([0-9.]+)"),
-)
-
-
-QUESTION = Question(key="speed", text="How fast?")
+OPTIONS = {
+    "threads": 1,
+    "repeats": 1,
+    "no_epoch": True,
+    "no_today": True,
+    "keep_busy": True,
+    "throughput": "img/sec: ([0-9.]+)",
+}
 
 
 def tiny(*, script: str = "tiny.py", marks: str = ".", seconds: float = 1.0) -> Lab:
@@ -58,11 +59,11 @@ def tiny(*, script: str = "tiny.py", marks: str = ".", seconds: float = 1.0) -> 
         return Planned(
             name=name,
             title=title,
-            flags=("-np", workers, *FLAGS),
+            options={"workers": workers, **OPTIONS},
             script=script,
             arguments=(marks, name),
             estimate_s=estimate_s,
-            environ=(("TINY", "set by the lab"),),
+            environ={"TINY": "set by the lab"},
         )
 
     def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
@@ -86,7 +87,6 @@ def tiny(*, script: str = "tiny.py", marks: str = ".", seconds: float = 1.0) -> 
         data=_data,
         pilot=lambda asked: (study("rate", "one worker's speed", "1", 1.0),),
         plan=plan,
-        answer=_answer,
         corrections=lambda found: (),
     )
 
@@ -97,7 +97,7 @@ def _data(folder: Path | None) -> DataFacts:
     return DataFacts(source="none", train=1000, test=100, sample="nothing")
 
 
-def _answer(found: Found) -> tuple[Answered, ...]:
+def _answer(found: Found) -> Answered:
     columns = (
         Column(key="study", title="study", text=True),
         Column(key="throughput", title="samples/s"),
@@ -112,7 +112,10 @@ def _answer(found: Found) -> tuple[Answered, ...]:
     table = Table(name="speed", title="Speed", columns=columns, rows=rows)
     fastest = max(value for _, value in rows)
     sentence = f"The fastest made {fastest:.0f} samples/s."
-    return (Answered(question=QUESTION, sentences=(sentence,), tables=(table,)),)
+    return Answered(question=QUESTION, sentences=(sentence,), tables=(table,))
+
+
+QUESTION = Question(key="speed", text="How fast?", build=_answer)
 
 
 def asked(**changes: object) -> Asked:

@@ -15,9 +15,11 @@ from farandole.cli.flags import add_flag
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Size
     from farandole.labs.report import LabReport
-    from farandole.labs.run import LabRun, Ran
+    from farandole.study.progress import Listener
 
 SCHEMA = 1
 _BUDGET = "15m"
@@ -125,17 +127,18 @@ def main(args: argparse.Namespace) -> int:
 
         _show_plan(lab, data, planned(lab, asked, data, out), as_json=args.json)
         return 0
+    from farandole.labs.report import lab_report
+    from farandole.labs.run import LabRun
+
     _say(data_line(lab, data))
     for line in left_out(data):
         _say(line)
-    run = _prepared(lab, asked, data, out, began_s=began_s)
+    run = LabRun(lab, asked, data, out, listening=_listening, say=_say, began_s=began_s)
     _say(f"Writing to {_shown(out)}")
     try:
-        _finish(lab, run.go(), out, args)
+        _finish(lab_report(lab, run.go(), created=run.created), out, args)
     except KeyboardInterrupt as stop:
-        from farandole.labs.run import command
-
-        again = shlex.join(command(lab.name, asked, _shown(out)))
+        again = shlex.join(asked.command(lab.name, _shown(out)))
         _say(
             "farandole: the lab was interrupted, and what is finished is kept. Go on with: " + again
         )
@@ -230,18 +233,10 @@ def _folder(args: argparse.Namespace) -> Path:
     return path
 
 
-def _prepared(lab: Lab, asked: Asked, data: DataFacts, out: Path, *, began_s: float) -> LabRun:
-    from farandole.cli.main import main as command_line
-    from farandole.labs.run import LabRun
-
-    return LabRun(lab, asked, data, out, run=command_line, say=_say, began_s=began_s)
-
-
-def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
-    """Answer the lab's questions, write its report, and end with the answers."""
+def _finish(report: LabReport, out: Path, args: argparse.Namespace) -> None:
+    """Write the lab's report, and end with the answers."""
     from farandole.labs.report import anonymous, terminal_lines, to_json, write_lab
 
-    report = report_of(lab, ran)
     if args.anonymous:
         report = anonymous(report)
     page = write_lab(report, out)
@@ -249,20 +244,6 @@ def _finish(lab: Lab, ran: Ran, out: Path, args: argparse.Namespace) -> None:
         print(json.dumps(to_json(report), indent=1, allow_nan=False))
     else:
         print("\n".join(["", *terminal_lines(report, _shown(page))]), flush=True)
-
-
-def report_of(lab: Lab, ran: Ran) -> LabReport:
-    """Return what the report of a lab is made from."""
-    from farandole.labs.report import lab_report
-    from farandole.labs.run import command
-
-    return lab_report(
-        lab,
-        ran.found,
-        created=ran.created,
-        command=command(lab.name, ran.found.asked),
-        notes=ran.notes,
-    )
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -299,7 +280,7 @@ def _show_plan(lab: Lab, data: DataFacts, plan: Plan, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        content = {"schema": SCHEMA, "lab": lab.name, "data": asdict(data), "plan": asdict(plan)}
+        content = {"schema": SCHEMA, "lab": lab.name, "data": asdict(data), "plan": plan.to_json()}
         content["estimate_s"] = plan.estimate_s
         print(json.dumps(content, indent=1, allow_nan=False))
     else:
@@ -345,6 +326,12 @@ def _shown(path: Path) -> str:
     from farandole.study.folder import shown
 
     return shown(path, Path.cwd())
+
+
+def _listening() -> AbstractContextManager[Listener]:
+    from farandole.cli.progress import listener
+
+    return listener(sys.stderr)
 
 
 def _say(line: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
-from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Planned, Rate
+from farandole.format import listed
+from farandole.labs.lab import Asked, Choice, DataFacts, Lab, Plan, Planned, Rate, flag_time
 from farandole.labs.plan import STUDY_S
 from farandole.study.plan import estimate, make_plan, pending
 from farandole.study.progress import duration
@@ -32,8 +32,27 @@ LEAST_LIMIT_S = 10.0
 """Of a study that comes when all is late: what one short launch takes."""
 MOST_RUNS = 12
 """Of each setting. Beyond, a further run makes an interval narrower by less than a twentieth."""
-_RUN_FLAGS = ("--seeds", "--repeats")
 _GOOD = ("ok", "stopped")
+
+
+def check_budget(lab: Lab, asked: Asked, data: DataFacts) -> None:
+    """Refuse a budget in which not one study fits, before anything is measured.
+
+    Raises:
+        UsageError: With the least budget, by the lab's own guess of what one core does.
+    """
+    assert asked.budget_s is not None
+    around_s = REPORT_S + sum(pilot.estimate_s for pilot in lab.pilot(asked))
+    shortest_s = min(study.estimate_s for study in lab.plan(asked, data, {}, 0).studies)
+    least_s = around_s + shortest_s / (1 - MARGIN)
+    if asked.budget_s < least_s:
+        grain = 10 if least_s < 120 else 60
+        raise UsageError(
+            f"--budget {flag_time(asked.budget_s)} is too short for the lab {lab.name}: its "
+            f"shortest study takes about {duration(shortest_s)}, and measuring this machine's "
+            f"speed and writing the report {duration(around_s)}. Give at least --budget "
+            f"{flag_time(math.ceil(least_s / grain) * grain)}, or use --quick."
+        )
 
 
 def fit(
@@ -41,42 +60,24 @@ def fit(
 ) -> Plan:
     """Return the lab's largest plan that fits into the rest of the budget.
 
-    Raises:
-        UsageError: Not even the smallest fits; the message has the least budget that would do.
+    Of the smallest one those studies that fit, in the lab's order; at least the shortest.
     """
     assert asked.budget_s is not None
-    room_s = _room_s(asked.budget_s, spent_s)
+    room_s = (asked.budget_s - spent_s - REPORT_S) * (1 - MARGIN)
     for effort in reversed(range(lab.efforts)):
         plan = lab.plan(asked, data, rates, effort)
         if plan.estimate_s <= room_s:
             return plan
-    # The loop ended with effort 0.
-    raise _too_short(
-        lab.name,
-        asked.budget_s,
-        least_s=plan.estimate_s / (1 - MARGIN) + REPORT_S + spent_s,
-        why=f"its smallest useful studies take about {duration(plan.estimate_s)} on this machine, "
-        f"beside {duration(spent_s + REPORT_S)} for measuring its speed and for the report",
-    )
-
-
-def check_pilot(lab: Lab, asked: Asked, data: DataFacts, pilots: Sequence[Planned]) -> None:
-    """Refuse a budget that would be over before the lab's first study, without measuring.
-
-    Raises:
-        UsageError: With the least budget, by the lab's own guess of what one core does.
-    """
-    assert asked.budget_s is not None
-    pilot_s = sum(pilot.estimate_s for pilot in pilots)
-    if _room_s(asked.budget_s, pilot_s) <= 0:
-        smallest_s = lab.plan(asked, data, {}, 0).estimate_s
-        raise _too_short(
-            lab.name,
-            asked.budget_s,
-            least_s=smallest_s / (1 - MARGIN) + REPORT_S + pilot_s,
-            why=f"measuring this machine's speed and writing the report take about "
-            f"{duration(pilot_s + REPORT_S)} of it",
-        )
+    chosen: list[Planned] = []
+    for study in plan.studies:
+        if study.estimate_s <= room_s - sum(one.estimate_s for one in chosen):
+            chosen.append(study)
+    chosen = chosen or [min(plan.studies, key=lambda study: study.estimate_s)]
+    left_out = [study.title for study in plan.studies if study not in chosen]
+    why = f"--budget {flag_time(asked.budget_s)} has no room for: {listed(left_out)}"
+    here = f"{len(chosen)} of {len(plan.studies)}"
+    choice = Choice(what="studies", lab=str(len(plan.studies)), here=here, why=why)
+    return Plan(studies=tuple(chosen), choices=(choice, *plan.choices))
 
 
 def limit_s(one: Planned, rest: Sequence[Planned], *, left_s: float) -> float:
@@ -92,25 +93,6 @@ def limit_s(one: Planned, rest: Sequence[Planned], *, left_s: float) -> float:
     return max(LEAST_LIMIT_S, (left_s - REPORT_S) * share)
 
 
-def flag_time(seconds: float) -> str:
-    """Write a time as flags take it: 15m, 90s."""
-    whole = max(1, round(seconds))
-    return f"{whole // 60}m" if whole % 60 == 0 else f"{whole}s"
-
-
-def _room_s(budget_s: float, spent_s: float) -> float:
-    return (budget_s - spent_s - REPORT_S) * (1 - MARGIN)
-
-
-def _too_short(name: str, budget_s: float, *, least_s: float, why: str) -> UsageError:
-    grain = 10 if least_s < 120 else 60
-    least = math.ceil(least_s / grain) * grain
-    return UsageError(
-        f"--budget {flag_time(budget_s)} is too short for the lab {name}: {why}. Give at least "
-        f"--budget {flag_time(least)}, or use --quick."
-    )
-
-
 # The pilot: how fast one worker trains, and what a launch needs around that.
 
 
@@ -121,35 +103,27 @@ def measured_rate(info: ScalingInfo, study: Study) -> Rate | None:
         info: The analysis of the study.
         study: Its records: `info` has no start-up time for launches that were ended early.
     """
-    rows = [
-        row
-        for row in info.launches
-        if row.cell.workers == 1
-        and not row.cell.today
-        and row.throughput is not None
-        and row.unit == "samples/s"
-    ]
+    rows = [row for row in info.launches if row.cell.workers == 1 and row.unit == "samples/s"]
+    rows = [row for row in rows if row.throughput is not None and not row.cell.today]
     # On a machine that is never quiet no launch counts for a report. For an estimate it does: the
     # studies will run beside the same load.
-    speeds = [row.throughput for row in rows if row.kept] or [row.throughput for row in rows]
-    around = [
-        seconds
-        for launch in study.launches
-        if launch.cell.workers == 1 and not launch.cell.today and launch.outcome in _GOOD
-        if (seconds := _around_s(launch)) is not None
-    ]
-    if not speeds or not around:
+    rows = [row for row in rows if row.kept] or rows
+    ended = [one for one in study.launches if one.outcome in _GOOD and not one.cell.today]
+    around = [_around_s(one) for one in ended if one.cell.workers == 1 and one.wall_s is not None]
+    if not rows or not around:
         return None
-    return Rate(samples_per_s=median(filter(None, speeds)), startup_s=median(around))
+    speed = median(row.throughput for row in rows if row.throughput is not None)
+    return Rate(samples_per_s=speed, startup_s=median(around))
 
 
-def _around_s(launch: Launch) -> float | None:
+def _around_s(launch: Launch) -> float:
     """Return how long a launch took before its first step ended and after its last one did.
 
     Where no steps were recorded but figures printed, all of it: rather too much than too little.
     """
+    assert launch.wall_s is not None
     ends = [rank.steps.end_s for rank in launch.ranks if len(rank.steps)]
-    if launch.wall_s is None or not ends:
+    if not ends:
         return launch.wall_s
     first, last = min(float(end[0]) for end in ends), max(float(end[-1]) for end in ends)
     return max(0.0, launch.wall_s - (last - first))
@@ -207,19 +181,6 @@ def study_progress(study: Planned, path: Path) -> Progress | None:
         coming = [one for one in coming if one.repeat == runs]
     next_s = estimate(spec, coming, done).seconds + STUDY_S
     return Progress(study=study, runs=runs, complete=head.complete, next_s=next_s)
-
-
-def with_runs(study: Planned, runs: int) -> Planned:
-    """Return the study with so many runs of each setting."""
-    pairs = itertools.pairwise(("", *study.flags))
-    flags = tuple(str(runs) if before in _RUN_FLAGS else flag for before, flag in pairs)
-    return replace(study, flags=flags)
-
-
-def runs_planned(study: Planned) -> int:
-    """Return how many runs of each setting a study is planned with."""
-    given = dict(itertools.pairwise(study.flags))
-    return next(int(given[flag]) for flag in _RUN_FLAGS if flag in given)
 
 
 def runs_made(launches: Iterable[Launch]) -> int:

@@ -23,8 +23,9 @@ from farandole.labs.cifar10_plan import (
     pilot,
     plan,
 )
-from farandole.labs.lab import Correction, Found, Lab, on_use
-from farandole.labs.questions import Bars, Lines, Question, answer, sentences
+from farandole.labs.data import describe_cifar10
+from farandole.labs.lab import Correction, Found, Lab
+from farandole.labs.questions import Bars, Lines, Question, sentences
 from farandole.labs.rows import (
     WORKERS,
     Row,
@@ -1148,13 +1149,12 @@ LAB = Lab(
     name="cifar10",
     title="cifar10: where the time goes",
     line="ResNet-18 by batch and workers, communication measured, large batches, batch norm",
-    questions=tuple(question.asked for question in QUESTIONS),
+    questions=QUESTIONS,
     published=("cifar10_batch", "cifar10_speedup", "cifar10_communication", "cifar10_accuracy"),
     leading=("speedup", "communication", "accuracy"),
     efforts=len(LADDER),
-    data=on_use("data:describe_cifar10"),
+    data=describe_cifar10,
     pilot=pilot,
     plan=plan,
-    answer=lambda found: tuple(answer(question, found) for question in QUESTIONS),
     corrections=corrections,
 )

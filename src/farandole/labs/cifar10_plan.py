@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from farandole.format import listed, plural, size
 from farandole.labs import plan as plans
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
-from farandole.labs.plan import STUDY_S, launch_s
+from farandole.labs.plan import STUDY_S, launch_s, speed_options
 from farandole.recipes import recipe
 
 LAB_SAMPLES = 50_000
@@ -167,8 +168,8 @@ class Sizing:
         name: str,
         title: str,
         workers: tuple[int, ...],
-        varied: str,
-        flags: tuple[str, ...],
+        varied: Mapping[str, Any],
+        options: Mapping[str, Any],
         settings: tuple[str, ...],
         *,
         seconds: float,
@@ -181,13 +182,12 @@ class Sizing:
         """Return a study of the lab's script; one of 1000 epochs ends after so many steps."""
         # Whole epochs of ResNet-18 take longer than a launch usually may; where time is short, no
         # launch that others disturbed is made again.
-        busy = ("--launch-timeout", "24h") if self.asked.size == "full" else ("--keep-busy",)
+        full = self.asked.size == "full"
+        busy = {"launch_timeout": "24h"} if full else {"keep_busy": True}
         return Planned(
             name=name,
             title=title,
-            flags=(
-                *("-np", plans.numbers(workers), "--threads", "1", "-L", varied, *flags, *busy),
-            ),
+            options={"workers": workers, "threads": 1, "params": varied, **options, **busy},
             script="cifar10.py",
             arguments=(
                 *plans.data_arguments(self.asked),
@@ -213,12 +213,13 @@ class Sizing:
             TIME,
             "ResNet-18's times by batch and workers",
             counts,
-            f"batch={plans.numbers((*here.batches, here.too_large))}",
-            (
-                *(("--epochs", "1") if here.steps == 0 else ("--steps", str(here.steps))),
-                *("--memory", f"{self.memory_bytes // 10**6}M", *_only_steps(here.repeats)),
-                *(() if here.calibrated else ("--no-calibration",)),
-            ),
+            {"batch": (*here.batches, here.too_large)},
+            {
+                **({"epochs": 1} if here.steps == 0 else {"steps": here.steps}),
+                "memory": f"{self.memory_bytes // 10**6}M",
+                **speed_options(here.repeats),
+                "no_calibration": not here.calibrated,
+            },
             ("--recipe", "fixed"),
             samples=self.timed_samples,
             seconds=here.repeats * once + failing + calibration_s,
@@ -232,8 +233,8 @@ class Sizing:
             REPLICAS,
             f"{count} replicas as threads of one process",
             (1,),
-            f"replicas={count}",
-            ("--steps", str(steps), *_only_steps(repeats), "--no-calibration"),
+            {"replicas": count},
+            {"steps": steps, **speed_options(repeats)},
             (
                 *("--recipe", "fixed", "--norm", "local", "--order", "epoch"),
                 *("--replicas", "{replicas}", "--seed", "{seed}"),
@@ -260,8 +261,8 @@ class Sizing:
             name,
             title,
             workers,
-            f"{varied}={','.join(values)}",
-            ("--measure", "accuracy", "--seeds", str(here.seeds), "--no-calibration"),
+            {varied: values},
+            {"measure": "accuracy", "seeds": here.seeds, "no_calibration": True},
             (*(w for key, v in given.items() for w in (f"--{key}", v)), "--seed", "{seed}"),
             model=here.model,
             batch=here.batch,
@@ -270,10 +271,6 @@ class Sizing:
             epochs=here.epochs,
             seconds=here.seeds * one_seed,
         )
-
-
-def _only_steps(repeats: int) -> tuple[str, ...]:
-    return ("--repeats", str(repeats), "--no-epoch", "--no-today")
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
@@ -292,8 +289,8 @@ def pilot(asked: Asked) -> tuple[Planned, ...]:
             model,
             f"How fast one worker trains {words}",
             (1,),
-            f"batch={batch}",
-            ("--steps", str(steps), *_only_steps(1), "--no-calibration"),
+            {"batch": batch},
+            {"steps": steps, **speed_options(1)},
             ("--recipe", "fixed"),
             model=model,
             samples=512,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from farandole.format import brief, listed, optional, percent, plural, seconds, whole
 from farandole.labs import plan as plans
 from farandole.labs import questions as ask
-from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Rate, on_use
+from farandole.labs.data import describe_driving
+from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Rate
 from farandole.labs.plan import Training, Workload
 from farandole.labs.questions import AVERAGING, Question, sentences
 from farandole.labs.rows import (
@@ -700,13 +701,12 @@ LAB = Lab(
     name="driving",
     title="driving: a data set too small to scale",
     line="time and loss by workers, why more do not pay, and from which size on they would",
-    questions=tuple(question.asked for question in QUESTIONS),
+    questions=QUESTIONS,
     published=("driving",),
     leading=("verdict", "size", "workers"),
     efforts=len(LADDER),
-    data=on_use("data:describe_driving"),
+    data=describe_driving,
     pilot=lambda asked: (WORK.pilot(asked),),
     plan=plan,
-    answer=lambda found: tuple(ask.answer(question, found) for question in QUESTIONS),
     corrections=corrections,
 )

@@ -20,6 +20,7 @@ from farandole.format import (
     times,
     whole,
 )
+from farandole.labs.data import describe_faces
 from farandole.labs.faces_plan import (
     BATCH,
     LAB_GLOBAL_BATCH,
@@ -33,7 +34,7 @@ from farandole.labs.faces_plan import (
     pilot,
     plan,
 )
-from farandole.labs.lab import Answered, Correction, Found, Lab, on_use
+from farandole.labs.lab import Answered, Correction, Found, Lab
 from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
 from farandole.labs.rows import HERE, SOURCE, Row, cell_rows, claims_of, limits
 from farandole.model.curves import Curve, Law, Scaling, fit_law
@@ -1152,15 +1153,14 @@ LAB = Lab(
     name="faces",
     title="faces: three CNNs, weak and strong scaling",
     line="processes x threads, batches, weak and strong scaling of ResNet50, InceptionV3, VGG16",
-    questions=tuple(question.asked for question in QUESTIONS),
+    questions=QUESTIONS,
     published=("faces_weak", "faces_strong", "faces_split", "faces_batch"),
     leading=("weak", "strong", "why"),
     # Its own figures have these curves, by nodes; here they would be by processes.
     beside={"faces_weak": ()},
     efforts=len(LADDER),
-    data=on_use("data:describe_faces"),
+    data=describe_faces,
     pilot=pilot,
     plan=plan,
-    answer=lambda found: tuple(answer(question, found) for question in QUESTIONS),
     corrections=corrections,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from farandole.format import listed, plural
 from farandole.labs import plan as plans
@@ -13,9 +14,9 @@ from farandole.labs.plan import (
     STUDY_S,
     Training,
     Workload,
-    busy_flags,
+    busy_options,
     launch_s,
-    speed_flags,
+    speed_options,
     steps_s,
 )
 from farandole.labs.questions import sentences
@@ -99,7 +100,7 @@ def pilot(asked: Asked) -> tuple[Planned, ...]:
     speed = [
         _speed_study(
             *(asked, model, f"How fast one worker trains {title}", model),
-            grid=("-np", "1", "--threads", "1", "-L", f"batch={_PILOT_BATCH}"),
+            options={"workers": 1, "threads": 1, "params": {"batch": _PILOT_BATCH}},
             pixels=PILOT_PIXELS,
             images=4 * _PILOT_BATCH,
             steps=_PILOT_STEPS,
@@ -122,11 +123,12 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     by_model = [rates.get(model, guess) for model, guess in _GUESS.items()]
     by_model = [replace(rate, samples_per_s=rate.samples_per_s / slower) for rate in by_model]
 
-    def study(name: str, title: str, *grid: str, once_s: float, repeats: int) -> Planned:
-        networks = ("-L", f"model={','.join(MODELS)}")
+    def study(
+        name: str, title: str, *, once_s: float, repeats: int, params: dict[str, Any], **given: Any
+    ) -> Planned:
         return _speed_study(
             *(asked, name, title, "{model}"),
-            grid=(*grid, *networks),
+            options={**given, "params": {**params, "model": MODELS}},
             pixels=here.pixels,
             images=images,
             steps=steps,
@@ -139,8 +141,9 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     studies = [
         study(
             *(SCALING, "Weak and strong scaling of the three networks"),
-            *("-np", plans.numbers(counts), "--threads", "1"),
-            *("-L", f"batch={here.batch}", "-L", f"global_batch={shared}"),
+            workers=counts,
+            threads=1,
+            params={"batch": here.batch, "global_batch": shared},
             once_s=sum(
                 launch_s(rate, workers=n, cores=cores, samples=steps * batch * n, epochs=1)
                 for rate in by_model
@@ -150,7 +153,9 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         ),
         study(
             *(BATCH, "One process with all cores, by batch"),
-            *("-np", "1", "--threads", str(cores), "-L", f"batch={plans.numbers(batches)}"),
+            workers=1,
+            threads=cores,
+            params={"batch": batches},
             once_s=sum(
                 steps_s(rate, threads=cores, batches=batches, steps=steps) for rate in by_model
             ),
@@ -165,7 +170,9 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         studies.append(
             study(
                 *(SPLIT, "Processes x threads between one process and one thread each"),
-                *("-np", plans.numbers(splits), "--split", "all", "-L", f"global_batch={shared}"),
+                workers=splits,
+                split="all",
+                params={"global_batch": shared},
                 once_s=len(splits) * once_s,
                 repeats=here.repeats,
             )
@@ -202,7 +209,7 @@ def _speed_study(
     title: str,
     model: str,
     *,
-    grid: tuple[str, ...],
+    options: Mapping[str, Any],
     pixels: int,
     images: int,
     steps: int,
@@ -214,11 +221,11 @@ def _speed_study(
     `once_s` is what one launch of each cell takes.
     """
     # At full size a step is minutes long on a CPU.
-    patience = ("--launch-timeout", "24h") if asked.size == "full" else busy_flags(asked)
+    patience = {"launch_timeout": "24h"} if asked.size == "full" else busy_options(asked)
     return Planned(
         name=name,
         title=title,
-        flags=(*grid, "--steps", str(steps), *speed_flags(repeats), *patience),
+        options={**options, "steps": steps, **speed_options(repeats), **patience},
         script=SMALL.script,
         arguments=(
             *plans.data_arguments(asked),

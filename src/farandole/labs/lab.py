@@ -1,14 +1,15 @@
 """What a lab is: its questions, the studies that answer them, and what they found.
 
 Records, the list of labs, and where their files are. `run.py` makes the studies that a lab plans,
-by the public `farandole study`; the lab answers its questions from them, and `report.py` shows it.
+the lab answers its questions from them, and `report.py` shows it.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,9 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from farandole.errors import MissingExtraError, UsageError
 from farandole.report.document import Figure
 from farandole.report.table import Table
+from farandole.study.folder import shown
+from farandole.study.options import option_flags, read_flags
 from farandole.study.records import Study
 
 if TYPE_CHECKING:
+    from farandole.labs.questions import Question
     from farandole.model.analyse import ScalingInfo
 
 Size = Literal["quick", "budget", "full"]
@@ -56,6 +60,24 @@ class Asked:
     weights: str | None = None
     """What a base network begins with: "pretrained", "none", or a file; None when left open."""
 
+    def command(self, lab: str, out: str | None = None) -> tuple[str, ...]:
+        """Return the command line that asks for this."""
+        size = ("--budget", flag_time(self.budget_s)) if self.budget_s else (f"--{self.size}",)
+        return (
+            *("farandole", "lab", lab, *size),
+            *(("--data", str(self.data)) if self.data is not None else ()),
+            *(("-np", ",".join(map(str, self.workers))) if self.workers else ()),
+            *(("--recipe", ",".join(self.recipes)) if self.recipes else ()),
+            *(("--weights", self.weights) if self.weights is not None else ()),
+            *(("--out", out) if out is not None else ()),
+        )
+
+
+def flag_time(seconds: float) -> str:
+    """Write a time as flags take it: 15m, 90s."""
+    whole = max(1, round(seconds))
+    return f"{whole // 60}m" if whole % 60 == 0 else f"{whole}s"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
@@ -77,23 +99,75 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """One study: a `farandole study` command in parts."""
+    """One study: what `farandole.study()` is given."""
 
     name: str
     """Its folder below the lab's studies/."""
     title: str
     """What it is for, in words."""
-    flags: tuple[str, ...]
-    """Of `farandole study`, before the command."""
+    options: Mapping[str, Any]
+    """By the names of `study.options`: {"workers": (1, 2), "params": {"batch": 32}, "seeds": 3}."""
     script: str
     """A file of examples/: "cifar10.py"."""
     arguments: tuple[str, ...]
     """Of the script, with placeholders."""
     estimate_s: float
-    environ: tuple[tuple[str, str], ...] = ()
-    """Variables that the script needs: ("KERAS_BACKEND", "torch")."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the script needs: {"KERAS_BACKEND": "torch"}."""
     worth_repeating: bool = True
     """Whether time that is left may go into further runs: they narrow its intervals."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its options as flags of `farandole study`."""
+        return tuple(option_flags(self.options))
+
+    @property
+    def runs(self) -> int:
+        """How often each setting is run."""
+        return int(self.options[self._repeating])
+
+    def with_runs(self, runs: int) -> Planned:
+        """Return the study with so many runs of each setting."""
+        return replace(self, options={**self.options, self._repeating: runs})
+
+    @property
+    def _repeating(self) -> str:
+        return "seeds" if self.options.get("measure") == "accuracy" else "repeats"
+
+    def command(self, here: Path) -> tuple[str, ...]:
+        """Return what the study runs, given in a folder."""
+        # Without "python": the first one on PATH need not be the one that has Farandole.
+        return (shown(examples_path(self.script), here), *self.arguments)
+
+    def shell_line(self, here: Path, **session: Any) -> str:
+        """Return the study as a command to type in a folder; `session` says where it goes."""
+        resumed = "resume" in session
+        words = option_flags(session if resumed else {**self.options, **session})
+        words += () if resumed else ("--", *self.command(here))
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environ.items()]
+        return " ".join([*variables, "farandole study", shlex.join(words)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what lab.json and a dry run have of it: its flags as one types them."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "flags": list(self.flags),
+            "script": self.script,
+            "arguments": list(self.arguments),
+            "estimate_s": self.estimate_s,
+            "environ": [list(pair) for pair in self.environ.items()],
+            "worth_repeating": self.worth_repeating,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Planned:
+        """Return the study that `to_json` wrote."""
+        given = {key: value for key, value in content.items() if key != "flags"}
+        given["options"] = read_flags(content["flags"])
+        given["arguments"], given["environ"] = tuple(given["arguments"]), dict(given["environ"])
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +192,21 @@ class Plan:
         """What all of it takes."""
         return sum(study.estimate_s for study in self.studies)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what lab.json and a dry run have of it."""
+        return {
+            "studies": [study.to_json() for study in self.studies],
+            "choices": [asdict(choice) for choice in self.choices],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        return cls(
+            studies=tuple(map(Planned.from_json, content["studies"])),
+            choices=tuple(Choice(**choice) for choice in content["choices"]),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
@@ -126,15 +215,6 @@ class Rate:
     samples_per_s: float
     startup_s: float
     """From the launch to the first step, and from the last to the end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One thing that the lab asks."""
-
-    key: str
-    """In report.json and file names: "batch", "communication"."""
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +255,8 @@ class Found:
     """By the name of the file in published/."""
     published_records: Mapping[str, Study] = field(default_factory=dict)
     """The same as plain records, for projections."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """By name of a study that could not be made: why it has no figures."""
 
 
 class MakePlan(Protocol):
@@ -216,8 +298,6 @@ class Lab:
     """Return short studies that measure the rates which `plan` needs, under their names."""
     plan: MakePlan
     """Return the studies of a size."""
-    answer: Callable[[Found], tuple[Answered, ...]]
-    """Answer every question, in order; one without figures says what is missing."""
     corrections: Callable[[Found], tuple[Correction, ...]]
     """Say what the original got wrong."""
     original: bool = False
@@ -241,19 +321,11 @@ class Lab:
     """A template like `Question.say`. It sees `found` and `answers`, the answers by key."""
     references: tuple[str, ...] = ()
 
+    def answer(self, found: Found) -> tuple[Answered, ...]:
+        """Answer every question, in order; one without figures says what is missing."""
+        from farandole.labs.questions import answers  # imports the model
 
-def on_use(name: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called first: listing labs needs none of it.
-
-    Args:
-        name: Its module below farandole.labs and its own name: "mnist.answers:answer".
-    """
-    module, _, function = name.partition(":")
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module(f"farandole.labs.{module}"), function)(*args, **kwargs)
-
-    return call
+        return answers(self.questions, found)
 
 
 def lab_names() -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from farandole.format import percent, plural, seconds, times, whole
 from farandole.labs import plan as plans
-from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate, on_use
-from farandole.labs.plan import Training, Workload, busy_flags, speed_flags, steps_s
-from farandole.labs.questions import Bars, Lines, Question, answers, compare_recipes, correct
+from farandole.labs.data import describe_mnist
+from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
+from farandole.labs.plan import Training, Workload, busy_options, speed_options, steps_s
+from farandole.labs.questions import Bars, Lines, Question, compare_recipes, correct
 from farandole.labs.rows import (
     HERE,
     Row,
@@ -144,10 +145,10 @@ def _batch_study(training: Training, here: Row, batches: tuple[int, ...]) -> Pla
         training.asked,
         "Utilisation and throughput of one worker with all cores, by batch",
     )
-    flags = ("-np", "1", "-L", f"batch={plans.numbers(batches)}", "--steps", str(here.steps))
+    options = {"workers": 1, "params": {"batch": batches}, "steps": here.steps}
     once_s = steps_s(training.rate, threads=asked.cores, batches=batches, steps=here.steps)
-    grid = (*flags, *speed_flags(here.repeats), *busy_flags(asked))
-    return WORK.speed_study(asked, "batch", title, grid=grid, seconds=here.repeats * once_s)
+    options |= {**speed_options(here.repeats), **busy_options(asked)}
+    return WORK.speed_study(asked, "batch", title, options=options, seconds=here.repeats * once_s)
 
 
 # The questions.
@@ -550,13 +551,12 @@ LAB = Lab(
     name="mnist",
     title="mnist: utilisation, efficiency, two nodes",
     line="utilisation by batch, time and accuracy on 1, 2, 4 workers, recipes that keep accuracy",
-    questions=tuple(question.asked for question in QUESTIONS),
+    questions=QUESTIONS,
     published=("mnist", "mnist_21_epochs", "mnist_two_nodes", "mnist_utilisation"),
     leading=("workers", "keeping_accuracy", "utilisation"),
     efforts=len(LADDER),
-    data=on_use("data:describe_mnist"),
+    data=describe_mnist,
     pilot=lambda asked: (WORK.pilot(asked),),
     plan=plan,
-    answer=lambda found: answers(QUESTIONS, found),
     corrections=corrections,
 )

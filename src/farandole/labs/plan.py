@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from farandole.errors import UsageError
 from farandole.format import listed, plural
 from farandole.labs.lab import Asked, Choice, DataFacts, Planned, Rate
 from farandole.recipes import RECIPES, Recipe
 
-KERAS = (("KERAS_BACKEND", "torch"),)
+KERAS = {"KERAS_BACKEND": "torch"}
 """What scripts with Keras are run on."""
 ORIGINAL = Recipe(name="original", scaled=True)
 """By the rate of the lab, not by one that trains."""
@@ -47,11 +48,6 @@ def subset(wanted: int, available: int) -> int:
 def taken(wanted: int, available: int) -> int:
     """Return how many samples `subset` leaves."""
     return subset(wanted, available) or available
-
-
-def numbers(values: tuple[int, ...]) -> str:
-    """Write counts for a flag: "1,2,4"."""
-    return ",".join(map(str, values))
 
 
 # Where a run differs from the lab: "lab / here".
@@ -166,14 +162,14 @@ def data_arguments(asked: Asked) -> tuple[str, ...]:
     return () if asked.data is None else ("--data", str(asked.data))
 
 
-def speed_flags(repeats: int) -> tuple[str, ...]:
+def speed_options(repeats: int) -> dict[str, Any]:
     """Return what makes a study of nothing but steps."""
-    return ("--repeats", str(repeats), "--no-epoch", "--no-today", "--no-calibration")
+    return {"repeats": repeats, "no_epoch": True, "no_today": True, "no_calibration": True}
 
 
-def busy_flags(asked: Asked) -> tuple[str, ...]:
+def busy_options(asked: Asked) -> dict[str, Any]:
     """Make no launch again that others disturbed where time is short."""
-    return () if asked.size == "full" else ("--keep-busy",)
+    return {} if asked.size == "full" else {"keep_busy": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +192,13 @@ class Workload:
     """Further ones of the script, in all studies."""
 
     def speed_study(
-        self, asked: Asked, name: str, title: str, *, grid: tuple[str, ...], seconds: float
+        self, asked: Asked, name: str, title: str, *, options: Mapping[str, Any], seconds: float
     ) -> Planned:
         """Return a study of steps: its job has no end."""
         return Planned(
             name=name,
             title=title,
-            flags=grid,
+            options=options,
             script=self.script,
             arguments=(
                 *data_arguments(asked),
@@ -217,11 +213,11 @@ class Workload:
 
     def pilot(self, asked: Asked) -> Planned:
         """Return the study that measures what one worker does in a second."""
-        grid = ("-np", "1", "--threads", "1", "-L", f"batch={self.batch}")
-        steps = ("--steps", str(_PILOT_STEPS), *speed_flags(1))
         once_s = steps_s(self.guess, threads=1, batches=(self.batch,), steps=_PILOT_STEPS)
+        options = {"workers": 1, "threads": 1, "params": {"batch": self.batch}}
+        options |= {"steps": _PILOT_STEPS, **speed_options(1)}
         title = "How fast one worker trains"
-        return self.speed_study(asked, self.name, title, grid=(*grid, *steps), seconds=once_s)
+        return self.speed_study(asked, self.name, title, options=options, seconds=once_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,13 +274,16 @@ class Training:
         return Planned(
             name=name,
             title=title,
-            flags=(
-                *("-np", numbers(workers), "-L", f"batch={work.batch}"),
-                *("-L", f"recipe={','.join(recipes)}"),
-                *(("-L", f"samples={numbers(sizes)}") if sizes else ()),
-                *("--measure", "accuracy", "--seeds", str(seeds), "--no-calibration"),
-                *busy_flags(self.asked),
-            ),
+            options={
+                "workers": workers,
+                "params": {"batch": work.batch, "recipe": recipes, "samples": sizes}
+                if sizes
+                else {"batch": work.batch, "recipe": recipes},
+                "measure": "accuracy",
+                "seeds": seeds,
+                "no_calibration": True,
+                **busy_options(self.asked),
+            },
             script=work.script,
             arguments=(
                 *data_arguments(self.asked),

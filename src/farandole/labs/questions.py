@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from farandole import format
 from farandole.labs.lab import Answered, Correction, Found
-from farandole.labs.lab import Question as Asked
 from farandole.labs.rows import (
     HERE,
     LAB,
@@ -98,11 +97,6 @@ class Question:
     build: Callable[[Found], Answered] | None = None
     """Answers a question that is too special for rows, columns and a template."""
 
-    @property
-    def asked(self) -> Asked:
-        """The question as the report shows it."""
-        return Asked(key=self.key, text=self.text)
-
 
 def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]:
     """Answer a lab's questions; what limits a study is said once, where it is first used."""
@@ -125,7 +119,7 @@ def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     said = sentences(question.say, found=found, rows=rows, **facts)
     reasons = [question.why, *(limits(found, question.study) if limited else [])]
     return Answered(
-        question=question.asked,
+        question=question,
         sentences=(*said, *filter(None, reasons)),
         lead=min(2, len(said)),
         tables=(table, *further),

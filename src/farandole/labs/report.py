@@ -127,14 +127,13 @@ class LabReport:
         return [*self.notes, *(f"Not made: {title}" for title in lost)]
 
 
-def lab_report(
-    lab: Lab, found: Found, *, created: str, command: Sequence[str], notes: Sequence[str] = ()
-) -> LabReport:
+def lab_report(lab: Lab, found: Found, *, created: str) -> LabReport:
     """Answer a lab's questions and put together what its report shows."""
     from farandole.labs.data import draw_samples
 
     answered = lab.answer(found)
     by_key = {one.question.key: one for one in answered}
+    titles = {study.name: study.title for study in found.plan.studies}
     return LabReport(
         name=lab.name,
         title=lab.title,
@@ -146,10 +145,13 @@ def lab_report(
         published=found.published,
         studies=found.studies,
         created=created,
-        command=tuple(command),
+        command=found.asked.command(lab.name),
         leading=lab.leading,
         beside=lab.beside,
-        notes=tuple(notes),
+        notes=tuple(
+            f"The study {name} ({titles[name]}) has no figures: {why.rstrip('.')}."
+            for name, why in found.failed.items()
+        ),
         introduction=lab.introduction,
         original_data=lab.original_data,
         method=tuple(lab.method(found) if callable(lab.method) else lab.method),
@@ -476,7 +478,7 @@ def _commands(report: LabReport) -> list[Block]:
     environs = {one.name: one.environ for one in report.plan.studies}
     for name, info in report.studies.items():
         unlimited = replace(info, spec={**info.spec, "time_limit_s": None})
-        variables = [f"{key}={shlex.quote(value)}" for key, value in environs.get(name, ())]
+        variables = [f"{key}={shlex.quote(value)}" for key, value in environs.get(name, {}).items()]
         line = " ".join([*variables, words.commands(unlimited)[0]])
         blocks += [Prose((report.title_of(name),)), Commands((line,))]
     return blocks

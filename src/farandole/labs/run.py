@@ -1,16 +1,15 @@
-"""Run a lab: its pilot, its plan, and each study by `farandole study`; a second run goes on."""
+"""Run a lab: its pilot, its plan, and each of its studies; a second run goes on."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,56 +19,33 @@ from farandole.errors import FarandoleError, LabFailedError, UsageError
 from farandole.labs import budget
 from farandole.labs.lab import (
     Asked,
-    Choice,
     DataFacts,
     Found,
     Lab,
     Plan,
     Planned,
     Rate,
-    examples_path,
+    flag_time,
     published_path,
 )
 from farandole.labs.plan import choices, runs_choice
 from farandole.model.analyse import analyse
 from farandole.study import folder
-from farandole.study.attempt import Interrupted
 from farandole.study.folder import is_study, locked, shown, write_json
-from farandole.study.progress import duration
+from farandole.study.import_table import import_table
+from farandole.study.progress import Listener, duration
 from farandole.study.read import read_head, read_launch, read_study
 from farandole.study.records import Study
+from farandole.study.runner import finished, run_study
 
-Command = Callable[[Sequence[str]], int]
-"""`farandole.cli.main.main`: runs a command line, and returns its exit code."""
+Listening = Callable[[], AbstractContextManager[Listener]]
+"""Makes who is told of a study's progress, for as long as the study runs."""
 Say = Callable[[str], None]
 
 SCHEMA = 1
 KIND = "farandole-lab"
 FILE = "lab.json"
 PILOT, STUDIES, PUBLISHED = "pilot", "studies", "published"
-
-# Exit codes above this one mean a signal: Ctrl-C, or whatever ended the study.
-_SIGNALLED = 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """A lab that has been run."""
-
-    found: Found
-    created: str
-    """When the lab was first begun: ISO 8601, UTC."""
-    failed: Mapping[str, str]
-    """By name of the study: why it has no figures."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be made, in sentences."""
-        titles = {study.name: study.title for study in self.found.plan.studies}
-        return tuple(
-            f"The study {name} ({titles[name]}) has no figures: {why.rstrip('.')}."
-            for name, why in self.failed.items()
-        )
 
 
 def planned(lab: Lab, asked: Asked, data: DataFacts, out: Path) -> Plan:
@@ -78,19 +54,25 @@ def planned(lab: Lab, asked: Asked, data: DataFacts, out: Path) -> Plan:
     Raises:
         UsageError: The folder is another lab's, or the budget is too short.
     """
-    state = _state(lab, asked, out)
-    pilots: tuple[Planned, ...] = ()
-    if state.plan is not None:
-        plan = state.plan
-    elif asked.size != "budget":
-        plan = lab.plan(asked, data, {}, 0)
-    else:
-        pilots = lab.pilot(asked)
-        budget.check_pilot(lab, asked, data, pilots)
-        spent_s = state.spent_s if state.rates else sum(pilot.estimate_s for pilot in pilots)
-        plan = budget.fit(lab, asked, data, state.rates, spent_s=spent_s)
-    plan = _with_run_counts(plan, {one.name: budget.runs_planned(one) for one in plan.studies})
-    return plan if state.rates else replace(plan, studies=(*pilots, *plan.studies))
+    state = begin(lab, asked, data, out)
+    pilots = lab.pilot(asked) if asked.size == "budget" and not (state.plan or state.rates) else ()
+    spent_s = state.spent_s + sum(pilot.estimate_s for pilot in pilots)
+    plan = state.plan or _new_plan(lab, asked, data, state.rates, spent_s)
+    plan = _with_run_counts(plan, {one.name: one.runs for one in plan.studies})
+    return replace(plan, studies=(*pilots, *plan.studies))
+
+
+def _new_plan(
+    lab: Lab, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], spent_s: float
+) -> Plan:
+    if asked.size != "budget":
+        return lab.plan(asked, data, {}, 0)
+    return budget.fit(lab, asked, data, rates, spent_s=spent_s)
+
+
+def _with_run_counts(plan: Plan, runs: Mapping[str, int]) -> Plan:
+    """Return a plan whose choices also say how often each setting is run, by study."""
+    return replace(plan, choices=(*plan.choices, *choices(runs_choice(runs))))
 
 
 class LabRun:
@@ -103,7 +85,7 @@ class LabRun:
         data: DataFacts,
         out: Path,
         *,
-        run: Command,
+        listening: Listening,
         say: Say,
         began_s: float | None = None,
     ) -> None:
@@ -114,26 +96,28 @@ class LabRun:
             asked: What the user asked for.
             data: What the lab said of its data.
             out: The lab's folder; one that was begun is gone on with.
-            run: Runs a command line of Farandole.
+            listening: Who is told of the progress of studies.
             say: Takes a line for the user.
             began_s: On the monotonic clock, since when the budget counts; now when None.
 
         Raises:
-            UsageError: The folder is another lab's, or the budget hopeless.
+            UsageError: The folder is another lab's, or the budget too short.
         """
         self._lab, self._asked, self._data, self._out = lab, asked, data, out
-        self._run, self._say = run, say
+        self._listening, self._say = listening, say
         self._since_s = time.monotonic() if began_s is None else began_s
-        self._state = _state(lab, asked, out)
+        self._state = begin(lab, asked, data, out)
         self._resumed = self._state.plan is not None
-        if asked.size == "budget" and not (self._state.plan or self._state.rates):
-            budget.check_pilot(lab, asked, data, lab.pilot(asked))
 
-    def go(self) -> Ran:
+    @property
+    def created(self) -> str:
+        """When the lab was first begun: ISO 8601, UTC."""
+        return self._state.created
+
+    def go(self) -> Found:
         """Make what is missing, and return what all of it found.
 
         Raises:
-            UsageError: The budget is too short for the smallest plan.
             LabFailedError: Nothing came out of it.
             Interrupted: Somebody ended it; the same again goes on.
             StoreError: The folder cannot be written to.
@@ -141,25 +125,19 @@ class LabRun:
         with locked(self._out):
             self._save()
             try:
-                plan = self._plan()
+                plan = self._state.plan or self._plan()
                 self._studies(plan)
-                self._further(plan)
+                if self._asked.size == "budget":
+                    self._further(plan)
                 for name in self._lab.published:
-                    place = self._out / PUBLISHED / name
-                    import_published(name, place, run=self._run, say=self._say)
+                    import_published(name, self._out / PUBLISHED / name)
             finally:
                 self._save()
             return self._read(plan)
 
     def _plan(self) -> Plan:
-        if self._state.plan is not None:
-            return self._state.plan
-        asked, lab = self._asked, self._lab
-        if asked.size != "budget":
-            plan = lab.plan(asked, self._data, {}, 0)
-        else:
-            rates = self._rates()
-            plan = budget.fit(lab, asked, self._data, rates, spent_s=self._spent_s())
+        rates = self._rates() if self._asked.size == "budget" else {}
+        plan = _new_plan(self._lab, self._asked, self._data, rates, self._spent_s())
         self._save(plan=plan)
         count = len(plan.studies)
         self._say(
@@ -177,9 +155,9 @@ class LabRun:
                 continue
             self._say(f"{self._lab.name}, pilot {number} of {len(pilots)}: {one.title}")
             path = self._out / PILOT / one.name
-            why = self._made(one, path, limit_s=self._left_s() / 2)
+            why = self._make(one, path, limit_s=self._left_s() / 2)
             rate = None
-            if not why and is_study(path):
+            if not why:
                 study = read_study(path)
                 rate = budget.measured_rate(analyse(study), study)
             if rate is None:
@@ -205,25 +183,24 @@ class LabRun:
             made = f"{count - len(rest)} of {count}" if rest else "All"
             self._say(f"{made} studies have been made already.")
         while rest:
-            one, path = rest[0], self._out / STUDIES / rest[0].name
-            number = plan.studies.index(one) + 1
-            self._say(
-                f"\n{self._lab.name}, study {number} of {count}: {one.title}{self._time(one)}"
-            )
-            limit_s = None
+            one, limit_s, left = rest[0], None, ""
             if self._asked.size == "budget":
                 limit_s = budget.limit_s(one, rest, left_s=self._left_s())
+                if self._left_s() > 0:
+                    left = f"; {duration(self._left_s())} of the budget left"
                 if self._resumed:
                     # Whoever asks again wants the rest, also when the budget is used up.
                     limit_s = max(limit_s, one.estimate_s)
-            ended[one.name] = self._made(one, path, limit_s=limit_s)
+            self._say(
+                f"\n{self._lab.name}, study {plan.studies.index(one) + 1} of {count}: {one.title} "
+                f"(about {duration(one.estimate_s)}{left})"
+            )
+            ended[one.name] = self._make(one, self._out / STUDIES / one.name, limit_s=limit_s)
             self._save(ended=dict(ended))
             rest.pop(0)
 
     def _further(self, plan: Plan) -> None:
         """Spend what is left of a budget on further runs."""
-        if self._asked.size != "budget":
-            return
         places = {one.name: self._out / STUDIES / one.name for one in plan.studies}
         progress = {
             one.name: found
@@ -239,9 +216,9 @@ class LabRun:
                 "the budget left)"
             )
             why = make_study(
-                budget.with_runs(study, chosen.runs + 1),
+                study.with_runs(chosen.runs + 1),
                 path,
-                run=self._run,
+                listening=self._listening,
                 say=self._say,
                 limit_s=left_s - budget.REPORT_S,
                 extend=chosen.complete,
@@ -257,29 +234,20 @@ class LabRun:
             why = budget.why_no_more(progress.values())
             self._say(f"\n{duration(self._left_s())} of the budget left: {why}.")
 
-    def _made(self, one: Planned, path: Path, *, limit_s: float | None) -> str:
+    def _make(self, one: Planned, path: Path, *, limit_s: float | None) -> str:
         """Make a study and return why it has no figures; nothing to do for a complete one."""
         if is_complete(path) and not self._state.ended.get(one.name):
             return ""
-        return make_study(one, path, run=self._run, say=self._say, limit_s=limit_s)
+        return make_study(one, path, listening=self._listening, say=self._say, limit_s=limit_s)
 
-    def _time(self, one: Planned) -> str:
-        """Say how long a study takes, and what is left of the budget."""
-        text = f" (about {duration(one.estimate_s)}"
-        if self._asked.size == "budget" and self._left_s() > 0:
-            text += f"; {duration(self._left_s())} of the budget left"
-        return text + ")"
-
-    def _read(self, plan: Plan) -> Ran:
+    def _read(self, plan: Plan) -> Found:
         """Read all studies and compute what they say."""
-        records: dict[str, Study] = {}
-        failed: dict[str, str] = {}
-        for one in plan.studies:
-            why, path = self._state.ended[one.name], self._out / STUDIES / one.name
-            if why:
-                failed[one.name] = why
-            else:
-                records[one.name] = read_study(path)
+        failed = {one.name: why for one in plan.studies if (why := self._state.ended[one.name])}
+        records: dict[str, Study] = {
+            one.name: read_study(self._out / STUDIES / one.name)
+            for one in plan.studies
+            if one.name not in failed
+        }
         if plan.studies and not records:
             name, why = next(iter(failed.items()))
             raise LabFailedError(
@@ -287,18 +255,17 @@ class LabRun:
                 f"{why.rstrip('.')}."
             )
         published = {name: read_study(self._out / PUBLISHED / name) for name in self._lab.published}
-        found = Found(
+        runs = {name: budget.runs_made(study.launches) for name, study in records.items()}
+        return Found(
             asked=self._asked,
             data=self._data,
-            plan=_with_run_counts(
-                plan, {name: budget.runs_made(x.launches) for name, x in records.items()}
-            ),
+            plan=_with_run_counts(plan, runs),
             studies={name: analyse(study) for name, study in records.items()},
             records=records,
             published={name: analyse(study) for name, study in published.items()},
             published_records=published,
+            failed=failed,
         )
-        return Ran(found=found, created=self._state.created, failed=failed)
 
     def _spent_s(self) -> float:
         return self._state.spent_s + time.monotonic() - self._since_s
@@ -312,20 +279,6 @@ class LabRun:
         self._since_s = time.monotonic()
         self._state = replace(self._state, **changes, spent_s=spent_s)
         write_state(self._out, self._state)
-
-
-def _with_run_counts(plan: Plan, runs: Mapping[str, int]) -> Plan:
-    """Return a plan whose choices also say how often each setting is run, by study."""
-    return replace(plan, choices=(*plan.choices, *choices(runs_choice(runs))))
-
-
-def _state(lab: Lab, asked: Asked, out: Path) -> State:
-    """Return what a folder keeps of this lab, or the beginning of one."""
-    state = read_state(out)
-    if state is None:
-        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return State(lab=lab.name, asked=asked, created=created)
-    return continued(state, lab.name, asked, out)
 
 
 # lab.json: what a lab was asked for and has planned, so that a second run goes on.
@@ -348,6 +301,34 @@ class State:
     """Of the budget, over all runs."""
 
 
+def begin(lab: Lab, asked: Asked, data: DataFacts, out: Path) -> State:
+    """Return what a folder keeps of this lab, or the beginning of one; nothing is written.
+
+    Before there is a plan, another budget is welcome: the first may have been too short for one.
+
+    Raises:
+        UsageError: The folder is another lab's, one of other data or another size, or something
+            else; or the budget is too short for one study.
+    """
+    state = read_state(out)
+    if state is None:
+        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        state = State(lab=lab.name, asked=asked, created=created)
+    before = replace(state.asked, cores=asked.cores)
+    same_but_budget = replace(before, budget_s=asked.budget_s) == asked
+    if state.lab != lab.name or (before != asked and not (same_but_budget and state.plan is None)):
+        raise UsageError(
+            f"{out} holds `{shlex.join(state.asked.command(state.lab))}`, but you asked for "
+            f"`{shlex.join(asked.command(lab.name))}`. Ask for the same to go on with it, or give "
+            "another --out."
+        )
+    if before != asked:
+        state = replace(state, asked=asked, spent_s=0.0)
+    if asked.size == "budget" and not (state.plan or state.rates):
+        budget.check_budget(lab, asked, data)
+    return state
+
+
 def read_state(out: Path) -> State | None:
     """Return what a folder keeps; None when it is empty or not there.
 
@@ -359,18 +340,30 @@ def read_state(out: Path) -> State | None:
     except NotADirectoryError as error:
         raise UsageError(f"--out {out} is a file, or below one. Name a folder.") from error
     except FileNotFoundError:
-        _check_empty(out)
+        # A lab that was ended before its first file has left a lock, and nothing to lose.
+        found = sorted(out.iterdir()) if out.is_dir() else []
+        if other := [path.name for path in found if path.name != folder.LOCK_FILE]:
+            raise UsageError(
+                f"--out {out} is not empty and holds no lab (it has {other[0]}). Name a new folder."
+            ) from None
         return None
     except OSError as error:
         raise UsageError(f"--out {out} cannot be read ({error.strerror}).") from error
     try:
         content = json.loads(text)
-        if content["kind"] == KIND and content["schema"] > SCHEMA:
+        if content.pop("kind") == KIND and (schema := content.pop("schema")) > SCHEMA:
             raise UsageError(
-                f"{out / FILE} is of a later version of Farandole (schema {content['schema']}; "
-                f"this one knows {SCHEMA}). Use that version, or give another --out."
+                f"{out / FILE} is of a later version of Farandole (schema {schema}; this one "
+                f"knows {SCHEMA}). Use that version, or give another --out."
             )
-        return _decoded(content)
+        asked = content["asked"]
+        asked["data"] = None if asked["data"] is None else Path(asked["data"])
+        asked |= {name: tuple(asked[name]) for name in ("workers", "recipes")}
+        content["asked"] = Asked(**asked)
+        content["rates"] = {name: Rate(**rate) for name, rate in content["rates"].items()}
+        if content["plan"] is not None:
+            content["plan"] = Plan.from_json(content["plan"])
+        return State(**content)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise UsageError(
             f"{out / FILE} is not what `farandole lab` wrote. Give another --out, or remove it."
@@ -383,144 +376,68 @@ def write_state(out: Path, state: State) -> None:
     Raises:
         StoreError: The folder cannot be written to.
     """
-    content = asdict(state)
+    content = asdict(replace(state, plan=None))
     content["asked"]["data"] = None if state.asked.data is None else str(state.asked.data)
+    content["plan"] = None if state.plan is None else state.plan.to_json()
     write_json(out / FILE, {"schema": SCHEMA, "kind": KIND, **content})
 
 
-def continued(state: State, lab: str, asked: Asked, out: Path) -> State:
-    """Return what a second run goes on with.
-
-    Before there is a plan, another budget is welcome: the first may have been too short for one.
-
-    Raises:
-        UsageError: The folder is another lab's, or one of other data or another size.
-    """
-    before = replace(state.asked, cores=asked.cores)
-    if state.lab == lab and before == asked:
-        return state
-    other_budget = replace(before, budget_s=asked.budget_s) == asked
-    if state.lab == lab and state.plan is None and other_budget:
-        return replace(state, asked=asked, spent_s=0.0)
-    raise UsageError(
-        f"{out} holds `{shlex.join(command(state.lab, state.asked))}`, but you asked for "
-        f"`{shlex.join(command(lab, asked))}`. Ask for the same to go on with it, or give another "
-        "--out."
-    )
-
-
-def command(lab: str, asked: Asked, out: str | None = None) -> tuple[str, ...]:
-    """Return the command line that asks for this."""
-    size = (
-        ("--budget", budget.flag_time(asked.budget_s)) if asked.budget_s else (f"--{asked.size}",)
-    )
-    return (
-        *("farandole", "lab", lab, *size),
-        *(("--data", str(asked.data)) if asked.data is not None else ()),
-        *(("-np", ",".join(map(str, asked.workers))) if asked.workers else ()),
-        *(("--recipe", ",".join(asked.recipes)) if asked.recipes else ()),
-        *(("--weights", asked.weights) if asked.weights is not None else ()),
-        *(("--out", out) if out is not None else ()),
-    )
-
-
-def _check_empty(out: Path) -> None:
-    # A lab that was ended before its first file has left a lock, and nothing to lose.
-    try:
-        found = sorted(path.name for path in out.iterdir() if path.name != folder.LOCK_FILE)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"--out {out} cannot be read ({error.strerror}).") from error
-    if found:
-        raise UsageError(
-            f"--out {out} is not empty and holds no lab (it has {found[0]}). Name a new folder."
-        )
-
-
-def _decoded(content: Mapping[str, Any]) -> State:
-    asked, plan = content["asked"], content["plan"]
-    given = {
-        "data": None if asked["data"] is None else Path(asked["data"]),
-        "workers": tuple(asked["workers"]),
-        "recipes": tuple(asked["recipes"]),
-    }
-    return State(
-        lab=content["lab"],
-        asked=Asked(**{**asked, **given}),
-        created=content["created"],
-        rates={name: Rate(**rate) for name, rate in content["rates"].items()},
-        plan=None
-        if plan is None
-        else Plan(
-            studies=tuple(_decoded_study(study) for study in plan["studies"]),
-            choices=tuple(Choice(**choice) for choice in plan["choices"]),
-        ),
-        ended=dict(content["ended"]),
-        spent_s=float(content["spent_s"]),
-    )
-
-
-def _decoded_study(study: Mapping[str, Any]) -> Planned:
-    lists = {name: tuple(study[name]) for name in ("flags", "arguments")}
-    environ = tuple((name, value) for name, value in study["environ"])
-    return Planned(**{**study, **lists, "environ": environ})
-
-
-# One study, by the command that a user would type.
-
-
-def study_argv(
-    one: Planned, path: Path, *, limit_s: float | None, here: Path, extend: bool = False
-) -> list[str]:
-    """Return the command line of a study; one that has been begun is gone on with.
-
-    Args:
-        one: The study.
-        path: Its folder.
-        limit_s: How long it may take; None: as long as it does.
-        here: Where the command is given; paths below it are written short.
-        extend: Whether more is asked for than the folder's study was begun with.
-    """
-    limit = () if limit_s is None else ("--time-limit", budget.flag_time(limit_s))
-    if is_study(path) and not extend:
-        return ["study", "--resume", shown(path, here), *limit, "--no-report"]
-    return [
-        *("study", *one.flags, *limit, "--label", one.title, "--out", shown(path, here)),
-        *("--no-report", "--"),
-        # Without "python": the first one on PATH need not be the one that has Farandole.
-        *(shown(examples_path(one.script), here), *one.arguments),
-    ]
+# One study.
 
 
 def make_study(
     one: Planned,
     path: Path,
     *,
-    run: Command,
+    listening: Listening,
     say: Say,
     limit_s: float | None = None,
     extend: bool = False,
 ) -> str:
     """Make a study, or the rest of it; return why it has no figures, "" when it has some.
 
+    Args:
+        one: The study.
+        path: Its folder; one that has been begun is gone on with.
+        listening: Who is told of its progress.
+        say: Takes a line for the user.
+        limit_s: How long it may take; None: as long as it does.
+        extend: Whether more is asked for than the folder's study was begun with.
+
     Raises:
         Interrupted: Somebody ended it; what is finished of it is kept.
     """
+    resume = is_study(path) and not extend
     # A study is extended from where it was begun: elsewhere its command would be another.
     here = Path(read_head(path).spec["folder"]) if extend else Path.cwd()
-    argv = study_argv(one, path, limit_s=limit_s, here=here, extend=extend)
-    say(f"$ {command_line(argv, dict(one.environ))}")
+    limit = {} if limit_s is None else {"time_limit": flag_time(limit_s)}
+    where: dict[str, Any] = {"resume": shown(path, here)}
+    if not resume:
+        where = {"out": shown(path, here), "label": one.title}
+    say(f"$ {one.shell_line(here, **limit, **where, no_report=True)}")
     try:
-        with _environ(dict(one.environ)), _in_folder(here):
-            # Its errors are raised, not printed: the report of the lab tells of them, too.
-            code = run(["--debug", *argv])
+        with listening() as listener:
+            run_study(
+                None if resume else one.command(here),
+                limit if resume else {**one.options, **limit},
+                path,
+                listener=listener,
+                label=one.title,
+                folder=here,
+                environ={**os.environ, **one.environ},
+            )
     except FarandoleError as error:
         say(f"farandole: {error}")
         return str(error)
-    if code > _SIGNALLED:
-        raise Interrupted(code - _SIGNALLED)
-    return "" if code == 0 else _why(path)
+    done = finished(path)
+    if any(launch.outcome in ("ok", "stopped") for launch in done):
+        return ""
+    for place in folder.finished_folders(path):
+        if reason := read_launch(place, ranks=False).reason:
+            # From the lab's folder: its report lies there.
+            output = (place / folder.OUTPUT_FILE).relative_to(path.parent.parent)
+            return f"{reason.rstrip('.')}. See {output}"
+    return "No launch was made in the time that there was"
 
 
 def is_complete(path: Path) -> bool:
@@ -528,7 +445,7 @@ def is_complete(path: Path) -> bool:
     return is_study(path) and read_head(path).complete
 
 
-def import_published(name: str, path: Path, *, run: Command, say: Say) -> None:
+def import_published(name: str, path: Path) -> None:
     """Make a study of a published table, unless it is there.
 
     Raises:
@@ -541,50 +458,4 @@ def import_published(name: str, path: Path, *, run: Command, say: Say) -> None:
             return
     # Half of one, or that of an earlier version's table.
     shutil.rmtree(path, ignore_errors=True)
-    here = Path.cwd()
-    argv = ["study", "import", shown(table, here), "--out", shown(path, here)]
-    say(f"$ {command_line(argv, {})}")
-    # How columns are taken is told to whoever imports a table of their own; ours are known.
-    with contextlib.redirect_stderr(io.StringIO()):
-        run(["--debug", "study", "--no-report", *argv[1:]])
-
-
-def command_line(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Write a command as one would type it."""
-    variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
-    return " ".join([*variables, "farandole", shlex.join(argv)])
-
-
-def _why(path: Path) -> str:
-    """Return why no launch of a study ended well."""
-    for place in folder.finished_folders(path):
-        launch = read_launch(place, ranks=False)
-        if launch.reason:
-            # From the lab's folder: its report lies there.
-            output = (place / folder.OUTPUT_FILE).relative_to(path.parent.parent)
-            return f"{launch.reason.rstrip('.')}. See {output}"
-    return "No launch was made in the time that there was"
-
-
-@contextlib.contextmanager
-def _environ(changes: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _in_folder(folder: Path) -> Iterator[None]:
-    """Go there, and come back: `study --resume` goes on to where the study was begun."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+    import_table(table, path)

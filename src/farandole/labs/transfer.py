@@ -18,6 +18,7 @@ import numpy as np
 from farandole.errors import FarandoleError
 from farandole.format import brief, listed, optional, percent, plural, seconds, size, times, whole
 from farandole.labs import plan as plans
+from farandole.labs.data import describe_caltech, describe_fruits
 from farandole.labs.lab import (
     Answered,
     Asked,
@@ -28,9 +29,8 @@ from farandole.labs.lab import (
     Lab,
     Plan,
     Rate,
-    on_use,
 )
-from farandole.labs.networks import NONE, PRETRAINED
+from farandole.labs.networks import NONE, PRETRAINED, check_weights
 from farandole.labs.plan import ORIGINAL, Training, Workload
 from farandole.labs.questions import Bars, Lines, Question, answer, compare_recipes, sentences
 from farandole.labs.rows import (
@@ -153,18 +153,17 @@ def transfer_lab(
         name=spec.name,
         title=title,
         line=line,
-        questions=tuple(question.asked for question in asked),
+        questions=tuple(asked),
         published=(spec.name,),
         leading=("times", "keeping_accuracy", "sixteen"),
         efforts=len(spec.ladder),
-        data=on_use(f"data:describe_{spec.name}"),
+        data={"fruits": describe_fruits, "caltech": describe_caltech}[spec.name],
         pilot=lambda asked: (_workload(spec, asked).pilot(asked),),
         plan=partial(plan, spec),
-        answer=lambda found: tuple(answer(question, found) for question in asked),
         corrections=lambda found: (*corrections(found), *shared_corrections(spec, found)),
         beside={spec.name: ("workers",)},
         original=True,
-        check_weights=on_use("networks:check_weights"),
+        check_weights=check_weights,
     )
 
 

@@ -241,6 +241,20 @@ def option_flags(given: Mapping[str, Any]) -> list[str]:
     return flags
 
 
+def read_flags(flags: Sequence[str]) -> dict[str, Any]:
+    """Return the options that `option_flags` wrote, as texts."""
+    by_flag = {flag: option for option in OPTIONS for flag in option.flags}
+    given: dict[str, Any] = {}
+    words = iter(flags)
+    for word in words:
+        option = by_flag[word]
+        if option.repeated:
+            given.setdefault(option.name, []).append(next(words))
+        else:
+            given[option.name] = next(words) if option.metavar else True
+    return given
+
+
 def check_resume(given: Mapping[str, Any], folder: str) -> None:
     """Refuse options that a study in a folder has decided already.
 
