@@ -15,7 +15,7 @@ from farandole.labs.networks import SMALLEST, application
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument("--data", help="folder with faces and labels.csv; without it, drawn faces")
+parser.add_argument("--data", help="folder with faces and labels.csv; without it, textures")
 parser.add_argument("--model", choices=SMALLEST, default="small")
 parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--batch-size", type=int, default=16, help="of each worker")

@@ -17,7 +17,7 @@ from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument(
-    "--data", help="folder with train/<class>/ and test/<class>/; without it, drawn"
+    "--data", help="folder with train/<class>/ and test/<class>/; without it, textures"
 )
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--batch-size", type=int, default=32, help="of each worker")

@@ -18,15 +18,10 @@ from PIL import Image
 from scipy.io import savemat
 
 from farandole.errors import DataError, UsageError
+from farandole.labs import data
 from farandole.labs.data import (
     AGE_GROUPS,
     Images,
-    describe_caltech,
-    describe_cifar10,
-    describe_driving,
-    describe_faces,
-    describe_fruits,
-    describe_mnist,
     load_caltech,
     load_cifar10,
     load_driving,
@@ -34,38 +29,32 @@ from farandole.labs.data import (
     load_fruits,
     load_mnist,
 )
-from farandole.labs.data.files import find_class_folders, find_faces, in_test
-from farandole.labs.data.images import ImageFiles, Pixels
-from farandole.labs.lab import DataFacts
+from farandole.labs.data.files import find_faces, in_test
 from tests.labs.shared_data import shared_data
 
-SIDE = 32
+SIDE, COUNT = 32, 30
+NAMES = [f"class {number}" for number in range(10)]
+CAMERA = "center,left,right,steering,throttle,brake,speed"
 
 
-def write_image(path: Path, number: int) -> Path:
-    """Write an image of one colour, which has no loss as a PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (SIDE, SIDE), (number % 256, number // 256, 7)).save(path)
-    return path
+def random_bytes(*shape: int, seed: int = 0) -> NDArray[np.uint8]:
+    return np.random.default_rng((*shape, seed)).integers(256, size=shape, dtype=np.uint8)
 
 
-def write_classes(folder: Path, counts: Mapping[str, int], *, first: int = 0) -> int:
-    """Write so many images of each class, numbered on from the first; return the next number."""
-    for name, count in counts.items():
-        for _ in range(count):
-            write_image(folder / name / f"{first:04}.png", first)
-            first += 1
-    return first
+def labels(count: int) -> NDArray[np.uint8]:
+    return (np.arange(count) % 10).astype(np.uint8)
 
 
-def numbers(images: Pixels) -> list[int]:
-    """Say which images these are."""
-    assert images.dtype == np.uint8
-    assert (images[..., 2] == 7).all()
-    return [int(image[0, 0, 0]) + 256 * int(image[0, 0, 1]) for image in images]
+def check_pairs(found: Images, x: NDArray[np.uint8], y: NDArray[np.uint8]) -> None:
+    """Check that the images are there, in another order, with their own labels."""
+    label_of = dict(zip((image.tobytes() for image in x), y, strict=True))
+    assert [label_of.pop(image.tobytes()) for image in found.x_train] == found.y_train.tolist()
+    assert (found.x_train.dtype, found.y_train.dtype, label_of) == (np.uint8, np.int64, {})
 
 
-TRAIN, TEST = 60, 20
+# MNIST.
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:
@@ -73,344 +62,13 @@ def idx(array: NDArray[np.uint8]) -> bytes:
     return head + array.tobytes()
 
 
-def digits(count: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(count).integers(256, size=(count, 28, 28), dtype=np.uint8)
-
-
-def labels(count: int) -> NDArray[np.uint8]:
-    return (np.arange(count) % 10).astype(np.uint8)
-
-
-NAMES = [f"class {number}" for number in range(10)]
-
-
-def pictures(count: int, seed: int = 0) -> NDArray[np.uint8]:
-    random = np.random.default_rng((count, seed))
-    return random.integers(256, size=(count, 32, 32, 3), dtype=np.uint8)
-
-
-def write_npz(folder: Path) -> Path:
-    np.savez(folder / "data_batch_1.npz", x=pictures(40, 1), y=labels(40))
-    np.savez(folder / "data_batch_2.npz", x=pictures(40, 2), y=labels(40))
-    np.savez_compressed(folder / "test_20.npz", x=pictures(20), y=labels(20))
-    (folder / "classes.json").write_text(json.dumps(NAMES))
-    return folder
-
-
-def write_batch(path: Path, x: NDArray[np.uint8], y: Any, *, protocol: int = 2) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Planes of colour one after the other, as the original has them.
-    batch = {b"data": x.transpose(0, 3, 1, 2).reshape(len(x), -1), b"labels": y}
-    path.write_bytes(pickle.dumps(batch, protocol=protocol))
-
-
-def write_python(folder: Path, *, protocol: int = 2) -> Path:
-    write_batch(folder / "data_batch_1", pictures(40, 1), labels(40).tolist(), protocol=protocol)
-    write_batch(folder / "data_batch_2", pictures(40, 2), labels(40).tolist(), protocol=protocol)
-    write_batch(folder / "test_batch", pictures(20), labels(20).tolist(), protocol=protocol)
-    meta = {b"label_names": [name.encode() for name in NAMES]}
-    (folder / "batches.meta").write_bytes(pickle.dumps(meta, protocol=protocol))
-    return folder
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        write_npz,
-        write_python,
-        lambda folder: write_python(folder, protocol=5),
-        lambda folder: write_python(folder / "cifar-10-batches-py"),
-    ],
-    ids=["npz", "batches", "batches of Python 3", "batches below"],
-)
-def test_every_layout_gives_the_same_images(tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    write(tmp_path)
-    data = load_cifar10(tmp_path)
-    assert data.x_train.shape == (80, 32, 32, 3)
-    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
-    wanted = np.concatenate([pictures(40, 1), pictures(40, 2)])
-    label_of = dict(zip((image.tobytes() for image in wanted), np.tile(labels(40), 2), strict=True))
-    assert [label_of.pop(image.tobytes()) for image in data.x_train] == data.y_train.tolist()
-    assert data.x_test.shape == (20, 32, 32, 3)
-    assert data.classes == tuple(NAMES)
-    assert data.source == "CIFAR-10 from the given folder"
-
-
-class _Dangerous:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.path,))
-
-
-def test_a_batch_cannot_run_code(tmp_path: Path) -> None:
-    write_python(tmp_path)
-    marker = tmp_path / "ran"
-    (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": _Dangerous(marker)}))
-    with pytest.raises(DataError, match=r"data_batch_1 asks for .*Nothing of it was run"):
-        load_cifar10(tmp_path)
-    assert not marker.exists()
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"x": pictures(40), "y": labels(39)}, "40 images, but .*39 labels"),
-        ({"x": pictures(40), "labels": labels(40)}, "the arrays x and y, found x, labels"),
-        ({"x": pictures(40) / 255, "y": labels(40)}, "uint8 of shape .* found float64"),
-        ({"x": pictures(40)[:, :28], "y": labels(40)}, r"found uint8 of shape \(40, 28, 32, 3\)"),
-        ({"x": pictures(40), "y": labels(40) + 3}, "label 10 of image 7 is out of range.*0 to 9"),
-        ({"x": pictures(40), "y": labels(40) / 2}, "one whole number per image"),
-        ({"x": pictures(0), "y": labels(0)}, "holds no image"),
-        ({"x": np.array([{}]), "y": labels(1)}, "not an npz file, or is damaged"),
-        ({}, "not an npz file, or is damaged"),
-    ],
-)
-def test_npz_files_say_what_is_wrong(tmp_path: Path, arrays: Any, message: str) -> None:
-    write_npz(tmp_path)
-    path = tmp_path / "data_batch_2.npz"
-    if arrays:
-        np.savez(path, **arrays)
-    else:
-        path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(DataError, match=rf"(?s)data_batch_2\.npz.*{message}"):
-        load_cifar10(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"not a pickle", "not a python batch of CIFAR-10, or is damaged"),
-        (pickle.dumps([1]), "expected a dictionary with data and labels, found a list"),
-        (pickle.dumps({"data": 1}), "expected a dictionary with data and labels, found data"),
-        (pickle.dumps({"data": pictures(2), "labels": [1, 2]}), "expected rows of 3072 bytes"),
-    ],
-)
-def test_batches_say_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:
-    write_python(tmp_path)
-    (tmp_path / "data_batch_2").write_bytes(content)
-    with pytest.raises(DataError, match=f"(?s)data_batch_2.*{message}"):
-        load_cifar10(tmp_path)
-
-
-def find(folder: Path, *below: str) -> ImageFiles:
-    return find_class_folders(
-        folder, below, what="a folder with fruit", expected="class folders", source="fruit"
-    )
-
-
-def names(found: ImageFiles, *, test: bool) -> dict[str, list[str]]:
-    """Names of the files of each class, on one side."""
-    sides: dict[str, list[str]] = {}
-    for file, label, testing in zip(found.files, found.labels, found.is_test, strict=True):
-        assert file.parent.name == found.classes[label]
-        if testing == test:
-            sides.setdefault(file.parent.name, []).append(file.name)
-    return sides
-
-
-def test_a_fifth_of_each_class_is_for_testing(tmp_path: Path) -> None:
-    write_classes(tmp_path / "256_ObjectCategories", {"001.ak47": 98, "002.flag": 10, "003.bag": 2})
-    found = find(tmp_path, "256_ObjectCategories")
-    sizes = {name: len(files) for name, files in names(found, test=True).items()}
-    assert sizes == {"001.ak47": 20, "002.flag": 2, "003.bag": 1}
-    assert len(found.files) == 110
-    # Not the first ones: Caltech's files are in the order in which they were found.
-    assert names(found, test=True)["001.ak47"] != [f"{n:04}.png" for n in range(20)]
-
-
-def test_other_files_among_the_images(tmp_path: Path) -> None:
-    # Caltech-256 has a folder and a nameless file among its dogs and spiders.
-    write_classes(tmp_path, {"056.dog": 2, "198.spider": 2})
-    write_image(tmp_path / "056.dog" / "greg" / "a.png", 1)
-    (tmp_path / "198.spider" / "RENAME2").write_text("")
-    (tmp_path / "198.spider" / ".hidden.png").write_text("")
-    (tmp_path / "index.csv").write_text("")
-    (tmp_path / ".git").mkdir()
-    write_image(tmp_path / "056.dog" / "LOUD.JPG", 3)
-    found = find(tmp_path)
-    assert found.classes == ("056.dog", "198.spider")
-    assert len(found.files) == 5
-
-
-@pytest.mark.parametrize(
-    ("folders", "message"),
-    [
-        ({}, r"is not a folder with fruit\. Expected: class folders\. Found: an empty folder"),
-        ({"train/a": 2, "train/b": 2}, r"train/ is there, and test/ is missing.* Found: train/"),
-        ({"test/a": 2}, r"test/ is there, and train/ is missing"),
-        ({"a": 3}, r"is not a folder with fruit.*Found: a/"),
-        ({"train/a": 3, "test/a": 3}, r"train: expected a folder for each of at least two classes"),
-        ({"train/a": 1, "train/b": 0, "test/a": 1}, r"train/b is taken for a class, and holds no"),
-        ({"a": 2, "b": 2, "c": 0}, r"c is taken for a class, and holds no image \(\.jpg"),
-        (
-            {"train/a": 1, "train/b": 1, "test/a": 1, "test/x": 1},
-            r"test has the class x, of which .*train has no image to learn it from.*: a, b",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_folder(tmp_path: Path, folders: dict[str, int], message: str) -> None:
-    for name, count in folders.items():
-        (tmp_path / name).mkdir(parents=True)
-        write_classes(tmp_path, {name: count})
-    with pytest.raises(DataError, match=message):
-        find(tmp_path)
-
-
-def matlab(year: int, month: int, day: int) -> int:
-    """Days as MATLAB counts them: datenum(2000, 1, 1) is 730486."""
-    return date(year, month, day).toordinal() - date(2000, 1, 1).toordinal() + 730_486
-
-
-def write_list(path: Path, faces: list[tuple[int, int, float]], **other: Any) -> Path:
-    """Write a list of faces: day of birth, year of the photo, score of the face."""
-    born, taken, scores = zip(*faces, strict=True)
-    names = np.array([f"{n % 100:02}/{n}_a b.jpg" for n in range(len(faces))], object)
-    table = {"dob": born, "photo_taken": taken, "full_path": names, "face_score": scores, **other}
-    kept = {name: value for name, value in table.items() if value is not None}
-    savemat(path, {path.stem: kept})
-    return path
-
-
-def test_ages_are_those_of_the_first_of_july(tmp_path: Path) -> None:
-    # A birthday on the day itself counts; one on the day after does not.
-    birthdays = [(1980, 7, 1, 2000), (1980, 7, 2, 2000), (1997, 12, 31, 2000), (1930, 1, 1, 2000)]
-    faces = [(matlab(*day), taken, 1.0) for *day, taken in birthdays] * 10
-    write_list(tmp_path / "wiki.mat", faces)
-    found = find_faces(tmp_path)
-    groups = ("20-29", "10-19", "0-2", "70 and more") * 10
-    assert found.labels.tolist() == [AGE_GROUPS.index(group) for group in groups]
-    assert found.files[1] == tmp_path / "01/1_a b.jpg"
-    assert found.is_test.tolist() == [in_test(f"{n % 100:02}/{n}_a b.jpg") for n in range(40)]
-    assert (found.skipped, found.source) == ((), "IMDB-WIKI's wiki_crop from the given folder")
-
-
-def test_unusable_entries_are_left_out_and_counted(tmp_path: Path) -> None:
-    good = (matlab(1970, 1, 1), 2000, 2.5)
-    unborn = (matlab(2001, 1, 1), 2000, 2.5)
-    ancient = (matlab(1870, 1, 1), 2000, 2.5)
-    undated = (0, 2000, 2.5)
-    faceless = (matlab(1970, 1, 1), 2000, -np.inf)
-    faces = [good] * 20 + [unborn, ancient, undated, faceless]
-    write_list(tmp_path / "imdb.mat", faces)
-    found = find_faces(tmp_path)
-    assert found.labels.tolist() == [AGE_GROUPS.index("30-39")] * 20
-    path = tmp_path / "imdb.mat"
-    assert found.skipped == (
-        f"{path}: 3 of 24 entries have no usable age (0 to 100); first 20/20_a b.jpg",
-        f"{path}: 1 of 24 entries have no face that was found; first 23/23_a b.jpg",
-    )
-
-
-def test_lists_say_what_is_wrong(tmp_path: Path) -> None:
-    good, bad = (matlab(1970, 1, 1), 2000, 1.0), (0, 0, 1.0)
-    path = tmp_path / "wiki.mat"
-    write_list(path, [good, bad, bad])
-    with pytest.raises(DataError, match=r"2 of 3 entries have no usable age .* IMDB-WIKI's list\?"):
-        find_faces(tmp_path)
-    write_list(path, [good] * 9, dob=None)
-    with pytest.raises(DataError, match=r"is not IMDB-WIKI's list, a MATLAB file with dob, photo_"):
-        find_faces(tmp_path)
-    write_list(path, [good] * 9, photo_taken=[2000] * 8)
-    with pytest.raises(DataError, match=r"expected as many of each, found dob 9, photo_taken 8"):
-        find_faces(tmp_path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"wiki\.mat is not IMDB-WIKI's list.* damaged"):
-        find_faces(tmp_path)
-
-
-COUNT = 30
-
-
-def steering(index: int) -> float:
-    return round(index / COUNT * 2 - 1, 3)
-
-
-def write_road(path: Path, index: int, *, size: tuple[int, int] = (200, 66)) -> None:
-    path.parent.mkdir(exist_ok=True)
-    # The brightness of the road tells which image it is; what lies above and below is white.
-    pixels = np.full((size[1], size[0], 3), 255, np.uint8)
-    top, bottom = (0, size[1]) if size[1] == 66 else (60, 135)
-    pixels[top:bottom] = index * 5
-    Image.fromarray(pixels).save(path, quality=95)
-
-
-def write_log(folder: Path, prefix: str, *, header: bool) -> Path:
-    lines = ["center,left,right,steering,throttle,brake,speed"] if header else []
-    for index in range(COUNT):
-        name = f"center_{index}.jpg"
-        write_road(folder / "IMG" / name, index, size=(320, 160))
-        sides = f" {prefix}left_{index}.jpg, {prefix}right_{index}.jpg"
-        lines.append(f"{prefix}{name},{sides}, {steering(index)}, 0.5, 0, 20.1")
-    (folder / "driving_log.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def check_pairs(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """Find out which images these are, and that each has its own steering."""
-    indices = [round(float(image.mean()) / 5) for image in x]
-    assert y.tolist() == pytest.approx([steering(index) for index in indices])
-    return indices
-
-
-FRUITS = ("freshapples", "freshbanana", "rottenapples")
-
-
-def test_fruits_as_kaggle_has_them(tmp_path: Path) -> None:
-    after = write_classes(tmp_path / "dataset" / "dataset" / "train", dict.fromkeys(FRUITS, 8))
-    write_classes(tmp_path / "dataset" / "dataset" / "test", dict.fromkeys(FRUITS, 2), first=after)
-    data = load_fruits(tmp_path, size=SIDE)
-    assert (data.x_train.shape, data.x_test.shape) == ((24, 32, 32, 3), (6, 32, 32, 3))
-    assert data.classes == FRUITS
-    assert [number // 8 for number in numbers(data.x_train)] == data.y_train.tolist()
-    assert [(number - after) // 2 for number in numbers(data.x_test)] == data.y_test.tolist()
-    part = load_fruits(tmp_path, samples=6, test_samples=3, size=SIDE)
-    assert np.array_equal(part.x_train, data.x_train[:6])
-    assert sorted(part.y_train) == [0, 0, 1, 1, 2, 2]
-
-
-def test_faces_as_imdb_wiki_has_them(tmp_path: Path) -> None:
-    faces = [(matlab(2000 - age, 1, 1), 2000, 1.0) for age in range(40)]
-    (tmp_path / "wiki_crop").mkdir()
-    write_list(tmp_path / "wiki_crop" / "wiki.mat", [*faces, (0, 0, 1.0)])
-    for number in range(40):
-        write_image(tmp_path / "wiki_crop" / f"{number:02}" / f"{number}_a b.jpg", number)
-    (tmp_path / "wiki_crop" / "07" / "7_a b.jpg").write_bytes(b"\xff\xd8\xff no more")
-    facts = describe_faces(tmp_path, size=64)
-    assert (facts.train + facts.test, facts.sample) == (39, "64x64 RGB")
-    assert [text.rpartition("/")[2] for text in facts.skipped] == [
-        "40_a b.jpg",
-        "7_a b.jpg: not an image that Pillow knows",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("describe", "folder", "train", "test", "sample"),
-    [
-        (describe_mnist, "mnist", 60_000, 10_000, "28x28 grey"),
-        (describe_cifar10, "cifar10", 10_000, 2_000, "32x32 RGB"),
-        (describe_driving, "driving", 1_627, 400, "66x200 RGB"),
-        (describe_fruits, "fruits", 1_200, 240, "128x128 RGB"),
-        (describe_caltech, "caltech101", 1_200, 300, "128x128 RGB"),
-        (describe_faces, "faces", 432, 108, "128x128 RGB"),
-    ],
-)
-def test_the_data_sets_themselves(
-    describe: Callable[..., DataFacts], folder: str, train: int, test: int, sample: str
-) -> None:
-    facts = describe(shared_data(folder))
-    assert (facts.train, facts.test, facts.sample, facts.skipped) == (train, test, sample, ())
-
-
 def write_mnist(folder: Path, changed: Mapping[str, bytes | None], *, compressed: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes | None] = {
-        "train-images-idx3-ubyte": idx(digits(TRAIN)),
-        "train-labels-idx1-ubyte": idx(labels(TRAIN)),
-        "t10k-images-idx3-ubyte": idx(digits(TEST)),
-        "t10k-labels-idx1-ubyte": idx(labels(TEST)),
+        "train-images-idx3-ubyte": idx(random_bytes(60, 28, 28)),
+        "train-labels-idx1-ubyte": idx(labels(60)),
+        "t10k-images-idx3-ubyte": idx(random_bytes(20, 28, 28)),
+        "t10k-labels-idx1-ubyte": idx(labels(20)),
         **changed,
     }
     for name, content in files.items():
@@ -424,40 +82,31 @@ def write_mnist(folder: Path, changed: Mapping[str, bytes | None], *, compressed
 )
 def test_mnist_is_found_plain_and_compressed(tmp_path: Path, below: str, compressed: bool) -> None:
     write_mnist(tmp_path / below, {}, compressed=compressed)
-    data = load_mnist(tmp_path)
-    assert data.x_train.shape == (TRAIN, 28, 28, 1)
-    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.int64)
-    # The order is another one; the pairs are the same.
-    pairs = zip((one.tobytes() for one in digits(TRAIN)), labels(TRAIN), strict=True)
-    label_of = dict(pairs)
-    assert [label_of.pop(image.tobytes()) for image in data.x_train] == data.y_train.tolist()
-    assert data.classes == tuple("0123456789")
-    facts = describe_mnist(tmp_path)
-    assert (facts.train, facts.test, facts.sample) == (TRAIN, TEST, "28x28 grey")
+    found = load_mnist(tmp_path)
+    check_pairs(found, random_bytes(60, 28, 28), labels(60))
+    facts = data.describe_mnist(tmp_path)
+    assert (facts.train, facts.test, facts.sample) == (60, 20, "28x28 grey")
+    assert facts.class_counts["7"] == (6, 2)
     part = load_mnist(tmp_path, samples=20, test_samples=10)
-    assert np.array_equal(part.x_train, data.x_train[:20])
+    assert np.array_equal(part.x_train, found.x_train[:20])
     assert np.bincount(part.y_train).tolist() == [2] * 10
-    with pytest.raises(UsageError, match=r"61 training samples.*there are 60.*--samples 60"):
-        load_mnist(tmp_path, samples=61)
-    with pytest.raises(UsageError, match="-1 test samples"):
-        load_mnist(tmp_path, test_samples=-1)
-
-
-IMAGES, LABELS = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+    for samples in (61, -1):
+        with pytest.raises(UsageError, match=rf"{samples} training samples.*there are 60"):
+            load_mnist(tmp_path, samples=samples)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (IMAGES, idx(digits(TRAIN))[:-1], "cut short.*47,040.*47,039"),
-        (IMAGES, idx(digits(TRAIN)) + b"x", "too long"),
-        (IMAGES, gzip.compress(idx(digits(TRAIN)))[:999], "is not a gzip file, or is damaged"),
-        (IMAGES, idx(digits(59)), "59 images, but .* 60 labels"),
-        (IMAGES, idx(np.zeros((TRAIN, 8, 9), np.uint8)), r"\(N, 28, 28\), found uint8 of .* 8, 9"),
-        (LABELS, idx(labels(TEST))[:6], "begins with 8 bytes.*after 6"),
+        (IMAGES, idx(random_bytes(60, 28, 28))[:-1], "cut short.*47,040.*47,039"),
+        (IMAGES, idx(random_bytes(60, 28, 28)) + b"x", "too long"),
+        (IMAGES, gzip.compress(idx(random_bytes(60, 28, 28)))[:999], "not a gzip file, or is dam"),
+        (IMAGES, idx(random_bytes(59, 28, 28)), r"each of 59 images, found uint8 of shape \(60,"),
+        (IMAGES, idx(random_bytes(60, 8, 9)), r"\(N, 28, 28\), found uint8 of .* 8, 9"),
+        (LABELS, idx(labels(20))[:6], "expected an idx file of bytes with 1 dimensions"),
         (LABELS, b"PK\x03\x04....", "expected an idx.*00 00 08 01.*50 4b 03 04"),
-        (LABELS, None, "t10k-labels-idx1-ubyte is missing"),
-        (LABELS, idx(labels(TEST) + 2), r"label 10 of image 8 .*0 to 9\. 4 of 20"),
+        (LABELS, None, "is not all of MNIST. Expected: .* Found: t10k-images-idx3-ubyte, train"),
+        (LABELS, idx(labels(20) + 2), r"label 10 of image 8 .*0 to 9\. 4 of 20"),
     ],
 )
 def test_damaged_mnist_says_what_is_wrong(
@@ -468,80 +117,353 @@ def test_damaged_mnist_says_what_is_wrong(
         load_mnist(tmp_path)
 
 
-def test_a_division_by_names_stays_where_other_folders_are_added(tmp_path: Path) -> None:
-    write_classes(tmp_path / "one", {"a": 30, "b": 1})
-    write_classes(tmp_path / "two", {"a": 30, "b": 1, "c": 5})
-    found, more = find(tmp_path / "one"), find(tmp_path / "two")
-    assert names(found, test=True)["a"] == names(more, test=True)["a"]
-    # One image cannot be on both sides.
-    assert names(found, test=False)["b"] == ["0030.png"]
-    assert found.source == "fruit; not tested, because there is one image of it: b"
+# CIFAR-10.
 
 
-def write_labels(folder: Path, header: str) -> None:
-    lines = [header]
+def write_npz(folder: Path) -> None:
+    for number in (1, 2):
+        x = random_bytes(40, 32, 32, 3, seed=number)
+        np.savez(folder / f"data_batch_{number}.npz", x=x, y=labels(40))
+    np.savez_compressed(folder / "test_20.npz", x=random_bytes(20, 32, 32, 3), y=labels(20))
+    (folder / "classes.json").write_text(json.dumps(NAMES))
+
+
+def write_batches(folder: Path, *, protocol: int = 2) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, count, seed in (
+        ("data_batch_1", 40, 1),
+        ("data_batch_2", 40, 2),
+        ("test_batch", 20, 0),
+    ):
+        # Planes of colour one after the other, as the original has them.
+        flat = random_bytes(count, 32, 32, 3, seed=seed).transpose(0, 3, 1, 2).reshape(count, -1)
+        batch = {b"data": flat, b"labels": labels(count).tolist()}
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=protocol))
+    meta = {b"label_names": [name.encode() for name in NAMES]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(meta, protocol=protocol))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_npz,
+        write_batches,
+        lambda folder: write_batches(folder, protocol=5),
+        lambda folder: write_batches(folder / "cifar-10-batches-py"),
+    ],
+    ids=["npz", "batches", "batches of Python 3", "batches below"],
+)
+def test_every_layout_of_cifar10_gives_the_same(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path)
+    found = load_cifar10(tmp_path)
+    wanted = [random_bytes(40, 32, 32, 3, seed=seed) for seed in (1, 2)]
+    check_pairs(found, np.concatenate(wanted), np.tile(labels(40), 2))
+    assert (found.x_test.shape, found.classes) == ((20, 32, 32, 3), tuple(NAMES))
+
+
+class Dangerous:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_a_batch_cannot_run_code(tmp_path: Path) -> None:
+    write_batches(tmp_path)
+    marker = tmp_path / "ran"
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": Dangerous(marker)}))
+    with pytest.raises(DataError, match=r"data_batch_1 asks for .*Nothing of it was run"):
+        load_cifar10(tmp_path)
+    assert not marker.exists()
+
+
+PICTURES = random_bytes(40, 32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": PICTURES, "y": labels(39)}, r"each of 40 images, found uint8 of shape \(39,"),
+        ({"x": PICTURES, "labels": labels(40)}, "the arrays x and y, found x, labels"),
+        ({"x": PICTURES / 255, "y": labels(40)}, "uint8 of shape .* found float64"),
+        ({"x": PICTURES[:0], "y": labels(0)}, r"found uint8 of shape \(0, 32, 32, 3\)"),
+        ({"x": PICTURES, "y": labels(40) + 3}, "label 10 of image 7 is out of range.*0 to 9"),
+        ({"x": PICTURES, "y": labels(40) / 2}, "a whole number for each"),
+        ({"x": np.array([{}]), "y": labels(1)}, "not an npz file, or is damaged"),
+    ],
+)
+def test_npz_files_say_what_is_wrong(tmp_path: Path, arrays: Any, message: str) -> None:
+    write_npz(tmp_path)
+    np.savez(tmp_path / "data_batch_2.npz", **arrays)
+    with pytest.raises(DataError, match=rf"(?s)data_batch_2\.npz.*{message}"):
+        load_cifar10(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a pickle", "not a python batch of CIFAR-10, or is damaged"),
+        (pickle.dumps([1]), "expected a dictionary with data and labels, found a list"),
+        (pickle.dumps({"data": 1}), "expected a dictionary with data and labels, found data"),
+        (pickle.dumps({"data": PICTURES, "labels": [1, 2]}), "expected rows of 3072 bytes"),
+    ],
+)
+def test_batches_say_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:
+    write_batches(tmp_path)
+    (tmp_path / "data_batch_2").write_bytes(content)
+    with pytest.raises(DataError, match=f"(?s)data_batch_2.*{message}"):
+        load_cifar10(tmp_path)
+
+
+# Class folders.
+
+
+def write_image(path: Path, number: int) -> None:
+    """Write an image of one colour, which has no loss as a PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (SIDE, 2 * SIDE), (number % 256, number // 256, 7)).save(path)
+
+
+def write_classes(folder: Path, counts: Mapping[str, int], *, first: int = 0) -> int:
+    """Write so many images of each class, numbered on from the first; return the next number."""
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(first, first + count):
+            write_image(folder / name / f"{number:04}.png", number)
+        first += count
+    return first
+
+
+def numbers(images: NDArray[np.uint8]) -> list[int]:
+    """Say which images these are."""
+    assert (images[..., 2] == 7).all()
+    return [int(image[0, 0, 0]) + 256 * int(image[0, 0, 1]) for image in images]
+
+
+def test_fruits_as_kaggle_has_them(tmp_path: Path) -> None:
+    fruits = ("freshapples", "freshbanana", "rottenapples")
+    after = write_classes(tmp_path / "dataset" / "dataset" / "train", dict.fromkeys(fruits, 8))
+    write_classes(tmp_path / "dataset" / "dataset" / "test", dict.fromkeys(fruits, 2), first=after)
+    found = load_fruits(tmp_path, size=SIDE)
+    assert (found.x_train.shape, found.x_test.shape) == ((24, 32, 32, 3), (6, 32, 32, 3))
+    assert found.classes == fruits
+    assert [number // 8 for number in numbers(found.x_train)] == found.y_train.tolist()
+    assert [(number - after) // 2 for number in numbers(found.x_test)] == found.y_test.tolist()
+    part = load_fruits(tmp_path, samples=6, test_samples=3, size=SIDE)
+    assert np.array_equal(part.x_train, found.x_train[:6])
+    assert sorted(part.y_train) == [0, 0, 1, 1, 2, 2]
+    assert data.describe_fruits(tmp_path).sides == (32, 48, 64)
+
+
+def test_a_fifth_of_each_category_is_for_testing(tmp_path: Path) -> None:
+    folder = tmp_path / "256_ObjectCategories"
+    write_classes(folder, {"001.ak47": 98, "002.flag": 10, "003.bag": 2, "004.one": 1})
+    # Caltech-256 has a folder and a nameless file among its images.
+    write_image(folder / "002.flag" / "greg" / "a.png", 1)
+    (folder / "003.bag" / "RENAME2").write_text("")
+    (folder / ".git").mkdir()
+    facts = data.describe_caltech(tmp_path)
+    assert facts.class_counts == {
+        "001.ak47": (78, 20),
+        "002.flag": (8, 2),
+        "003.bag": (1, 1),
+        "004.one": (1, 0),
+    }
+    assert facts.source.endswith("; without an image to test on: 004.one")
+    # Not the first ones: Caltech's files are in the order in which they were found.
+    tested = [number for number in numbers(load_caltech(tmp_path, size=SIDE).x_test) if number < 98]
+    assert sorted(tested) != list(range(20))
+    # The same ones where other folders are added.
+    write_classes(folder, {"005.more": 5}, first=200)
+    more = [number for number in numbers(load_caltech(tmp_path, size=SIDE).x_test) if number < 98]
+    assert sorted(more) == sorted(tested)
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        ({}, r"is not a folder with fruit\. Expected: train/<class>/.* Found: an empty folder"),
+        ({"train/a": 2, "train/b": 2}, r"is not a folder with fruit.* Found: train/"),
+        ({"train/a": 3, "test/a": 3}, r"train: expected a folder for each of the classes"),
+        ({"train/a": 1, "train/b": 0, "test/a": 1}, r"train/b: expected images .*an empty folder"),
+        ({"a": 2, "b": 2, "c": 0}, r"c: expected images \(\.jpg"),
+        (
+            {"train/a": 1, "train/b": 1, "test/a": 1, "test/x": 1},
+            r"the class x to test on, and none to learn it from.*: a, b",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_folder(tmp_path: Path, folders: dict[str, int], message: str) -> None:
+    write_classes(tmp_path, folders)
+    with pytest.raises(DataError, match=message):
+        load_fruits(tmp_path)
+
+
+# A drive.
+
+
+def steering(index: int) -> float:
+    return round(index / COUNT * 2 - 1, 3)
+
+
+def write_drive(folder: Path, header: str, camera: str = "", *, headless: bool = False) -> None:
+    """Write images whose brightness tells which they are, and the table of their steering."""
+    log, lines = header == CAMERA, [] if headless else [header]
+    (folder / "IMG").mkdir(parents=True)
     for index in range(COUNT):
-        write_road(folder / "images" / f"{index}.jpg", index)
+        pixels = np.full((160, 320, 3), 255, np.uint8)
+        # What lies above and below the road is white in the simulator's log.
+        pixels[60 : 135 if log else 160] = index * 5
+        pixels[: 0 if log else 60] = index * 5
+        Image.fromarray(pixels).save(folder / "IMG" / f"{index}.jpg", quality=95)
         split = "val" if index % 3 == 0 else "train"
-        values = {"file": f"images/{index}.jpg", "steering": str(steering(index)), "split": split}
-        lines.append(",".join(values[name] for name in header.split(",")))
-    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+        values = {"file": f"IMG/{index}.jpg", "split": split, "center": f"{camera}{index}.jpg"}
+        values |= {"steering": f" {steering(index)}"}
+        lines.append(",".join(values.get(name, "0") for name in header.split(",")))
+    name = "driving_log.csv" if log else "labels.csv"
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def seen(x: NDArray[np.uint8], y: NDArray[Any]) -> set[int]:
+    """Find out which images these are, and that each has its own steering."""
+    indices = [round(float(image.mean()) / 5) for image in x]
+    assert y.tolist() == pytest.approx([steering(index) for index in indices])
+    return set(indices)
 
 
 @pytest.mark.parametrize("header", ["file,steering,split", "file,steering"])
 def test_a_drive_with_labels(tmp_path: Path, header: str) -> None:
-    write_labels(tmp_path, header)
-    (tmp_path / "images" / "3.jpg").unlink()
-    (tmp_path / "images" / "4.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
-    data = load_driving(tmp_path)
-    assert data.x_train.shape[1:] == (66, 200, 3)
-    assert (data.x_train.dtype, data.y_train.dtype) == (np.uint8, np.float32)
+    write_drive(tmp_path, header)
+    (tmp_path / "IMG" / "3.jpg").unlink()
+    (tmp_path / "IMG" / "4.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    found = load_driving(tmp_path)
+    assert (found.x_train.shape[1:], found.y_train.dtype) == ((66, 200, 3), np.float32)
     # Without a split, a hash of the name decides.
     by_name = [index for index in range(COUNT) if in_test(f"{index}.jpg")]
     test = set(range(0, COUNT, 3) if "split" in header else by_name) - {3, 4}
-    assert set(check_pairs(data.x_test, data.y_test)) == test
-    assert set(check_pairs(data.x_train, data.y_train)) == {*range(COUNT)} - test - {3, 4}
-    facts = describe_driving(tmp_path)
+    assert seen(found.x_test, found.y_test) == test
+    assert seen(found.x_train, found.y_train) == {*range(COUNT)} - test - {3, 4}
+    facts = data.describe_driving(tmp_path)
     assert (facts.train + facts.test, facts.test) == (COUNT - 2, len(test))
-    assert sorted(text.rpartition("/")[2].partition(":")[0] for text in facts.skipped) == [
-        "3.jpg",
-        "4.jpg",
-    ]
+    assert sorted(Path(text.partition(":")[0]).name for text in facts.skipped) == ["3.jpg", "4.jpg"]
 
 
 @pytest.mark.parametrize(
-    ("prefix", "header"), [("C:\\Users\\me\\sim\\IMG\\", True), ("/home/me/sim run/IMG/", False)]
+    ("camera", "headless"), [("C:\\Users\\me\\sim\\IMG\\", False), ("/home/me/sim run/IMG/", True)]
 )
-def test_the_simulators_log(tmp_path: Path, prefix: str, header: bool) -> None:
-    data = load_driving(write_log(tmp_path, prefix, header=header))
+def test_the_simulators_log(tmp_path: Path, camera: str, headless: bool) -> None:
+    write_drive(tmp_path / "data", CAMERA, camera, headless=headless)
+    found = load_driving(tmp_path)
     # The part with the road is taken: white would show if more were.
-    indices = check_pairs(data.x_train, data.y_train) + check_pairs(data.x_test, data.y_test)
-    assert sorted(indices) == list(range(COUNT))
-    assert data.x_train.shape[1:] == (66, 200, 3)
+    both = seen(found.x_train, found.y_train) | seen(found.x_test, found.y_test)
+    assert both == set(range(COUNT))
 
 
 @pytest.mark.parametrize(
     ("load", "content", "message"),
     [
-        (load_driving, "", "is empty"),
-        (load_driving, "file,angle\na.jpg,0\n", r"columns file and steering.*steering is missing"),
-        (load_driving, "file,steering\na.jpg,nan\n", "line 2: the steering 'nan' is not a number"),
-        (load_driving, "file,steering\na.jpg,0\nb.jpg,1.5\n", "line 3: the steering 1.5 is out of"),
-        (load_driving, "file,steering,split\na.jpg,0,dev\n", "line 2: unknown split 'dev'.*train,"),
-        (load_driving, "file,steering,split\na.jpg,0,val\n", "0 images for training and 1 for"),
-        (load_driving, "file,steering,split\na.jpg,0\n", "line 2: expected 3 columns, found 2"),
-        (load_driving, "file,steering\n\xff", "is not a table in CSV"),
-        (load_faces, "file,age\na.jpg,3\n", r"columns file and age_class.*age_class is missing"),
-        (load_faces, "file,age_class\na.jpg,30s\n", r"line 2: the age_class '30s' is not a whole"),
-        (load_faces, "file,age_class\na.jpg,9\n", r"label 9 of image 0 is out of range"),
+        (load_driving, "", "expected the columns file and steering; found nothing"),
+        (load_driving, "file,angle\na.jpg,1\n", "expected the columns file and steering; found"),
+        (load_driving, "file,steering\na.jpg\n", r"line 2: expected 2 columns, found 1"),
+        (load_driving, "file,steering\na.jpg,left\n", r"line 2: the steering 'left' is not a numb"),
+        (
+            load_driving,
+            "file,steering\na.jpg,0\nb.jpg,1.5\n",
+            r"line 3: the steering '1\.5' is not",
+        ),
+        (
+            load_driving,
+            "file,steering,split\na.jpg,0,both\n",
+            r"unknown split 'both'\. Choose from",
+        ),
+        (load_driving, "file,steering,split\na.jpg,0,train\n", "1 images for training and 0 for"),
+        (load_driving, "file,steering\n", "0 images for training and 0 for testing"),
+        (load_faces, "file,age_class\na.jpg,x\n", "line 2: the age_class 'x' is not a whole"),
+        (load_faces, "file,age_class\na.jpg,9\n", "label 9 of image 0 is out of range"),
     ],
 )
 def test_tables_say_what_is_wrong(
     tmp_path: Path, load: Callable[..., Images], content: str, message: str
 ) -> None:
-    (tmp_path / "labels.csv").write_bytes(content.encode("latin1"))
+    (tmp_path / "labels.csv").write_text(content)
     with pytest.raises(DataError, match=rf"labels\.csv.*{message}"):
         load(tmp_path)
+
+
+# Faces.
+
+
+def matlab(year: int, month: int = 1, day: int = 1) -> int:
+    """Days as MATLAB counts them: datenum(2000, 1, 1) is 730486."""
+    return date(year, month, day).toordinal() - date(2000, 1, 1).toordinal() + 730_486
+
+
+def write_list(path: Path, faces: list[tuple[int, float]], **other: Any) -> None:
+    """Write a list of faces photographed in 2000: day of birth, score of the face."""
+    born, scores = zip(*faces, strict=True)
+    names = np.array([f"{n:02}/{n}_a b.jpg" for n in range(len(faces))], object)
+    taken = [2000] * len(faces)
+    table = {"dob": born, "photo_taken": taken, "full_path": names, "face_score": scores, **other}
+    savemat(path, {path.stem: {name: value for name, value in table.items() if value is not None}})
+
+
+def test_ages_are_those_of_the_first_of_july(tmp_path: Path) -> None:
+    # A birthday on the day itself counts; one on the day after does not.
+    days = [(1980, 7, 1), (1980, 7, 2), (1997, 12, 31), (1930, 1, 1)]
+    good = [(matlab(*day), 1.0) for day in days] * 10
+    unusable = [(matlab(2001), 1.0), (matlab(1870), 1.0), (0, 1.0), (matlab(1970), -np.inf)]
+    path = tmp_path / "imdb.mat"
+    write_list(path, good + unusable)
+    found = find_faces(tmp_path)
+    groups = ("20-29", "10-19", "0-2", "70 and more") * 10
+    assert found.labels.tolist() == [AGE_GROUPS.index(group) for group in groups]
+    assert found.files[1] == tmp_path / "01/1_a b.jpg"
+    assert found.is_test.tolist() == [in_test(f"{n:02}/{n}_a b.jpg") for n in range(40)]
+    assert found.skipped == (
+        f"{path}: 3 of 44 entries have no usable age (0 to 100); first 40/40_a b.jpg",
+        f"{path}: 1 of 44 entries have no face that was found; first 43/43_a b.jpg",
+    )
+
+
+@pytest.mark.parametrize(
+    ("faces", "other", "message"),
+    [
+        ([(matlab(1970), 1.0), (0, 1.0), (0, 1.0)], {}, "2 of 3 entries have no usable age"),
+        ([(matlab(1970), 1.0)] * 9, {"dob": None}, "is not IMDB-WIKI's list, a MATLAB file"),
+        ([(matlab(1970), 1.0)] * 9, {"photo_taken": [2000] * 8}, "with as many of each: dob"),
+    ],
+)
+def test_lists_say_what_is_wrong(
+    tmp_path: Path, faces: list[tuple[int, float]], other: Any, message: str
+) -> None:
+    (tmp_path / "wiki_crop").mkdir()
+    write_list(tmp_path / "wiki_crop" / "wiki.mat", faces, **other)
+    with pytest.raises(DataError, match=rf"wiki\.mat.*{message}"):
+        load_faces(tmp_path)
+
+
+# All of them.
+
+
+@pytest.mark.parametrize(
+    ("lab", "folder", "train", "test", "sample"),
+    [
+        ("mnist", "mnist", 60_000, 10_000, "28x28 grey"),
+        ("cifar10", "cifar10", 10_000, 2_000, "32x32 RGB"),
+        ("driving", "driving", 1_627, 400, "66x200 RGB"),
+        ("fruits", "fruits", 1_200, 240, "128x128 RGB"),
+        ("caltech", "caltech101", 1_200, 300, "128x128 RGB"),
+        ("faces", "faces", 432, 108, "128x128 RGB"),
+    ],
+)
+def test_the_data_sets_themselves(
+    lab: str, folder: str, train: int, test: int, sample: str
+) -> None:
+    facts = getattr(data, f"describe_{lab}")(shared_data(folder))
+    assert (facts.train, facts.test, facts.sample, facts.skipped) == (train, test, sample, ())
 
 
 @pytest.mark.parametrize(
@@ -560,9 +482,7 @@ def test_folders_of_another_kind(
 ) -> None:
     for name in "abcdefgh":
         (tmp_path / f"{name}.txt").touch()
-    with pytest.raises(
-        DataError, match=rf"a folder with {expected}.* Found: a\.txt, .* and 2 more"
-    ):
+    with pytest.raises(DataError, match=rf"a folder with {expected}.* Found: a\.txt.* and 2 more"):
         load(tmp_path)
     with pytest.raises(DataError, match="it is a file"):
         load(tmp_path / "a.txt")

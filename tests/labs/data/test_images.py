@@ -1,32 +1,100 @@
-"""Images: the fixed order, decoding in other processes, and augmentation."""
+"""Images: generated ones, the fixed order, decoding in other processes, and augmentation."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from farandole.errors import DataError, MissingExtraError
-from farandole.labs.data import images, loader_process
-from farandole.labs.data.images import (
-    FILES_PER_PROCESS,
-    Augmentation,
-    balanced_order,
-    decode,
-    num_processes,
-    warp,
-)
+from farandole.errors import DataError, MissingExtraError, UsageError
+from farandole.labs import data
+from farandole.labs.data import Augmentation, Images, images, load_driving, load_mnist
+from farandole.labs.data import loader_process as process
+from farandole.labs.data.images import FILES_PER_PROCESS, balanced_order, decode, warp
 
 pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "shape", "num_classes"),
+    [
+        ("mnist", 1_437, 360, (28, 28, 1), 10),
+        ("cifar10", 50_000, 10_000, (32, 32, 3), 10),
+        ("driving", 1_600, 400, (66, 200, 3), 0),
+        ("fruits", 1_200, 240, (40, 40, 3), 6),
+        ("caltech", 1_200, 300, (40, 40, 3), 25),
+        ("faces", 1_800, 180, (40, 40, 3), 9),
+    ],
+)
+def test_what_stands_in_without_data(
+    name: str, train: int, test: int, shape: tuple[int, int, int], num_classes: int
+) -> None:
+    load: Callable[..., Images] = getattr(data, f"load_{name}")
+    # More than two blocks of drawing, and not a whole number of them.
+    found = load(samples=230, test_samples=60, size=40)
+    assert (found.x_train.shape, found.x_test.shape) == ((230, *shape), (60, *shape))
+    assert (found.x_train.dtype, len(found.classes)) == (np.uint8, num_classes)
+    if num_classes:
+        counts = np.bincount(found.y_train, minlength=num_classes)
+        assert counts.max() - counts.min() <= 2, "every beginning is balanced"
+        assert found.y_train.dtype == np.int64
+    else:
+        assert (found.y_train.dtype, np.abs(found.y_train).max() <= 1) == (np.float32, True)
+    assert not np.array_equal(found.x_train[:9], found.x_test[:9])
+    # Something is to be seen, and neither all dark nor all white.
+    assert 30 < found.x_train.mean() < 200
+    assert found.x_train.std(axis=(1, 2, 3)).min() > 8
+    again = load(samples=50, test_samples=7, size=40)
+    assert np.array_equal(again.x_train, found.x_train[:50])
+    assert np.array_equal(again.y_test, found.y_test[:7])
+    facts = getattr(data, f"describe_{name}")(size=40)
+    assert (facts.train, facts.test, facts.source) == (train, test, found.source)
+    assert facts.sample == f"{shape[0]}x{shape[1]} {'grey' if shape[2] == 1 else 'RGB'}"
+    assert data.draw_samples(name, None).startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match=f"but there are {train:,}"):
+        load(samples=train + 1, size=40)
+    with pytest.raises(UsageError, match=r"16 pixels a side \(--image-size 16\).*32 at least"):
+        load(size=16)
+
+
+@pytest.mark.parametrize(("name", "samples"), [("fruits", 128), ("caltech", 240), ("faces", 240)])
+def test_colours_alone_tell_most_textures_apart_and_not_all(name: str, samples: int) -> None:
+    found = getattr(data, f"load_{name}")(samples=samples, test_samples=120, size=32)
+    train, test = (
+        np.concatenate([x.mean(axis=(1, 2)), x.std(axis=(1, 2))], axis=1)
+        for x in (found.x_train, found.x_test)
+    )
+    distances = np.linalg.norm((test[:, np.newaxis] - train) / train.std(axis=0), axis=2)
+    nearest = found.y_train[distances.argmin(axis=1)]
+    assert 0.6 < (nearest == found.y_test).mean() < 0.97
+
+
+def test_the_road_tells_the_steering() -> None:
+    """A linear fit on the brightness of columns explains most of what a constant leaves."""
+    found = load_driving()
+
+    def features(x: np.ndarray) -> np.ndarray:
+        coarse = x.mean(axis=3).reshape(len(x), 6, 11, 20, 10).mean(axis=(2, 4)).reshape(len(x), -1)
+        return np.c_[coarse - coarse.mean(axis=1, keepdims=True), np.ones(len(x))]
+
+    weights, *_ = np.linalg.lstsq(features(found.x_train), found.y_train)
+    error = np.mean((features(found.x_test) @ weights - found.y_test) ** 2)
+    # Not trivially, either: the unsteady hand alone leaves 0.0016.
+    assert 0.0016 < error < 0.9 * found.y_test.var()
+
+
+def test_without_scikit_learn_or_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr(images, "find_spec", lambda name: None)
+    for load in (load_mnist, lambda: decode(["a.png"], (4, 4))):
+        with pytest.raises(MissingExtraError, match=r"pip install 'farandole\[labs\]'"):
+            load()
 
 
 @pytest.mark.parametrize("sizes", [(50, 50), (10, 90), (1, 7, 30)])
@@ -47,114 +115,46 @@ def write(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (20,
     return path
 
 
-def test_images_come_in_order_and_scaled(tmp_path: Path) -> None:
-    # More than two chunks, so that both processes have something to do.
-    wanted = [(index, 0, 7) for index in range(2 * FILES_PER_PROCESS + 5)]
-    files = [write(tmp_path / f"{i} \u00e9'\n.png", c) for i, c in enumerate(wanted)]
-    pixels, skipped = decode(files, (6, 8), processes=2)
-    assert (pixels.shape, pixels.dtype) == ((len(files), 6, 8, 3), np.uint8)
-    assert np.array_equal(pixels[:, 3, 4], np.array(wanted, np.uint8))
-    assert skipped == {}
-
-
-def test_every_kind_of_image_becomes_rgb(tmp_path: Path) -> None:
-    Image.new("L", (8, 8), 90).save(tmp_path / "grey.jpg", quality=95)
+def test_images_come_in_order_scaled_and_as_rgb(tmp_path: Path) -> None:
+    # More than one process has something to do.
+    wanted = [(index, 0, 7) for index in range(FILES_PER_PROCESS + 5)]
+    files = [write(tmp_path / f"{i} \u00e9'\n.png", colour) for i, colour in enumerate(wanted)]
+    Image.new("L", (8, 8), 90).save(tmp_path / "grey.png")
     Image.new("RGBA", (8, 8), (10, 20, 30, 255)).save(tmp_path / "alpha.png")
-    Image.new("P", (8, 8)).save(tmp_path / "palette.gif")
-    files = [tmp_path / name for name in ("grey.jpg", "alpha.png", "palette.gif")]
-    pixels, skipped = decode(files, (8, 8))
-    assert skipped == {}
-    assert pixels[:, 0, 0].tolist() == [[90] * 3, [10, 20, 30], [0, 0, 0]]
+    found = decode([*files, tmp_path / "grey.png", tmp_path / "alpha.png"], (6, 8), processes=2)
+    assert found.pixels.shape == (len(files) + 2, 6, 8, 3)
+    assert found.pixels[:, 3, 4].tolist() == [*map(list, wanted), [90] * 3, [10, 20, 30]]
+    assert found.skipped == {}
+    assert (found.sides.min(), found.sides.max()) == (8, 20)
 
 
-def test_damaged_files_are_left_out_and_named(tmp_path: Path) -> None:
-    good = [write(tmp_path / f"{i}.jpg", (0, 0, 0), size=(64, 64)) for i in range(4)]
-    cut = tmp_path / "cut.jpg"
-    noise = np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(cut)
-    cut.write_bytes(cut.read_bytes()[:2000])
-    text = tmp_path / "text.jpg"
-    text.write_text("not an image")
-    files = [good[0], cut, good[1], text, tmp_path / "missing.jpg", *good[2:]]
-    pixels, skipped = decode(files, (8, 8))
-    assert len(pixels) == 4
-    assert list(skipped) == [1, 3, 4]
-    assert "truncated" in skipped[1]
-    assert skipped[3] == f"{text}: not an image that Pillow knows"
-    assert skipped[4] == f"{files[4]}: No such file or directory"
-
-
-def test_mostly_damaged_files_are_an_error(tmp_path: Path) -> None:
-    files = [write(tmp_path / "good.png", (1, 2, 3))]
-    for number in range(5):
-        files.append(tmp_path / f"{number}.jpg")
-        files[-1].write_text("not an image")
-    with pytest.raises(DataError, match=r"5 of 6 images cannot be read.*0\.jpg: .*; and 2 more"):
-        decode(files, (8, 8))
-    assert len(decode([files[0], files[1]], (8, 8))[0]) == 1
-    with pytest.raises(DataError, match="no image file"):
-        decode([], (8, 8))
-
-
-def test_a_file_that_ends_its_decoder_is_skipped_like_others(
+def test_damaged_files_are_left_out_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Stands for a file that crashes the image library: reading it kills the process.
-    deadly = tmp_path / "deadly.py"
-    source = Path(loader_process.__file__).read_text()
-    source = source.replace(
-        "    from PIL import Image\n\n    with",
-        "    from PIL import Image\n    import os\n"
-        "    'deadly' in file and os.kill(os.getpid(), 11)\n    with",
-    )
-    deadly.write_text(source)
-    assert "deadly" in source
-    monkeypatch.setattr(loader_process, "__file__", str(deadly))
-    names = ["a.png", "deadly.png", "b.png", "c.png"]
-    files = [write(tmp_path / name, (index, 0, 0)) for index, name in enumerate(names)]
-    pixels, skipped = decode(files, (4, 4))
-    assert pixels[:, 0, 0, 0].tolist() == [0, 2, 3]
-    assert skipped == {1: f"{files[1]}: its decoder was ended by {signal.Signals(11).name}"}
-
-
-def test_a_decoder_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit(3)")
-    monkeypatch.setattr(loader_process, "__file__", str(broken))
-    with pytest.raises(DataError, match="ended with code 3 before its first one"):
-        decode([write(tmp_path / "a.png", (1, 2, 3))], (4, 4))
-
-
-def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    find: Callable[..., Any] = importlib.util.find_spec
-    monkeypatch.setattr(images, "find_spec", lambda name: None if name == "PIL" else find(name))
-    with pytest.raises(MissingExtraError, match=r"pip install 'farandole\[labs\]'"):
-        decode(["a.png"], (4, 4))
-
-
-@pytest.mark.parametrize(
-    ("cores", "local_size", "num_files", "processes"),
-    [
-        (16, 1, 10_000, 4),
-        (16, 2, 10_000, 2),
-        (2, 1, 10_000, 2),
-        (2, 4, 10_000, 1),
-        (16, 1, FILES_PER_PROCESS, 1),
-        (16, 1, FILES_PER_PROCESS + 1, 2),
-    ],
-)
-def test_the_workers_of_a_host_share_its_cores(
-    monkeypatch: pytest.MonkeyPatch, cores: int, local_size: int, num_files: int, processes: int
-) -> None:
-    found = images.read_cores(affinity=frozenset(range(cores)))
-    monkeypatch.setattr(
-        images, "read_cores", lambda: type(found)(affinity=cores, quota=None, physical=cores)
-    )
-    place = {"RANK": "0", "LOCAL_RANK": "0"}
-    sizes = {"WORLD_SIZE": str(local_size), "LOCAL_WORLD_SIZE": str(local_size)}
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    monkeypatch.setattr(os, "environ", {**place, **sizes, **address})
-    assert num_processes(num_files) == processes
+    source = Path(process.__file__).read_text()
+    begin = "    with Image.open(file)"
+    assert begin in source
+    crash = f"    'deadly' in file and os.kill(os.getpid(), 11)\n{begin}"
+    (tmp_path / "process.py").write_text(source.replace(begin, crash))
+    monkeypatch.setattr(process, "__file__", str(tmp_path / "process.py"))
+    good = [write(tmp_path / f"{i}.jpg", (8 * i, 0, 0), size=(64, 64)) for i in range(4)]
+    deadly = write(tmp_path / "deadly.png", (1, 2, 3))
+    text = tmp_path / "text.jpg"
+    text.write_text("not an image")
+    files = [good[0], deadly, good[1], text, tmp_path / "missing.jpg", *good[2:]]
+    found = decode(files, (8, 8), processes=1)
+    assert np.abs(found.pixels[:, 0, 0, 0] - [0.0, 8, 16, 24]).max() < 2
+    assert found.skipped == {
+        1: f"{deadly}: its decoder was ended by {signal.Signals(11).name}",
+        3: f"{text}: not an image that Pillow knows",
+        4: f"{files[4]}: No such file or directory",
+    }
+    with pytest.raises(DataError, match=r"4 of 5 images cannot be read.*text\.jpg: .*; and 1 more"):
+        decode([good[0], *[text] * 4], (8, 8))
+    (tmp_path / "process.py").write_text("raise SystemExit(3)")
+    with pytest.raises(DataError, match="ended with code 3"):
+        decode(files, (8, 8))
 
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
@@ -164,34 +164,13 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
     script.write_text(
         "from farandole.labs.data.images import decode\n"
         "print('begin', flush=True)\n"
-        "pixels, _ = decode(['a.png'] * 100, (4, 4), processes=2)\n"
-        "print(len(pixels))\n"
+        "print(len(decode(['a.png'] * 100, (4, 4), processes=2).pixels))\n"
     )
+    command = [sys.executable, str(script)]
     done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == ("begin\n100\n", 0)
-
-
-CHOSEN = np.arange(400)
-
-
-def spot(right: int, down: int) -> np.ndarray:
-    """An image of 16 pixels a side with a white one."""
-    image = np.zeros((1, 16, 16, 3), np.uint8)
-    image[0, down, right] = 255
-    return image
-
-
-def place(images: np.ndarray) -> tuple[int, int]:
-    """Where its brightest pixel is: right and down."""
-    down, right = np.unravel_index(images[0, :, :, 0].argmax(), images.shape[1:3])
-    return int(right), int(down)
 
 
 @pytest.mark.parametrize(
@@ -199,27 +178,31 @@ def place(images: np.ndarray) -> tuple[int, int]:
     [
         ([[1, 0, 0.25], [0, 1, 0]], (3, 8)),  # comes from 2 pixels further right
         ([[1, 0, 0], [0, 1, -0.25]], (5, 10)),
-        ([[1, 0, 0], [0, 1, 0]], (5, 8)),
         ([[-1, 0, 0], [0, 1, 0]], (10, 8)),  # mirrored: 15 - 5
         ([[0, -1, 0], [1, 0, 0]], (8, 10)),  # a quarter of a turn
     ],
 )
 def test_where_pixels_come_from(rows: list[list[float]], expected: tuple[int, int]) -> None:
-    assert place(warp(spot(5, 8), np.array([rows], np.float32))) == expected
+    image = np.zeros((1, 16, 16, 3), np.uint8)
+    image[0, 8, 5] = 255
+    moved = warp(image, np.array([rows], np.float32))[0, :, :, 0]
+    down, right = np.unravel_index(moved.argmax(), moved.shape)
+    assert (right, down) == expected
+
+
+CHOSEN = np.arange(400)
 
 
 def test_changes_stay_within_what_is_allowed() -> None:
     maps = Augmentation(seed=1, rotation=0.05, zoom=0.2, shift=0.1, flip=True).maps(CHOSEN, 0)
-    assert (maps.shape, maps.dtype) == ((400, 2, 3), np.float32)
-    sizes = np.abs(np.linalg.det(maps[:, :, :2].astype(float)))
-    # Areas: a zoom of 20 % along both sides.
-    assert 0.64 <= sizes.min() < 0.68
-    assert 1.4 < sizes.max() <= 1.441
+    areas = np.linalg.det(maps[:, :, :2].astype(float))
+    # A zoom of 20 % along both sides.
+    assert 0.64 <= np.abs(areas).min() < 0.68
+    assert 1.4 < np.abs(areas).max() <= 1.441
     turns = np.arctan2(-maps[:, 0, 1], maps[:, 1, 1]) / (2 * np.pi)
     assert 0.045 < np.abs(turns).max() <= 0.05
     assert 0.19 < np.abs(maps[:, :, 2]).max() <= 0.2
-    mirrored = np.linalg.det(maps[:, :, :2].astype(float)) < 0
-    assert 160 < mirrored.sum() < 240, "a binomial of 400 at a half has a deviation of 10"
+    assert 160 < (areas < 0).sum() < 240, "a binomial of 400 at a half has a deviation of 10"
 
 
 def test_seed_epoch_and_sample_decide_and_the_batch_does_not() -> None:
@@ -228,5 +211,4 @@ def test_seed_epoch_and_sample_decide_and_the_batch_does_not() -> None:
     assert np.array_equal(change.maps(CHOSEN[7::9], 3), whole[7::9])
     for other in (change.maps(CHOSEN, 4), Augmentation(seed=2, zoom=0.2).maps(CHOSEN, 3)):
         assert not np.any(np.all(other == whole, axis=(1, 2)))
-    assert len(np.unique(whole, axis=0)) == len(CHOSEN)
     assert np.array_equal(Augmentation(seed=1).maps(CHOSEN[:1], 0), [[[1, 0, 0], [0, 1, 0]]])

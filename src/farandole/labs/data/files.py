@@ -1,4 +1,8 @@
-"""Read the data sets that users bring: MNIST, CIFAR-10, drives, class folders and faces."""
+"""Read the data sets that users bring: MNIST, CIFAR-10, drives, class folders and faces.
+
+One function per layout. Each raises DataError where the folder holds something else: what was
+expected, and what was found.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,7 @@ import json
 import math
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path, PureWindowsPath
 from typing import Any, BinaryIO
@@ -22,9 +25,7 @@ from numpy.typing import NDArray
 from farandole.errors import DataError
 from farandole.labs.data.images import ImageFiles, Images, Pair
 
-AGE_GROUPS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70 and more")
-
-_LISTED, _NAMED = 6, 3
+_LISTED = 6
 
 
 def existing_folder(folder: Path | str, what: str) -> Path:
@@ -37,6 +38,22 @@ def existing_folder(folder: Path | str, what: str) -> Path:
         f"You gave {path} as the folder of {what} (--data {path}), but {found}. "
         "Give the folder that holds the data, or leave --data away for data that are made here."
     )
+
+
+def _first_folder(folder: Path, below: Sequence[str], *patterns: str) -> Path | None:
+    """Find the first of the folder and its subfolders `below` that holds such a file."""
+    folders = [folder / part for part in ("", *below)]
+    return next((one for one in folders for glob in patterns if any(one.glob(glob))), None)
+
+
+def _wrong(folder: Path, what: str, expected: str) -> DataError:
+    return DataError(f"{folder} is not {what}. Expected: {expected}. Found: {_listing(folder)}.")
+
+
+def _listing(folder: Path) -> str:
+    names = [f"{one.name}/" if one.is_dir() else one.name for one in sorted(folder.iterdir())]
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more if names else "an empty folder"
 
 
 @contextlib.contextmanager
@@ -54,71 +71,43 @@ def _reading(path: Path, what: str) -> Iterator[None]:
         ) from None
 
 
-def _first_folder(folder: Path, below: Sequence[str], names: Sequence[str]) -> Path | None:
-    """Find the first of the folder and its subfolders `below` that holds one of the files."""
-    folders = [folder / part for part in ("", *below)]
-    return next((one for one in folders if any((one / name).is_file() for name in names)), None)
-
-
-def _wrong(folder: Path, what: str, expected: str) -> DataError:
-    return DataError(f"{folder} is not {what}. Expected: {expected}. Found: {_listing(folder)}.")
-
-
-def _listing(folder: Path) -> str:
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        return f"a folder that cannot be read ({error.strerror})"
-    names = [f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries]
-    return _named(names, _LISTED) if names else "an empty folder"
-
-
-def _named(names: Sequence[str], most: int = _NAMED) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _checked_labels(labels: NDArray[Any], num_classes: int, where: object) -> NDArray[np.int64]:
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+def _checked(
+    x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], path: Path, labels: Path
+) -> Pair:
+    """Return images of ten classes with their labels, or say what is wrong with them."""
+    if x.dtype != np.uint8 or x.shape[1:] != shape or not len(x):
         raise DataError(
-            f"{where}: expected one whole number per image as its label, found an array of "
-            f"{labels.dtype} with shape {labels.shape}."
+            f"{path}: expected images as uint8 of shape (N, {', '.join(map(str, shape))}), found "
+            f"{x.dtype} of shape {x.shape}."
         )
+    if y.ndim != 1 or y.dtype.kind not in "iu" or len(x) != len(y):
+        raise DataError(
+            f"{labels}: expected a whole number for each of {len(x):,} images, found "
+            f"{y.dtype} of shape {y.shape}."
+        )
+    _check_range(y, 10, labels)
+    return x, y.astype(np.int64)
+
+
+def _check_range(labels: NDArray[Any], num_classes: int, path: Path) -> None:
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(bad):
         raise DataError(
-            f"{where}: label {labels[bad[0]]} of image {bad[0]} is out of range: the labels of "
+            f"{path}: label {labels[bad[0]]} of image {bad[0]} is out of range: the labels of "
             f"{num_classes} classes are 0 to {num_classes - 1}. {len(bad):,} of {len(labels):,} "
             "labels are out of range."
         )
-    return labels.astype(np.int64)
 
 
-def _checked_pair(
-    x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], x_path: Path, y_path: Path
-) -> Pair:
-    """Return images of ten classes with their labels, or say what is wrong with them."""
-    if x.dtype != np.uint8 or x.shape[1:] != shape:
-        raise DataError(
-            f"{x_path}: expected images as uint8 of shape (N, {', '.join(map(str, shape))}), found "
-            f"{x.dtype} of shape {x.shape}."
-        )
-    labels = _checked_labels(y, len(DIGITS), y_path)
-    if len(x) != len(labels):
-        raise DataError(
-            f"{x_path} holds {len(x):,} images, but {y_path} holds {len(labels):,} labels: every "
-            "image needs one. One of the two is incomplete, or from another data set."
-        )
-    if not len(x):
-        raise DataError(f"{x_path} holds no image.")
-    return x, labels
+# MNIST: four idx files, as they are or compressed by gzip.
 
-
-# MNIST: four idx files.
-
-DIGITS = tuple("0123456789")
 MNIST_SIDE = 28
-_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+DIGITS = tuple("0123456789")
+# Some copies have a dot where the original has a dash.
+_MNIST_PARTS = (
+    *("train-images?idx3-ubyte*", "train-labels?idx1-ubyte*"),
+    *("t10k-images?idx3-ubyte*", "t10k-labels?idx1-ubyte*"),
+)
 _MNIST_EXPECTED = (
     "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
     "t10k-labels-idx1-ubyte, each as it is or with .gz, in the folder, in raw/ or in MNIST/raw/"
@@ -126,30 +115,19 @@ _MNIST_EXPECTED = (
 
 
 def read_mnist(folder: Path) -> Images:
-    """Read MNIST's idx files, as they are or compressed by gzip."""
-    # Some copies have a dot where the original has a dash.
-    names = [
-        [f"{part[:-5]}{mark}{part[-4:]}-ubyte{end}" for mark in "-." for end in ("", ".gz")]
-        for part in _PARTS
-    ]
+    """Read MNIST's idx files."""
     # torchvision leaves the files in MNIST/raw below the folder that it was given.
-    found = _first_folder(folder, ("raw", "MNIST/raw"), [one for part in names for one in part])
+    found = _first_folder(folder, ("raw", "MNIST/raw"), *_MNIST_PARTS)
     if found is None:
         raise _wrong(folder, "a folder with MNIST", _MNIST_EXPECTED)
-    paths = []
-    for part, spellings in zip(_PARTS, names, strict=True):
-        there = [found / name for name in spellings if (found / name).is_file()]
-        if not there:
-            raise _wrong(found, f"all of MNIST: {part}-ubyte is missing", _MNIST_EXPECTED)
-        paths.append(there[0])
-    train, test = _read_idx_pair(*paths[:2]), _read_idx_pair(*paths[2:])
-    return Images(*train, *test, "MNIST from the given folder", classes=DIGITS)
-
-
-def _read_idx_pair(x_path: Path, y_path: Path) -> Pair:
-    x, y = _read_idx(x_path, dimensions=3), _read_idx(y_path, dimensions=1)
-    images, labels = _checked_pair(x, y, (MNIST_SIDE, MNIST_SIDE), x_path, y_path)
-    return images[..., np.newaxis], labels
+    sides, paths = [], [path for part in _MNIST_PARTS for path in sorted(found.glob(part))[:1]]
+    if len(paths) < len(_MNIST_PARTS):
+        raise _wrong(found, "all of MNIST", _MNIST_EXPECTED)
+    for images, labels in (paths[:2], paths[2:]):
+        x, y = _read_idx(images, dimensions=3), _read_idx(labels, dimensions=1)
+        x, y = _checked(x, y, (MNIST_SIDE, MNIST_SIDE), images, labels)
+        sides.append((x[..., np.newaxis], y))
+    return Images(*sides[0], *sides[1], "MNIST from the given folder", classes=DIGITS)
 
 
 def _read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
@@ -158,15 +136,10 @@ def _read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
         # By its first bytes: browsers decompress a file and leave its name.
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     start, magic = 4 + 4 * dimensions, bytes((0, 0, 8, dimensions))
-    if len(content) < start:
+    if len(content) < start or content[:4] != magic:
         raise DataError(
-            f"{path}: an idx file of {dimensions} dimensions begins with {start} bytes, this one "
-            f"ends after {len(content)}. Get it again."
-        )
-    if content[:4] != magic:
-        raise DataError(
-            f"{path}: expected an idx file of bytes with {dimensions} dimensions (it begins with "
-            f"{magic.hex(' ')}), found {content[:4].hex(' ')}."
+            f"{path}: expected an idx file of bytes with {dimensions} dimensions, which begins "
+            f"with {magic.hex(' ')} and {start - 4} bytes more, found {content[:4].hex(' ')}."
         )
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, offset=4))
     expected, found = math.prod(shape), len(content) - start
@@ -186,7 +159,6 @@ _CIFAR_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 _CIFAR_EXPECTED = (
     "data_batch_1 to data_batch_5 and test_batch, CIFAR-10's python batches, in the folder or in "
     "cifar-10-batches-py/; or data_batch_*.npz or train*.npz, and test*.npz, with the arrays x "
@@ -196,60 +168,49 @@ _CIFAR_EXPECTED = (
 
 def read_cifar10(folder: Path) -> Images:
     """Read CIFAR-10."""
+    names: Any = None
     train = sorted(folder.glob("data_batch_*.npz")) or sorted(folder.glob("train*.npz"))
     test = sorted(folder.glob("test*.npz"))
-    names: Any = None
     if train and test:
         read = _read_npz
         with contextlib.suppress(OSError, ValueError):
             names = json.loads((folder / "classes.json").read_text())
     else:
         read = _read_python
-        found = _first_folder(folder, ("cifar-10-batches-py",), (*_BATCHES, "test_batch"))
+        found = _first_folder(folder, ["cifar-10-batches-py"], "data_batch_[1-5]", "test_batch")
         if found is None:
             raise _wrong(folder, "a folder with CIFAR-10", _CIFAR_EXPECTED)
-        train = [found / name for name in _BATCHES if (found / name).is_file()]
-        test = [found / "test_batch"]
-        if not train or not test[0].is_file():
+        train, test = sorted(found.glob("data_batch_[1-5]")), sorted(found.glob("test_batch"))
+        if not train or not test:
             missing = "test_batch" if train else "data_batch_1 to data_batch_5"
             raise _wrong(found, f"all of CIFAR-10: {missing} is missing", _CIFAR_EXPECTED)
         meta = found / "batches.meta"
-        names = _read_batch(meta).get(b"label_names") if meta.is_file() else None
-    classes: tuple[str, ...] = _CIFAR_CLASSES
-    if isinstance(names, list) and len(names) == len(classes):
-        classes = tuple(
-            name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-            for name in names
-        )
-
-    def joined(paths: Sequence[Path]) -> Pair:
-        x, y = zip(*map(read, paths), strict=True)
-        return np.concatenate(x), np.concatenate(y)
-
-    return Images(*joined(train), *joined(test), "CIFAR-10 from the given folder", classes=classes)
+        names = _read_batch(meta).get("label_names") if meta.is_file() else None
+    sides = [
+        (np.concatenate(x), np.concatenate(y))
+        for x, y in (zip(*map(read, paths), strict=True) for paths in (train, test))
+    ]
+    classes = names if isinstance(names, list) and len(names) == 10 else _CIFAR_CLASSES
+    source = "CIFAR-10 from the given folder"
+    return Images(*sides[0], *sides[1], source, classes=tuple(map(_text, classes)))
 
 
 def _read_npz(path: Path) -> Pair:
     # No pickle: a folder of data must not run code.
-    with (
-        _reading(path, "an npz file"),
-        path.open("rb") as file,
-        np.load(file, allow_pickle=False) as arrays,
-    ):
+    with _reading(path, "an npz file"), np.load(path, allow_pickle=False) as arrays:
         if "x" not in arrays or "y" not in arrays:
-            raise DataError(
-                f"{path}: expected the arrays x and y, found {', '.join(arrays) or 'none'}."
-            )
+            found = ", ".join(arrays) or "none"
+            raise DataError(f"{path}: expected the arrays x and y, found {found}.")
         x, y = arrays["x"], arrays["y"]
-    return _checked_pair(x, y, _CIFAR_SHAPE, path, path)
+    return _checked(x, y, _CIFAR_SHAPE, path, path)
 
 
 def _read_python(path: Path) -> Pair:
     batch = _read_batch(path)
-    if b"data" not in batch or b"labels" not in batch:
-        keys = ", ".join(key.decode(errors="replace") for key in batch) or "nothing"
-        raise DataError(f"{path}: expected a dictionary with data and labels, found {keys}.")
-    flat = np.asarray(batch[b"data"])
+    if "data" not in batch or "labels" not in batch:
+        found = ", ".join(batch) or "nothing"
+        raise DataError(f"{path}: expected a dictionary with data and labels, found {found}.")
+    flat = np.asarray(batch["data"])
     if flat.ndim != 2 or flat.shape[1] != math.prod(_CIFAR_SHAPE):
         raise DataError(
             f"{path}: expected rows of {math.prod(_CIFAR_SHAPE)} bytes, found an array of shape "
@@ -257,26 +218,28 @@ def _read_python(path: Path) -> Pair:
         )
     # A row holds the red plane, then green, then blue.
     x = flat.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return _checked_pair(x, np.asarray(batch[b"labels"]), _CIFAR_SHAPE, path, path)
+    return _checked(x, np.asarray(batch["labels"]), _CIFAR_SHAPE, path, path)
 
 
-def _read_batch(path: Path) -> dict[bytes, Any]:
-    """Read one python batch as a dictionary with keys in bytes, and run nothing of it."""
+def _read_batch(path: Path) -> dict[str, Any]:
+    """Read one python batch, and run nothing of it."""
     with _reading(path, "a python batch of CIFAR-10"), path.open("rb") as file:
-        found = _PlainUnpickler(file).load()
+        found = _PlainUnpickler(file, encoding="bytes").load()
     if not isinstance(found, dict):
-        raise DataError(
-            f"{path}: expected a dictionary with data and labels, found a {type(found).__name__}."
-        )
-    # Python 3 writes the same batches with keys in text.
-    return {key.encode() if isinstance(key, str) else key: value for key, value in found.items()}
+        kind = type(found).__name__
+        raise DataError(f"{path}: expected a dictionary with data and labels, found a {kind}.")
+    return {_text(key): value for key, value in found.items()}
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """A pickle can name any function and call it; here, only those that build NumPy arrays."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file, encoding="bytes")
+    def __init__(self, file: BinaryIO, *, encoding: str) -> None:
+        super().__init__(file, encoding=encoding)
         self._path = file.name
 
     def find_class(self, module: str, name: str) -> Any:
@@ -290,20 +253,14 @@ class _PlainUnpickler(pickle.Unpickler):
             ) from None
 
 
-def _latin1(text: str, encoding: str = "latin1") -> bytes:
-    """Encode as old protocols do for bytes; other encodings have no place in a batch."""
-    if encoding != "latin1":
-        raise ValueError(f"the encoding {encoding!r}")
-    return text.encode("latin1")
-
-
-_ADMITTED: dict[tuple[str, str], Callable[..., Any] | type] = {
+_ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("numpy._core.multiarray", "_reconstruct"): multiarray._reconstruct,
     ("numpy._core.multiarray", "scalar"): multiarray.scalar,
     ("numpy._core.numeric", "_frombuffer"): numeric._frombuffer,  # type: ignore[attr-defined]
-    ("_codecs", "encode"): _latin1,
+    # Old protocols write bytes as text.
+    ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
 }
 
 
@@ -322,31 +279,34 @@ def find_class_folders(
     """Find images with a folder for each class, in the folder or in one of those `below`.
 
     Without train/ and test/, a fifth of each class is for testing, chosen by the files' names: the
-    same on every machine.
-
-    Raises:
-        DataError: they are not there, a class has no image, or there are not two classes.
+    same on every machine. A class with a single image is trained on, not tested.
     """
-    folders = [folder / part for part in ("", *below)]
+    folders = [folder / part for part in ("", *below) if (folder / part).is_dir()]
     for one in folders:
         train, test = (
-            next((one / name for name in names if (one / name).is_dir()), None)
+            next((_by_class(one / name) for name in names if (one / name).is_dir()), None)
             for names in (_TRAIN, _TEST)
         )
         if train is not None and test is not None:
-            return _divided(train, test, source)
-        if train is not None or test is not None:
-            there, missing = ("train/", "test/") if test is None else ("test/", "train/")
-            raise _wrong(one, f"{what}: {there} is there, and {missing} is missing", expected)
+            unknown = [name for name in test if name not in train]
+            if unknown:
+                raise DataError(
+                    f"{one} has images of the class {unknown[0]} to test on, and none to learn it "
+                    f"from. Classes to train on: {', '.join(train)}."
+                )
+            return _labelled(train, test, one, source)
     for one in folders:
-        if sum(1 for subfolder in _subfolders(one) if _images(subfolder)) >= 2:
-            return _divide(one, source)
+        if sum(bool(_images(subfolder)) for subfolder in _subfolders(one)) >= 2:
+            train, test = _by_class(one), {}
+            for name, files in train.items():
+                files.sort(key=lambda file: (_hash(f"{file.parent.name}/{file.name}"), file.name))
+                count = max(1, round(len(files) / _TEST_EVERY)) if len(files) > 1 else 0
+                test[name], train[name] = files[:count], files[count:]
+            return _labelled(train, test, one, source)
     raise _wrong(folder, what, expected)
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
     return sorted(one for one in folder.iterdir() if one.is_dir() and one.name[0] != ".")
 
 
@@ -361,49 +321,16 @@ def _images(folder: Path) -> list[Path]:
 
 def _by_class(folder: Path) -> dict[str, list[Path]]:
     images = {one.name: _images(one) for one in _subfolders(folder)}
-    for name, found in images.items():
-        if not found:
-            raise DataError(
-                f"{folder / name} is taken for a class, and holds no image ({', '.join(ENDINGS)}). "
-                f"Found: {_listing(folder / name)}. Take the folder away, or fill it."
-            )
-    if len(images) < 2:
-        raise DataError(
-            f"{folder}: expected a folder for each of at least two classes, found: "
-            f"{_listing(folder)}."
-        )
+    empty = next((name for name, found in images.items() if not found), None)
+    if empty is not None or len(images) < 2:
+        where = folder if empty is None else folder / empty
+        expected = f"images ({', '.join(ENDINGS)})" if empty else "a folder for each of the classes"
+        raise DataError(f"{where}: expected {expected}, found: {_listing(where)}.")
     return images
 
 
-def _divided(train_folder: Path, test_folder: Path, source: str) -> ImageFiles:
-    """Take the split that the folders have."""
-    train, test = _by_class(train_folder), _by_class(test_folder)
-    unknown = [name for name in test if name not in train]
-    if unknown:
-        raise DataError(
-            f"{test_folder} has the class {unknown[0]}, of which {train_folder} has no image to "
-            f"learn it from. Classes to train on: {_named(list(train))}."
-        )
-    why = f"{test_folder.name}/ has no image of it"
-    return _class_files(train, test, test_folder.parent, source, why)
-
-
-def _divide(folder: Path, source: str) -> ImageFiles:
-    """Put a fifth of each class aside for testing; one image cannot be on both sides."""
-    train, test = {}, {}
-    for name, files in _by_class(folder).items():
-        mixed = sorted(files, key=lambda file: (_hash(f"{name}/{file.name}"), file.name))
-        count = max(1, round(len(mixed) / _TEST_EVERY)) if len(mixed) > 1 else 0
-        test[name], train[name] = mixed[:count], mixed[count:]
-    return _class_files(train, test, folder, source, "there is one image of it")
-
-
-def _class_files(
-    train: dict[str, list[Path]],
-    test: dict[str, list[Path]],
-    folder: Path,
-    source: str,
-    why_untested: str,
+def _labelled(
+    train: dict[str, list[Path]], test: dict[str, list[Path]], folder: Path, source: str
 ) -> ImageFiles:
     found = [
         (file, label, side is test)
@@ -412,7 +339,7 @@ def _class_files(
         for file in side.get(name, [])
     ]
     untested = [name for name in train if not test.get(name)]
-    note = f"; not tested, because {why_untested}: {_named(untested)}" if untested else ""
+    note = f"; without an image to test on: {', '.join(untested)}" if untested else ""
     return _image_files(folder, found, source=source + note, classes=tuple(train))
 
 
@@ -420,19 +347,15 @@ def _image_files(
     where: Path, found: Sequence[tuple[Path, float, bool]], **other: Any
 ) -> ImageFiles:
     """Return files with label and side; refuse data that leave one side without an image."""
-    files, labels, is_test = zip(*found, strict=True)
+    files, labels, is_test = zip(*found, strict=True) if found else ((), (), ())
     if not any(is_test) or all(is_test):
         raise DataError(
             f"{where} has {len(files) - sum(is_test)} images for training and {sum(is_test)} for "
             "testing: both are needed."
         )
-    numbers = np.array(labels, np.int64 if other.get("classes") else np.float32)
-    return ImageFiles(
-        **{"groups": numbers, **other},
-        files=files,
-        labels=numbers,
-        is_test=np.array(is_test, np.bool_),
-    )
+    numbers = np.array(labels, np.int64 if "classes" in other else np.float32)
+    other = {"groups": numbers, **other}
+    return ImageFiles(files=files, labels=numbers, is_test=np.array(is_test, np.bool_), **other)
 
 
 # labels.csv: what is on which image, and which images are for testing.
@@ -441,23 +364,44 @@ LABELS = "labels.csv"
 _SPLITS = {"train": False, "test": True, "val": True, "valid": True, "validation": True}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    where: str
-    """For errors: "labels.csv, line 7"."""
-    values: Mapping[str, str]
-    """By column."""
+def _read_rows(
+    path: Path, needed: Sequence[str], headless: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Read a table: where each line is, for errors, and its values by column.
 
-    def is_test(self, name: str) -> bool:
-        """Decide by the column split, or else by the image's name."""
-        split = self.values.get("split")
-        if split is None:
-            return in_test(name)
-        if split.lower() not in _SPLITS:
-            raise DataError(
-                f"{self.where}: unknown split {split!r}. Choose from {', '.join(_SPLITS)}."
-            )
-        return _SPLITS[split.lower()]
+    One without a header has the columns `headless`, with numbers in `needed[-1]`.
+    """
+    # utf-8-sig: spreadsheets put a mark before the first column's name.
+    with _reading(path, "a table in CSV"), path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        stripped = ((reader.line_num, [*map(str.strip, row)]) for row in reader)
+        lines = [(number, row) for number, row in stripped if any(row)]
+    header: Sequence[str] = lines[0][1] if lines else ["nothing"]
+    if all(name in header for name in needed):
+        del lines[0]
+    elif _number(dict(zip(headless, header, strict=False)).get(needed[-1], "")) is not None:
+        header = headless[: len(header)]
+    else:
+        columns = f"{', '.join(headless)}, with or without a header" if headless else ""
+        raise DataError(
+            f"{path}: expected the columns {columns or ' and '.join(needed)}; found "
+            f"{', '.join(header)}."
+        )
+    for number, line in lines:
+        where = f"{path}, line {number}"
+        if len(line) < len(header):
+            raise DataError(f"{where}: expected {len(header)} columns, found {len(line)}.")
+        yield where, dict(zip(header, line, strict=False))
+
+
+def _is_test(where: str, values: dict[str, str], name: str) -> bool:
+    """Decide by the column split, or else by the image's name."""
+    split = values.get("split")
+    if split is None:
+        return in_test(name)
+    if split.lower() not in _SPLITS:
+        raise DataError(f"{where}: unknown split {split!r}. Choose from {', '.join(_SPLITS)}.")
+    return _SPLITS[split.lower()]
 
 
 def in_test(name: str) -> bool:
@@ -469,43 +413,25 @@ def _hash(name: str) -> int:
     return zlib.crc32(name.encode(errors="surrogateescape"))
 
 
-def _read_rows(path: Path, needed: Sequence[str], headless: Sequence[str] = ()) -> Iterator[_Row]:
-    """Read a table; one without a header has the columns `headless`, with numbers in `needed[-1]`.
-
-    Raises:
-        DataError: It is not CSV, lacks a column, or a line is too short.
-    """
-    # utf-8-sig: spreadsheets put a mark before the first column's name.
-    with _reading(path, "a table in CSV"), path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        lines = [
-            (reader.line_num, [*map(str.strip, row)]) for row in reader if any(map(str.strip, row))
-        ]
-    if not lines:
-        raise DataError(f"{path} is empty.")
-    header: Sequence[str] = lines[0][1]
-    missing = [name for name in needed if name not in header]
-    if not missing:
-        del lines[0]
-    elif _number(dict(zip(headless, header, strict=False)).get(needed[-1], "")) is not None:
-        header = headless[: len(header)]
-    else:
-        columns = f"{', '.join(headless)}, with or without a header" if headless else ""
-        raise DataError(
-            f"{path}: expected the columns {columns or ' and '.join(needed)}; found "
-            f"{', '.join(header)}. {' and '.join(missing)} is missing."
-        )
-    for number, line in lines:
-        where = f"{path}, line {number}"
-        if len(line) < len(header):
-            raise DataError(f"{where}: expected {len(header)} columns, found {len(line)}.")
-        yield _Row(where=where, values=dict(zip(header, line, strict=False)))
+def _number(text: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        return value if math.isfinite(value) else None
+    return None
 
 
 # A drive: labels.csv, or the log of Udacity's simulator.
 
 _LOG = "driving_log.csv"
-_LOG_COLUMNS = ("center", "left", "right", "steering", "throttle", "brake", "speed")
+_LOG_COLUMNS: tuple[str, ...] = (
+    "center",
+    "left",
+    "right",
+    "steering",
+    "throttle",
+    "brake",
+    "speed",
+)
 # The part of the simulator's 160 rows between the trees and the bonnet.
 _LOG_ROWS = (60 / 160, 135 / 160)
 # The steering is balanced in so many steps from straight ahead to fully aside.
@@ -519,54 +445,35 @@ _DRIVE_EXPECTED = (
 def find_drive(folder: Path) -> ImageFiles:
     """Find the images of a drive and the steering at each."""
     # Udacity's archive has a folder data in it.
-    found = _first_folder(folder, ("data",), (LABELS, _LOG))
+    found = _first_folder(folder, ("data",), LABELS, _LOG)
     if found is None:
         raise _wrong(folder, "a folder with a drive", _DRIVE_EXPECTED)
-    images: list[tuple[_Row, Path]]
-    if (path := found / LABELS).is_file():
-        rows = (0.0, 1.0)
-        images = [
-            (row, found / row.values["file"]) for row in _read_rows(path, ("file", "steering"))
-        ]
-    else:
-        path, rows = found / _LOG, _LOG_ROWS
+    path, rows, column, headless = found / _LOG, _LOG_ROWS, "center", _LOG_COLUMNS
+    if (found / LABELS).is_file():
+        path, rows, column, headless = found / LABELS, (0.0, 1.0), "file", ()
+    files = []
+    for where, values in _read_rows(path, (column, "steering"), headless):
         # The log has the paths of the machine where the car was driven, often a Windows one.
-        images = [
-            (row, found / "IMG" / PureWindowsPath(row.values["center"]).name)
-            for row in _read_rows(path, ("center", "steering"), _LOG_COLUMNS)
-        ]
-    files = [(file, _steering(row), row.is_test(file.name)) for row, file in images]
+        file = found / values[column]
+        file = found / "IMG" / PureWindowsPath(values[column]).name if headless else file
+        steering = _number(values["steering"])
+        if steering is None or not -1 <= steering <= 1:
+            raise DataError(
+                f"{where}: the steering {values['steering']!r} is not a number of -1, fully left, "
+                "to 1, fully right."
+            )
+        files.append((file, steering, _is_test(where, values, file.name)))
     groups = np.round(np.array([steering for _, steering, _ in files], np.float32) * _STEPS)
     source = "a drive from the given folder"
     return _image_files(path, files, groups=groups, source=source, rows=rows)
 
 
-def _steering(row: _Row) -> float:
-    text = row.values["steering"]
-    value = _number(text)
-    if value is None:
-        raise DataError(f"{row.where}: the steering {text!r} is not a number.")
-    if not -1 <= value <= 1:
-        raise DataError(
-            f"{row.where}: the steering {text} is out of range: -1 is fully left, 1 fully right."
-        )
-    return value
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
 # Faces with ages: labels.csv, or the lists of IMDB-WIKI's archives wiki_crop and imdb_crop.
 
+AGE_GROUPS = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70 and more")
+_AGE_BOUNDS, _OLDEST = (3, 10, 20, 30, 40, 50, 60, 70), 100
 _LISTS = ("wiki.mat", "imdb.mat")
 _LIST_COLUMNS = ("dob", "photo_taken", "full_path", "face_score")
-_AGE_BOUNDS = (3, 10, 20, 30, 40, 50, 60, 70)
-_OLDEST = 100
 # MATLAB counts days from the year 0, Python from the year 1.
 _MATLAB_DAYS = 366
 _FACES_EXPECTED = (
@@ -577,38 +484,42 @@ _FACES_EXPECTED = (
 
 def find_faces(folder: Path) -> ImageFiles:
     """Find images of faces and their age groups."""
-    found = _first_folder(folder, ("wiki_crop", "imdb_crop"), (LABELS, *_LISTS))
+    found = _first_folder(folder, ("wiki_crop", "imdb_crop"), LABELS, *_LISTS)
     if found is None:
         raise _wrong(folder, "a folder with faces", _FACES_EXPECTED)
-    if (found / LABELS).is_file():
-        return _read_age_classes(found / LABELS)
-    return _read_imdb_wiki(next(found / name for name in _LISTS if (found / name).is_file()))
-
-
-def _read_age_classes(path: Path) -> ImageFiles:
+    path = found / LABELS
+    if not path.is_file():
+        return _read_imdb_wiki(next(found / name for name in _LISTS if (found / name).is_file()))
     files = []
-    for row in _read_rows(path, ("file", "age_class")):
-        text, file = row.values["age_class"], path.parent / row.values["file"]
+    for where, values in _read_rows(path, ("file", "age_class")):
+        text, file = values["age_class"], found / values["file"]
         if not text.isdecimal():
-            raise DataError(
-                f"{row.where}: the age_class {text!r} is not a whole number of 0 to "
-                f"{len(AGE_GROUPS) - 1}."
-            )
-        files.append((file, int(text), row.is_test(file.name)))
-    _checked_labels(np.array([label for _, label, _ in files], int), len(AGE_GROUPS), path)
+            raise DataError(f"{where}: the age_class {text!r} is not a whole number of 0 to 8.")
+        files.append((file, int(text), _is_test(where, values, file.name)))
+    _check_range(np.array([label for _, label, _ in files], int), len(AGE_GROUPS), path)
     return _image_files(path, files, source="faces from the given folder", classes=AGE_GROUPS)
 
 
 def _read_imdb_wiki(path: Path) -> ImageFiles:
     """Read IMDB-WIKI's list; its makers take the age on 1 July of the year of the photo."""
-    born, taken, names, scores = _list_columns(path)
-    ages = np.array([_age(*pair) for pair in zip(born.tolist(), taken.tolist(), strict=True)])
-    aged = (ages >= 0) & (ages <= _OLDEST)
-    # Where no face was found, the image is all of the photo.
-    usable = aged & np.isfinite(scores.astype(np.float64))
-    if 2 * usable.sum() < len(ages):
+    from scipy.io import loadmat
+
+    what = f"IMDB-WIKI's list, a MATLAB file with as many of each: {', '.join(_LIST_COLUMNS)}"
+    with _reading(path, what):
+        table = loadmat(path, variable_names=[path.stem], squeeze_me=True)[path.stem]
+        born, taken, names, scores = (np.atleast_1d(table[name].item()) for name in _LIST_COLUMNS)
+        ages = np.array([_age(*pair) for pair in zip(born.tolist(), taken.tolist(), strict=True)])
+        aged = (ages >= 0) & (ages <= _OLDEST)
+        # Where no face was found, the image is all of the photo.
+        usable = aged & np.isfinite(scores.astype(np.float64))
+        labels = np.digitize(ages, _AGE_BOUNDS)
+        files = [
+            (path.parent / str(name), int(label), in_test(str(name)))
+            for name, label in zip(names[usable], labels[usable], strict=True)
+        ]
+    if 2 * len(files) < len(ages):
         raise DataError(
-            f"{path}: {len(ages) - usable.sum():,} of {len(ages):,} entries have no usable age (0 "
+            f"{path}: {len(ages) - len(files):,} of {len(ages):,} entries have no usable age (0 "
             f"to {_OLDEST}) or no face. Is it IMDB-WIKI's list?"
         )
     reasons = {
@@ -620,28 +531,8 @@ def _read_imdb_wiki(path: Path) -> ImageFiles:
         for why, bad in reasons.items()
         if len(bad)
     )
-    chosen = [str(name) for name in names[usable]]
-    labels = np.digitize(ages[usable], _AGE_BOUNDS)
-    files = [
-        (path.parent / name, label, in_test(name))
-        for name, label in zip(chosen, labels.tolist(), strict=True)
-    ]
     source = f"IMDB-WIKI's {path.stem}_crop from the given folder"
     return _image_files(path, files, source=source, skipped=skipped, classes=AGE_GROUPS)
-
-
-def _list_columns(path: Path) -> list[NDArray[Any]]:
-    from scipy.io import loadmat
-
-    what = f"IMDB-WIKI's list, a MATLAB file with {', '.join(_LIST_COLUMNS)}"
-    with _reading(path, what), path.open("rb") as file:
-        table = loadmat(file, variable_names=[path.stem], squeeze_me=True)[path.stem]
-        found = [np.atleast_1d(table[name].item()) for name in _LIST_COLUMNS]
-    if len({len(column) for column in found}) != 1:
-        pairs = zip(_LIST_COLUMNS, found, strict=True)
-        lengths = ", ".join(f"{name} {len(one)}" for name, one in pairs)
-        raise DataError(f"{path}: expected as many of each, found {lengths}. Get it again.")
-    return found
 
 
 def _age(born: float, taken: float) -> int:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
 import math
 import os
 import signal
-import struct
 import subprocess
 import sys
-import threading
-import zlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +35,6 @@ FILES_PER_PROCESS = 32
 # More processes would wait for the disk, and a host with many cores may run other jobs.
 _MOST_PROCESSES = 4
 _NAMED = 3
-# Pixels of a side in a picture of samples.
-_LEAST_DRAWN = 64
 # Arbitrary, but fixed: every rank and every run takes the same subset.
 _TRAIN_SEED, _TEST_SEED = 20_171, 20_172
 
@@ -58,6 +55,8 @@ class Images:
     """Files that could not be read, with the reason each."""
     classes: tuple[str, ...] = ()
     """Names of the classes by label; empty for a quantity."""
+    sides: tuple[int, ...] = ()
+    """Smallest, mean and largest side of the image files, in pixels."""
 
     def read(self, size: tuple[int, int], samples: int = 0, test_samples: int = 0) -> Images:
         """Take the first images of the fixed order; 0 for all of them."""
@@ -70,15 +69,6 @@ class Images:
             x_test=self.x_test[test],
             y_test=self.y_test[test],
         )
-
-    def class_counts(self) -> dict[str, tuple[int, int]]:
-        """Count by class the samples to train on and to test on; empty for a quantity."""
-        num = len(self.classes)
-        sides = [
-            np.bincount(y, minlength=num).tolist() if num else []
-            for y in (self.y_train, self.y_test)
-        ]
-        return dict(zip(self.classes, zip(*sides, strict=True), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,17 +95,20 @@ class ImageFiles:
             DataError: more than half of the images cannot be read.
             UsageError: there are fewer samples.
         """
-        skipped = [*self.skipped]
 
-        def side(count: int, *, test: bool) -> Pair:
+        def side(count: int, *, test: bool) -> tuple[Decoded, Labels]:
             members = np.flatnonzero(self.is_test == test)
             chosen = members[pick(self.groups[members], count, test=test)]
-            x, bad = decode([self.files[index] for index in chosen], size, rows=self.rows)
-            skipped.extend(bad.values())
-            return x, np.delete(self.labels[chosen], list(bad))
+            decoded = decode([self.files[index] for index in chosen], size, rows=self.rows)
+            return decoded, np.delete(self.labels[chosen], list(decoded.skipped))
 
-        train, test = side(samples, test=False), side(test_samples, test=True)
-        return Images(*train, *test, self.source, tuple(skipped), self.classes)
+        (train, y_train), (test, y_test) = side(samples, test=False), side(test_samples, test=True)
+        skipped = (*self.skipped, *train.skipped.values(), *test.skipped.values())
+        sides = np.concatenate([train.sides, test.sides])
+        span = (int(sides.min()), round(float(sides.mean())), int(sides.max()))
+        return Images(
+            *(train.pixels, y_train, test.pixels, y_test), self.source, skipped, self.classes, span
+        )
 
 
 def pick(groups: Labels, samples: int, *, test: bool) -> NDArray[np.intp]:
@@ -131,15 +124,10 @@ def num_wanted(samples: int, available: int, *, test: bool) -> int:
         UsageError: negative, or more than there are.
     """
     what, flag = ("test", "--test-samples") if test else ("training", "--samples")
-    if samples < 0:
-        raise UsageError(
-            f"You asked for {samples} {what} samples ({flag} {samples}). "
-            "Give a number of samples, or 0 for all."
-        )
-    if samples > available:
+    if not 0 <= samples <= available:
         raise UsageError(
             f"You asked for {samples:,} {what} samples ({flag} {samples}), but there are "
-            f"{available:,}. Use {flag} {available}, or 0 for all."
+            f"{available:,}. Use {flag} {available} or less, or 0 for all."
         )
     return samples or available
 
@@ -158,13 +146,25 @@ def balanced_order(groups: Labels, *, seed: int) -> NDArray[np.intp]:
     return np.argsort(place, kind="stable")
 
 
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Images of files, in order."""
+
+    pixels: Pixels
+    """Of those that could be read."""
+    sides: NDArray[np.int64]
+    """Width and height of their files."""
+    skipped: dict[int, str]
+    """By index: the files that could not be read, with the reason each."""
+
+
 def decode(
     files: Sequence[Path | str],
     size: tuple[int, int],
     *,
     rows: tuple[float, float] = (0.0, 1.0),
     processes: int | None = None,
-) -> tuple[Pixels, dict[int, str]]:
+) -> Decoded:
     """Decode image files in loader processes, as RGB of one size.
 
     Args:
@@ -173,31 +173,30 @@ def decode(
         rows: the part of the height to use: (0.5, 1) is the lower half.
         processes: None for this worker's share of at most 4 cores.
 
-    Returns:
-        The images that could be read, in order, and by index the files that could not.
-
     Raises:
-        DataError: there is no file, or more than half of them cannot be read.
+        DataError: more than half of the files cannot be read.
         MissingExtraError: Pillow is not installed.
     """
-    if not files:
-        raise DataError("There is no image file to read.")
     if find_spec("PIL") is None:
-        raise _missing_pillow()
-    count = num_processes(len(files)) if processes is None else processes
-    names = [os.fspath(file) for file in files]
-    pixels: Pixels = np.empty((len(names), *size, 3), np.uint8)
+        raise MissingExtraError(
+            "Images are decoded by Pillow, which is not installed. Try: pip install "
+            "'farandole[labs]'"
+        )
+    num = num_processes(len(files)) if processes is None else processes
+    names = {index: os.fspath(file) for index, file in enumerate(files)}
     box = {"height": size[0], "width": size[1], "top": rows[0], "bottom": rows[1]}
-    stop = threading.Event()
-    with ThreadPoolExecutor(count, thread_name_prefix="farandole-images") as pool:
-        shares = [range(first, len(names), count) for first in range(count)]
-        running = [pool.submit(_decode_share, names, share, pixels, box, stop) for share in shares]
-        try:
-            found = [pair for future in running for pair in future.result().items()]
-        except BaseException:
-            stop.set()
-            raise
-    skipped = dict(sorted(found))
+    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(num) as pool:
+        file.truncate(len(names) * math.prod(size) * 3)
+        shares = [{index: names[index] for index in range(n, len(names), num)} for n in range(num)]
+        answers: dict[int, Any] = {}
+        for found in pool.map(partial(_decode_share, file.fileno(), box), shares):
+            answers |= found
+        pixels = np.fromfile(file, np.uint8).reshape(len(names), *size, 3)
+    skipped = {
+        index: f"{names[index]}: {answer}"
+        for index, answer in sorted(answers.items())
+        if isinstance(answer, str)
+    }
     if 2 * len(skipped) > len(names):
         named = "; ".join(list(skipped.values())[:_NAMED])
         more = f"; and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
@@ -205,7 +204,38 @@ def decode(
             f"{len(skipped):,} of {len(names):,} images cannot be read, which is more than a data "
             f"set with a few damaged files: {named}{more}."
         )
-    return np.delete(pixels, list(skipped), axis=0), skipped
+    sides = np.array([answer for index, answer in answers.items() if index not in skipped])
+    return Decoded(np.delete(pixels, list(skipped), axis=0), sides, skipped)
+
+
+def _decode_share(file: int, box: Mapping[str, float], share: Mapping[int, str]) -> dict[int, Any]:
+    """Decode some of the files; return their sides, or why one cannot be read."""
+    answers: dict[int, Any] = {}
+    while left := [pair for pair in share.items() if pair[0] not in answers]:
+        order = {"path": sys.path, "pixels": file, "box": box, "files": left}
+        # Not of multiprocessing: spawned or served, its children run the training script once
+        # more, and forked ones stop in the locks of torch's and TensorFlow's threads.
+        done = subprocess.run(
+            [sys.executable, "-I", loader_process.__file__],
+            # JSON escapes what is not ASCII, so that names with lone surrogates arrive unchanged.
+            input=json.dumps(order).encode(),
+            stdout=subprocess.PIPE,
+            # Image libraries complain there about files that are skipped and named anyway.
+            stderr=subprocess.DEVNULL,
+            pass_fds=[file],
+            check=False,
+        )
+        answers |= dict(map(json.loads, done.stdout.splitlines()))
+        if done.returncode > 0:
+            raise DataError(
+                f"A process for decoding images ended with code {done.returncode}. Try "
+                f"{sys.executable} -c 'import PIL.Image'."
+            )
+        if done.returncode < 0:
+            # A file that crashes the image library is skipped like others.
+            first = next(index for index, _ in left if index not in answers)
+            answers[first] = f"its decoder was ended by {signal.Signals(-done.returncode).name}"
+    return answers
 
 
 def num_processes(num_files: int) -> int:
@@ -215,111 +245,25 @@ def num_processes(num_files: int) -> int:
     return max(1, min(share, math.ceil(num_files / FILES_PER_PROCESS)))
 
 
-def _decode_share(
-    files: Sequence[str],
-    share: Sequence[int],
-    pixels: Pixels,
-    box: Mapping[str, float],
-    stop: threading.Event,
-) -> dict[int, str]:
-    """Decode some of the files in a process; one that a file has ended is started again."""
-    skipped: dict[int, str] = {}
-    while share:
-        # Not of multiprocessing: spawned or served, its children run the training script once
-        # more, and forked ones stop in the locks of torch's and TensorFlow's threads.
-        with subprocess.Popen(
-            [sys.executable, "-I", loader_process.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Image libraries complain there about files that are skipped and named anyway.
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            try:
-                _order(process, {"path": sys.path, "box": box, "files": [files[i] for i in share]})
-                done = 0
-                for index in share:
-                    if stop.is_set():
-                        return skipped
-                    done += 1
-                    try:
-                        success, payload = _receive(process.stdout)
-                    except EOFError:
-                        skipped[index] = f"{files[index]}: its decoder {_ending(process)}"
-                        break
-                    if success:
-                        pixels[index] = np.frombuffer(payload, np.uint8).reshape(pixels.shape[1:])
-                    else:
-                        skipped[index] = f"{files[index]}: {payload.decode(errors='replace')}"
-                share = share[done:]
-            finally:
-                process.kill()
-    return skipped
-
-
-def _order(process: subprocess.Popen[bytes], order: Any) -> None:
-    """Say what to decode, and wait until the process is ready."""
-    assert process.stdin is not None
-    # JSON escapes what is not ASCII, so that names with lone surrogates arrive unchanged.
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(order).encode())
-        process.stdin.close()
-    try:
-        success, payload = _receive(process.stdout)
-    except EOFError:
-        raise DataError(
-            f"A process for decoding images {_ending(process)} before its first one. Try "
-            f"{sys.executable} -c 'import PIL.Image'."
-        ) from None
-    if not success:
-        raise _missing_pillow(payload.decode(errors="replace"))
-
-
-def _receive(results: IO[bytes] | None) -> tuple[bool, bytes]:
-    """Return whether a file could be read, with its pixels or the reason."""
-    assert results is not None
-    head = results.read(loader_process.HEAD.size)
-    if len(head) < loader_process.HEAD.size:
-        raise EOFError
-    success, length = loader_process.HEAD.unpack(head)
-    payload = results.read(length)
-    if len(payload) < length:
-        raise EOFError
-    return bool(success), payload
-
-
-def _ending(process: subprocess.Popen[bytes]) -> str:
-    code = process.wait()
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-
-
-def _missing_pillow(detail: str = "") -> MissingExtraError:
-    return MissingExtraError(
-        f"Images are decoded by Pillow, which is not installed{detail and f' ({detail})'}. "
-        "Try: pip install 'farandole[labs]'"
-    )
+_LEAST_DRAWN = 64
+"""Pixels of a side in a picture of samples."""
 
 
 def contact_sheet(images: Pixels, width: int = 800, gap: int = 4) -> bytes:
-    """Return images in one or two rows, small ones enlarged, as the content of a PNG file."""
+    """Return images in one or two rows, small ones enlarged, as PNG; nothing without Pillow."""
+    if find_spec("PIL") is None:
+        return b""
+    from PIL import Image
+
     factor = max(1, _LEAST_DRAWN // images.shape[1])
     large = images.repeat(factor, axis=1).repeat(factor, axis=2)
     padded = np.pad(large, ((0, 0), (0, gap), (0, gap), (0, 0)), constant_values=255)
     columns = min(len(padded), max(1, width // padded.shape[2]))
-    rows = min(2, len(padded) // columns)
-    height, wide, channels = padded.shape[1:]
-    sheet = padded[: rows * columns].reshape(rows, columns, height, wide, channels)
-    sheet = sheet.transpose(0, 2, 1, 3, 4).reshape(rows * height, columns * wide, channels)
-    lines = np.pad(
-        sheet.reshape(len(sheet), -1), ((0, 0), (1, 0))
-    )  # each begins with its filter: 0
-    header = struct.pack(
-        ">IIBBBBB", columns * wide, rows * height, 8, 0 if channels == 1 else 2, 0, 0, 0
-    )
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    )
+    rows = [np.hstack(list(padded[at : at + columns])) for at in range(0, len(padded), columns)]
+    whole = [row for row in rows[:2] if row.shape == rows[0].shape]
+    picture = io.BytesIO()
+    Image.fromarray(np.vstack(whole).squeeze()).save(picture, "PNG", optimize=True)
+    return picture.getvalue()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,24 +305,14 @@ class Augmentation:
 
 
 def warp(images: Pixels, maps: NDArray[np.float32]) -> Pixels:
-    """Apply an affine map to each image; what lies outside is mirrored at the edge.
+    """Apply an affine map to each image, by torch; what lies outside is mirrored at the edge."""
+    import torch
+    from torch.nn.functional import affine_grid, grid_sample
 
-    Raises:
-        MissingExtraError: torch is not installed.
-    """
-    try:
-        import torch
-        from torch.nn.functional import affine_grid, grid_sample
-    except ImportError:
-        raise MissingExtraError(
-            "Images are turned and shifted by torch, which is not installed. Try: pip install "
-            "'farandole[torch]'"
-        ) from None
     source = torch.from_numpy(images).permute(0, 3, 1, 2).float()
     places = affine_grid(torch.from_numpy(maps), list(source.shape), align_corners=False)
     moved = grid_sample(
         source, places, mode="bilinear", padding_mode="reflection", align_corners=False
     )
-    last = moved.round_().to(torch.uint8).permute(0, 2, 3, 1)
-    changed: Pixels = last.contiguous().numpy()
+    changed: Pixels = moved.round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     return changed
