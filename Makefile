@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 
-.PHONY: demo test pytest lint style types bench setup lab-pages clean
+.PHONY: demo test pytest lint style types bench setup docs docs-serve lab-pages clean
 
 LABS := cifar10 mnist driving fruits caltech faces
 LAB_FLAGS ?= --quick
@@ -48,6 +48,17 @@ setup: $(READY)
 bench: $(READY)
 	$(BIN)/farandole bench allreduce
 	$(BIN)/farandole bench train
+
+# The site, into build/site; a broken link is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+$(VENV)/.docs: $(READY)
+	$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
 
 # docs/labs: the report of each lab, as the lab itself wrote it. LAB_FLAGS="--budget 1h" for more.
 lab-pages: $(READY)

@@ -27,7 +27,7 @@ parser.add_argument("--image-size", type=int, default=96, help="pixels of a side
 parser.add_argument("--lr", type=float, default=0.0001, help="learning rate of one worker")
 recipes = [*RECIPES, "original"]
 parser.add_argument("--recipe", choices=recipes, default="warmup", help="what workers do to it")
-parser.add_argument("--weights", help="pretrained, none, or a file; see docs/pretrained.md")
+parser.add_argument("--weights", help="pretrained, none, or a file; see docs/how-to/pretrained.md")
 parser.add_argument("--finetune", action=argparse.BooleanOptionalAction, default=True)
 parser.add_argument("--unwrapped", action="store_true", help="every worker trains alone")
 parser.add_argument("--seed", type=int, default=0)

@@ -139,7 +139,7 @@ def test_no_framework_is_imported() -> None:
     assert done.stdout == "set()\n"
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "recipes.md"
 
 
 @pytest.mark.ranks

@@ -181,7 +181,7 @@ def test_strict_json_whatever_the_figures_and_words() -> None:
 
 
 def test_the_documentation_names_every_field() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "labs-report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "labs-report.md").read_text()
     assert [name for name in sorted(names_in(to_json(lab()))) if f"`{name}`" not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""Many ranks on few cores: they start, train and end. How long it takes is in docs/ssh.md."""
+"""Many ranks on few cores start, train and end; docs/how-to/ssh.md says how long it takes."""
 
 from __future__ import annotations
 

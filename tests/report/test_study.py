@@ -378,7 +378,7 @@ def test_nan_and_infinity_are_null_in_strict_json() -> None:
 
 
 def test_the_documentation_names_every_field() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
     found = to_json(comparison())
     names = {*found, *found["answer"], *found["studies"][0], *found["comparison"]}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def launched(folder: Path) -> subprocess.CompletedProcess[str]:
     """All of them, in one launch."""
-    text = (DOCS / "tensorflow.md").read_text()
+    text = (DOCS / "how-to" / "tensorflow.md").read_text()
     example = folder / "train.py"
     example.write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
     programs = {

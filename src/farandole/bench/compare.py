@@ -19,7 +19,7 @@ NOT_MEASURED = "not measured"
 
 
 def compare(group: Group, records: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
-    """Return the group's rows as `--json` prints them (docs/benchmarks.md describes them)."""
+    """Return the group's rows as `--json` prints them (docs/explanation/benchmarks.md)."""
     return [_compare_row(group, row, records) for row in group.rows]
 
 

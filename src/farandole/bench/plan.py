@@ -1,7 +1,6 @@
 """The rows of a benchmark: implementations, what compares them, and the figures to reach.
 
-The figures are those of the issue that founded the project; docs/benchmarks.md repeats them with
-their reasons.
+docs/explanation/benchmarks.md has the figures to reach with their reasons.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ examples:
 
 A table of steps has the columns cluster, model, nodes, workers, local_batch, step_time_s and
 sync_time_s; one of epochs has workload, global_batch, run and epochs_to_target. Small rows are
-fitted, large ones scored; no fit sees a row that it is scored on. docs/backtest.md has figures.
+fitted, large ones scored; no fit sees a row that it is scored on.
+docs/explanation/backtest.md has figures.
 """
 
 

@@ -37,7 +37,7 @@ example:
   sudo farandole bench hosts --quick
 
 Every launch is new processes; implementations take turns. A launch during which others used more
-than 5 % of the machine is void and repeated. docs/benchmarks.md explains each row.
+than 5 % of the machine is void and repeated. docs/explanation/benchmarks.md explains each row.
 """
 
 

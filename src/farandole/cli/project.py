@@ -72,7 +72,7 @@ _FLAGS: dict[str, tuple[tuple[Any, ...], ...]] = {
         (
             "--json",
             None,
-            "print one JSON object (docs/project.md), and write files only with --out",
+            "print one JSON object (docs/how-to/project.md), and write files only with --out",
         ),
         ("--out", "DIR", "where to write the report (default: the study's folder)"),
     ),

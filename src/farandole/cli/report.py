@@ -43,7 +43,11 @@ def add_parser(subparsers: Any) -> None:
         ("--figures", "LIST", "png, svg, pdf, or none (default png)", {"default": "png"}),
         ("--tables", "LIST", "csv, md, tex, or none (default csv,md)", {"default": "csv,md"}),
         ("--anonymous", None, "leave out names of hosts, users, paths and commits"),
-        ("--json", None, "print one JSON object (docs/report.md), and write files only with --out"),
+        (
+            "--json",
+            None,
+            "print one JSON object (docs/reference/json.md); write files only with --out",
+        ),
         ("--out", "DIR", f"where to write (default: the study's folder; ./{_SEVERAL} for several)"),
         ("--price", "P", "of one worker and hour, in any currency"),
         ("--target", "METRIC=VALUE", "a value to reach, and when"),

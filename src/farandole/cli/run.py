@@ -139,7 +139,7 @@ def add_parser(subparsers: Any) -> None:
         default=[],
         help="pass this variable to workers on other hosts too; may be given several times",
     )
-    jobs = parser.add_argument_group("jobs of SLURM (--launcher slurm, docs/slurm.md)")
+    jobs = parser.add_argument_group("jobs of SLURM (--launcher slurm, docs/how-to/slurm.md)")
     add_flag(jobs, "-N", "--nodes", metavar="N", help="how many nodes the job has")
     add_flag(jobs, "--ntasks-per-node", metavar="N", help="how many workers each node has")
     add_job_flags(jobs)

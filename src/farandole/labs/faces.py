@@ -306,7 +306,7 @@ CPUs and GPUs differ only below the engine: MPI, Gloo or shared memory on CPUs, 
 This run used {{ ran.framework }}, {{ ran.API }}, and {{ ran.collectives }} over {{ ran.links }}.
 {% endif %}
 """,
-    notes=("docs/technologies.md draws them; `farandole env` says which a machine has.",),
+    notes=("See docs/explanation/technologies.md; `farandole env` says which a machine has.",),
 )
 
 

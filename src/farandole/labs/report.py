@@ -232,7 +232,7 @@ def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[st
 def to_json(report: LabReport) -> dict[str, Any]:
     """Return questions, answers and tables; None stands for "not measured".
 
-    docs/labs-report.md has the schema.
+    docs/reference/labs-report.md has the schema.
     """
     asked = report.asked
     return {

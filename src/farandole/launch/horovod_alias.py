@@ -24,7 +24,7 @@ _ROOMS = {
     "runner": "farandole.horovod.runner",
 }
 _INSTEAD = {
-    "ray": "In the place of RayExecutor, use farandole.ray.run(fn, num_workers=N): docs/ray.md.",
+    "ray": "Instead of RayExecutor, use farandole.ray.run(fn, num_workers=N): docs/how-to/ray.md.",
 }
 # Scripts import what they need at their top; a data file that is named like a script may be long.
 _LOOKED_AT_BYTES = 1 << 20
@@ -103,7 +103,7 @@ class _Finder:
         room, dot, rest = fullname.removeprefix("horovod.").partition(".")
         meant = f"{_ROOMS.get(room, f'farandole.{room}')}{dot}{rest}"
         if room not in _ROOMS or find_spec(_ROOMS[room]) is None or find_spec(meant) is None:
-            advice = _INSTEAD.get(room, "docs/horovod.md lists what it has.")
+            advice = _INSTEAD.get(room, "docs/reference/horovod.md lists what it has.")
             # Of a module that is there, what it has is something else.
             what = meant if room not in _INSTEAD else f"Horovod's {room}"
             raise ModuleNotFoundError(
@@ -151,8 +151,8 @@ def _attribute(name: str) -> Any:
 
         return run
     raise AttributeError(
-        f"horovod has no {name}: Farandole answers for horovod here. docs/horovod.md lists what it "
-        "has.",
+        f"horovod has no {name}: it resolves to Farandole here. docs/reference/horovod.md lists "
+        "what there is.",
         name=name,
     )
 

@@ -54,7 +54,7 @@ class ScalingInfo:
     command: tuple[str, ...] = ()
     """As the user gave it, with its placeholders."""
     spec: Mapping[str, object] = field(default_factory=dict)
-    """What was asked for: see docs/study-folder.md."""
+    """What was asked for: see docs/reference/study-folder.md."""
     created: str = ""
     """ISO 8601, UTC."""
     projection: Projection | None = None

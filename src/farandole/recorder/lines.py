@@ -1,4 +1,4 @@
-"""The lines of rank-N.jsonl, as docs/study-folder.md has them; pure."""
+"""The lines of rank-N.jsonl, as docs/reference/study-folder.md has them; pure."""
 
 from __future__ import annotations
 

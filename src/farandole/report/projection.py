@@ -90,7 +90,7 @@ def terminal_lines(info: ScalingInfo, *, folder: str = "DIR") -> list[str]:
 
 
 def to_json(info: ScalingInfo) -> dict[str, Any]:
-    """Return a projection for programs: docs/project.md has the schema."""
+    """Return a projection for programs: docs/how-to/project.md has the schema."""
     content: dict[str, Any] = plain(info.projection)
     content["next"] |= {"command": next_command(info)}
     about = {"schema": SCHEMA, "kind": KIND, "version": __version__, "study": info.label}

@@ -40,7 +40,7 @@ from farandole.study.spec import (
 from farandole.world.world import TRANSPORTS
 
 VARY, MEASURE, WHERE = "what to vary", "how to measure", "where, and the rest"
-HOSTS = "several hosts (in a SLURM allocation its nodes, without any flag: docs/slurm.md)"
+HOSTS = "several hosts (in a SLURM allocation its nodes, without any flag: docs/how-to/slurm.md)"
 
 # Names that `-L` may not give values to, and what to use for them.
 _FLAG_FOR = {"workers": "-np", "seed": "--seeds", "cell_dir": "nothing: each launch has its own"}

@@ -1,6 +1,6 @@
 """Reading a study's folder into records: its files, and what workers recorded in rank-N.jsonl.
 
-docs/study-folder.md has the files.
+docs/reference/study-folder.md has the files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a study knows, as plain records: cells, launches, ranks, steps, metrics.
 
-The store reads and writes them (docs/study-folder.md has the files), the model computes from them,
-and nothing here does either. A figure that was not measured is None or NaN, never 0.
+The store reads and writes them (docs/reference/study-folder.md), the model computes from them, and
+nothing here does either. A figure that was not measured is None or NaN, never 0.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Study:
     command: tuple[str, ...]
     """As the user gave it, with its placeholders."""
     spec: Mapping[str, Any]
-    """What was asked for: see docs/study-folder.md."""
+    """What was asked for: see docs/reference/study-folder.md."""
     machine: Mapping[str, Any]
     created: str
     launches: tuple[Launch, ...]

@@ -116,7 +116,7 @@ _LAUNCHERS = ("torchrun", "mpirun", "srun", "ssh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technology:
-    """One part of what docs/technologies.md draws, and whether this machine has it."""
+    """One part of what docs/explanation/technologies.md draws, and whether this machine has it."""
 
     layer: str
     """"collectives", "API", "launchers" or "links"."""

@@ -405,7 +405,7 @@ def check_a_recipe_sets_what_it_changes_and_leaves_the_rest() -> None:
 
 
 def check_the_example_of_the_docs_of_recipes_runs() -> None:
-    page = Path(__file__).parents[3] / "docs" / "recipes.md"
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "recipes.md"
     example = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1]
     said = StringIO()
     # As a study says it.
@@ -436,8 +436,8 @@ def check_plateaus_are_the_same_on_every_rank() -> None:
 
 
 def check_the_example_of_the_docs_runs() -> None:
-    page = Path(__file__).parents[3] / "docs" / "keras-callbacks.md"
-    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    page = Path(__file__).parents[3] / "docs" / "reference" / "keras.md"
+    example = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[-1]
     folder = shared_folder()
     mine = share(VALIDATION)
     names = {"hvd": hvd, "keras": keras, "model": model()}

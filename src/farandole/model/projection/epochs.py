@@ -54,7 +54,8 @@ _RECIPE = (
 _USUAL_SPREAD = 0.05
 _USUAL_WEIGHT = 2.0
 _TOBIT_ROUNDS = 100
-# Chosen on public workloads, where results hardly depend on them (docs/noise-scale.md). Whoever
+# Chosen on public workloads, where results hardly depend on them
+# (docs/explanation/noise-scale.md). Whoever
 # sweeps batches goes up to where they begin to cost, so that the critical batch is near the largest
 # one; how near differs much, and measured epochs tell better.
 _REACH = 3.0

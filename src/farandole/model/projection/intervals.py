@@ -1,8 +1,8 @@
 """Predictions with 90 % intervals: their arithmetic, their width, and how they are written.
 
 Values multiply, intervals widen in logs. `track_record.json` is what
-`farandole backtest ... --write-track-record` wrote (docs/backtest.md); nobody edits it. It holds
-figures only, none of the measurements behind them.
+`farandole backtest ... --write-track-record` wrote (docs/explanation/backtest.md); nobody edits it.
+It holds figures only, none of the measurements behind them.
 """
 
 from __future__ import annotations

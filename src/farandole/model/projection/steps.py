@@ -93,7 +93,7 @@ _SHARP_STARTS = (-1.0, 1.5)
 # What no form has, of what is not computing: for each doubling beyond the measured size.
 _DRIFT = 0.07
 # The track record's factors come from fits to 30 settings (workers, hosts, batch) and more, of one
-# cluster: fewer than about as many may not be surer than the floors (docs/backtest.md).
+# cluster: fewer than about as many may not be surer than the floors (docs/explanation/backtest.md).
 _FEW_SETTINGS = 20
 _DRAWS = 100
 # Places at a time: draws of all of them are in memory at once.
