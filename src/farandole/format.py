@@ -7,7 +7,9 @@ import re
 from string import Formatter
 from typing import Any
 
-NOT_MEASURED = "not measured"
+NOT_MEASURED, NOT_PUBLISHED = "not measured", "not published"
+NOT_APPLICABLE, BUSY = "not applicable", "busy"
+"""What stands in the place of a figure; the labs' rule is in labs/rows.py."""
 _DIGITS = 3
 
 

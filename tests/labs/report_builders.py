@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from farandole.labs.lab import (
     Choice,
     Correction,
     DataFacts,
+    Found,
     Plan,
     Planned,
     Size,
@@ -26,6 +28,7 @@ from farandole.labs.report import LabReport
 from farandole.model.statistics import Estimate
 from farandole.report.charts import bars, lines
 from farandole.report.table import Column, Table
+from tests.labs.tiny import tiny
 from tests.report.builders import ODD, Words, near, speedup, study
 
 Say = Callable[[str], str]
@@ -94,25 +97,45 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
     speed, sent = speed_table(say), bytes_table(say)
     here = study(words=words)
     there = study((1, 2, 4), words=words)
-    return LabReport(
+    asked = Asked(size=size_, budget_s=900.0, data=Path("data"), workers=(), recipes=(), cores=2)
+    data = DataFacts(
+        source=say("made by hand"),
+        train=50_000,
+        test=10_000,
+        sample=say("32x32 RGB"),
+        skipped=(say("7.png: not an image"), say("8.png: empty")),
+        class_counts={say("cat"): (30_000, 6_000), say("dog"): (20_000, 4_000)},
+        sides=(80, 351, 827),
+    )
+    plan = Plan(
+        studies=tuple(_planned(say, name) for name in ("speedup", "lost", "broken")),
+        choices=(Choice(what=say("epochs"), lab=say("5"), here=say("2"), why=say("fits 15 min")),),
+    )
+    found = Found(
+        asked=asked,
+        data=data,
+        plan=plan,
+        studies={plan.studies[0].name: here},
+        records={},
+        published={say("tiny_speedup"): there},
+        failed={plan.studies[2].name: say("it broke")},
+    )
+    facts = replace(
+        tiny(),
         name=say("tiny"),
         title=say("Where the time goes"),
-        asked=Asked(size=size_, budget_s=900.0, data=Path("data"), workers=(), recipes=(), cores=2),
-        data=DataFacts(
-            source=say("made by hand"),
-            train=50_000,
-            test=10_000,
-            sample=say("32x32 RGB"),
-            skipped=(say("7.png: not an image"), say("8.png: empty")),
-            class_counts={say("cat"): (30_000, 6_000), say("dog"): (20_000, 4_000)},
-            sides=(80, 351, 827),
-        ),
-        plan=Plan(
-            studies=(_planned(say, "speedup"), _planned(say, "lost")),
-            choices=(
-                Choice(what=say("epochs"), lab=say("5"), here=say("2"), why=say("fits 15 min")),
-            ),
-        ),
+        introduction=say("Adding workers was to save time."),
+        original_data={
+            "source": say("CIFAR-10"),
+            "classes": say("10"),
+            "training samples per class": say("5,000"),
+            "image size": say("32 pixels a side"),
+        },
+        references=(say("A book about it."),),
+    )
+    return LabReport(
+        lab=facts,
+        found=found,
         answered=(
             Answered(
                 question=Question(key=say("speedup"), text=say("What do more workers bring?")),
@@ -170,21 +193,9 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
                 shown_by=say("4.946042 / 4.017061"),
             ),
         ),
-        published={say("tiny_speedup"): there},
-        studies={say("speedup"): here},
-        created=say("2026-11-16T05:00:00Z"),
-        command=("farandole", "lab", say("tiny"), say("--quick")),
-        notes=(say("The link was not measured."),),
-        introduction=say("Adding workers was to save time."),
-        original_data={
-            "source": say("CIFAR-10"),
-            "classes": say("10"),
-            "training samples per class": say("5,000"),
-            "image size": say("32 pixels a side"),
-        },
-        method=((say("loss"), say("cross-entropy"), say("the same")),),
+        method=(Choice(what=say("loss"), lab=say("cross-entropy"), here=say("the same")),),
         conclusion=(say("It was worth it."),),
-        references=(say("A book about it."),),
+        created=say("2026-11-16T05:00:00Z"),
         samples=contact_sheet(np.zeros((2, 8, 8, 3), np.uint8)),
     )
 

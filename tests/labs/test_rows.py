@@ -11,8 +11,9 @@ from farandole.errors import UsageError
 from farandole.labs import rows
 from farandole.labs.mnist import LAB
 from farandole.labs.questions import AVERAGING, answer, compare_recipes
-from farandole.labs.rows import check_claim, claims_of, setting_rows
+from farandole.labs.rows import Row, check_claim, claims_of, setting_rows
 from farandole.model.statistics import Estimate
+from farandole.report.table import tabulate
 from farandole.study.records import Cell
 from tests.labs.mnist_studies import LOST, found, studies
 from tests.labs.trained import facts, found_of, training_study
@@ -89,11 +90,32 @@ def test_limits_of_a_study() -> None:
     first, *rest = made["workers"].launches
     busy = replace(first, busy=True, foreign_share=0.4, steal_share=0.02)
     made["workers"] = replace(made["workers"], launches=(busy, *rest))
-    assert rows.limits(found_of(LAB, made), "workers") == [
-        void,
-        "Other programs took up to 42 % of the cores during 1 of 3 launches.",
-        "One run per setting: differences may be noise.",
-    ]
+    once = found_of(LAB, made)
+    assert rows.limits(once, "workers") == [void, "One run per setting: differences may be noise."]
+    # What others took is said once, at the top of the report.
+    said = "Busy machine: other programs took up to 42 % of the cores during 1 of "
+    assert rows.busy_sentence(once).startswith(said)
+    assert rows.busy_sentence(found()) == ""
+
+
+def test_why_a_figure_is_not_there() -> None:
+    speedup, lab = rows.column("speedup", "speedup"), rows.column("lab_job_s", "lab's job")
+    shown = tabulate(
+        "t",
+        "",
+        [
+            Row(source=rows.LAB),
+            Row(source=rows.HERE),
+            Row(source=rows.HERE, busy=True),
+            Row(source=rows.HERE, void_for_speed="more ranks than cores"),
+            Row(source=rows.HERE, not_applicable=("speedup",)),
+        ],
+        (speedup, lab),
+        absent=rows.absent,
+    )
+    words = ["not published", "not measured", "busy", "not applicable", "not applicable"]
+    assert [row[0] for row in shown.texts()] == words
+    assert {row[1] for row in shown.texts()} == {"not published"}
 
 
 def test_recipes_are_compared_by_seeds() -> None:

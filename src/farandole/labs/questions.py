@@ -19,6 +19,7 @@ from farandole.labs.rows import (
     HERE,
     LAB,
     Row,
+    absent,
     column,
     columns,
     compared,
@@ -113,7 +114,7 @@ def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     assert question.rows is not None
     rows = list(question.rows(found))
     notes = question.notes(rows) if callable(question.notes) else question.notes
-    table = tabulate(question.key, question.title, rows, question.columns, notes)
+    table = tabulate(question.key, question.title, rows, question.columns, notes, absent)
     facts = question.facts(found, rows) if question.facts else {}
     further = question.tables(found, rows) if question.tables else ()
     said = sentences(question.say, found=found, rows=rows, **facts)
@@ -157,7 +158,7 @@ def each(rows: Iterable[Any], sentence: str = "%s", *, caller: Callable[[Any], s
 
 def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     if one.rows is not None:
-        table = tabulate(one.name, one.title, one.rows(rows), one.columns)
+        table = tabulate(one.name, one.title, one.rows(rows), one.columns, absent=absent)
     from farandole.report import charts  # imports Altair
 
     draw: Callable[..., Figure] = getattr(charts, one.kind)

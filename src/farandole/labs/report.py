@@ -6,13 +6,14 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import known, moment, number, percent, plural, seconds, times, whole
-from farandole.labs.lab import Answered, Asked, Choice, Correction, DataFacts, Found, Lab, Plan
+from farandole.labs.lab import Answered, Choice, Correction, Found, Lab
 from farandole.labs.questions import sentences
+from farandole.labs.rows import LAB, absent, busy_sentence, cell_rows, column, text
 from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
@@ -40,15 +41,9 @@ from farandole.version import __version__
 
 if TYPE_CHECKING:
     from farandole.model.analyse import ScalingInfo
-    from farandole.model.rows import CellRow
 
 SCHEMA = 1
 QUICK = "Quick: one run per setting, no intervals. Differences may be noise."
-_SIZES = {
-    "quick": "quick: one run per setting, no intervals",
-    "budget": "in the time given",
-    "full": "the lab's literal protocol",
-}
 _MOST_LEADING = 3
 _MOST_SKIPPED = 100
 _MOST_PUBLISHED = MOST_SERIES // 2
@@ -58,73 +53,59 @@ _MOST_PUBLISHED = MOST_SERIES // 2
 class LabReport:
     """Everything that the report of one lab shows."""
 
-    name: str
-    title: str
-    asked: Asked
-    data: DataFacts
-    plan: Plan
+    lab: Lab
+    found: Found
     answered: tuple[Answered, ...]
     """In the lab's order."""
-    corrections: tuple[Correction, ...]
-    published: Mapping[str, ScalingInfo]
-    """By the name of the file in labs/published/."""
-    studies: Mapping[str, ScalingInfo]
-    """By `Planned.name`; one that could not be made is not there."""
-    created: str
-    """ISO 8601, UTC."""
-    command: tuple[str, ...]
-    """`farandole lab ...` as the user gave it."""
-    leading: tuple[str, ...] = ()
-    """Keys of the questions whose first sentence opens the report; empty: the first three."""
-    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By name of a published file: the studies to draw beside it. For one that is not named:
-    those whose name its own ends with ("cifar10_speedup": "speedup"), or else all."""
-    notes: tuple[str, ...] = ()
-    """What could not be made or was left out, in sentences."""
-    introduction: str = ""
-    original_data: Mapping[str, str] = field(default_factory=dict)
-    """The lab's own data by row of the table of data."""
-    method: tuple[tuple[str, str, str], ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    method: tuple[Choice, ...] = ()
     """Rows "what / lab / here" beyond the plan's choices."""
     conclusion: tuple[str, ...] = ()
-    references: tuple[str, ...] = ()
+    created: str
+    """ISO 8601, UTC."""
     samples: bytes = b""
     """A picture of some of the training samples, PNG."""
-    version: str = __version__
+    busy: str = ""
+    """What other programs took of the machine, in a sentence; empty when none did."""
 
     @property
     def headline(self) -> tuple[str, ...]:
         """The first sentence of each of the most important answers."""
         by_key = {one.question.key: one for one in self.answered}
-        chosen = [by_key[key] for key in self.leading if key in by_key]
+        chosen = [by_key[key] for key in self.lab.leading if key in by_key]
         chosen = chosen or [one for one in self.answered if one.sentences][:_MOST_LEADING]
         return tuple(one.sentences[0] for one in chosen if one.sentences)
 
     @property
     def subtitle(self) -> str:
         """Which lab this is, at which size and when."""
-        size, budget_s = _SIZES[self.asked.size], self.asked.budget_s
-        if self.asked.size == "budget" and budget_s is not None:
-            minutes = budget_s / 60
-            given = plural(int(minutes), "minute") if minutes.is_integer() else seconds(budget_s)
-            size = f"planned to fit {given}"
-        return ", ".join(part for part in (f"Lab {self.name}", size, moment(self.created)) if part)
+        asked = self.found.asked
+        size = {"quick": QUICK.partition(".")[0].lower(), "full": "the lab's literal protocol"}
+        minutes = (asked.budget_s or 0.0) / 60
+        given = plural(int(minutes), "minute") if minutes.is_integer() else seconds(60 * minutes)
+        parts = (f"Lab {self.lab.name}", size.get(asked.size, f"planned to fit {given}"))
+        return ", ".join(part for part in (*parts, moment(self.created)) if part)
 
     @property
     def machine(self) -> Mapping[str, object]:
         """What the lab ran on: its studies were made one after the other on one machine."""
-        return next((info.machine for info in self.studies.values()), {})
+        return next((info.machine for info in self.found.studies.values()), {})
 
-    def title_of(self, study: str) -> str:
-        """Return what a study is for."""
-        return {one.name: one.title for one in self.plan.studies}.get(study, study)
+    @property
+    def titles(self) -> dict[str, str]:
+        """What each study is for."""
+        return {one.name: one.title for one in self.found.plan.studies}
 
-    def missing(self) -> list[str]:
-        """Return what is not shown, in sentences."""
-        lost = [one.title for one in self.plan.studies if one.name not in self.studies]
-        # A note says why, which is better.
-        lost = [title for title in lost if not any(title in note for note in self.notes)]
-        return [*self.notes, *(f"Not made: {title}" for title in lost)]
+    @property
+    def notes(self) -> list[str]:
+        """What is not shown, in sentences."""
+        found, titles = self.found, self.titles
+        failed = [
+            f"The study {name} ({titles[name]}) has no figures: {why.rstrip('.')}."
+            for name, why in found.failed.items()
+        ]
+        lost = [name for name in titles if name not in {**found.studies, **found.failed}]
+        return [*failed, *(f"Not made: {titles[name]}" for name in lost)]
 
 
 def lab_report(lab: Lab, found: Found, *, created: str) -> LabReport:
@@ -133,31 +114,17 @@ def lab_report(lab: Lab, found: Found, *, created: str) -> LabReport:
 
     answered = lab.answer(found)
     by_key = {one.question.key: one for one in answered}
-    titles = {study.name: study.title for study in found.plan.studies}
+    method = lab.method(found) if callable(lab.method) else lab.method
     return LabReport(
-        name=lab.name,
-        title=lab.title,
-        asked=found.asked,
-        data=found.data,
-        plan=found.plan,
+        lab=lab,
+        found=found,
         answered=answered,
         corrections=lab.corrections(found),
-        published=found.published,
-        studies=found.studies,
-        created=created,
-        command=found.asked.command(lab.name),
-        leading=lab.leading,
-        beside=lab.beside,
-        notes=tuple(
-            f"The study {name} ({titles[name]}) has no figures: {why.rstrip('.')}."
-            for name, why in found.failed.items()
-        ),
-        introduction=lab.introduction,
-        original_data=lab.original_data,
-        method=tuple(lab.method(found) if callable(lab.method) else lab.method),
+        method=tuple(Choice(what=what, lab=there, here=here) for what, there, here in method),
         conclusion=sentences(lab.conclusion, found=found, answers=by_key),
-        references=lab.references,
+        created=created,
         samples=draw_samples(lab.name, found.asked.data),
+        busy=busy_sentence(found),
     )
 
 
@@ -188,12 +155,13 @@ def write_lab(
 
 def missing_answers(report: LabReport) -> list[str]:
     """Return the keys of the questions whose own table is not there, or has no figure in it."""
-
-    def answered(one: Answered) -> bool:
-        rows = one.tables[0].rows if one.tables else ()
-        return any(cell not in (None, "") for row in rows for cell in row)
-
-    return [one.question.key for one in report.answered if not answered(one)]
+    return [
+        one.question.key
+        for one in report.answered
+        if not any(
+            cell not in (None, "") for table in one.tables[:1] for row in table.rows for cell in row
+        )
+    ]
 
 
 def anonymous(report: LabReport) -> LabReport:
@@ -201,12 +169,13 @@ def anonymous(report: LabReport) -> LabReport:
 
     Titles of studies, and what was published, are the lab's own words and stay.
     """
-    secrets = {secret for info in report.studies.values() for secret in secrets_of(info)}
-    studies = {name: anonymous_study(info, info.label) for name, info in report.studies.items()}
-    samples = report.samples if report.asked.data is None else b""
-    return scrubbed(
-        replace(report, created="", studies=studies, samples=samples), Scrub(secrets, {})
-    )
+    found = report.found
+    secrets = {secret for info in found.studies.values() for secret in secrets_of(info)}
+    studies = {name: anonymous_study(info, info.label) for name, info in found.studies.items()}
+    samples = report.samples if found.asked.data is None else b""
+    found = replace(found, studies=studies, records={}, published_records={})
+    shown = replace(report, found=found, created="", samples=samples)
+    return replace(scrubbed(shown, Scrub(secrets, {})), lab=report.lab)
 
 
 def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[str]:
@@ -216,41 +185,38 @@ def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[st
         report: What was found.
         page: The page that was written, to be named in the last line.
     """
-    lines = [visible(f"{report.title} ({report.subtitle})"), ""]
+    lines = [visible(f"{report.lab.title} ({report.subtitle})"), ""]
     width = max((len(visible(one.question.key)) for one in report.answered), default=0)
     for one in report.answered:
         sentence = one.sentences[0] if one.sentences else "not answered"
         lines.append(f"  {visible(one.question.key).ljust(width)}  {visible(sentence)}")
-    lost = report.missing()
-    if lost:
-        lines += ["", *(visible(sentence) for sentence in lost)]
-    if page is not None:
-        lines += ["", f"report: {visible(page)}"]
-    return lines
+    notes = [*([report.busy] if report.busy else []), *report.notes]
+    lines += ["", *map(visible, notes)] if notes else []
+    return [*lines, "", f"report: {visible(page)}"] if page is not None else lines
 
 
 def to_json(report: LabReport) -> dict[str, Any]:
     """Return questions, answers and tables; None stands for "not measured".
 
-    docs/reference/labs-report.md has the schema.
+    docs/labs-report.md has the schema.
     """
-    asked = report.asked
+    lab, found = report.lab, report.found
     return {
         "schema": SCHEMA,
         "kind": "farandole-lab",
-        "lab": report.name,
-        "title": report.title,
+        "lab": lab.name,
+        "title": lab.title,
         "headline": list(report.headline),
-        "version": report.version,
+        "version": __version__,
         "created": report.created,
-        "command": list(report.command),
-        "size": asked.size,
-        "budget_s": plain(asked.budget_s),
-        "introduction": report.introduction,
-        "choices": plain(report.plan.choices),
-        "method": [dict(zip(("what", "lab", "here"), row, strict=True)) for row in report.method],
-        "data": plain(report.data),
-        "original_data": dict(report.original_data),
+        "command": list(found.asked.command(lab.name)),
+        "size": found.asked.size,
+        "budget_s": plain(found.asked.budget_s),
+        "introduction": lab.introduction,
+        "choices": plain(found.plan.choices),
+        "method": [{"what": x.what, "lab": x.lab, "here": x.here} for x in report.method],
+        "data": plain(found.data),
+        "original_data": dict(lab.original_data),
         "questions": {
             one.question.key: {
                 "question": one.question.text,
@@ -261,11 +227,11 @@ def to_json(report: LabReport) -> dict[str, Any]:
             for one in report.answered
         },
         "conclusion": list(report.conclusion),
-        "references": list(report.references),
+        "references": list(lab.references),
         "corrections": plain(report.corrections),
         "published": {
             name: {"label": info.label, "table": _table_json(published_table(name, info))}
-            for name, info in report.published.items()
+            for name, info in found.published.items()
         },
         "studies": {
             name: {
@@ -273,9 +239,9 @@ def to_json(report: LabReport) -> dict[str, Any]:
                 **answer_json(info.answer),
                 "complete": info.complete,
             }
-            for name, info in report.studies.items()
+            for name, info in found.studies.items()
         },
-        "notes": list(report.notes),
+        "notes": report.notes,
         "machine": plain(report.machine),
     }
 
@@ -293,41 +259,41 @@ def _table_json(table: Table) -> dict[str, Any]:
 
 def document(report: LabReport) -> Document:
     """Return everything that the report of a lab shows: the report itself, then its appendix."""
+    lab, found = report.lab, report.found
     names = Names("corrections", "choices", "data")
     questions = [_question(number, one, names) for number, one in enumerate(report.answered, 1)]
-    further = [block for _, blocks in questions for block in blocks]
     undrawn = [figure.title for one in report.answered for figure in one.figures if not figure.spec]
-    lost = [*report.missing(), *(f"Nothing to draw: {title}" for title in dict.fromkeys(undrawn))]
-    quick = (QUICK,) if report.asked.size == "quick" else ()
-    introduction = [Prose((report.introduction,))] if report.introduction else []
-    references = [Bullets(report.references)] if report.references else []
-    sections = [
-        _section("introduction", "Introduction", introduction),
+    lost = [*report.notes, *(f"Nothing to draw: {title}" for title in dict.fromkeys(undrawn))]
+    wrong = plural(len(report.corrections), "statement")
+    corrected = (f"The appendix corrects {wrong} of the original.",) if report.corrections else ()
+    quick = QUICK if found.asked.size == "quick" else ""
+    body: list[Section] = [
+        _section("introduction", "Introduction", _prose(lab.introduction)),
         _section("data", "Data", _data(report), link="data"),
-        _section("choices", "Method", _choices(report), link="method"),
+        _section("choices", "Method", _method(report), link="method"),
         *(section for section, _ in questions),
-        _section("conclusion", "Conclusion", _conclusion(report), link="conclusion"),
-        _section("references", "References", references),
-        _section(
-            "corrections", "What the original got wrong", _corrections(report), "appendix", True
-        ),
-        _section("tables", "Further tables", further, appendix=True),
-        _section("published", "The lab's own figures", _published(report, names), appendix=True),
-        _section("missing", "Not shown", [Bullets(tuple(lost))] if lost else [], appendix=True),
-        _section("method", "How it was measured", _studies(report), appendix=True),
-        _section("machine", "Machine", [machine_facts(report.machine)], appendix=True),
-        _section("commands", "Commands that reproduce it", _commands(report), appendix=True),
+        _section("conclusion", "Conclusion", _prose(*report.conclusion, *corrected), "conclusion"),
+        _section("references", "References", _bullets(lab.references)),
     ]
+    appendix = [
+        _section("corrections", "What the original got wrong", _corrections(report), "appendix"),
+        _section("tables", "Further tables", [block for _, more in questions for block in more]),
+        _section("published", "The lab's own figures", _published(report, names)),
+        _section("missing", "Not shown", _bullets(lost)),
+        _section("method", "How it was measured", _studies(report)),
+        _section("machine", "Machine", [machine_facts(report.machine)]),
+        _section("commands", "Commands that reproduce it", _commands(report)),
+    ]
+    opening = Opening(
+        label=report.subtitle,
+        note=", ".join(words.machine_parts(report.machine)),
+        headline=lab.title,
+        sentences=(*report.headline, *filter(None, (quick, report.busy))),
+    )
+    sections = (*body, *(replace(section, appendix=True) for section in appendix))
     return Document(
-        title=f"{report.name}: {report.title}",
-        openings=(
-            Opening(
-                label=report.subtitle,
-                note=", ".join(words.machine_parts(report.machine)),
-                headline=report.title,
-                sentences=(*report.headline, *quick),
-            ),
-        ),
+        title=f"{lab.name}: {lab.title}",
+        openings=(opening,),
         sections=tuple(section for section in sections if section.blocks),
         extra_tables=tuple(names.table(table) for one in report.answered for table in one.tables),
     )
@@ -345,10 +311,16 @@ def body_words(found: Document) -> int:
     return sum(len(text.split()) for text in texts)
 
 
-def _section(
-    key: str, title: str, blocks: Sequence[Block], link: str = "", appendix: bool = False
-) -> Section:
-    return Section(key=key, title=title, link=link, blocks=tuple(blocks), appendix=appendix)
+def _section(key: str, title: str, blocks: Sequence[Block], link: str = "") -> Section:
+    return Section(key=key, title=title, link=link, blocks=tuple(blocks))
+
+
+def _prose(*sentences: str) -> list[Block]:
+    return [Prose(sentences)] if any(sentences) else []
+
+
+def _bullets(items: Sequence[str]) -> list[Block]:
+    return [Bullets(tuple(items))] if items else []
 
 
 def _question(number: int, one: Answered, names: Names) -> tuple[Section, list[Block]]:
@@ -364,10 +336,10 @@ def _question(number: int, one: Answered, names: Names) -> tuple[Section, list[B
     shown = {table.name: table for table in here}
     drawn_from = {figure.table.name for figure in drawn.figures}
     further = [one for name, one in tables.items() if name not in shown.keys() | drawn_from]
-    blocks: list[Block] = [Prose(one.sentences[: one.lead] or ("Not answered.",))]
+    blocks = _prose(*(one.sentences[: one.lead] or ("Not answered.",)))
     blocks += [drawn] if drawn.figures else []
     blocks += [Tables(tuple(shown.values()), titled=True)] if shown else []
-    blocks += [Prose(one.sentences[one.lead :])] if one.sentences[one.lead :] else []
+    blocks += _prose(*one.sentences[one.lead :])
     title = f"{number}. {one.question.text}"
     section = _section(f"question-{number}", title, blocks, one.question.key.replace("_", " "))
     return section, [Heading(title), Tables(tuple(further), titled=True)] if further else []
@@ -391,16 +363,15 @@ def _corrections(report: LabReport) -> list[Block]:
     )
 
 
-def _choices(report: LabReport) -> list[Block]:
-    more = [Choice(what=what, lab=lab, here=here) for what, lab, here in report.method]
+def _method(report: LabReport) -> list[Block]:
     title = "The lab's method, and where this run differs from it"
-    rows = (*report.plan.choices, *more)
+    rows = (*report.found.plan.choices, *report.method)
     return _words_table("choices", title, rows, what="", lab="lab", here="here", why="why")
 
 
 def _data(report: LabReport) -> list[Block]:
     """Return the lab's data beside those at hand, and some of their samples as a picture."""
-    data, lab = report.data, dict(report.original_data)
+    data, lab = report.found.data, dict(report.lab.original_data)
     counts = [train for train, _ in data.class_counts.values()]
     here = {
         "source": data.source,
@@ -444,16 +415,9 @@ def _sides(sides: Sequence[int]) -> str:
     return f"{low} pixels a side" if low == high else f"{low} to {high} pixels a side, mean {mean}"
 
 
-def _conclusion(report: LabReport) -> list[Block]:
-    wrong = plural(len(report.corrections), "statement")
-    corrected = (f"The appendix corrects {wrong} of the original.",) if report.corrections else ()
-    said = (*report.conclusion, *corrected)
-    return [Prose(said)] if said else []
-
-
 def _published(report: LabReport, names: Names) -> list[Block]:
     blocks: list[Block] = []
-    for name, info in report.published.items():
+    for name, info in report.found.published.items():
         blocks.append(Tables((names.table(published_table(name, info)),), titled=True))
         figure = _beside(name, info, _partners(report, name))
         if figure is not None:
@@ -463,8 +427,8 @@ def _published(report: LabReport, names: Names) -> list[Block]:
 
 def _studies(report: LabReport) -> list[Block]:
     blocks: list[Block] = []
-    for name, info in report.studies.items():
-        blocks += [Heading(report.title_of(name)), Prose((words.paragraph(info),))]
+    for name, info in report.found.studies.items():
+        blocks += [Heading(report.titles.get(name, name)), Prose((words.paragraph(info),))]
     return blocks or [Prose(("No study was made.",))]
 
 
@@ -473,64 +437,55 @@ def _commands(report: LabReport) -> list[Block]:
 
     Without a limit of time: what a study was given is what the lab had left.
     """
-    command = shlex.join(report.command or ("farandole", "lab", report.name))
-    blocks: list[Block] = [Commands((command,))]
-    environs = {one.name: one.environ for one in report.plan.studies}
-    for name, info in report.studies.items():
+    found = report.found
+    blocks: list[Block] = [Commands((shlex.join(found.asked.command(report.lab.name)),))]
+    environs = {one.name: one.environ for one in found.plan.studies}
+    for name, info in found.studies.items():
         unlimited = replace(info, spec={**info.spec, "time_limit_s": None})
-        variables = [f"{key}={shlex.quote(value)}" for key, value in environs.get(name, {}).items()]
+        variables = [f"{key}={shlex.quote(value)}" for key, value in environs[name].items()]
         line = " ".join([*variables, words.commands(unlimited)[0]])
-        blocks += [Prose((report.title_of(name),)), Commands((line,))]
+        blocks += [Prose((report.titles[name],)), Commands((line,))]
     return blocks
 
 
 def published_table(name: str, info: ScalingInfo) -> Table:
     """Return a published study's figures by cell; columns without a figure are left out."""
     metrics = list(dict.fromkeys(row.metric for row in info.each("metrics")))
+    curves = [curve for curve in info.curves if len(_points(curve)) < 2]
+    alone = {point.cell for curve in curves for point in curve.points}
+
+    def exact(key: str, title: str, get: Any) -> Column:
+        return column(key, title, _as_published, lambda row: _value(get(row)))
+
+    def ratio(key: str, show: Any) -> Column:
+        return column(key, key, show, lambda row: None if row.cell in alone else _value(row[key]))
+
     columns = (
-        Column(key="cell", title="cell", text=True),
-        Column(key="workers", title="workers", show=whole),
-        Column(key="batch_per_worker", title="batch per worker", show=whole),
-        Column(key="job_s", title="job (s)", show=_as_published),
-        Column(key="epoch_s", title="epoch (s)", show=_as_published),
-        Column(key="throughput", title="throughput", show=_as_published),
-        Column(key="unit", title="unit", text=True),
-        Column(key="speedup", title="speedup", show=times),
-        Column(key="efficiency", title="efficiency", show=percent),
-        Column(key="gpu_utilisation", title="GPU in use", show=percent),
-        *(Column(key=f"metric_{metric}", title=metric, show=_as_published) for metric in metrics),
-        Column(key="runs", title="runs", show=whole),
-        Column(key="note", title="note", text=True),
+        text("cell", "cell", "label"),
+        column("workers", "workers", whole),
+        column("batch_per_worker", "batch per worker", whole, "batch"),
+        exact("job_s", "job (s)", lambda row: row.job_s),
+        exact("epoch_s", "epoch (s)", lambda row: row.epoch_s),
+        exact("throughput", "throughput", lambda row: row.throughput if row.unit else None),
+        text("unit", "unit"),
+        ratio("speedup", times),
+        ratio("efficiency", percent),
+        column("gpu_utilisation", "GPU in use", percent, "gpu"),
+        *(exact(f"metric_{key}", key, _final_of(key)) for key in metrics),
+        column("runs", "runs", whole, lambda row: row.attempts if row.attempts > 1 else None),
+        text("note", "note"),
     )
-    rows = tuple(_published_row(info, metrics, row) for row in info.rows)
+    rows = [
+        # Epochs or jobs per second are this table's times once more.
+        row.but(unit="" if row.unit in ("epochs/s", "jobs/s") else row.unit)
+        for row in cell_rows(info, LAB)
+    ]
     title = f"Published: {info.label or name}"
-    return Table(name=f"published-{name}", title=title, columns=columns, rows=rows).without_empty()
+    return tabulate(f"published-{name}", title, rows, columns, absent=absent).without_empty()
 
 
-def _published_row(info: ScalingInfo, metrics: Sequence[str], own: CellRow) -> tuple[Any, ...]:
-    cell, job, use = own.cell, own.job, own.utilisation
-    final = {row.metric: row.final for row in own.metrics}
-    curve = next((one for one in info.curves if any(p.cell == cell for p in one.points)), None)
-    point = None
-    if curve is not None and len(_points(curve)) > 1:
-        point = next(one for one in curve.points if one.cell == cell and one.valid)
-    # Epochs or jobs per second are this table's times once more.
-    throughput = None if own.unit in ("epochs/s", "jobs/s") else _value(own.throughput)
-    return (
-        own.label,
-        cell.workers,
-        cell.batch,
-        _value(job.job_s) if job else None,
-        _value(job.epoch_s) if job else None,
-        throughput,
-        own.unit if throughput is not None else "",
-        _value(point.speedup) if point else None,
-        _value(point.efficiency) if point else None,
-        use.gpu if use else None,
-        *(_value(final.get(metric)) for metric in metrics),
-        own.attempts if own.attempts > 1 else None,
-        own.failed or own.void_for_speed,
-    )
+def _final_of(metric: str) -> Any:
+    return lambda row: row.metrics[metric].final if metric in row.metrics else None
 
 
 def _value(estimate: Any) -> float | None:
@@ -544,11 +499,11 @@ def _as_published(value: float | None) -> str:
 
 def _partners(report: LabReport, name: str) -> dict[str, ScalingInfo]:
     """Return the studies of this machine that belong beside a published one."""
-    if name in report.beside:
-        return {key: report.studies[key] for key in report.beside[name] if key in report.studies}
-    own = name.removeprefix(report.name).strip("_-")
-    alike = {key: info for key, info in report.studies.items() if key == own}
-    return alike or dict(report.studies)
+    lab, studies = report.lab, report.found.studies
+    own = name.removeprefix(lab.name).strip("_-")
+    named = lab.beside.get(name, (own,))
+    alike = {key: studies[key] for key in named if key in studies}
+    return alike if alike or name in lab.beside else dict(studies)
 
 
 def _beside(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Figure | None:

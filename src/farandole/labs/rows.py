@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.errors import UsageError
 from farandole.format import (
+    BUSY,
+    NOT_APPLICABLE,
     NOT_MEASURED,
+    NOT_PUBLISHED,
     known,
     listed,
     number,
@@ -55,6 +58,9 @@ class Row(SimpleNamespace):
             raise AttributeError(name)
         return None
 
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
     def but(self, **changes: Any) -> Row:
         """Return the row with changes."""
         return Row(**{**vars(self), **changes})
@@ -90,6 +96,7 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
         main = one.metric(info.main_metric) if info else None
         counts = point if point and point.valid else None
         outcome, _, reason = one.failed.partition(": ")
+        own = [each for each in info.launches if each.cell == cell] if info else []
         row = Row(**dict(cell.params)).but(**{f.name: getattr(one, f.name) for f in fields(one)})
         for part, names in ((cell, _OF_CELL), (job, _OF_JOB), (use, _OF_USE)):
             row = row.but(**{name: getattr(part, name, None) for name in names})
@@ -100,11 +107,8 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
                 outcome=outcome or "ran",
                 reason=reason,
                 note=one.failed or one.void_for_speed,
-                rates=[
-                    each.throughput
-                    for each in (info.launches if info else ())
-                    if each.kept and each.cell == cell and each.throughput
-                ],
+                busy=any(each.why.startswith("the machine was busy") for each in own),
+                rates=[each.throughput for each in own if each.kept and each.throughput],
                 speedup=counts.speedup if counts else None,
                 efficiency=counts.efficiency if counts else None,
                 final=main.final if main else None,
@@ -272,6 +276,15 @@ def exchanged(row: Row) -> Row:
 # Columns: a key with its unit for files, a title for people.
 
 
+def absent(row: Row, column: Column) -> str:
+    """Say why a row has no figure in a column; every table of a lab uses these words."""
+    if row.source == LAB or column.key.startswith("lab_"):
+        return NOT_PUBLISHED
+    if column.key in (row.not_applicable or ()) or row.void_for_speed:
+        return NOT_APPLICABLE
+    return BUSY if row.busy else NOT_MEASURED
+
+
 def four(value: float | None) -> str:
     """Show an accuracy with four decimals, as the labs do."""
     return f"{value:.4f}" if value is not None and known(value) else NOT_MEASURED
@@ -379,8 +392,22 @@ def without_intervals(figures: Iterable[Estimate | None]) -> bool:
     return bool(measured) and all(one.low is None for one in measured)
 
 
+def busy_sentence(found: Found) -> str:
+    """Say once for a whole lab what other programs took of the machine; empty without any."""
+    launches = [launch for study in found.records.values() for launch in study.launches]
+    busy = [launch for launch in launches if launch.busy]
+    if not busy:
+        return ""
+    most = max((one.foreign_share or 0.0) + (one.steal_share or 0.0) for one in busy)
+    return (
+        f"Busy machine: other programs took up to {percent(most)} of the cores during {len(busy)} "
+        f"of {plural(len(launches), 'launch')}. Times are rough; repeat the lab on a quiet machine "
+        "before you quote them."
+    )
+
+
 def limits(found: Found, study: str) -> list[str]:
-    """Say what limits a study's figures: workers beyond the cores, other programs, single runs."""
+    """Say what limits a study's figures: workers beyond the cores, single runs."""
     record, info, cores = found.records.get(study), found.studies.get(study), found.asked.cores
     if record is None or info is None:
         return []
@@ -389,13 +416,6 @@ def limits(found: Found, study: str) -> list[str]:
     if void:
         words, shared = counts_in_words(void), plural(cores, "core")
         said.append(f"{words} share {shared}: their times are void, their results count.")
-    busy = [launch for launch in record.launches if launch.busy]
-    if busy:
-        most = max((one.foreign_share or 0.0) + (one.steal_share or 0.0) for one in busy)
-        said.append(
-            f"Other programs took up to {percent(most)} of the cores during {len(busy)} of "
-            f"{plural(len(record.launches), 'launch')}."
-        )
     if any(row.launches for row in info.rows) and all(row.launches < 2 for row in info.rows):
         said.append("One run per setting: differences may be noise.")
     return said

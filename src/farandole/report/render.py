@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError, UsageError
-from farandole.format import NOT_MEASURED
+from farandole.format import BUSY, NOT_APPLICABLE, NOT_MEASURED, NOT_PUBLISHED
 from farandole.report import escape
 from farandole.report.document import Document, Figure, Picture, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
@@ -30,6 +30,7 @@ PICTURES = ("png", "svg", "pdf")
 TABLES: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 _MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
 _CLASSES = {"void": "problem", "warn": "problem", "note": "", "good": "good"}
+_ABSENT = (NOT_MEASURED, NOT_PUBLISHED, NOT_APPLICABLE, BUSY)
 _MARKDOWN_ROWS = 60
 _WIDTH = 440
 # Half a column of a two-column page is 4 cm: few pixels, large letters.
@@ -164,7 +165,7 @@ def _environment(kind: str) -> Environment:
         to_markdown(table, limit=_MARKDOWN_ROWS)
     )
     environment.filters["code_block"] = lambda lines: Markup("\n".join(escape.code_block(lines)))
-    environment.globals |= {"marks": _MARKS, "classes": _CLASSES, "not_measured": NOT_MEASURED}
+    environment.globals |= {"marks": _MARKS, "classes": _CLASSES, "absent": _ABSENT}
     return environment
 
 

@@ -57,6 +57,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     notes: tuple[str, ...] = ()
+    absent: tuple[tuple[str, ...], ...] = ()
+    """What to show for a cell that has nothing, by row and column; empty: "not measured"."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -84,6 +86,7 @@ class Table:
             self,
             columns=tuple(self.columns[place] for place in kept),
             rows=tuple(tuple(row[place] for place in kept) for row in self.rows),
+            absent=tuple(tuple(row[place] for place in kept) for row in self.absent),
         )
 
     def without(self, keys: Collection[str]) -> Table:
@@ -101,9 +104,13 @@ class Table:
 
     def texts(self) -> list[list[str]]:
         """Return all cells for people, not yet escaped."""
+        absent = self.absent or ((NOT_MEASURED,) * len(self.columns),) * len(self.rows)
         return [
-            [shown(column, cell) for column, cell in zip(self.columns, row, strict=True)]
-            for row in self.rows
+            [
+                word if cell is None else shown(column, cell)
+                for column, cell, word in zip(self.columns, row, words, strict=True)
+            ]
+            for row, words in zip(self.rows, absent, strict=False)
         ]
 
     def first(self, limit: int | None) -> Table:
@@ -120,15 +127,22 @@ def tabulate(
     rows: Iterable[Any],
     columns: Iterable[Column],
     notes: Iterable[str] = (),
+    absent: Callable[[Any, Column], str] | None = None,
 ) -> Table:
-    """Make a table of records: each column says where its cell is in a record."""
-    columns = tuple(columns)
+    """Make a table of records: each column says where its cell is in a record.
+
+    `absent` says what is shown where a record has nothing.
+    """
+    columns, rows = tuple(columns), list(rows)
     return Table(
         name=name,
         title=title,
         columns=columns,
         rows=tuple(tuple(column.cell(row) for column in columns) for row in rows),
         notes=tuple(notes),
+        absent=tuple(tuple(absent(row, column) for column in columns) for row in rows)
+        if absent
+        else (),
     )
 
 
