@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import UsageError
-from farandole.study.command import name_of_command, new_folder, read_room
+from farandole.study.command import name_of_command
+from farandole.study.folder import new_folder
+from farandole.study.hosts import read_room
 from farandole.study.progress import Listener
 from farandole.study.records import Study
 
@@ -56,7 +58,7 @@ def study(
     Example:
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
-    from farandole.study.command import command_of, find_hosts
+    from farandole.study.hosts import command_of, find_hosts
     from farandole.study.read import read_study
     from farandole.study.runner import StudyRun, begin_spec
 
@@ -98,7 +100,7 @@ def write_report(found: Study) -> Path:
 def make_function(fn: Callable[..., Any], names: tuple[str, ...]) -> Any:
     """Return a function with the launch's values for its parameters, ready to travel."""
     from farandole.launch.function import encode_call
-    from farandole.study.command import Function, call_with_params
+    from farandole.study.hosts import Function, call_with_params
 
     offered = (*names, "batch", "global_batch", "workers", "threads", "seed", "cell_dir")
     parameters = inspect.signature(fn).parameters.values()

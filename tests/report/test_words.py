@@ -13,8 +13,8 @@ from farandole.cli import study as command
 from farandole.model.void import Void
 from farandole.report import words
 from farandole.report.words import commands
-from farandole.study.command import command_of
-from farandole.study.launchers import job_command
+from farandole.study.command import job_command
+from farandole.study.hosts import command_of
 from farandole.study.spec import Spec
 from tests.report.builders import Words, bare, cell, label, study
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from farandole.study import folder
 from farandole.study.attempt import Setting
 from farandole.study.calibrate import (
     SIZES,
@@ -23,8 +22,9 @@ from farandole.study.calibrate import (
     to_measure,
 )
 from farandole.study.calibration_worker import measure
-from farandole.study.command import COMMAND, Function
+from farandole.study.command import COMMAND
 from farandole.study.folder import write_apart, write_link
+from farandole.study.hosts import Function
 from farandole.study.progress import Listener
 from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
@@ -135,7 +135,7 @@ def test_one_launch_for_each_number_of_workers_on_a_host() -> None:
 
 
 def copy(place: Path, number: int, *lines: dict[str, Any]) -> None:
-    path = folder.copy_folder(place, number)
+    path = place / f"copy-{number}"
     path.mkdir(parents=True)
     text = "".join(json.dumps(line) + "\n" for line in (BEGIN, *lines))
     (path / "rank-0.jsonl").write_text(text + '{"kind": "apa')
@@ -253,7 +253,7 @@ def test_a_study_ends_with_copies_that_compute_and_load(tmp_path: Path) -> None:
     (found,) = read_study(study).apart
     assert complete(found), found
     assert found.cell == CELL
-    place = folder.apart_folder(study, 2)
+    place = study / "apart" / "w2"
     assert sorted(path.parent.name for path in place.glob("work/*/mine")) == ["0", "1"]
     # Once is enough: a launch would begin by emptying its folder.
     (place / "kept").touch()
@@ -289,7 +289,7 @@ def test_copies_of_a_function(tmp_path: Path) -> None:
         sys.argv[1:] = [str(batch)]
         exec(scripts.DDP, names)
 
-    from farandole.study.command import call_with_params
+    from farandole.study.hosts import call_with_params
 
     call: tuple[Any, ...] = (call_with_params, (train, ("batch",)), {})
     data = cloudpickle.dumps((list(sys.path), cloudpickle.dumps(call)))

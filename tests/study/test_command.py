@@ -8,13 +8,9 @@ import pytest
 
 import farandole
 from farandole.errors import UsageError
-from farandole.study.command import (
-    name_of_command,
-    new_folder,
-    read_room,
-    script_reader,
-    shell_script,
-)
+from farandole.study.command import name_of_command, script_reader, shell_script
+from farandole.study.folder import new_folder
+from farandole.study.hosts import read_room
 from tests.conftest import clean_environ
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.study.command import share_out
+from farandole.study.hosts import share_out
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.launchers import fill, find_in_script, find_launcher, job_command, names_in
+from farandole.study.command import fill, find_in_script, find_launcher, job_command, names_in
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.folder import launch_folder, mark_complete, write_launch, write_link
+from farandole.study.folder import mark_complete, write_launch, write_link
 from farandole.study.read import parse_rank, read_head, read_launch, read_rank, read_study
 from farandole.study.records import Cell, GradientTimes, Link, Metric, Opened, Rank, Study
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
@@ -241,7 +241,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     (read,) = found.launches
     (rank,) = read.ranks
     assert rank.steps.end_s.tolist() == [1.0, 2.0]
-    bare = read_launch(launch_folder(tmp_path / "s", read.id), ranks=False)
+    bare = read_launch(tmp_path / "s" / "launches" / read.id, ranks=False)
     assert bare == launch
     assert found.cells == (cell,)
 

@@ -17,7 +17,7 @@ from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.void import void_of
 from farandole.study.attempt import Interrupted
-from farandole.study.command import function_name
+from farandole.study.hosts import function_name
 from farandole.study.records import Launch, Study
 from farandole.study.refuse import StudyRefusedError
 from tests.conftest import clean_environ, cli_argv, eventually, keras_on, run_cli

@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.launchers import job_command
+from farandole.study.command import job_command, mask
 from farandole.study.spec import (
     Room,
     Spec,
     check_resumable,
     default_workers,
-    mask,
     merge,
     packed,
     parse_places,

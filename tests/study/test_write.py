@@ -13,7 +13,6 @@ from farandole.study.folder import (
     locked,
     mark_complete,
     new_launch_folder,
-    next_number,
     remove_interrupted,
 )
 from farandole.study.read import read_head, read_study
@@ -79,7 +78,6 @@ def test_names_of_launches_hold_nothing_of_the_user(cell: Cell, name: str) -> No
 
 def test_numbers_go_on_after_those_that_are_there(tmp_path: Path) -> None:
     make_study(tmp_path)
-    assert next_number(tmp_path) == 1
     first = new_launch_folder(tmp_path, Cell(workers=1), 0)
     assert (first.name, (first / "work").is_dir()) == ("0001-w1-r0", True)
     (tmp_path / "launches" / "0041-w1-r0").mkdir()

@@ -17,7 +17,7 @@ from farandole.format import plural
 from farandole.study.options import HOSTS, MEASURE, OPTIONS, VARY, WHERE, check_resume
 
 if TYPE_CHECKING:
-    from farandole.study.command import Hosts
+    from farandole.study.hosts import Hosts
     from farandole.study.spec import Spec
 
 _EPILOG = """\
@@ -101,7 +101,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _begun(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
     """Decide a study from flags."""
-    from farandole.study.command import name_of_command, new_folder
+    from farandole.study.command import name_of_command
+    from farandole.study.folder import new_folder
     from farandole.study.runner import begin_spec
 
     command: list[str] = args.command_line

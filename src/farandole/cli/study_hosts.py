@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.study.command import Hosts
+    from farandole.study.hosts import Hosts
     from farandole.study.spec import Room
 
 
 def find(args: argparse.Namespace) -> Hosts | None:
     """Find the hosts of a study: those that are named, or the nodes of the job around it."""
     from farandole.launch.placement import named_hosts
-    from farandole.study.command import find_hosts, hosts_by_ssh
+    from farandole.study.hosts import find_hosts, hosts_by_ssh
 
     if args.sbatch or args.setup:
         _check_jobs(args, "--sbatch" if args.sbatch else "--setup")
@@ -46,7 +46,7 @@ def room(args: argparse.Namespace, hosts: Hosts | None) -> Room:
     """Read what decides a plan: of this machine, of the hosts, or of SLURM's nodes."""
     from farandole.launch.slurm.client import Slurm
     from farandole.launch.slurm.script import parse_options
-    from farandole.study.command import read_room
+    from farandole.study.hosts import read_room
     from farandole.study.spec import Room
 
     if not args.per_cell_jobs:

@@ -11,8 +11,8 @@ from farandole.format import brief, listed, number, percent, plural, size, times
 from farandole.model.analyse import ScalingInfo
 from farandole.model.verdicts import Verdict
 from farandole.report.theme import resource
-from farandole.study.command import function_name
-from farandole.study.launchers import job_parts
+from farandole.study.command import job_parts
+from farandole.study.hosts import function_name
 from farandole.study.options import given_options, option_flags
 from farandole.version import __version__
 

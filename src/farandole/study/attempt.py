@@ -21,16 +21,16 @@ from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
 from farandole.study import folder
-from farandole.study.command import Descriptors, Function, Hosts
+from farandole.study.command import fill, mask
 from farandole.study.folder import now
-from farandole.study.launchers import fill
+from farandole.study.hosts import Descriptors, Function, Hosts
 from farandole.study.options import patterns_of
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener, Tail
 from farandole.study.read import read_ranks
 from farandole.study.records import Launch, Outcome, Rank
-from farandole.study.spec import Spec, mask
+from farandole.study.spec import Spec
 from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
 from farandole.study.watch import (

@@ -29,8 +29,8 @@ from farandole.errors import FarandoleError
 from farandole.format import plural
 from farandole.study import folder
 from farandole.study.attempt import Setting, attempt
-from farandole.study.command import Hosts
-from farandole.study.launchers import fill
+from farandole.study.command import fill
+from farandole.study.hosts import Hosts
 from farandole.study.plan import Planned
 from farandole.study.read import read_rank
 from farandole.study.records import Apart, Cell, Launch, Link, Steps
@@ -196,7 +196,7 @@ def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float 
     setting.listener.say(
         f"Measuring what {plural(cell.workers, 'worker')} cost each other, for a few seconds."
     )
-    place = folder.apart_folder(study, cell.workers)
+    place = study / folder.APART / f"w{cell.workers}"
     shutil.rmtree(place, ignore_errors=True)
     (place / folder.WORK).mkdir(parents=True)
     one = Planned(
@@ -250,7 +250,7 @@ class _Copy:
 
 def read_apart_launch(place: Path, cell: Cell) -> Apart:
     """Return what copies of the script have recorded in a folder."""
-    copies = [_read_copy(folder.copy_folder(place, copy)) for copy in range(cell.workers)]
+    copies = [_read_copy(place / f"copy-{copy}") for copy in range(cell.workers)]
     found = [copy for copy in copies if copy is not None]
     if len(found) < len(copies) or not all("together" in copy.told for copy in found):
         return Apart(cell=cell, why_not=_TOO_SHORT)

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from farandole.launch.call import CALL_FD, RESULT_FD
 from farandole.launch.plan import count_gpus
 from farandole.recorder.settings import APART, PARAMS, RECORD_DIR, STOP
-from farandole.study import folder
 
 _STREAM_BYTES = 16 << 20
 _LEAST_REPEATS, _MOST_REPEATS = 3, 50
@@ -250,7 +249,7 @@ def copy_environ(environ: Mapping[str, str], copy: int, copies: int) -> dict[str
         found[_DEVICES] = devices[copy % len(devices)]
     return found | {
         PARAMS: json.dumps(params),
-        RECORD_DIR: str(folder.copy_folder(place, copy)),
+        RECORD_DIR: str(place / f"copy-{copy}"),
         APART: json.dumps(order),
     }
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from farandole.study.records import Metric
 
 _Record = TypeVar("_Record")
+Reader = Callable[[Any], Any]
 
 
 def encode(value: Any, *, leave: tuple[str, ...] = ()) -> Any:
@@ -26,10 +27,8 @@ def encode(value: Any, *, leave: tuple[str, ...] = ()) -> Any:
         value: Anything; what is not known is written as its text.
         leave: Fields of the record that are not written.
     """
-    if isinstance(value, str) or value is None or isinstance(value, bool):
+    if value is None or isinstance(value, str | bool | int):
         return value
-    if isinstance(value, int):
-        return int(value)
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
@@ -45,17 +44,13 @@ def encode(value: Any, *, leave: tuple[str, ...] = ()) -> Any:
             for name, entry in found.items()
             if name not in leave and not (sparse and entry is None)
         }
-    if hasattr(value, "item"):  # a NumPy scalar
-        return encode(value.item())
-    return str(value)  # a path, for one
+    # A NumPy scalar; or a path, for one.
+    return encode(value.item()) if hasattr(value, "item") else str(value)
 
 
 def number(value: float) -> float | str:
-    """Return a float as strict JSON has it: what is not finite becomes a word."""
-    value = float(value)
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    """Return a float as strict JSON has it: what is not finite becomes "nan", "inf", "-inf"."""
+    return float(value) if math.isfinite(value) else str(float(value))
 
 
 def decode(record: type[_Record], content: Mapping[str, Any], **given: Any) -> _Record:
@@ -67,7 +62,7 @@ def decode(record: type[_Record], content: Mapping[str, Any], **given: Any) -> _
         given: Fields that are not read from it.
 
     Raises:
-        KeyError, TypeError, ValueError: It does not hold what it should.
+        AttributeError, KeyError, TypeError, ValueError: It does not hold what it should.
     """
     for name, read, required in _readers(typing.cast(Any, record)):
         if name in given:
@@ -80,7 +75,7 @@ def decode(record: type[_Record], content: Mapping[str, Any], **given: Any) -> _
 
 
 @functools.cache
-def _readers(record: Any) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
+def _readers(record: Any) -> tuple[tuple[str, Reader, bool], ...]:
     """Return name, reader and whether it must be there, of each field."""
     hints = typing.get_type_hints(record)
     return tuple(
@@ -89,7 +84,7 @@ def _readers(record: Any) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
     )
 
 
-def _reader(hint: Any) -> Callable[[Any], Any]:
+def _reader(hint: Any) -> Reader:
     """Return what reads a value of a type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -104,7 +99,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         parts = [_reader(each) for each in arguments]
         return lambda value: tuple(read(entry) for read, entry in zip(parts, value, strict=True))
     if origin is not None and issubclass(origin, Mapping):
-        return functools.partial(_mapping, _reader(arguments[1]))
+        entry = _reader(arguments[1])
+        return lambda value: {name: entry(found) for name, found in value.items()}
     if is_dataclass(hint):
         return functools.partial(decode, typing.cast(type, hint))
     return _SCALARS.get(hint, lambda value: value)
@@ -126,10 +122,4 @@ def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     return value
 
 
-def _mapping(read: Callable[[Any], Any], value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} is not an object")
-    return {name: read(entry) for name, entry in value.items()}
-
-
-_SCALARS: dict[Any, Callable[[Any], Any]] = {int: int, bool: bool, float: _float, str: _text}
+_SCALARS: dict[Any, Reader] = {int: int, bool: bool, float: _float, str: _text}

@@ -32,9 +32,9 @@ WORK = "work"
 LOCK_FILE = ".lock"
 
 _LAUNCH_NAME = re.compile(r"(\d{4,})-.+")
+_RANK_NAME = re.compile(r"rank-(\d+)\.jsonl")
 # What an imported row tells beside its cell, figures and metrics.
 _ROW_FIELDS = ("id", "repeat", "seed", "purpose", "outcome", "reason", "wall_s")
-_RANK_NAME = re.compile(r"rank-(\d+)\.jsonl")
 
 
 def shown(path: Path, here: Path) -> str:
@@ -45,6 +45,19 @@ def shown(path: Path, here: Path) -> str:
         return str(path)
 
 
+def now() -> str:
+    """Return this moment as the records have it: ISO 8601, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def new_folder(name: str, parent: Path) -> Path:
+    """Return a folder for a new study that is not there yet: `study-train-1`."""
+    number = 1
+    while (path := parent / f"study-{name}-{number}").exists():
+        number += 1
+    return path
+
+
 def launch_id(number: int, cell: Cell, repeat: int) -> str:
     """Name a launch for people; the number alone makes it unique: `0001-w2-b64-r0`."""
     hosts = "" if cell.hosts == 1 else f"-h{cell.hosts}"
@@ -52,53 +65,28 @@ def launch_id(number: int, cell: Cell, repeat: int) -> str:
     return f"{number:04d}-w{cell.workers}{hosts}{batch}-r{repeat}"
 
 
-def launch_folder(study: Path, name: str) -> Path:
-    """Return the folder of the launch of this name."""
-    return study / LAUNCHES / name
-
-
 def rank_file(folder: Path, rank: int) -> Path:
     """Return where a worker of the launch in this folder records."""
     return folder / f"rank-{rank}.jsonl"
 
 
-def apart_folder(study: Path, workers: int) -> Path:
-    """Return where so many copies of the script ran at once, each for itself."""
-    return study / APART / f"w{workers}"
-
-
-def copy_folder(apart: Path, copy: int) -> Path:
-    """Return where one of these copies records."""
-    return apart / f"copy-{copy}"
-
-
-def next_number(study: Path) -> int:
-    """Return a number for the next launch, above those of all that are there."""
-    return max((_number(folder) for folder in launch_folders(study)), default=0) + 1
+def rank_files(folder: Path) -> list[Path]:
+    """List the files that the workers of a launch wrote, by rank."""
+    ranks = [match[1] for path in folder.iterdir() if (match := _RANK_NAME.fullmatch(path.name))]
+    return [folder / f"rank-{rank}.jsonl" for rank in sorted(ranks, key=int)]
 
 
 def launch_folders(study: Path) -> list[Path]:
     """List the folders of launches, finished or not, in the order of their numbers."""
     parent = study / LAUNCHES
-    if not parent.is_dir():
-        return []
-    found = [path for path in parent.iterdir() if _LAUNCH_NAME.fullmatch(path.name)]
+    entries = parent.iterdir() if parent.is_dir() else ()
+    found = [path for path in entries if _LAUNCH_NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: (_number(path), path.name))
 
 
 def finished_folders(study: Path) -> list[Path]:
     """List the folders of launches that were recorded to their end."""
     return [folder for folder in launch_folders(study) if (folder / LAUNCH_FILE).exists()]
-
-
-def rank_files(folder: Path) -> list[Path]:
-    """List the files that the workers of a launch wrote, by rank."""
-    found = [
-        (int(match[1]), path)
-        for path in folder.iterdir()
-        if (match := _RANK_NAME.fullmatch(path.name))
-    ]
-    return [path for _, path in sorted(found)]
 
 
 def remove_interrupted(study: Path) -> list[str]:
@@ -115,26 +103,29 @@ def remove_interrupted(study: Path) -> list[str]:
 
 
 def _number(folder: Path) -> int:
-    match = _LAUNCH_NAME.fullmatch(folder.name)
-    assert match is not None
-    return int(match[1])
+    return int(folder.name.partition("-")[0])
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Files that are whole or not there.
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Write strict JSON; see `write_text`."""
+    """Write strict JSON; see `write_bytes`."""
     # ASCII: names of files and a script's output need not be UTF-8, and escapes keep them.
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=durable)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write text in UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode(), durable=durable)
+
+
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write a file under a temporary name beside its place and rename it.
 
     Args:
         path: The file; what it held before stays when anything fails.
-        text: Its whole content.
+        data: Its whole content.
         durable: Whether to wait for the disk, so that it is also there after a power cut.
 
     Raises:
@@ -142,41 +133,43 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(path)
-        if durable:
-            _sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise cannot_write(path, error) from error
+    if durable:
+        # The renaming, too; file systems that cannot do so are none of our business.
+        with contextlib.suppress(OSError), _opened(path.parent, os.O_RDONLY) as descriptor:
+            os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
     """Say that a file of a study could not be written, and what to do."""
-    if error.errno in _FULL:
+    why = error.strerror or str(error)
+    then = "Choose a folder that can be written to, or make this one so and use --resume"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         why, then = "the disk is full", "Free some space, then go on with --resume"
-    else:
-        why = error.strerror or str(error)
-        then = "Choose a folder that can be written to, or make this one so and use --resume"
     return StoreError(
         f"{path} cannot be written: {why}. All that was written before is kept. {then}."
     )
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a renaming durable; file systems that cannot do so are none of our business."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
+# One study at a time.
 
 # Network file systems without locks: better a study than none.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -191,34 +184,26 @@ def locked(study: Path) -> Iterator[None]:
         StoreError: The folder cannot be written to.
     """
     path = study / LOCK_FILE
-    descriptor = _acquire(path)
-    try:
-        yield
-    finally:
-        # While we hold it: whoever has opened it meanwhile finds that it is gone, and tries again.
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
-
-
-def _acquire(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
+    with contextlib.ExitStack() as stack:
+        try:
+            study.mkdir(parents=True, exist_ok=True)
+            while True:
+                descriptor = stack.enter_context(_opened(path, os.O_RDWR | os.O_CREAT))
                 if not _lock(descriptor):
-                    raise _held(path, descriptor)
-                if _is_there(path, descriptor):
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode(), 0)
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+                    raise UsageError(_held(path, descriptor))
+                # One that its holder has just removed is nobody's: open the next.
+                if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                    break
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode(), 0)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            yield
+        finally:
+            # While we hold it: whoever has opened it meanwhile finds that it is gone.
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _lock(descriptor: int) -> bool:
@@ -235,24 +220,17 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _is_there(path: Path, descriptor: int) -> bool:
-    """Tell whether the file that is locked is still the one at this path."""
-    mine = os.fstat(descriptor)
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-
-
-def _held(path: Path, descriptor: int) -> UsageError:
+def _held(path: Path, descriptor: int) -> str:
     pid, _, host = os.pread(descriptor, 300, 0).decode(errors="replace").strip().partition(" ")
     who = f"process {pid}" if pid else "another process"
     where = f" on {host}" if host and host != platform.node() else ""
-    return UsageError(
+    return (
         f"{path.parent} is in use by {who}{where}, another study. Wait until it ends, or choose "
         "another --out."
     )
+
+
+# The study and its launches.
 
 
 def is_study(path: Path) -> bool:
@@ -266,6 +244,29 @@ def is_study(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def check_new(path: Path) -> None:
+    """Refuse a place for a new study at which there is something else.
+
+    Raises:
+        UsageError: It is a file, a study, or holds anything that a new study's folder would not.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"--out {path} is a file. Name a folder for the study.")
+        if is_study(path):
+            raise UsageError(
+                f"--out {path} holds a study already. Go on with it by --resume {path}, or name "
+                "another folder."
+            )
+        # A study that was ended before its first file has left these, and nothing to lose.
+        ours = (LAUNCHES, LOCK_FILE)
+        others = [] if not path.exists() else [p for p in path.iterdir() if p.name not in ours]
+    except OSError as error:
+        raise UsageError(f"--out {path} cannot be read ({error.strerror}).") from error
+    if others or launch_folders(path):
+        raise UsageError(f"--out {path} is not empty. Name a new folder, or empty this one.")
 
 
 def create_study(
@@ -294,35 +295,9 @@ def create_study(
         launches=(),
         complete=False,
     )
-    try:
-        (path / LAUNCHES).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    _make_folder(path / LAUNCHES)
     write_head(study)
     return study
-
-
-def check_new(path: Path) -> None:
-    """Refuse a place for a new study at which there is something else.
-
-    Raises:
-        UsageError: It is a file, a study, or holds anything that a new study's folder would not.
-    """
-    try:
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"--out {path} is a file. Name a folder for the study.")
-        if is_study(path):
-            raise UsageError(
-                f"--out {path} holds a study already. Go on with it by --resume {path}, or name "
-                "another "
-            )
-        # A study that was ended before its first file has left these, and nothing to lose.
-        ours = (LAUNCHES, LOCK_FILE)
-        others = [] if not path.exists() else [p for p in path.iterdir() if p.name not in ours]
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be read ({error.strerror}).") from error
-    if others or launch_folders(path):
-        raise UsageError(f"--out {path} is not empty. Name a new folder, or empty this one.")
 
 
 def write_head(study: Study) -> None:
@@ -350,26 +325,31 @@ def new_launch_folder(study: Path, cell: Cell, repeat: int) -> Path:
     Raises:
         StoreError: It cannot be made.
     """
-    name = launch_id(next_number(study), cell, repeat)
-    place = launch_folder(study, name)
-    try:
-        (place / WORK).mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(place, error) from error
+    number = max(map(_number, launch_folders(study)), default=0) + 1
+    place = study / LAUNCHES / launch_id(number, cell, repeat)
+    _make_folder(place / WORK)
     return place
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
     """Write launch.json, which makes a launch count: call it last.
 
     Args:
-        place: The launch's  The workers have written the ranks' files there themselves.
+        place: The launch's folder. The workers have written the ranks' files there themselves.
         launch: What to write; its `ranks` are not.
         durable: Whether to wait for the disk.
 
     Raises:
         StoreError: It cannot be written; the launch then counts as interrupted.
     """
+    _make_folder(place)
     content = {"schema": SCHEMA, **encode(launch, leave=("ranks",))}
     write_json(place / LAUNCH_FILE, content, durable=durable)
 
@@ -380,12 +360,10 @@ def write_rows(study: Path, launches: Sequence[Launch]) -> None:
     Raises:
         StoreError: It cannot be written.
     """
-    cells: dict[Cell, Any] = {}  # few are all that a table has
+    cells = {cell: encode(cell) for cell in {launch.cell for launch in launches}}  # few
     dump = json.JSONEncoder(allow_nan=False).encode
     lines = []
     for launch in launches:
-        if launch.cell not in cells:
-            cells[launch.cell] = encode(launch.cell)
         row = {name: getattr(launch, name) for name in _ROW_FIELDS}
         metrics = [
             {"name": one.name, "value": number(one.value), "epoch": one.epoch}
@@ -412,8 +390,3 @@ def write_apart(study: Path, apart: Sequence[Apart]) -> None:
         StoreError: It cannot be written; what was there before still is.
     """
     write_json(study / APART_FILE, {"schema": SCHEMA, "apart": encode(apart)})
-
-
-def now() -> str:
-    """Return this moment as the records have it: ISO 8601, UTC."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

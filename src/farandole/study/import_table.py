@@ -15,7 +15,6 @@ from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study import folder
 from farandole.study.folder import (
-    cannot_write,
     check_new,
     create_study,
     mark_complete,
@@ -236,12 +235,7 @@ def _import(content: bytes, table: Path, out: Path, label: str | None) -> tuple[
     if len(imported.launches) > _MANY_ROWS:
         write_rows(out, imported.launches)
     for launch in imported.launches if len(imported.launches) <= _MANY_ROWS else ():
-        place = folder.launch_folder(out, launch.id)
-        try:
-            place.mkdir()
-        except OSError as error:
-            raise cannot_write(place, error) from error
-        write_launch(place, launch, durable=False)
+        write_launch(out / folder.LAUNCHES / launch.id, launch, durable=False)
     return replace(mark_complete(study), launches=imported.launches), imported
 
 

@@ -16,8 +16,8 @@ from typing import Any, get_args
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study import values
-from farandole.study.launchers import (
-    KNOWN,
+from farandole.study.command import (
+    PLACEHOLDERS,
     SPREADING,
     find_in_script,
     find_launcher,
@@ -44,42 +44,27 @@ HOSTS = "several hosts (in a SLURM allocation its nodes, without any flag: docs/
 
 # Names that `-L` may not give values to, and what to use for them.
 _FLAG_FOR = {"workers": "-np", "seed": "--seeds", "cell_dir": "nothing: each launch has its own"}
-
-
-def _plain(value: Any, *, flag: str) -> Any:
-    return value
-
-
-def _not(value: Any, *, flag: str = "") -> bool:
-    return not value
-
-
-def _on(value: Any, *, flag: str) -> bool:
-    return bool(values.choice(value, flag=flag, choices=("on", "off")) == "on")
-
-
-def _one_of(choices: Any) -> Callable[..., Any]:
-    return partial(values.choice, choices=get_args(choices))
+_DEFAULTS = {field.name: field.default for field in fields(Spec)}
 
 
 def _join(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One option of a study."""
 
-    flags: tuple[str, ...]
-    help: str
     group: str
-    metavar: str = ""
+    flags: tuple[str, ...]
+    metavar: str
     """What its value is called; empty: a switch."""
+    help: str
     name: str
     """Its keyword in `farandole.study()`."""
     field: str = ""
     """The field of the Spec, and of study.json, that it alone decides."""
-    read: Callable[..., Any] = _plain
+    read: Callable[..., Any] = lambda value, *, flag: value
     """From a value as given to the field's."""
     value: Callable[[Any], Any] = lambda value: value
     """From the field's value to one that can be given."""
@@ -92,34 +77,38 @@ class Option:
     """Whether it is part of what is measured; False: of this session alone."""
 
 
-_FIELDS = {field.name: field.default for field in fields(Spec)}
-
-
-def _option(group: str, flags: str, metavar: str, help_text: str, **more: Any) -> Option:
+def _option(group: str, flags: str, metavar: str, words: str, **more: Any) -> Option:
     """Return an option; its name follows from its last flag, its field of the Spec from its name.
 
     What is to vary is decided jointly, by `make_spec`, and has no field of its own.
     """
-    listed = tuple(flags.split())
-    name = more.setdefault("name", listed[-1].lstrip("-").replace("-", "_"))
+    name = more.pop("name", flags.split()[-1].lstrip("-").replace("-", "_"))
     for field in (name, f"{name}_s", f"{name}_bytes"):
-        if field in _FIELDS and group in (MEASURE, WHERE):
+        if field in _DEFAULTS and group in (MEASURE, WHERE):
             more.setdefault("field", field)
-    return Option(flags=listed, group=group, metavar=metavar, help=help_text, **more)
+    return Option(group, tuple(flags.split()), metavar, words, name, **more)
 
 
-def _switch(flag: str, help_text: str, field: str, **more: Any) -> Option:
-    """Return an option that turns a field off."""
-    return _option(MEASURE, flag, "", help_text, field=field, read=_not, value=_not, **more)
+def _off(flag: str, field: str, words: str, **more: Any) -> Option:
+    """Return a switch that turns a field of the Spec off."""
+    read = {"read": lambda value, *, flag: not value, "value": lambda value: not value}
+    return _option(MEASURE, flag, "", words, field=field, **read, **more)
+
+
+def _on_or_off(value: Any, *, flag: str) -> bool:
+    return bool(values.choice(value, flag=flag, choices=("on", "off")) == "on")
 
 
 _measured = partial(_option, MEASURE)
+_counted = partial(_option, MEASURE, metavar="N", read=values.count)
+_time = partial(_option, MEASURE, metavar="TIME", read=values.seconds)
 _session = partial(_option, resumable=True, decides=False)
 _WORKERS = "numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
 _WEAK = "weak: the batch per worker stays (default); strong: -L batch is shared by all workers; "
 _FACTOR = "values of a factor; batch=32,64,...,max finds the largest batch that fits"
 _LINK = "measure neither the workers' link nor what they cost each other without it"
-_ALIAS = "off: use an installed Horovod"
+_JOBS = "submit each launch as a job of SLURM's, one after the other"
+_one_of = partial(partial, values.choice)
 
 OPTIONS: tuple[Option, ...] = (
     _option(VARY, "-np -n -w --workers", "N,...", f"{_WORKERS}2x4: hosts x workers on each"),
@@ -128,67 +117,52 @@ OPTIONS: tuple[Option, ...] = (
     _option(VARY, "--threads", "N,...", "threads per worker (default: the same in all)"),
     _option(VARY, "--split", "all", "all splits of the cores into workers x threads"),
     _option(VARY, "--transport", "NAME,...", "auto, shm, gloo, mpi, nccl (default auto)"),
-    _measured("--measure", "WHAT", "speed (default), accuracy or both", read=_one_of(Measure)),
-    _measured("--repeats", "N", "launches per cell for speed (default 3)", read=values.count),
-    _measured("--seeds", "N", "launches per cell for accuracy (default 3)", read=values.count),
     _measured(
-        "--precision",
-        "SHARE",
-        "of a launch's median step time (default 3%%)",
+        *("--measure", "WHAT", "speed (default), accuracy or both"),
+        read=_one_of(choices=get_args(Measure)),
+    ),
+    _counted("--repeats", words="launches per cell for speed (default 3)"),
+    _counted("--seeds", words="launches per cell for accuracy (default 3)"),
+    _measured(
+        *("--precision", "SHARE", "of a launch's median step time (default 3%%)"),
         read=values.share,
         text=lambda share: f"{100 * share:g}%" if isinstance(share, float) else str(share),
     ),
-    _measured("--steps", "N", "end each launch for speed after N steps instead", read=values.count),
-    _measured(
-        "--epochs", "N", "end each launch for speed after N epochs instead", read=values.count
-    ),
-    _measured(
-        "--time-limit",
-        "TIME",
-        "fit repeats into this time: 20m, 1h30m",
-        read=values.seconds,
-        resumable=True,
-    ),
-    _measured(
-        "--launch-timeout", "TIME", "end a launch after this time (15m)", read=values.seconds
-    ),
+    _counted("--steps", words="end each launch for speed after N steps instead"),
+    _counted("--epochs", words="end each launch for speed after N epochs instead"),
+    _time("--time-limit", words="fit repeats into this time: 20m, 1h30m", resumable=True),
+    _time("--launch-timeout", words="end a launch after this time (15m)"),
     _measured(
         "--memory", "SIZE", "of each worker (default: 80%% of what is free)", read=values.size
     ),
     _measured("--throughput", "REGEX", "read samples/s from the output"),
     _measured(
-        "--metric",
-        "NAME=REGEX",
-        "read a metric from the output",
+        *("--metric", "NAME=REGEX", "read a metric from the output"),
         name="metrics",
         read=values.listed,
         repeated=True,
     ),
-    _switch("--no-epoch", "no launch of one whole epoch per count", "epoch_launches"),
-    _switch("--no-today", "no cell of one process with all cores", "today"),
-    _switch("--no-batch-check", "do not compare batches seen", "batch_check"),
-    _switch("--no-calibration", _LINK, "calibrates"),
-    _switch("--keep-busy", "no second try when others disturbed one", "retry_busy", resumable=True),
+    _off("--no-epoch", "epoch_launches", "no launch of one whole epoch per count"),
+    _off("--no-today", "today", "no cell of one process with all cores"),
+    _off("--no-batch-check", "batch_check", "do not compare batches seen"),
+    _off("--no-calibration", "calibrates", _LINK),
+    _off("--keep-busy", "retry_busy", "no second try when others disturbed one", resumable=True),
     _session(WHERE, "--out", "DIR", "the study's folder; more values there extend it"),
     _session(WHERE, "--resume", "DIR", "go on with a study that was interrupted"),
     _session(WHERE, "--label", "TEXT", "what the study is called in its report"),
     _option(
-        WHERE,
-        "--cwd",
-        "here|cell",
-        "run in this folder, or in each launch's own",
-        read=partial(values.choice, choices=("here", "cell")),
+        *(WHERE, "--cwd", "here|cell", "run in this folder, or in each launch's own"),
+        read=_one_of(choices=("here", "cell")),
     ),
     _option(
-        WHERE,
-        "--prepare",
-        "CMD",
-        "run this before each launch",
+        *(WHERE, "--prepare", "CMD", "run this before each launch"),
         read=values.words,
         text=lambda given: given if isinstance(given, str) else shlex.join(given),
     ),
     _option(
-        WHERE, "--horovod-alias", "on|off", _ALIAS, read=_on, value=lambda on: "on" if on else "off"
+        *(WHERE, "--horovod-alias", "on|off", "off: use an installed Horovod"),
+        read=_on_or_off,
+        value=lambda on: "on" if on else "off",
     ),
     _session(WHERE, "--no-report", "", "leave it to `farandole report DIR`"),
     _session(WHERE, "--dry-run", "", "print the plan with times, and end"),
@@ -196,10 +170,18 @@ OPTIONS: tuple[Option, ...] = (
     _session(HOSTS, "-H --hosts", "HOSTS", "hosts to reach by ssh: n1:4,n2:4"),
     _session(HOSTS, "--hostfile", "FILE", "the same from a file"),
     _session(HOSTS, "--rsh", "COMMAND", "another remote shell, with flags"),
-    _session(
-        HOSTS, "--per-cell-jobs", "", "submit each launch as a job of SLURM's, one after the other"
-    ),
+    _session(HOSTS, "--per-cell-jobs", "", _JOBS),
 )
+
+
+def _fields(given: Mapping[str, Any], *, resumable: bool = False) -> dict[str, Any]:
+    """Return the fields of the Spec that single options decide."""
+    return {
+        option.field: option.read(given[option.name], flag=option.flags[0])
+        for option in OPTIONS
+        if option.field and given.get(option.name) not in (None, False)
+        if option.resumable or not resumable
+    }
 
 
 def given_options(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,21 +189,28 @@ def given_options(content: Mapping[str, Any]) -> dict[str, Any]:
 
     The threads are always there: what they would be follows from the machine.
     """
-    given: dict[str, Any] = {"workers": _workers_value(content)}
-    if content.get("scaling", "weak") != "weak":
-        given["scaling"] = content["scaling"]
-    given["params"] = _params_value(content)
-    if content.get("split"):
-        given["split"] = "all"
-    else:
-        given["threads"] = list(content.get("threads") or ())
+    batches = [*(content.get("batches") or ()), *(["max"] if content.get("find_max") else [])]
+    params = {"batch": batches, "global_batch": content.get("global_batches")}
+    params |= dict(content.get("params") or ())
+    workers: list[Any] = list(dict.fromkeys(content.get("workers") or ()))
+    if content.get("places"):
+        # What hosts cannot share evenly is a count.
+        places = content["places"]
+        workers = [str(n) if n % hosts else f"{hosts}x{n // hosts}" for n, hosts in places]
     transports = list(content.get("transports") or ())
-    given["transport"] = [] if transports == ["auto"] else transports
+    given: dict[str, Any] = {
+        "workers": workers,
+        "scaling": None if content.get("scaling") == "weak" else content.get("scaling"),
+        "params": {name: list(found) for name, found in params.items() if found},
+        "split": "all" if content.get("split") else None,
+        "threads": None if content.get("split") else list(content.get("threads") or ()),
+        "transport": None if transports == ["auto"] else transports,
+    }
     for option in OPTIONS:
         value = content.get(option.field)
-        if option.field and value is not None and value != _FIELDS[option.field]:
+        if option.field and value is not None and value != _DEFAULTS[option.field]:
             given[option.name] = option.value(value)
-    return {name: value for name, value in given.items() if value not in ([], {}, ())}
+    return {name: value for name, value in given.items() if value not in (None, [], {}, ())}
 
 
 def option_flags(given: Mapping[str, Any]) -> list[str]:
@@ -255,6 +244,11 @@ def read_flags(flags: Sequence[str]) -> dict[str, Any]:
     return given
 
 
+def resumed(spec: Spec, given: Mapping[str, Any]) -> Spec:
+    """Return the Spec of a study that goes on with options that it may change."""
+    return replace(spec, **_fields(given, resumable=True))
+
+
 def check_resume(given: Mapping[str, Any], folder: str) -> None:
     """Refuse options that a study in a folder has decided already.
 
@@ -267,31 +261,6 @@ def check_resume(given: Mapping[str, Any], folder: str) -> None:
                 f"--resume {folder} goes on as the study was begun: leave {option.flags[0]} away. "
                 f"To change it, use --out {folder} with the whole command."
             )
-
-
-def resumed(spec: Spec, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a study that goes on with options that it may change."""
-    changes = {
-        option.field: option.read(given[option.name], flag=option.flags[0])
-        for option in OPTIONS
-        if option.field and option.resumable and given.get(option.name) not in (None, False)
-    }
-    return replace(spec, **changes)
-
-
-def _workers_value(content: Mapping[str, Any]) -> Any:
-    places = content.get("places") or ()
-    if not places:
-        return list(dict.fromkeys(content.get("workers") or ()))
-    # What hosts cannot share evenly is a count.
-    return [str(n) if n % hosts else f"{hosts}x{n // hosts}" for n, hosts in places]
-
-
-def _params_value(content: Mapping[str, Any]) -> dict[str, list[Any]]:
-    batches = [*(content.get("batches") or ()), *(["max"] if content.get("find_max") else [])]
-    params = {"batch": batches, "global_batch": list(content.get("global_batches") or ())}
-    params |= {name: list(found) for name, found in dict(content.get("params") or ()).items()}
-    return {name: found for name, found in params.items() if found}
 
 
 def make_spec(
@@ -328,11 +297,7 @@ def make_spec(
             "No command was given. Say what to study: "
             "farandole study -- python train.py --batch-size '{batch}'"
         )
-    simple = {
-        option.field: option.read(options[option.name], flag=option.flags[0])
-        for option in OPTIONS
-        if option.field and option.name in options
-    }
+    simple = _fields(options)
     notes: list[str] = []
     found = find_launcher(command) or find_in_script(command, script)
     if job_flags is not None:
@@ -342,18 +307,20 @@ def make_spec(
                 f"{found.launcher.name}. Give the command without it."
             )
         alias = "on" if simple.get("horovod_alias", True) else "off"
-        command = job_command(command, job_flags, horovod_alias=alias)
-        found = find_launcher(command)
+        found = find_launcher(job_command(command, job_flags, horovod_alias=alias))
         notes.append("Each launch is a job of SLURM's; one is submitted when the one before ended.")
     elif found is not None:
-        command = found.command
         notes.append(found.note)
+    command = command if found is None else found.command
     params = values.factors(options.get("params", ()))
     names = names_in(command)
-    for name in sorted(names - {*KNOWN, *params}):
-        known = ", ".join(f"{{{one}}}" for one in (*KNOWN, *params))
+    for name in sorted(names - {*PLACEHOLDERS, *params}):
+        known = ", ".join(f"{{{one}}}" for one in (*PLACEHOLDERS, *params))
         notes.append(f"{{{name}}} is passed on as it stands; placeholders are {known}.")
-    transports = _transports(options.get("transport") or params.pop("transport", "auto"))
+    given = options.get("transport") or params.pop("transport", "auto")
+    transports = tuple(dict.fromkeys(_join(given).lower().split(",")))
+    for name in transports:
+        values.choice(name, flag="--transport", choices=TRANSPORTS)
     if "mpi" in transports and (found is None or found.launcher.name not in SPREADING):
         raise UsageError(
             "--transport mpi needs workers that mpirun starts, and this command has none. Use: "
@@ -361,20 +328,19 @@ def make_spec(
         )
     threads_given = options.get("threads") or params.pop("threads", None)
     for name in params:
-        _check_name(name, command, reads)
+        _check_name(name, names, reads)
     places, threads = _workers_and_threads(options, threads_given, room, notes)
     batches, find_max = values.batches(params.pop("batch", ()), name="batch")
     shared, _ = values.batches(params.pop("global_batch", ()), name="global_batch")
     if not (batches or find_max or shared) and names & {"batch", "global_batch"}:
         batches = (DEFAULT_BATCH,)
         notes.append(f"No batch was given: {DEFAULT_BATCH} per worker (-L batch=... for others).")
-    per_worker = bool(batches or find_max)
     spec = Spec(
         command=command,
         room=room,
         workers=tuple(sorted({count for count, _ in places})),
         places=places if room.hosts > 1 else (),
-        scaling=_scaling(options.get("scaling"), bool(shared), per_worker, notes),
+        scaling=_scaling(options.get("scaling"), bool(shared), bool(batches or find_max), notes),
         batches=batches,
         global_batches=shared,
         find_max=find_max,
@@ -402,24 +368,14 @@ def patterns_of(spec: Spec) -> list[Pattern]:
         UsageError: A pattern cannot be used.
     """
     found = [metric_pattern(text) for text in spec.metrics]
-    if spec.throughput is not None:
-        found.append(throughput_pattern(spec.throughput))
-    return found
+    return found if spec.throughput is None else [*found, throughput_pattern(spec.throughput)]
 
 
-def _transports(given: Any) -> tuple[str, ...]:
-    chosen = _join(given).lower().split(",")
-    for name in chosen:
-        values.choice(name, flag="--transport", choices=TRANSPORTS)
-    return tuple(dict.fromkeys(chosen))
-
-
-def _check_name(name: str, command: Sequence[str], reads: Callable[[str], bool]) -> None:
+def _check_name(name: str, names: frozenset[str], reads: Callable[[str], bool]) -> None:
     """Refuse a factor that would change nothing: in no argument, and read by nobody."""
     if name in _FLAG_FOR:
         raise UsageError(f"-L {name}=...: use {_FLAG_FOR[name]} for this.")
     wanted = {"batch", "global_batch"} if name in ("batch", "global_batch") else {name}
-    names = names_in(command)
     if wanted & names or any(reads(one) for one in wanted):
         return
     there = f"The command has {', '.join(f'{{{one}}}' for one in sorted(names))}." if names else ""
@@ -440,10 +396,10 @@ def _workers_and_threads(
         values.choice(options["split"], flag="--split", choices=("all",))
         if threads_given is not None:
             raise UsageError("--split all decides the threads. Leave --threads away.")
-        every = tuple(n for n in range(1, room.cores + 1) if room.cores % n == 0)
+        wanted = tuple(range(1, room.cores + 1))
         if workers is not None:
             wanted = values.counts(workers, flag="-np", auto=default)
-            every = tuple(n for n in wanted if n in every)
+        every = [n for n in wanted if room.cores % n == 0]
         if not every:
             raise UsageError(
                 f"-np {workers} with --split all: {room.cores} cores cannot be split evenly "
@@ -454,11 +410,9 @@ def _workers_and_threads(
         places = tuple(packed(count, room) for count in default)
         what = "GPUs" if room.gpus else "cores"
         where = "this machine" if room.hosts == 1 else f"{room.hosts} hosts"
+        noun = "worker" if default == (1,) else "workers"
         listed = ", ".join(map(str, default))
-        notes.append(
-            f"No -np was given: {listed} {'worker' if listed == '1' else 'workers'}, up to the "
-            f"{what} of {where}."
-        )
+        notes.append(f"No -np was given: {listed} {noun}, up to the {what} of {where}.")
     else:
         places = parse_places(workers, room=room, auto=default)
     if threads_given is not None:
@@ -470,9 +424,9 @@ def _workers_and_threads(
 
 
 def _scaling(text: str | None, shared: bool, per_worker: bool, notes: list[str]) -> Scaling:
+    if text is None and shared and not per_worker:
+        return "strong"
     if text is None:
-        if shared and not per_worker:
-            return "strong"
         notes.append(
             "Weak scaling: the batch per worker stays, the global batch grows "
             "(--scaling strong or both for the other way)."

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from farandole.errors import MissingExtraError
-from farandole.study.records import Cell, Launch, Metric, Rank, Study
+from farandole.study.records import Cell, Metric, Steps, Study
 
 Row = dict[str, Any]
 
-STEP_COLUMNS = (
-    "end_s",
-    "duration_s",
-    "data_s",
-    "optimizer_s",
-    "communication_s",
-    "exposed_s",
-    "ready_s",
-    "done_s",
-    "passes",
-    "samples",
+STEP_COLUMNS = ("end_s", "duration_s", *(field.name for field in fields(Steps)[1:]))
+_LAUNCH = (
+    *("repeat", "seed", "purpose", "outcome", "reason", "started", "wall_s"),
+    *("foreign_share", "steal_share", "busy"),
 )
+# A study without launches still has tables, with names to select by.
+_HEADS = {
+    "cells": ("cell", "workers"),
+    "launches": ("launch", "cell", "workers"),
+    "metrics": ("launch", *(field.name for field in fields(Metric))),
+}
 
 
 def cell_rows(study: Study) -> Iterator[Row]:
@@ -43,16 +42,7 @@ def launch_rows(study: Study) -> Iterator[Row]:
             "launch": launch.id,
             "cell": index[launch.cell],
             **_cell(launch.cell),
-            "repeat": launch.repeat,
-            "seed": launch.seed,
-            "purpose": launch.purpose,
-            "outcome": launch.outcome,
-            "reason": launch.reason,
-            "started": launch.started,
-            "wall_s": launch.wall_s,
-            "foreign_share": launch.foreign_share,
-            "steal_share": launch.steal_share,
-            "busy": launch.busy,
+            **{name: getattr(launch, name) for name in _LAUNCH},
             "steps": max((len(rank.steps) for rank in launch.ranks), default=0),
             **{f"figure_{name}": value for name, value in launch.figures.items()},
         }
@@ -60,61 +50,37 @@ def launch_rows(study: Study) -> Iterator[Row]:
 
 def step_rows(study: Study) -> Iterator[Row]:
     """Yield every step of every rank; a figure that was not measured is NaN."""
-    for launch, rank in ranks(study):
-        columns = [getattr(rank.steps, name).tolist() for name in STEP_COLUMNS]
-        for step, values in enumerate(zip(*columns, strict=True)):
-            head = {"launch": launch.id, "rank": rank.rank, "step": step}
-            yield head | dict(zip(STEP_COLUMNS, values, strict=True))
+    columns = _step_columns(study)
+    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+        yield dict(zip(columns, values, strict=True))
 
 
 def metric_rows(study: Study) -> Iterator[Row]:
     """Yield every value that was reported, by launches as a whole and by their ranks."""
     for launch in study.launches:
-        for metric in all_metrics(launch):
-            yield {
-                "launch": launch.id,
-                "name": metric.name,
-                "value": metric.value,
-                "step": metric.step,
-                "epoch": metric.epoch,
-                "time_s": metric.time_s,
-                "rank": metric.rank,
-            }
-
-
-def ranks(study: Study) -> Iterator[tuple[Launch, Rank]]:
-    """Yield every rank with its launch."""
-    for launch in study.launches:
-        for rank in launch.ranks:
-            yield launch, rank
-
-
-def all_metrics(launch: Launch) -> Iterator[Metric]:
-    """Yield the metrics of a launch, then those of its ranks."""
-    yield from launch.metrics
-    for rank in launch.ranks:
-        yield from rank.metrics
+        for reported in (launch.metrics, *(rank.metrics for rank in launch.ranks)):
+            yield from ({"launch": launch.id, **asdict(metric)} for metric in reported)
 
 
 def _cell(cell: Cell) -> Row:
-    return {
-        "workers": cell.workers,
-        "threads": cell.threads,
-        "batch": cell.batch,
-        "global_batch": cell.global_batch,
-        "transport": cell.transport,
-        "hosts": cell.hosts,
-        "device": cell.device,
-        "today": cell.today,
-        **{f"param_{name}": value for name, value in cell.params},
+    names = ("workers", "threads", "batch", "global_batch", "transport", "hosts", "device", "today")
+    row = {name: getattr(cell, name) for name in names}
+    return row | {f"param_{name}": value for name, value in cell.params}
+
+
+def _step_columns(study: Study) -> dict[str, Any]:
+    """Join the steps of all ranks column by column: rows would be a million small objects."""
+    ranks = [(launch, rank) for launch in study.launches for rank in launch.ranks]
+    lengths = [len(rank.steps) for _, rank in ranks]
+    columns: dict[str, Any] = {
+        "launch": np.repeat(np.array([launch.id for launch, _ in ranks], dtype=object), lengths),
+        "rank": np.repeat(np.array([rank.rank for _, rank in ranks], dtype=np.int64), lengths),
+        "step": np.concatenate([np.empty(0, np.int64), *(np.arange(n) for n in lengths)]),
     }
-
-
-_HEADS = {
-    "cells": ("cell", "workers"),
-    "launches": ("launch", "cell", "workers"),
-    "metrics": ("launch", "name", "value", "step", "epoch", "time_s", "rank"),
-}
+    for name in STEP_COLUMNS:
+        blocks = [getattr(rank.steps, name) for _, rank in ranks]
+        columns[name] = np.concatenate([np.empty(0), *blocks])
+    return columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +110,6 @@ def to_pandas(study: Study) -> Frames:
 
     def frame(name: str, rows: Iterator[Row]) -> Any:
         found = list(rows)
-        # A study without launches still has tables, with names to select by.
         return pandas.DataFrame(found) if found else pandas.DataFrame(columns=list(_HEADS[name]))
 
     return Frames(
@@ -153,18 +118,3 @@ def to_pandas(study: Study) -> Frames:
         steps=pandas.DataFrame(_step_columns(study)),
         metrics=frame("metrics", metric_rows(study)),
     )
-
-
-def _step_columns(study: Study) -> dict[str, Any]:
-    """Join the steps of all ranks column by column: rows would be a million small objects."""
-    found = list(ranks(study))
-    lengths = [len(rank.steps) for _, rank in found]
-    columns: dict[str, Any] = {
-        "launch": np.repeat(np.array([launch.id for launch, _ in found], dtype=object), lengths),
-        "rank": np.repeat(np.array([rank.rank for _, rank in found], dtype=np.int64), lengths),
-        "step": np.concatenate([np.empty(0, np.int64), *(np.arange(n) for n in lengths)]),
-    }
-    for name in STEP_COLUMNS:
-        blocks = [getattr(rank.steps, name) for _, rank in found]
-        columns[name] = np.concatenate([np.empty(0), *blocks])
-    return columns

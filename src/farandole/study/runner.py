@@ -18,15 +18,7 @@ from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.plan import count_gpus, resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
-from farandole.study.command import (
-    Function,
-    Hosts,
-    find_hosts,
-    kept_function,
-    read_room,
-    script_reader,
-    shell_script,
-)
+from farandole.study.command import script_reader, shell_script
 from farandole.study.folder import (
     check_new,
     create_study,
@@ -39,6 +31,7 @@ from farandole.study.folder import (
     write_json,
     write_link,
 )
+from farandole.study.hosts import Function, Hosts, find_hosts, kept_function, read_room
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import (
     Planned,
@@ -58,15 +51,7 @@ from farandole.study.progress import Listener, begin_lines, duration, plan_lines
 from farandole.study.read import read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
-from farandole.study.spec import (
-    Place,
-    Room,
-    Spec,
-    check_resumable,
-    merge,
-    per_host,
-    spec_from_json,
-)
+from farandole.study.spec import Place, Room, Spec, check_resumable, merge, per_host, spec_from_json
 from farandole.study.watch import end_leftovers
 
 _TRIALS = "trials"

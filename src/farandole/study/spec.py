@@ -1,26 +1,24 @@
-"""What a study is asked for: every flag checked, everything that was left open decided.
-
-Secrets in its command are masked before it is written, so that a study can be shown.
-"""
+"""What a study is asked for: every flag checked, everything that was left open decided."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.launch.placement import Shape, parse_shape
+from farandole.launch.placement import parse_shape
 from farandole.study import values
-from farandole.study.launchers import job_parts
+from farandole.study.codec import decode
+from farandole.study.command import MASK, is_secret, job_parts, mask
 
 Scaling = Literal["strong", "weak", "both"]
 Measure = Literal["speed", "accuracy", "both"]
+Place = tuple[int, int]
+"""Workers, and the hosts that share them."""
 
-PRECISION = 0.03
 LEAST_STEPS = 20
 ENOUGH_S = 60.0
 DEFAULT_BATCH = 32
@@ -80,7 +78,7 @@ class Spec:
     measure: Measure = "speed"
     repeats: int = 3
     seeds: int = 3
-    precision: float = PRECISION
+    precision: float = 0.03
     steps: int | None = None
     epochs: int | None = None
     epoch_launches: bool = True
@@ -137,26 +135,19 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         """Return what study.json keeps under `spec`: no secret of the command."""
-        return {**asdict(self), "command": mask(self.command), "environ": _names(self.environ)}
-
-
-def _names(environ: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    return [(name, MASK if is_secret(name) else value) for name, value in environ]
+        environ = [(name, MASK if is_secret(name) else value) for name, value in self.environ]
+        return {**asdict(self), "command": mask(self.command), "environ": environ}
 
 
 def spec_from_json(content: Mapping[str, Any]) -> Spec:
     """Return the Spec that `to_json` wrote; fields of later versions are left out."""
-    known = {item.name for item in fields(Spec)}
     try:
-        given = {name: _frozen(value) for name, value in content.items() if name in known}
-        given["room"] = Room(**content["room"])
-        spec = Spec(**given)
-    except (KeyError, TypeError) as error:
+        return decode(Spec, content)
+    except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             "This study has no plan to go on with: its figures were imported, or another version "
             "of Farandole made it. Begin a new one with --out."
         ) from error
-    return spec
 
 
 def check_resumable(spec: Spec) -> None:
@@ -172,82 +163,62 @@ def check_resumable(spec: Spec) -> None:
         )
 
 
-def _studied(spec: Spec) -> tuple[str, ...]:
-    """Return the user's own command; how jobs are submitted may change from day to day."""
-    return mask(job_parts(spec.command)[1] if spec.jobs else spec.command)
-
-
 def merge(old: Spec, new: Spec) -> Spec:
     """Extend a study: every value that either asks for, the new one's ways of measuring.
 
     Raises:
         UsageError: They study different commands.
     """
-    ours = (_studied(new), new.jobs, new.cwd, new.folder)
-    if (_studied(old), old.jobs, old.cwd, old.folder) != ours:
+    if _studied(old) != _studied(new):
         raise UsageError(
             "The folder holds a study of another command or folder: "
             f"{' '.join(old.command)} in {old.folder}. Give another --out."
         )
-    params = dict(old.params)
+    before, params = dict(old.params), dict(old.params)
     for name, given in new.params:
-        params[name] = _union(params.get(name, ()), given)
-    if set(params) != set(dict(old.params)) and old.params != ():
-        missing = set(params) ^ set(dict(old.params))
+        params[name] = _union(before.get(name, ()), given)
+    if before and set(params) != set(before):
         raise UsageError(
-            f"The folder's study does not vary {', '.join(sorted(missing))}, so its launches "
-            "cannot be compared with the new ones. Give another --out."
+            f"The folder's study does not vary {', '.join(sorted(set(params) - set(before)))}, so "
+            "its launches cannot be compared with the new ones. Give another --out."
         )
     if old.split != new.split:
         raise UsageError(
             "Splits of the cores (--split all) and other cells cannot share a folder. Give another "
             "--out."
         )
-    workers = tuple(sorted({*old.workers, *new.workers}))
-    places: tuple[Place, ...] = ()
-    if old.places or new.places:
-        places = tuple(sorted({*old.placed, *new.placed}))
-    same = old.measure == new.measure
-    return replace(
+    merged = replace(
         new,
-        workers=workers,
-        places=places,
+        workers=tuple(sorted({*old.workers, *new.workers})),
+        places=tuple(sorted({*old.placed, *new.placed})) if old.places or new.places else (),
         scaling=old.scaling if old.scaling == new.scaling else "both",
         batches=tuple(sorted({*old.batches, *new.batches})),
         global_batches=tuple(sorted({*old.global_batches, *new.global_batches})),
         find_max=old.find_max or new.find_max,
-        threads=_threads(old, new, workers, places),
         threads_given=old.threads_given or new.threads_given,
         transports=_union(old.transports, new.transports),
         params=tuple(params.items()),
-        measure=old.measure if same else "both",
-        repeats=max(spec.repeats for spec in _measuring(old, new, unless="accuracy")),
-        seeds=max(spec.seeds for spec in _measuring(old, new, unless="speed")),
+        measure=old.measure if old.measure == new.measure else "both",
+        # Repeats are speed's, seeds are accuracy's: who measures neither has no say in them.
+        repeats=max([x.repeats for x in (old, new) if x.measure != "accuracy"] or [new.repeats]),
+        seeds=max([x.seeds for x in (old, new) if x.measure != "speed"] or [new.seeds]),
     )
-
-
-def _threads(
-    old: Spec, new: Spec, workers: tuple[int, ...], places: tuple[Place, ...]
-) -> tuple[int, ...]:
+    threads = tuple(sorted({*old.threads, *new.threads}))
     if new.split:
-        return tuple(new.room.cores // count for count in workers)
-    if old.threads_given or new.threads_given:
-        return tuple(sorted({*old.threads, *new.threads}))
-    return (shared_threads(new.room, places or tuple((count, 1) for count in workers)),)
+        threads = tuple(new.room.cores // count for count in merged.workers)
+    elif not merged.threads_given:
+        threads = (shared_threads(new.room, merged.placed),)
+    return replace(merged, threads=threads)
 
 
-def _measuring(old: Spec, new: Spec, *, unless: Measure) -> list[Spec]:
-    """Return those that do not measure this alone: only they have a say in other launches."""
-    return [spec for spec in (old, new) if spec.measure != unless] or [new]
+def _studied(spec: Spec) -> tuple[object, ...]:
+    """Return the user's own command and where it runs; how jobs are submitted may change."""
+    command = job_parts(spec.command)[1] if spec.jobs else spec.command
+    return mask(command), spec.jobs, spec.cwd, spec.folder
 
 
-def _union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    return first + tuple(value for value in second if value not in first)
-
-
-def _frozen(value: Any) -> Any:
-    """Turn JSON's lists into tuples."""
-    return tuple(_frozen(part) for part in value) if isinstance(value, list) else value
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def default_workers(room: Room) -> tuple[int, ...]:
@@ -263,26 +234,29 @@ def shared_threads(room: Room, places: tuple[Place, ...]) -> int:
     return max(1, room.cores // max(fitting, default=room.per_host))
 
 
-Place = tuple[int, int]
-"""Workers, and the hosts that share them."""
-
-
 def parse_places(text: str, *, room: Room, auto: Sequence[int]) -> tuple[Place, ...]:
     """Read counts and shapes; a count takes as few hosts as have room for it.
 
     Raises:
         UsageError: A part cannot be read, or needs more hosts than there are.
     """
-    parts = [part.strip() for part in text.split(",")]
-    shapes = {part: shape for part in parts if (shape := parse_shape(part)) is not None}
-    for shape in shapes.values():
-        _check(shape, room)
-    found = {(shape.size, shape.hosts) for shape in shapes.values()}
-    counts = [part for part in parts if part not in shapes]
+    found: set[Place] = set()
+    counts = []
+    for part in text.split(","):
+        shape = parse_shape(part)
+        if shape is None:
+            counts.append(part)
+        elif shape.hosts <= room.hosts:
+            found.add((shape.size, shape.hosts))
+        else:
+            raise UsageError(
+                f"-np {shape} needs {plural(shape.hosts, 'host')}, but this study has "
+                f"{plural(room.hosts, 'host')}. Run it inside of a SLURM allocation, or name "
+                "hosts: -H h1:4,h2:4."
+            )
     if counts:
-        found |= {
-            packed(count, room) for count in values.counts(",".join(counts), flag="-np", auto=auto)
-        }
+        numbers = values.counts(",".join(counts), flag="-np", auto=auto)
+        found |= {packed(count, room) for count in numbers}
     return tuple(sorted(found))
 
 
@@ -294,104 +268,3 @@ def packed(workers: int, room: Room) -> Place:
 def per_host(workers: int, hosts: int) -> int:
     """Return the workers of the fullest host; hosts share workers as evenly as they can."""
     return math.ceil(workers / hosts)
-
-
-def _check(shape: Shape, room: Room) -> None:
-    if shape.hosts <= room.hosts:
-        return
-    have = plural(room.hosts, "host")
-    raise UsageError(
-        f"-np {shape} needs {plural(shape.hosts, 'host')}, but this study has {have}. Run "
-        "it inside of a "
-        "SLURM allocation, or name hosts: -H h1:4,h2:4."
-    )
-
-
-MASK = "***"
-
-# Words of a flag's or variable's name. `key` alone is none: --key may name a column. Plurals of
-# token are counts (--max-tokens 512).
-_SECRET = {"token", "secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential"}
-_SECRET |= {"credentials", "apikey", "authorization", "auth"}
-_BEFORE_KEY = {"api", "access", "secret", "private", "account", "auth", "signing", "license"}
-_BEFORE_KEY |= {"encryption", "ssh", "wandb", "comet", "openai", "master", "service", "storage"}
-# Tokens of text and ways of authenticating: --token-length, --pad-token, --auth-method.
-_PLAIN_WITH = {"length", "len", "count", "num", "max", "min", "id", "ids", "size", "type", "dim"}
-_PLAIN_WITH |= {"pad", "eos", "bos", "mask", "unk", "sep", "cls", "per", "file", "path", "method"}
-_PLAIN_WITH |= {"dropout", "embedding", "embeddings", "mode", "rate", "pooling", "mixing"}
-
-_ASSIGNMENT = re.compile(r"(--?[\w.-]+|[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
-# scheme://user:password@host and scheme://token@host.
-_URL = re.compile(r"([A-Za-z][\w+.-]*://)([^/\s@]+)@")
-_QUERY = re.compile(r"([?&]([\w.-]+)=)([^&\s#]+)")
-_HEADER = re.compile(r"(?i)\b(authorization\s*:\s*(?:\w+\s+)?|bearer\s+)([^\s'\"]+)")
-# Well-known shapes of tokens, wherever they stand.
-_SHAPES = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|hf_[A-Za-z0-9]{20,}"
-    r"|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[\w-]{16,})"
-)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-def mask(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command with the values of secrets as `***`.
-
-    Masked are values of flags and variables whose names say so (`--api-key K`, `WANDB_API_KEY=K`),
-    credentials in URLs, headers, and tokens of well-known shapes. Numbers after a `token` flag
-    are counts and stay.
-    """
-    masked: list[str] = []
-    follows: str | None = None
-    for word in argv:
-        if follows is not None and not _is_flag(word) and not _is_count(follows, word):
-            masked.append(MASK)
-            follows = None
-            continue
-        follows = word if _FLAG.fullmatch(word) and is_secret(word) else None
-        masked.append(_mask_word(word))
-    return tuple(masked)
-
-
-def is_secret(name: str) -> bool:
-    """Tell whether a flag or variable of this name holds a secret."""
-    words = [word for word in re.split(r"[^a-z0-9]+", _split_case(name).lower()) if word]
-    if _PLAIN_WITH.intersection(words):
-        return False
-    if _SECRET.intersection(words):
-        return True
-    return any(
-        word == "key" and index and words[index - 1] in _BEFORE_KEY
-        for index, word in enumerate(words)
-    ) or (name.isupper() and words[-1:] == ["key"])
-
-
-def _mask_word(word: str) -> str:
-    assignment = _ASSIGNMENT.fullmatch(word)
-    if assignment and is_secret(assignment[1]) and not _is_count(assignment[1], assignment[2]):
-        return f"{assignment[1]}={MASK}"
-    word = _URL.sub(_mask_user, word)
-    word = _QUERY.sub(lambda m: m[1] + (MASK if is_secret(m[2]) else m[3]), word)
-    word = _HEADER.sub(lambda m: m[1] + MASK, word)
-    return _SHAPES.sub(MASK, word)
-
-
-def _mask_user(match: re.Match[str]) -> str:
-    user, colon, _ = match[2].partition(":")
-    # ssh://git@host names an account, and nothing to hide.
-    if not colon and match[1] in ("ssh://", "git+ssh://"):
-        return match[0]
-    return f"{match[1]}{user}:{MASK}@" if colon else f"{match[1]}{MASK}@"
-
-
-def _is_flag(word: str) -> bool:
-    return _FLAG.fullmatch(word) is not None or (word.startswith("--") and "=" in word)
-
-
-def _is_count(name: str, value: str) -> bool:
-    """Tell whether this is a number of text tokens; a password of digits is still one."""
-    return "token" in name.lower() and _NUMBER.fullmatch(value) is not None
-
-
-def _split_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)

@@ -11,7 +11,7 @@ from typing import Any
 from farandole.errors import UsageError
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SIZES = "kmgt"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # More values than this in one list is a slip of the pen, not a study.
 _MOST_VALUES = 1000
@@ -25,8 +25,7 @@ def counts(text: str, *, flag: str, auto: Sequence[int] = ()) -> tuple[int, ...]
             found |= set(auto)
             continue
         first, dash, last = part.partition("-")
-        low = _whole(first)
-        high = _whole(last) if dash else low
+        low, high = _whole(first), _whole(last if dash else first)
         if low is None or high is None or low < 1 or high < low:
             choice = " or auto" if auto else ""
             raise UsageError(f"{flag} {text}: give numbers from 1 up, as 1,2,4 or 1-4{choice}.")
@@ -47,8 +46,7 @@ def factors(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str, ..
         if not equals or not _NAME.fullmatch(name):
             raise UsageError(f"-L {text}: write a name and its values, as -L lr=0.1,0.2.")
         fresh = _parts(values, f"-L {name}")
-        before = found.get(name, ())
-        found[name] = before + tuple(v for v in dict.fromkeys(fresh) if v not in before)
+        found[name] = tuple(dict.fromkeys([*found.get(name, ()), *fresh]))
     return found
 
 
@@ -58,8 +56,10 @@ def batches(values: Sequence[str], *, name: str) -> tuple[tuple[int, ...], bool]
     Returns:
         The numbers in order, and whether the largest that fits is to be found too.
     """
-    wants_max = any(value.lower() == "max" for value in values)
     rest = [value for value in values if value.lower() != "max"]
+    wants_max = len(rest) < len(values)
+    if wants_max and name != "batch":
+        raise UsageError(f"-L {name}=max: only `batch` has a largest that fits.")
     if wants_max and rest[-1:] == ["..."]:
         rest.pop()  # the search doubles by itself
     numbers: list[int] = []
@@ -75,40 +75,29 @@ def batches(values: Sequence[str], *, name: str) -> tuple[tuple[int, ...], bool]
             continue
         number = _whole(value)
         if number is None or number < 1:
-            raise UsageError(
-                f"-L {name}={value}: a batch is a whole number from 1 up"
-                + (", or max." if name == "batch" else ".")
-            )
+            more = ", or max." if name == "batch" else "."
+            raise UsageError(f"-L {name}={value}: a batch is a whole number from 1 up{more}")
         numbers.append(number)
-    if wants_max and name != "batch":
-        raise UsageError(f"-L {name}=max: only `batch` has a largest that fits.")
     return tuple(sorted(set(numbers))), wants_max
 
 
 def seconds(text: str | float, *, flag: str) -> float:
     """Read a duration: 90, 90s, 20m, 1.5h, 1h30m."""
-    parts = re.findall(r"([0-9.]+)\s*(min|[hms]?)", str(text).strip().lower())
-    whole = "".join(number + unit for number, unit in parts)
-    try:
-        total = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
-    except ValueError:
-        total = 0.0
-    if whole != re.sub(r"\s", "", str(text).lower()) or not 0 < total < math.inf:
+    plain = re.sub(r"\s", "", str(text).lower())
+    parts = re.findall(r"(\d*\.?\d+)(min|[hms]?)", plain)
+    total = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != plain or not 0 < total < math.inf:
         raise UsageError(f"{flag} {text}: give a time above 0, as 90s, 20m or 1h30m.")
     return total
 
 
 def size(text: str | int, *, flag: str) -> int:
     """Read a number of bytes: 800M, 2G, 2GB, 1500000000."""
-    match = re.fullmatch(r"([0-9.]+)\s*([kmgt]?)(i?)b?", str(text).strip().lower())
-    try:
-        assert match is not None
-        unit = _SIZES[match[2]]
-        if match[3] and match[2]:
-            unit = 1024 ** ("kmgt".index(match[2]) + 1)
-        value = int(float(match[1]) * unit)
-    except (AssertionError, ValueError):
-        value = 0
+    match = re.fullmatch(r"(\d*\.?\d+)\s*([kmgt]?)(i?)b?", str(text).strip().lower())
+    value = 0
+    if match is not None:
+        power = _SIZES.index(match[2]) + 1 if match[2] else 0
+        value = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
     if value < 1:
         raise UsageError(f"{flag} {text}: give a size above 0, as 800M or 2G.")
     return value
@@ -180,13 +169,12 @@ def _whole(text: str) -> int | None:
 
 def _between(first: int, second: int, last: int) -> list[int]:
     """Continue two numbers up to a last one: by their ratio when it is whole, else by steps."""
-    if first < second < last:
-        ratio, rest = divmod(second, first)
-        found = [second]
-        while found[-1] < last and len(found) < _MOST_VALUES:
-            fresh = found[-1] * ratio if not rest and ratio > 1 else found[-1] + second - first
-            if fresh >= last:
-                break
-            found.append(fresh)
-        return found[1:]
-    return []
+    found: list[int] = []
+    step, whole_ratio = second - first, second % first == 0
+    while step > 0 and len(found) < _MOST_VALUES:
+        before = found[-1] if found else second
+        fresh = before * (second // first) if whole_ratio else before + step
+        if fresh >= last:
+            break
+        found.append(fresh)
+    return found
