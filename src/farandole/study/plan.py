@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study.records import Cell, Launch, Purpose
-from farandole.study.spec import ENOUGH_S, Place, Spec, per_host
+from farandole.study.spec import ENOUGH_S, Spec, per_host
 
 
 def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:
@@ -24,11 +24,25 @@ def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:
     Raises:
         UsageError: A batch cannot be shared by the workers.
     """
-    cells = dict.fromkeys(_grid(spec, max_batch))
-    today = _today(spec, tuple(cells))
-    if today is not None:
-        cells[today] = None
-    return tuple(cells)
+    cells = tuple(dict.fromkeys(_grid(spec, max_batch)))
+    alone = [cell for cell in cells if cell.workers == 1]
+    if (
+        not spec.today
+        or spec.measure == "accuracy"
+        or spec.room.gpus
+        or spec.launcher
+        or any(cell.threads == spec.room.cores for cell in alone)
+    ):
+        return cells
+    like = alone[0] if alone else cells[0]
+    today = replace(like, workers=1, hosts=1, threads=spec.room.cores, transport="auto", today=True)
+    return (*cells, today)
+
+
+def preview(spec: Spec) -> tuple[Cell, ...]:
+    """Return the cells as far as they are known before the largest batch is."""
+    unknown = spec.find_max and not spec.batches
+    return make_cells(replace(spec, batches=(1,)) if unknown else spec)
 
 
 def is_void_for_speed(spec: Spec, cell: Cell) -> bool:
@@ -36,11 +50,29 @@ def is_void_for_speed(spec: Spec, cell: Cell) -> bool:
     return per_host(cell.workers, cell.hosts) > spec.room.per_host
 
 
+def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
+    """Say which cells are not measured for speed, and why."""
+    void = {(c.workers, c.hosts): c.placement for c in cells if is_void_for_speed(spec, c)}
+    if not void:
+        return []
+    room, several = spec.room, spec.room.hosts > 1
+    noun = "slot" if room.per_host == room.slots else "GPU" if room.gpus else "core"
+    have = plural(room.per_host, noun) + " each" * several
+    listed = ", ".join(words if several else str(n) for (n, _), words in sorted(void.items()))
+    then = "they are run for accuracy only"
+    if spec.measure == "speed":
+        then = "they are left out (--measure accuracy would run them)"
+    return [f"{listed} workers on {have}: void for speed, since they take turns; {then}."]
+
+
 def _grid(spec: Spec, max_batch: int | None) -> Iterator[Cell]:
     names = [name for name, _ in spec.params]
     recipes = list(itertools.product(*(values for _, values in spec.params)))
+    pairs = [(place, threads) for threads in spec.threads for place in spec.placed]
+    if spec.split:
+        pairs = list(zip(spec.placed, spec.threads, strict=True))
     for recipe, transport in itertools.product(recipes, spec.transports):
-        for (workers, hosts), threads in _pairs(spec):
+        for (workers, hosts), threads in pairs:
             for batch in _batches(spec, workers, max_batch):
                 yield Cell(
                     workers=workers,
@@ -53,35 +85,23 @@ def _grid(spec: Spec, max_batch: int | None) -> Iterator[Cell]:
                 )
 
 
-def _pairs(spec: Spec) -> list[tuple[Place, int]]:
-    """Return workers, hosts and threads of each cell."""
-    if spec.split:
-        return list(zip(spec.placed, spec.threads, strict=True))
-    return [(place, threads) for threads in spec.threads for place in spec.placed]
-
-
 def _batches(spec: Spec, workers: int, max_batch: int | None) -> Sequence[int | None]:
     """Return the batches per worker of cells with so many workers."""
     if not spec.sets_batch:
         return [None]
-    given = set(spec.batches)
-    shared = set(spec.global_batches)
-    if max_batch is not None:
-        given.add(max_batch)
     found: set[int] = set()
+    shared = {batch: f"-L global_batch={batch}" for batch in spec.global_batches}
     if spec.scaling in ("weak", "both"):
-        found |= given
+        found |= {*spec.batches} | ({max_batch} if max_batch is not None else set())
     if spec.scaling in ("strong", "both"):
+        flags = f"with --scaling {spec.scaling}"
+        shared = {batch: f"-L batch={batch} {flags}" for batch in spec.batches} | shared
         whole = math.lcm(*spec.workers)
-        for batch in spec.batches:
-            _check_shared(batch, spec.workers, f"-L batch={batch} with --scaling {spec.scaling}")
-        shared |= set(spec.batches)
         if max_batch is not None and max_batch >= whole:
-            shared.add(max_batch - max_batch % whole)
-    for batch in sorted(spec.global_batches):
-        _check_shared(batch, spec.workers, f"-L global_batch={batch}")
-    found |= {batch // workers for batch in shared}
-    return sorted(found)
+            shared[max_batch - max_batch % whole] = ""
+    for batch, flag in sorted(shared.items()):
+        _check_shared(batch, spec.workers, flag)
+    return sorted(found | {batch // workers for batch in shared})
 
 
 def _check_shared(batch: int, workers: tuple[int, ...], flag: str) -> None:
@@ -89,32 +109,15 @@ def _check_shared(batch: int, workers: tuple[int, ...], flag: str) -> None:
     for count in workers:
         if batch % count:
             whole = math.lcm(*workers)
-            below, above = batch - batch % whole, batch - batch % whole + whole
-            nearest = [str(value) for value in (below, above) if value > 0]
-            listed = ", ".join(map(str, workers))
+            below = batch - batch % whole
+            nearest = [str(value) for value in (below, below + whole) if value > 0]
             raise UsageError(
                 f"{flag}: {count} workers cannot share a global batch of {batch} evenly. "
-                f"Use {' or '.join(nearest)}, which {listed} workers can."
+                f"Use {' or '.join(nearest)}, which {', '.join(map(str, workers))} workers can."
             )
 
 
-def _today(spec: Spec, cells: tuple[Cell, ...]) -> Cell | None:
-    """Return the cell of one process with all cores, unless the grid has it already."""
-    if not spec.today or spec.measure == "accuracy" or spec.room.gpus or spec.launcher:
-        return None
-    alone = [cell for cell in cells if cell.workers == 1]
-    if any(cell.threads == spec.room.cores for cell in alone):
-        return None
-    like = alone[0] if alone else cells[0]
-    return Cell(
-        workers=1,
-        threads=spec.room.cores,
-        batch=like.batch,
-        device=like.device,
-        params=like.params,
-        today=True,
-    )
-
+# The largest batch that fits.
 
 # Nearer than an eighth is not worth another launch.
 _NEAR = 8
@@ -128,18 +131,16 @@ def next_trial(start: int, tried: Mapping[int, bool]) -> int | None:
         start: The first batch to try.
         tried: For each batch that was tried whether it fitted.
     """
-    fitting = [batch for batch, fits in tried.items() if fits]
-    too_large = [batch for batch, fits in tried.items() if not fits]
     if not tried:
         return start
+    below = largest(tried)
+    too_large = [batch for batch, fits in tried.items() if not fits]
+    if below is None:
+        return min(too_large) // 2 or None
     if not too_large:
-        return 2 * max(fitting) if 2 * max(fitting) <= _MOST else None
-    below, above = max(fitting, default=0), min(too_large)
-    if not below:
-        return above // 2 or None
-    if above - below <= max(1, below // _NEAR):
-        return None
-    return (below + above) // 2
+        return 2 * below if 2 * below <= _MOST else None
+    near = min(too_large) - below <= max(1, below // _NEAR)
+    return None if near else (below + min(too_large)) // 2
 
 
 def largest(tried: Mapping[int, bool]) -> int | None:
@@ -147,9 +148,7 @@ def largest(tried: Mapping[int, bool]) -> int | None:
     return max((batch for batch, fits in tried.items() if fits), default=None)
 
 
-# What a launch is guessed to take before one has been made; said to be a guess.
-_GUESS_S: dict[Purpose, float] = {"speed": 20.0, "epoch": 60.0, "accuracy": 300.0, "imported": 0.0}
-_GOOD = ("ok", "stopped")
+# Launches.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,17 +161,6 @@ class Planned:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """How long launches will take."""
-
-    launches: int
-    seconds: float
-    worker_hours: float
-    guessed: int
-    """How many of them were guessed, for want of a launch like them."""
-
-
 def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
     """Return all launches in their order: cells take turns, so that a drift meets all of them.
 
@@ -180,21 +168,25 @@ def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
     is something of everything.
     """
     planned: list[Planned] = []
-    if spec.measure != "accuracy":
-        timed = [cell for cell in cells if not is_void_for_speed(spec, cell)]
-        if all(cell.today for cell in timed):
-            timed = []  # today alone is nothing to compare
+    measured = [cell for cell in cells if not cell.today]
+    timed = [cell for cell in cells if not is_void_for_speed(spec, cell)]
+    # Today alone is nothing to compare.
+    if spec.measure != "accuracy" and not all(cell.today for cell in timed):
+        first_of_count = {cell.workers: cell for cell in reversed(timed) if not cell.today}
         for repeat in range(spec.repeats):
             planned += [Planned(cell=cell, purpose="speed", repeat=repeat) for cell in timed]
             if repeat == 0 and spec.epoch_launches and spec.measure == "speed":
-                planned += [
-                    Planned(cell=cell, purpose="epoch", repeat=0) for cell in _one_per_count(timed)
-                ]
+                chosen = [cell for cell in timed if first_of_count.get(cell.workers) == cell]
+                planned += [Planned(cell=cell, purpose="epoch", repeat=0) for cell in chosen]
     if spec.measure != "speed":
-        learning = _distinct_for_accuracy(cells)
+        # Threads and transports end with the same model.
+        learning: dict[Cell, Cell] = {}
+        for cell in measured:
+            learning.setdefault(replace(cell, threads=None, transport="auto"), cell)
         for seed in range(spec.seeds):
             planned += [
-                Planned(cell=cell, purpose="accuracy", repeat=seed, seed=seed) for cell in learning
+                Planned(cell=cell, purpose="accuracy", repeat=seed, seed=seed)
+                for cell in learning.values()
             ]
     return planned
 
@@ -215,14 +207,13 @@ def pending(
         earlier: How many of them an earlier session made.
     """
     mended = [launch for launch in done[:earlier] if launch.outcome != "failed"] + [*done[earlier:]]
-    made = {_key(spec, launch) for launch in mended}
+    made = {(_key(spec, x.cell), x.purpose, x.repeat) for x in mended}
     hopeless = _hopeless(spec, mended)
-    open_ones = [one for one in planned if _key(spec, one) not in made]
+    open_ones = [x for x in planned if (_key(spec, x.cell), x.purpose, x.repeat) not in made]
     if spec.retry_busy:
-        cells = dict.fromkeys(one.cell for one in planned if one.purpose == "speed")
-        for cell in cells:
+        for cell in dict.fromkeys(one.cell for one in planned if one.purpose == "speed"):
             open_ones += _tries(spec, cell, open_ones, done, earlier)
-    return [one for one in open_ones if (_cell_key(spec, one.cell), one.purpose) not in hopeless]
+    return [one for one in open_ones if (_key(spec, one.cell), one.purpose) not in hopeless]
 
 
 def _tries(
@@ -233,84 +224,90 @@ def _tries(
     No more in one session than there are repeats: on a machine that is never quiet a study has to
     end, too, and --resume tries again.
     """
-    key = _cell_key(spec, cell)
-    made = [x for x in done if x.purpose == "speed" and _cell_key(spec, x.cell) == key]
-    good = [launch for launch in made if launch.outcome in _GOOD]
-    clean = sum(not launch.busy for launch in good)
+
+    def of_cell(launches: Sequence[Launch]) -> list[Launch]:
+        key = _key(spec, cell)
+        return [x for x in launches if x.purpose == "speed" and _key(spec, x.cell) == key]
+
+    made = of_cell(done)
+    busy = sum(launch.busy for launch in made if launch.succeeded)
+    clean = sum(not launch.busy for launch in made if launch.succeeded)
     coming = sum(one.purpose == "speed" and one.cell == cell for one in open_ones)
-    tried = sum(
-        launch.purpose == "speed"
-        and launch.repeat >= spec.repeats
-        and _cell_key(spec, launch.cell) == key
-        for launch in done[earlier:]
-    )
-    disturbed = sum(launch.busy for launch in good)
-    missing = min(spec.repeats - clean - coming, disturbed, spec.repeats - tried)
+    tried = sum(launch.repeat >= spec.repeats for launch in of_cell(done[earlier:]))
+    missing = min(spec.repeats - clean - coming, busy, spec.repeats - tried)
     first = max([spec.repeats - 1, *(launch.repeat for launch in made)]) + 1
     return [Planned(cell=cell, purpose="speed", repeat=first + number) for number in range(missing)]
 
 
-def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
-    """Say which cells are not measured for speed, and why."""
-    void = {(c.workers, c.hosts): c.placement for c in cells if is_void_for_speed(spec, c)}
-    if not void:
-        return []
-    noun = "GPU" if spec.room.gpus else "core"
-    have = plural(spec.room.per_host, "slot" if spec.room.per_host == spec.room.slots else noun)
-    have += " each" if spec.room.hosts > 1 else ""
-    several = spec.room.hosts > 1
-    listed = ", ".join(
-        words if several else str(count) for (count, _), words in sorted(void.items())
-    )
-    then = (
-        "they are left out (--measure accuracy would run them)"
-        if spec.measure == "speed"
-        else "they are run for accuracy only"
-    )
-    return [f"{listed} workers on {have}: void for speed, since they take turns; {then}."]
+def _hopeless(spec: Spec, done: Sequence[Launch]) -> set[tuple[Cell, Purpose]]:
+    """Return cells that failed and never worked: they would fail the same way again."""
+    good = {(_key(spec, x.cell), x.purpose) for x in done if x.succeeded}
+    found: set[tuple[Cell, Purpose]] = set()
+    for launch in done:
+        if launch.succeeded or launch.outcome == "interrupted":
+            continue
+        # Too slow to end in time says nothing about shorter launches; a crash comes in all.
+        purposes: tuple[Purpose, ...] = ("speed", "epoch", "accuracy")
+        if launch.outcome == "timeout":
+            purposes = (launch.purpose,)
+        found |= {(_key(spec, launch.cell), purpose) for purpose in purposes}
+    return found - good
+
+
+def _key(spec: Spec, cell: Cell) -> Cell:
+    """Return the cell as it was planned: a batch that the recorder saw was not part of it."""
+    return cell if spec.sets_batch else replace(cell, batch=None)
+
+
+# How long launches take.
+
+# What a launch is guessed to take before one has been made; said to be a guess.
+_GUESS_S: dict[Purpose, float] = {"speed": 20.0, "epoch": 60.0, "accuracy": 300.0, "imported": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long launches will take."""
+
+    launches: int
+    seconds: float
+    worker_hours: float
+    guessed: int
+    """How many of them were guessed, for want of a launch like them."""
 
 
 def seconds_of(spec: Spec, one: Planned, done: Sequence[Launch]) -> tuple[float, bool]:
     """Estimate what a launch takes from the most similar ones, and whether that is a guess."""
-    like = [
-        launch
-        for launch in done
-        if launch.purpose == one.purpose and launch.wall_s is not None and launch.outcome in _GOOD
-    ]
-    key = _cell_key(spec, one.cell)
+    timed = [launch for launch in done if launch.wall_s and launch.succeeded]
+    like = [launch for launch in timed if launch.purpose == one.purpose]
+    # A script that came to its end by itself takes as long for every purpose.
+    ended = [launch for launch in timed if launch.outcome == "ok"]
+    key, workers = _key(spec, one.cell), one.cell.workers
     for similar in (
-        [launch for launch in like if _cell_key(spec, launch.cell) == key],
-        [launch for launch in like if launch.cell.workers == one.cell.workers],
+        [launch for launch in like if _key(spec, launch.cell) == key],
+        [launch for launch in like if launch.cell.workers == workers],
         like,
+        [launch for launch in ended if launch.cell.workers == workers],
+        ended,
     ):
         if similar:
-            return statistics.median(launch.wall_s or 0.0 for launch in similar), False
-    # A script that came to its end by itself takes as long for every purpose.
-    ended = [launch for launch in done if launch.wall_s and launch.outcome == "ok"]
-    same = [launch for launch in ended if launch.cell.workers == one.cell.workers]
-    if ended:
-        return statistics.median(launch.wall_s or 0.0 for launch in same or ended), False
-    others = [launch.wall_s for launch in done if launch.wall_s and launch.outcome in _GOOD]
+            return median(launch.wall_s or 0.0 for launch in similar), False
+    others = [launch.wall_s or 0.0 for launch in timed]
     if others and one.purpose != "speed":
         return max(_GUESS_S[one.purpose], *others), True
-    if spec.stop(one.purpose) is not None and others:
-        return min(statistics.median(others), ENOUGH_S + _GUESS_S["speed"]), True
+    if others:
+        return min(median(others), ENOUGH_S + _GUESS_S["speed"]), True
     return _GUESS_S[one.purpose], True
 
 
 def estimate(spec: Spec, launches: Sequence[Planned], done: Sequence[Launch]) -> Estimate:
     """Add up what launches will take."""
-    seconds, worker_seconds, guessed = 0.0, 0.0, 0
-    for one in launches:
-        each, is_guess = seconds_of(spec, one, done)
-        seconds += each
-        worker_seconds += each * one.cell.workers
-        guessed += is_guess
+    each = [(*seconds_of(spec, one, done), one.cell.workers) for one in launches]
     return Estimate(
         launches=len(launches),
-        seconds=seconds,
-        worker_hours=worker_seconds / 3600,
-        guessed=guessed,
+        seconds=sum(seconds for seconds, _, _ in each),
+        worker_hours=sum(seconds * workers for seconds, _, workers in each) / 3600,
+        guessed=sum(is_guess for _, is_guess, _ in each),
     )
 
 
@@ -324,14 +321,11 @@ def fits(
     in it is begun unless launches like it are known to take longer than what is left.
     """
     first = open_ones[0]
-    if first.purpose == "speed" and first.repeat == 0:
-        return left_s > 0
-    if first.purpose == "accuracy" and first.repeat == 0:
-        seconds, is_guess = seconds_of(spec, first, done)
-        return left_s > 0 if is_guess else seconds <= left_s
-    together = [one for one in open_ones if _round(one) == _round(first)]
-    need = sum(seconds_of(spec, one, done)[0] for one in together)
-    return need <= left_s
+    seconds, is_guess = seconds_of(spec, first, done)
+    if first.repeat == 0 and first.purpose in ("speed", "accuracy"):
+        return left_s > 0 if is_guess or first.purpose == "speed" else seconds <= left_s
+    together = [x for x in open_ones if (x.purpose, x.repeat) == (first.purpose, first.repeat)]
+    return sum(seconds_of(spec, one, done)[0] for one in together) <= left_s
 
 
 def fitting(
@@ -345,50 +339,3 @@ def fitting(
         if left_s < 0:
             return number  # it would be ended half-way
     return len(open_ones)
-
-
-def _round(one: Planned) -> tuple[str, int]:
-    return (one.purpose, one.repeat)
-
-
-def _one_per_count(cells: Sequence[Cell]) -> list[Cell]:
-    """Choose one cell per number of workers: its first, as the user gave the values."""
-    chosen: dict[int, Cell] = {}
-    for cell in cells:
-        if not cell.today:
-            chosen.setdefault(cell.workers, cell)
-    return list(chosen.values())
-
-
-def _distinct_for_accuracy(cells: Sequence[Cell]) -> list[Cell]:
-    """Choose cells that may end with different models; threads and transports make none."""
-    chosen: dict[Cell, Cell] = {}
-    for cell in cells:
-        if not cell.today:
-            chosen.setdefault(replace(cell, threads=None, transport="auto"), cell)
-    return list(chosen.values())
-
-
-def _hopeless(spec: Spec, done: Sequence[Launch]) -> set[tuple[Cell, Purpose]]:
-    """Return cells that failed and never worked: they would fail the same way again."""
-    good = {(_cell_key(spec, x.cell), x.purpose) for x in done if x.outcome in _GOOD}
-    found: set[tuple[Cell, Purpose]] = set()
-    for launch in done:
-        if launch.outcome in _GOOD or launch.outcome == "interrupted":
-            continue
-        cell = _cell_key(spec, launch.cell)
-        # Too slow to end in time says nothing about shorter launches; a crash comes in all.
-        purposes: tuple[Purpose, ...] = ("speed", "epoch", "accuracy")
-        if launch.outcome == "timeout":
-            purposes = (launch.purpose,)
-        found |= {(cell, purpose) for purpose in purposes}
-    return found - good
-
-
-def _key(spec: Spec, one: Planned | Launch) -> tuple[Cell, Purpose, int]:
-    return (_cell_key(spec, one.cell), one.purpose, one.repeat)
-
-
-def _cell_key(spec: Spec, cell: Cell) -> Cell:
-    """Return the cell as it was planned: a batch that the recorder saw was not part of it."""
-    return cell if spec.sets_batch else replace(cell, batch=None)

@@ -263,6 +263,11 @@ class Launch:
     ranks: tuple[Rank, ...] = field(default=(), repr=False)
 
     @property
+    def succeeded(self) -> bool:
+        """Whether it ended well: by itself, or when the study knew enough."""
+        return self.outcome in ("ok", "stopped")
+
+    @property
     def params(self) -> Mapping[str, Any]:
         """The script's parameters: as it recorded them, or else by the flags of its command."""
         recorded = next((rank.params for rank in self.ranks if rank.params), {})

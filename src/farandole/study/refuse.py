@@ -12,9 +12,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from farandole.errors import FarandoleError, UsageError
 from farandole.format import plural
@@ -32,8 +32,7 @@ class StudyRefusedError(FarandoleError, RuntimeError):
 
 def batch_seen(launch: Launch) -> int | None:
     """Return the samples of the first training batch that rank 0 had; None when nobody looked."""
-    seen = [rank.batch_seen for rank in launch.ranks if rank.batch_seen is not None]
-    return seen[0] if seen else None
+    return next((r.batch_seen for r in launch.ranks if r.batch_seen is not None), None)
 
 
 def batch_mismatch(spec: Spec, launch: Launch) -> str | None:
@@ -41,14 +40,13 @@ def batch_mismatch(spec: Spec, launch: Launch) -> str | None:
     seen, wanted = batch_seen(launch), launch.cell.batch
     if not (spec.sets_batch and spec.batch_check) or seen is None or wanted in (None, seen):
         return None
+    why = "Check that the flag reaches the loader."
     if seen * launch.cell.workers == wanted:
         why = "The script divides the batch among the workers itself: pass it {global_batch}."
-    elif wanted is not None and seen > wanted and seen == wanted * launch.cell.workers:
+    elif seen == launch.cell.global_batch:
         why = "The script multiplies the batch by the workers itself."
     elif wanted is not None and seen < wanted:
         why = "Its data may be too few for such a batch, or its flag does not reach the loader."
-    else:
-        why = "Check that the flag reaches the loader."
     return (
         f"the cell has a batch of {wanted} per worker, but the script trained with {seen}. {why} "
         "(--no-batch-check to go on all the same)"
@@ -77,11 +75,9 @@ def mismatch(spec: Spec, launch: Launch) -> str | None:
 
 def never_trained(spec: Spec, launch: Launch) -> str | None:
     """Say what was expected of a script that ended well without a single step."""
-    if launch.outcome not in ("ok", "stopped") or launch.figures or launch.metrics:
+    if not launch.succeeded or launch.figures or launch.metrics:
         return None
-    if any(len(rank.steps) for rank in launch.ranks):
-        return None
-    if any(rank.metrics for rank in launch.ranks):
+    if any(len(rank.steps) or rank.metrics for rank in launch.ranks):
         return None
     looked = "No line of its output matched --throughput or --metric either. " * bool(
         spec.throughput or spec.metrics
@@ -104,205 +100,80 @@ def refuse(spec: Spec, launch: Launch, done: Sequence[Launch], place: Path) -> N
         return
     if spec.jobs and launch.reason.startswith(REFUSED):
         raise UsageError(f"{launch.reason}. Change --sbatch.")
-    other = mismatch(spec, launch)
-    if other is not None:
+    if other := mismatch(spec, launch):
         raise StudyRefusedError(f"{cell_words(launch.cell)}: {other}.")
-    nothing = never_trained(spec, launch)
-    if nothing is not None:
+    if nothing := never_trained(spec, launch):
         raise StudyRefusedError(f"{nothing} Its output is in {place / OUTPUT_FILE}.")
 
 
-MOST_FILES = 20_000
-LONGEST_S = 1.0
+# Launches that feed each other.
 
+_FILE = "written.json"
+_MOST_FILES = 20_000
+# A part of the second that a cell may cost beyond its training.
+_LONGEST_S = 0.3
 _SKIPPED = {".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages", ".venv", "venv"}
 _SKIPPED |= {".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"}
 _SKIPPED |= {".cache", "wandb"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """What tells whether a file has been written to, or read."""
-
-    inode: int
-    size: int
-    modified_ns: int
-    accessed_ns: int
-
-    def same_content(self, other: Stamp) -> bool:
-        return (self.inode, self.size, self.modified_ns) == (
-            other.inode,
-            other.size,
-            other.modified_ns,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The files under some folders at one moment."""
+    """The files under a folder at one moment, without following links."""
 
-    files: Mapping[str, Stamp] = field(default_factory=dict)
-    complete: bool = True
-    """Whether all were looked at; False when there were too many or it took too long."""
+    def __init__(self, root: Path, *, skip: Path, most_files: int = _MOST_FILES) -> None:
+        """Look at all files under the root.
 
+        Args:
+            root: The script's working directory.
+            skip: A folder to leave out: the study's own.
+            most_files: Stop after so many.
+        """
+        self.files: dict[str, os.stat_result] = {}
+        self.complete = False
+        """Whether all were looked at; False when there were too many or it took too long."""
+        left_out = os.path.realpath(skip)
+        deadline_s = time.monotonic() + _LONGEST_S
+        # Nearest first: what a script writes lies seldom deep.
+        folders = [os.path.realpath(root)]
+        for folder in folders:
+            if time.monotonic() > deadline_s:
+                return
+            # What has gone, or is not ours to read, is passed over.
+            with contextlib.suppress(OSError):
+                for entry in list(os.scandir(folder)):
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in _SKIPPED and entry.path != left_out:
+                            folders.append(entry.path)  # this loop reaches it later
+                    elif len(self.files) >= most_files:
+                        return
+                    elif entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(OSError):
+                            self.files[entry.path] = entry.stat(follow_symlinks=False)
+        self.complete = True
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """A file that one launch wrote and a later one read."""
-
-    path: str
-    writer: str
-    """The id of the launch that wrote it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """When a launch ran, in seconds since 1970."""
-
-    launch: str
-    began_unix_s: float
-    ended_unix_s: float
-
-
-def take_snapshot(
-    roots: Iterable[Path],
-    *,
-    skip: Iterable[Path] = (),
-    most_files: int = MOST_FILES,
-    longest_s: float = LONGEST_S,
-) -> Snapshot:
-    """Look at all files under the roots, without following links.
-
-    Args:
-        roots: The script's working directory, the launch's own folder.
-        skip: Folders to leave out, such as the study's own.
-        most_files: Stop after so many.
-        longest_s: Stop after so long.
-    """
-    left_out = {os.path.realpath(path) for path in skip}
-    deadline_s = time.monotonic() + longest_s
-    files: dict[str, Stamp] = {}
-    # Nearest first: what a script writes lies seldom deep.
-    folders = [os.path.realpath(root) for root in roots]
-    for folder in folders:
-        if time.monotonic() > deadline_s:
-            return Snapshot(files=files, complete=False)
-        try:
-            entries = list(os.scandir(folder))
-        except OSError:
-            continue  # it has gone, or is not ours to read
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in _SKIPPED and entry.path not in left_out:
-                    folders.append(entry.path)  # this loop reaches it later
-            elif len(files) >= most_files:
-                return Snapshot(files=files, complete=False)
-            elif (stamp := _stamp(entry)) is not None:
-                files[entry.path] = stamp
-    return Snapshot(files=files)
-
-
-def _stamp(entry: os.DirEntry[str]) -> Stamp | None:
-    try:
-        if not entry.is_file(follow_symlinks=False):
-            return None
-        found = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    return Stamp(
-        inode=found.st_ino,
-        size=found.st_size,
-        modified_ns=found.st_mtime_ns,
-        accessed_ns=found.st_atime_ns,
-    )
-
-
-def written(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    """Return the files that are new or changed, sorted.
-
-    A file that an incomplete snapshot did not reach is not called new.
-    """
-    return tuple(
-        sorted(
+    def changed(self, before: Snapshot) -> set[str]:
+        """Return what is new or was written to; not what an incomplete look may have missed."""
+        known = before.files
+        return {
             path
-            for path, stamp in after.files.items()
-            if (
-                before.complete
-                if (old := before.files.get(path)) is None
-                else not old.same_content(stamp)
-            )
-        )
-    )
+            for path, stat in self.files.items()
+            if (_content(known[path]) != _content(stat) if path in known else before.complete)
+        }
+
+    def accessed(self, before: Snapshot) -> list[Opened]:
+        """Return the checkpoints that did not change, and were read since."""
+        return [
+            Opened(path=path, modified_unix_s=stat.st_mtime)
+            for path, stat in self.files.items()
+            if is_checkpoint(path)
+            and (old := before.files.get(path)) is not None
+            and _content(old) == _content(stat)
+            and stat.st_atime_ns > old.st_atime_ns
+        ]
 
 
-def read_between(before: Snapshot, after: Snapshot) -> tuple[Opened, ...]:
-    """Return the checkpoints that were there before, did not change, and were accessed since."""
-    return tuple(
-        Opened(path=path, modified_unix_s=stamp.modified_ns / 1e9)
-        for path, stamp in sorted(after.files.items())
-        if is_checkpoint(path)
-        and (old := before.files.get(path)) is not None
-        and old.same_content(stamp)
-        and stamp.accessed_ns > old.accessed_ns
-    )
-
-
-def written_by_workers(opened: Iterable[Opened]) -> tuple[str, ...]:
-    """Return the checkpoints that workers opened for writing, wherever they lie."""
-    return tuple(sorted({entry.path for entry in opened if entry.write}))
-
-
-def written_during(spans: Iterable[Span], opened: Iterable[Opened]) -> dict[str, str]:
-    """Return the checkpoints that were last written while an earlier launch ran, and its id.
-
-    torch.save and other libraries write past Python, where no audit event tells; outside of the
-    working directory only the time at which a file that is read was written tells whose it is.
-    """
-    return {
-        entry.path: span.launch
-        for entry in opened
-        for span in spans
-        if not entry.write
-        and entry.modified_unix_s is not None
-        and span.began_unix_s <= entry.modified_unix_s <= span.ended_unix_s
-    }
-
-
-def conflicts(
-    earlier_written: Mapping[str, str], opened: Iterable[Opened], *, began_unix_s: float
-) -> list[Conflict]:
-    """Return what a launch read that an earlier one had written; pure.
-
-    Args:
-        earlier_written: Files to the ids of the launches of this study that wrote them last.
-        opened: What the launch opened: told by its workers, or by `read_between`.
-        began_unix_s: When the launch began. A file that it wrote itself before reading it back,
-            the best weights at the end of training for one, has been modified since.
-    """
-    found = {
-        entry.path: Conflict(path=entry.path, writer=earlier_written[entry.path])
-        for entry in opened
-        if not entry.write
-        and entry.path in earlier_written
-        and is_checkpoint(entry.path)
-        and (entry.modified_unix_s is None or entry.modified_unix_s < began_unix_s)
-    }
-    return [found[path] for path in sorted(found)]
-
-
-def sentence(conflict: Conflict, *, reader: str) -> str:
-    """Say what happened and what to pass."""
-    return (
-        f"Launch {reader} read {conflict.path}, which launch {conflict.writer} of this study "
-        "wrote: it went on from there instead of starting afresh, so that its figures are not "
-        "comparable. Give each launch its own folder: --cwd cell, or have the script write to "
-        "{cell_dir} (python train.py --checkpoint-dir '{cell_dir}')."
-    )
-
-
-_FILE = "written.json"
-# A part of the second that a cell may cost beyond its training.
-_LONGEST_S = 0.3
+def _content(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 class Files:
@@ -317,12 +188,13 @@ class Files:
         """
         self._study, self._folder = study, folder
         self._written: dict[str, str] = {}
-        self._spans: list[Span] = []
+        """Files, and the ids of the launches that wrote them last."""
+        self._spans: list[dict[str, Any]] = []
+        """When each launch ran."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads((study / _FILE).read_text())
-            self._written = dict(known["files"])
-            self._spans = [Span(**span) for span in known["spans"]]
-        self._before = self._look()
+            self._written, self._spans = dict(known["files"]), list(known["spans"])
+        self._before = Snapshot(folder, skip=study)
 
     def check(self, launch: Launch, *, began_unix_s: float) -> None:
         """Take note of what a launch wrote, and stop the study if it read what another wrote.
@@ -330,23 +202,37 @@ class Files:
         Raises:
             StudyRefusedError: It did; the message names the file.
         """
-        after = self._look()
+        after = Snapshot(self._folder, skip=self._study)
         opened = [entry for rank in launch.ranks for entry in rank.opened]
-        found = conflicts(
-            written_during(self._spans, opened) | self._written,
-            [*opened, *read_between(self._before, after)],
-            began_unix_s=began_unix_s,
-        )
-        if found:
-            raise StudyRefusedError(sentence(found[0], reader=launch.id))
-        fresh = {*written(self._before, after), *written_by_workers(opened)}
+        read = [entry for entry in opened if not entry.write] + after.accessed(self._before)
+        for entry in sorted(read, key=lambda entry: entry.path):
+            modified_s, writer = entry.modified_unix_s, self._writer(entry)
+            # What it wrote itself before reading it back, the best weights for one, is its own.
+            own = modified_s is not None and modified_s >= began_unix_s
+            if writer is not None and not own and is_checkpoint(entry.path):
+                raise StudyRefusedError(
+                    f"Launch {launch.id} read {entry.path}, which launch {writer} of this study "
+                    "wrote: it went on from there instead of starting afresh, so that its figures "
+                    "are not comparable. Give each launch its own folder: --cwd cell, or have the "
+                    "script write to {cell_dir} (python train.py --checkpoint-dir '{cell_dir}')."
+                )
+        fresh = after.changed(self._before) | {entry.path for entry in opened if entry.write}
         self._before = after
         self._written |= dict.fromkeys(sorted(fresh), launch.id)
-        self._spans.append(
-            Span(launch=launch.id, began_unix_s=began_unix_s, ended_unix_s=time.time())
-        )
-        known = {"files": self._written, "spans": [asdict(span) for span in self._spans]}
+        span = {"launch": launch.id, "began_unix_s": began_unix_s, "ended_unix_s": time.time()}
+        self._spans.append(span)
+        known = {"files": self._written, "spans": self._spans}
         write_json(self._study / _FILE, known, durable=False)
 
-    def _look(self) -> Snapshot:
-        return take_snapshot([self._folder], skip=[self._study], longest_s=_LONGEST_S)
+    def _writer(self, entry: Opened) -> str | None:
+        """Return the launch that wrote a file.
+
+        torch.save and other libraries write past Python, where no audit event tells; outside of
+        the working directory only the time at which a file was written tells whose it is.
+        """
+        if entry.path in self._written or entry.modified_unix_s is None:
+            return self._written.get(entry.path)
+        for span in self._spans:
+            if span["began_unix_s"] <= entry.modified_unix_s <= span["ended_unix_s"]:
+                return str(span["launch"])
+        return None
