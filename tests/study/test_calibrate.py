@@ -22,9 +22,8 @@ from farandole.study.calibrate import (
     to_measure,
 )
 from farandole.study.calibration_worker import measure
-from farandole.study.command import COMMAND
 from farandole.study.folder import write_apart, write_link
-from farandole.study.hosts import Function
+from farandole.study.hosts import Function, command_of
 from farandole.study.progress import Listener
 from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
@@ -293,5 +292,5 @@ def test_copies_of_a_function(tmp_path: Path) -> None:
 
     call: tuple[Any, ...] = (call_with_params, (train, ("batch",)), {})
     data = cloudpickle.dumps((list(sys.path), cloudpickle.dumps(call)))
-    found = measured(tmp_path, spec_of(*COMMAND), function=Function(data=data))
+    found = measured(tmp_path, spec_of(*command_of(train)), function=Function(data=data))
     assert complete(found), found

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from farandole.study.plan import Estimate
 from farandole.study.progress import (
-    Tail,
     begin_lines,
     cell_words,
     duration,
@@ -14,6 +13,7 @@ from farandole.study.progress import (
     plan_lines,
 )
 from farandole.study.records import Cell, Launch
+from farandole.study.watch import Tail
 
 CELL = Cell(workers=2, threads=1, batch=64, params=(("lr", "0.1"),))
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from farandole.study.progress import Now, Tail
+from farandole.study.progress import Now
 from farandole.study.watch import (
     MemoryGuard,
+    Tail,
     Watch,
     describes_lack_of_memory,
     end_leftovers,

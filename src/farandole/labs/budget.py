@@ -14,11 +14,11 @@ from farandole.errors import UsageError
 from farandole.format import listed
 from farandole.labs.lab import Asked, Choice, DataFacts, Lab, Plan, Planned, Rate, flag_time
 from farandole.labs.plan import STUDY_S
-from farandole.study.plan import estimate, make_plan, pending
+from farandole.study.plan import estimate, make_plan, pending, preview
 from farandole.study.progress import duration
 from farandole.study.read import read_head
 from farandole.study.records import Launch, Study
-from farandole.study.runner import finished, preview
+from farandole.study.runner import finished
 from farandole.study.spec import spec_from_json
 
 if TYPE_CHECKING:

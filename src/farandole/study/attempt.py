@@ -8,10 +8,9 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from farandole.launch.launcher import Outcome as LaunchOutcome
 from farandole.launch.launcher import launch as start
@@ -20,14 +19,13 @@ from farandole.launch.plan import Plan, resolve_command
 from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
-from farandole.study import folder
 from farandole.study.command import fill, mask
-from farandole.study.folder import now
-from farandole.study.hosts import Descriptors, Function, Hosts
+from farandole.study.folder import OUTPUT_FILE, WORK, now, rank_file
+from farandole.study.hosts import Function, Hosts
 from farandole.study.options import patterns_of
 from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
-from farandole.study.progress import Listener, Tail
+from farandole.study.progress import Listener
 from farandole.study.read import read_ranks
 from farandole.study.records import Launch, Outcome, Rank
 from farandole.study.spec import Spec
@@ -35,6 +33,7 @@ from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
 from farandole.study.watch import (
     MemoryGuard,
+    Tail,
     Watch,
     describes_lack_of_memory,
     end_leftovers,
@@ -53,6 +52,9 @@ _SEARCHED_LINES = 80
 _PREPARE_LIMIT_S = 600.0
 # An accuracy run is a whole training.
 _ACCURACY_TIMES = 10
+# Where libraries write unless a script says so: into the launch's own folder, or runs would mix.
+_FOLDERS = {"TENSORBOARD_LOGDIR": "tensorboard", "WANDB_DIR": "", "MLFLOW_TRACKING_URI": "mlruns"}
+_ONLY_FOR_WORKERS = ("FARANDOLE_STOP", "FARANDOLE_TIMELINE")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -65,12 +67,6 @@ class Interrupted(KeyboardInterrupt):
 
 class TimeIsOver(Exception):  # noqa: N818 - no error: --time-limit has done what it is for
     """The study's time was over within a launch."""
-
-
-class Kept(Protocol):
-    """What keeps the workers' lines."""
-
-    def __call__(self, stream: str, line: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +100,15 @@ def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None
         UsageError: The command cannot be started at all.
     """
     spec = setting.spec
-    cell_dir = place / folder.WORK
-    values = values_of(one, cell_dir=cell_dir)
+    values = values_of(one, cell_dir=place / WORK)
     argv = resolve_command(fill(spec.command, values), path=setting.environ.get("PATH"))
-    environ = launch_environ(setting.environ, spec, one, folder=place, cell_dir=cell_dir)
+    environ = launch_environ(setting.environ, spec, one, folder=place, cell_dir=place / WORK)
     if spec.cwd == "cell":
-        argv, environ = _elsewhere(argv, environ)
+        # In its launch's folder the command finds its files and modules all the same.
+        here = Path.cwd()
+        argv = tuple(str(here / x) if x and (here / x).is_file() else x for x in argv)
+        paths = [str(here), environ.get("PYTHONPATH", "")]
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     launch = Launch(
         id=place.name,
         cell=one.cell,
@@ -120,7 +119,7 @@ def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None
         argv=mask(argv),
         started=now(),
     )
-    trouble = _prepare(spec, environ, values, place)
+    trouble = _prepare(spec, environ, fill(spec.prepare, values), place)
     if trouble is not None:
         return replace(launch, reason=trouble, last_output=_last_lines(place))
     return _run(setting, launch, argv, environ, place, left_s)
@@ -129,12 +128,12 @@ def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None
 def _run(
     setting: Setting,
     launch: Launch,
-    argv: Sequence[str],
+    argv: tuple[str, ...],
     environ: Mapping[str, str],
     place: Path,
     left_s: float | None,
 ) -> Launch:
-    spec, cell = setting.spec, launch.cell
+    spec, cell, function = setting.spec, launch.cell, setting.function
     own = spec.launcher is not None
     watch = Watch(
         timeout_s=spec.timeout_s * (_ACCURACY_TIMES if launch.purpose == "accuracy" else 1),
@@ -144,18 +143,18 @@ def _run(
             caps_requests=not spec.room.gpus,
             shared_by=cell.workers if own else 1,
         ),
-        tail=Tail(folder.rank_file(place, 0), workers=cell.workers),
+        tail=Tail(rank_file(place, 0), workers=cell.workers),
         show=setting.listener.now,
         waits=spec.jobs,
     )
     plan = Plan(
-        argv=tuple(argv),
+        argv=argv,
         num_workers=1 if own else cell.workers,
         threads=cell.threads or 1,
         override_threads=True,
         transport=cell.transport,
         tag=not own,
-        cwd=place / folder.WORK if spec.cwd == "cell" else None,
+        cwd=place / WORK if spec.cwd == "cell" else None,
         own_launcher=own,
         horovod_alias=spec.horovod_alias,
         # A launch that stops half-way is no result: the study ends instead, and can be resumed.
@@ -164,11 +163,17 @@ def _run(
     reader = OutputReader(patterns_of(spec))
     kills, before, unix_s = kernel_kills(), read_cpu(), time.time()
     with (
-        _output(place, reader, before.wall_s) as show,
-        _calling(setting.function, cell.workers) as fds,
+        (place / OUTPUT_FILE).open("a", buffering=1, errors="replace") as output,
+        function.descriptors(cell.workers) if function else contextlib.nullcontext() as fds,
     ):
+
+        def show(stream: str, line: str) -> None:
+            with contextlib.suppress(OSError):  # a full disk is told of by the records
+                output.write(line)
+            reader.feed(line.rstrip("\n"), rank=None, time_s=time.monotonic() - before.wall_s)
+
         # A function is handed down to children; a launcher of the command's places its workers.
-        hosts = None if own or setting.function is not None else setting.hosts
+        hosts = None if own or function is not None else setting.hosts
         if hosts is None:
             ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
         else:
@@ -190,11 +195,12 @@ def _run(
     here = setting.hosts is None and not spec.jobs
     taken = disturbance(before, after, num_cores=os.cpu_count() or 1) if here else None
     throughput = reader.throughput()
+    good = outcome in ("ok", "stopped")
     return replace(
         launch,
         outcome=outcome,
         reason=reason,
-        last_output=() if outcome in ("ok", "stopped") else _last_lines(place, ended.last_lines),
+        last_output=() if good else ended.last_lines or _last_lines(place),
         # Of another host's clock it says nothing.
         begin_s=before.wall_s if here else None,
         wall_s=after.wall_s - ((watch.begin_s if spec.jobs else None) or before.wall_s),
@@ -202,7 +208,7 @@ def _run(
         steal_share=taken.steal_share if taken else None,
         busy=taken is not None and taken.voids,
         figures={} if throughput is None else {"throughput": throughput},
-        metrics=(*reader.metrics(), *read_metrics(place / folder.WORK, begin_unix_s=unix_s)),
+        metrics=(*reader.metrics(), *read_metrics(place / WORK, begin_unix_s=unix_s)),
         ranks=ranks,
     )
 
@@ -241,24 +247,23 @@ def launcher_failure(code: int | None, last_lines: Sequence[str]) -> str:
     for line in last_lines:
         if REFUSED in line:
             return line[line.index(REFUSED) :].strip().removesuffix(".")
-    errors = [line.strip() for line in last_lines if _ERROR_LINE.search(line)]
+    errors = [f": {line.strip()}" for line in last_lines if _ERROR_LINE.search(line)]
     ended = f"the command ended with exit code {code}" if code is not None else "it failed"
-    return f"{ended}: {errors[0]}" if errors else ended
+    return ended + (errors[0] if errors else "")
 
 
 def _prepare(
-    spec: Spec, environ: Mapping[str, str], values: Mapping[str, object], place: Path
+    spec: Spec, environ: Mapping[str, str], argv: Sequence[str], place: Path
 ) -> str | None:
     """Run the user's command before a launch; return what went wrong."""
-    if not spec.prepare:
+    if not argv:
         return None
-    argv = fill(spec.prepare, values)
-    with (place / folder.OUTPUT_FILE).open("ab") as output:
+    with (place / OUTPUT_FILE).open("ab") as output:
         try:
             code = subprocess.run(
                 argv,
                 env=dict(environ),
-                cwd=place / folder.WORK if spec.cwd == "cell" else None,
+                cwd=place / WORK if spec.cwd == "cell" else None,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -272,71 +277,27 @@ def _prepare(
     return f"--prepare {argv[0]} ended with exit code {code}" if code else None
 
 
-@contextlib.contextmanager
-def _output(place: Path, reader: OutputReader, begin_s: float) -> Iterator[Kept]:
-    """Keep the workers' lines, and look into them for figures."""
-    with (place / folder.OUTPUT_FILE).open("a", buffering=1, errors="replace") as file:
-
-        def show(stream: str, line: str) -> None:
-            with contextlib.suppress(OSError):  # a full disk is told of by the records
-                file.write(line)
-            reader.feed(line.rstrip("\n"), rank=None, time_s=time.monotonic() - begin_s)
-
-        yield show
-
-
-@contextlib.contextmanager
-def _calling(function: Function | None, workers: int) -> Iterator[Descriptors | None]:
-    if function is None:
-        yield None
-        return
-    with function.descriptors(workers) as fds:
-        yield fds
-
-
-def _last_lines(
-    place: Path, known: Sequence[str] = (), *, most: int = _LAST_LINES
-) -> tuple[str, ...]:
-    if known:
-        return tuple(known)
+def _last_lines(place: Path, *, most: int = _LAST_LINES) -> tuple[str, ...]:
     with contextlib.suppress(OSError):
-        text = (place / folder.OUTPUT_FILE).read_text(errors="replace")
-        return tuple(text.splitlines()[-most:])
+        return tuple((place / OUTPUT_FILE).read_text(errors="replace").splitlines()[-most:])
     return ()
-
-
-def _elsewhere(
-    argv: tuple[str, ...], environ: dict[str, str]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Let a command that is run in its launch's folder find its files and modules all the same."""
-    here = Path.cwd()
-    found = tuple(str(here / part) if part and (here / part).is_file() else part for part in argv)
-    path = os.pathsep.join(part for part in (str(here), environ.get("PYTHONPATH", "")) if part)
-    return found, {**environ, "PYTHONPATH": path}
-
-
-# Where libraries write unless a script says so: into the launch's own folder, or runs would mix.
-_FOLDERS = {"TENSORBOARD_LOGDIR": "tensorboard", "WANDB_DIR": "", "MLFLOW_TRACKING_URI": "mlruns"}
-_ONLY_FOR_WORKERS = ("FARANDOLE_STOP", "FARANDOLE_TIMELINE")
 
 
 def values_of(one: Planned, *, cell_dir: Path) -> dict[str, int | float | str]:
     """Return the values of a launch, by the names of placeholders and of `farandole.param`."""
     cell = one.cell
-    found: dict[str, int | float | str] = {
+    found: dict[str, int | float | str | None] = {
         "workers": cell.workers,
         "hosts": cell.hosts,
         "seed": one.seed,
         "cell_dir": str(cell_dir),
+        "threads": cell.threads,
+        "batch": cell.batch,
+        "global_batch": cell.global_batch,
+        "transport": None if cell.transport == "auto" else cell.transport,
     }
-    if cell.threads is not None:
-        found["threads"] = cell.threads
-    if cell.batch is not None:
-        found["batch"] = cell.batch
-        found["global_batch"] = cell.batch * cell.workers
-    if cell.transport != "auto":
-        found["transport"] = cell.transport
-    return found | {name: typed(value) for name, value in cell.params}
+    known = {name: value for name, value in found.items() if value is not None}
+    return known | {name: typed(value) for name, value in cell.params}
 
 
 def launch_environ(
@@ -351,10 +312,9 @@ def launch_environ(
         folder: Where the workers record.
         cell_dir: The launch's own folder for whatever the script writes.
     """
-    environ = {name: value for name, value in base.items() if name not in _ONLY_FOR_WORKERS}
+    environ = {name: str(cell_dir / below) for name, below in _FOLDERS.items()}
+    environ |= {name: value for name, value in base.items() if name not in _ONLY_FOR_WORKERS}
     environ |= dict(spec.environ)
-    for name, below in _FOLDERS.items():
-        environ.setdefault(name, str(cell_dir / below))
     environ |= {
         RECORD_DIR: str(folder),
         PARAMS: json.dumps(values_of(one, cell_dir=cell_dir)),
@@ -362,6 +322,4 @@ def launch_environ(
         "FARANDOLE_CELL_DIR": str(cell_dir),
     }
     stop = spec.stop(one.purpose)
-    if stop is not None:
-        environ[STOP] = json.dumps(stop)
-    return environ
+    return environ | ({} if stop is None else {STOP: json.dumps(stop)})

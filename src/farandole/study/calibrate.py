@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,18 @@ import numpy as np
 
 from farandole.errors import FarandoleError
 from farandole.format import plural
-from farandole.study import folder
 from farandole.study.attempt import Setting, attempt
 from farandole.study.command import fill
+from farandole.study.folder import APART, WORK, rank_file
 from farandole.study.hosts import Hosts
 from farandole.study.plan import Planned
 from farandole.study.read import read_rank
-from farandole.study.records import Apart, Cell, Launch, Link, Steps
+from farandole.study.records import Apart, Cell, Floats, Launch, Link
 from farandole.study.spec import Spec
 
 SIZES = tuple(4096 * 4**power for power in range(8))
 """Bytes of the all-reduces: 4 KiB to 64 MiB."""
+_WORKER = (sys.executable, "-m", "farandole.study.calibration_worker")
 _BUDGET_S = 1.5
 """What the workers of one launch measure for, about."""
 _LIMIT_S = 30.0
@@ -70,23 +71,22 @@ def calibrate(
     Returns:
         What could be measured; the rest is None or missing. It raises nothing but Ctrl-C.
     """
-    counts = sorted({count for count in workers if count > 1})
-    sweep: list[tuple[int, int, float]] = []
-    peaks: list[float] = []
-    latencies: list[float] = []
-    for count in counts:
-        found = _launch(count, transport, threads, budget_s, folder, hosts)
-        sweep += [(count, int(nbytes), float(s)) for nbytes, s in found.get("allreduce", ())]
-        if found.get("stream_s"):
-            peaks.append(found["stream_bytes"] / found["stream_s"])
-        if found.get("latency_s"):
-            latencies.append(found["latency_s"])
+    measured = {
+        count: found
+        for count in sorted({count for count in workers if count > 1})
+        if (found := _launch(count, transport, threads, budget_s, folder, hosts))
+    }
+    # The fewest workers: a pair with a core each, where there are that many.
+    pair = next(iter(measured.values()), None)
     return Link(
         memcpy_bytes_per_s=memcpy_bytes_per_s(),
-        # The fewest workers: a pair with a core each, where there are that many.
-        peak_bytes_per_s=peaks[0] if peaks else None,
-        latency_s=latencies[0] if latencies else None,
-        allreduce=tuple(sweep),
+        peak_bytes_per_s=pair["stream_bytes"] / pair["stream_s"] if pair else None,
+        latency_s=pair["latency_s"] if pair else None,
+        allreduce=tuple(
+            (count, int(nbytes), float(seconds))
+            for count, found in measured.items()
+            for nbytes, seconds in found["allreduce"]
+        ),
     )
 
 
@@ -126,13 +126,7 @@ def _launch(
             result = Path(folder, "link.json")
             order = {"result": str(result), "sizes": SIZES, "budget_s": budget_s}
             plan = make_plan(
-                command=(
-                    sys.executable,
-                    "-m",
-                    "farandole.study.calibration_worker",
-                    "link",
-                    json.dumps(order),
-                ),
+                command=(*_WORKER, "link", json.dumps(order)),
                 np=count,
                 threads=threads,
                 transport=transport,
@@ -153,7 +147,8 @@ def _launch(
         return {}
 
 
-_GOOD = ("ok", "stopped")
+# What workers of one host cost each other.
+
 # Beside what a launch of the same workers took: they begin as those did, and have no more to do.
 _EXTRA_S = 60.0
 _TOO_SHORT = "the script ended before a few steps had been made"
@@ -169,7 +164,7 @@ def to_measure(spec: Spec, done: Iterable[Launch], known: Iterable[Apart]) -> li
     for launch in done:
         cell = launch.cell
         fits = 1 < cell.workers <= spec.room.per_host and cell.hosts == 1 and not cell.today
-        speed = launch.purpose in ("speed", "epoch") and launch.outcome in _GOOD
+        speed = launch.purpose in ("speed", "epoch") and launch.succeeded
         if fits and speed and cell.workers not in measured:
             found.setdefault(cell.workers, launch)
     return [found[workers] for workers in sorted(found)]
@@ -196,89 +191,71 @@ def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float 
     setting.listener.say(
         f"Measuring what {plural(cell.workers, 'worker')} cost each other, for a few seconds."
     )
-    place = study / folder.APART / f"w{cell.workers}"
+    place = study / APART / f"w{cell.workers}"
     shutil.rmtree(place, ignore_errors=True)
-    (place / folder.WORK).mkdir(parents=True)
-    one = Planned(
-        cell=cell if spec.sets_batch else replace(cell, batch=None), purpose="speed", repeat=0
-    )
-    copies = replace(setting, spec=_spec_of_copies(spec, cell, like.wall_s))
-    launch = attempt(copies, one, place, left_s=left_s)
-    shares = [share for share in (launch.foreign_share, launch.steal_share) if share is not None]
-    found = read_apart_launch(place, cell)
-    why_not = launch.reason if launch.outcome not in _GOOD else found.why_not
-    return replace(found, foreign_share=sum(shares) if shares else None, why_not=why_not)
-
-
-def _spec_of_copies(spec: Spec, cell: Cell, wall_s: float | None) -> Spec:
+    (place / WORK).mkdir(parents=True)
     values = {"workers": 1} | ({} if cell.batch is None else {"global_batch": cell.batch})
-    return replace(
+    copies = replace(
         spec,
-        command=(
-            *(sys.executable, "-m", "farandole.study.calibration_worker", "copy"),
-            *fill(spec.command, values),
-        ),
+        command=(*_WORKER, "copy", *fill(spec.command, values)),
         throughput=None,
         metrics=(),
-        launch_timeout_s=min(spec.timeout_s, 2 * (wall_s or 0.0) + _EXTRA_S),
+        launch_timeout_s=min(spec.timeout_s, 2 * (like.wall_s or 0.0) + _EXTRA_S),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copy:
-    """What one of the copies recorded."""
-
-    steps: Steps
-    told: dict[str, Any]
-
-    def computing_s(self, phase: str) -> float | None:
-        """Return a median step of a phase, without waiting for data and without the update."""
-        own_s = self.steps.duration_s
-        for part in (self.steps.data_s, self.steps.optimizer_s):
-            own_s = own_s - np.nan_to_num(part)
-        return self._median(own_s, phase)
-
-    def update_s(self, phase: str) -> float | None:
-        return self._median(self.steps.optimizer_s, phase)
-
-    def _median(self, column: Any, phase: str) -> float | None:
-        first, end = self.told.get(phase, (0, 0))
-        values = column[first:end]
-        values = values[np.isfinite(values)]
-        return float(np.median(values)) if len(values) else None
+    planned = cell if spec.sets_batch else replace(cell, batch=None)
+    one = Planned(cell=planned, purpose="speed", repeat=0)
+    launch = attempt(replace(setting, spec=copies), one, place, left_s=left_s)
+    shares = [share for share in (launch.foreign_share, launch.steal_share) if share is not None]
+    found = read_apart_launch(place, cell)
+    why_not = found.why_not if launch.succeeded else launch.reason
+    return replace(found, foreign_share=sum(shares) if shares else None, why_not=why_not)
 
 
 def read_apart_launch(place: Path, cell: Cell) -> Apart:
     """Return what copies of the script have recorded in a folder."""
-    copies = [_read_copy(place / f"copy-{copy}") for copy in range(cell.workers)]
-    found = [copy for copy in copies if copy is not None]
-    if len(found) < len(copies) or not all("together" in copy.told for copy in found):
+    copies = [_read_copy(rank_file(place / f"copy-{n}", 0)) for n in range(cell.workers)]
+    if not all("computing_together" in copy for copy in copies):
         return Apart(cell=cell, why_not=_TOO_SHORT)
+    alone = copies[0]
+
+    def together(what: str) -> float | None:
+        values = [copy.get(f"{what}_together") for copy in copies]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if len(known) == len(copies) else None
+
     return Apart(
         cell=cell,
-        computing_alone_s=found[0].computing_s("alone"),
-        computing_together_s=_mean([copy.computing_s("together") for copy in found]),
-        update_alone_s=found[0].update_s("alone"),
-        update_together_s=_mean([copy.update_s("together") for copy in found]),
-        loaded_alone_per_s=found[0].told.get("loaded_alone"),
-        loaded_together_per_s=_mean([copy.told.get("loaded_together") for copy in found]),
+        computing_alone_s=alone.get("computing_alone"),
+        computing_together_s=together("computing"),
+        update_alone_s=alone.get("update_alone"),
+        update_together_s=together("update"),
+        loaded_alone_per_s=alone.get("loaded_alone"),
+        loaded_together_per_s=together("loaded"),
     )
 
 
-def _read_copy(place: Path) -> _Copy | None:
-    path = folder.rank_file(place, 0)
+def _read_copy(path: Path) -> dict[str, float | None]:
+    """Return medians of one copy's steps, alone and together, and its loaded samples per second."""
     rank = read_rank(path) if path.exists() else None
     if rank is None:
-        return None
+        return {}
     told: dict[str, Any] = {}
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a last line that was cut short
             content = json.loads(line)
             if isinstance(content, dict) and content.get("kind") == "apart":
                 told |= content
-    return _Copy(steps=rank.steps, told=told)
+    found = {name: told.get(name) for name in ("loaded_alone", "loaded_together")}
+    steps = rank.steps
+    # A step without waiting for data and without the update.
+    own_s = steps.duration_s - np.nan_to_num(steps.data_s) - np.nan_to_num(steps.optimizer_s)
+    for phase in [phase for phase in ("alone", "together") if phase in told]:
+        first, end = told[phase]
+        found[f"computing_{phase}"] = _median(own_s[first:end])
+        found[f"update_{phase}"] = _median(steps.optimizer_s[first:end])
+    return found
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+def _median(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else None

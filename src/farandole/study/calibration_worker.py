@@ -13,10 +13,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from farandole.launch.call import CALL_FD, RESULT_FD
 from farandole.launch.plan import count_gpus
@@ -25,41 +24,22 @@ from farandole.recorder.settings import APART, PARAMS, RECORD_DIR, STOP
 _STREAM_BYTES = 16 << 20
 _LEAST_REPEATS, _MOST_REPEATS = 3, 50
 
-
 Action = Callable[[], object]
 
 
-class Channel(Protocol):
-    """What is measured: a way between this worker and the others."""
-
-    rank: int
-
-    def allreduce(self, nbytes: int) -> Action:
-        """Prepare an all-reduce of so many bytes; every call of the result makes one."""
-
-    def there_and_back(self, nbytes: int) -> Action:
-        """Prepare sending so many bytes from worker 0 to 1, and then from 1 to 0."""
-
-    def largest(self, value: float) -> float:
-        """Return the largest of all workers' values."""
-
-    def close(self) -> None:
-        """Leave."""
-
-
-class FarandoleChannel:
-    """Farandole's own: gradient buckets, in shared memory on one host. Needs no torch."""
+class Channel:
+    """What is measured, a way between workers: Farandole's own gradient buckets, without torch."""
 
     def __init__(self) -> None:
         from farandole.engine import context
 
         context.init()
-        self._context = context
         self._engine = context.current().engine
         self.rank = self._engine.rank
+        self.close: Action = context.shutdown
 
     def allreduce(self, nbytes: int) -> Action:
-        """Prepare an all-reduce of a gradient bucket."""
+        """Prepare an all-reduce of so many bytes; every call of the result makes one."""
         import numpy as np
 
         from farandole.engine.buckets import FULL, open_buckets
@@ -71,15 +51,17 @@ class FarandoleChannel:
         return lambda: engine.wait(buckets.submit(0, next(steps), SUM, FULL, note))
 
     def there_and_back(self, nbytes: int) -> Action:
-        """Prepare taking bytes out of the other's memory, once a word says that they are there."""
+        """Prepare moving so many bytes from worker 0 to 1, and then from 1 to 0.
+
+        In shared memory, what is large is taken out of the other's memory, once a word says that it
+        is there.
+        """
         import numpy as np
 
-        word = np.zeros(1, np.float32)
-        if self._engine.transport.name != "shm":
-            data = np.zeros(max(1, nbytes // 4), np.float32)
-            return partial(self._twice, lambda root: self._broadcast(data, root))
-        if nbytes <= word.nbytes:
-            return partial(self._twice, lambda root: self._broadcast(word, root))
+        shared = self._engine.transport.name == "shm" and nbytes > 4
+        data = np.zeros(1 if shared else max(1, nbytes // 4), np.float32)
+        if not shared:
+            return lambda: (self._broadcast(data, 0), self._broadcast(data, 1))
         from farandole.transport.shm.fabric import Fabric
 
         size, region = self._engine.size, "calibration"
@@ -88,28 +70,20 @@ class FarandoleChannel:
         theirs[self.rank][...] = 1
         mine = np.zeros(nbytes, np.uint8)
 
-        def send(root: int) -> None:
-            self._broadcast(word, root)
-            if self.rank == 1 - root:
-                np.copyto(mine, theirs[root])
+        def action() -> None:
+            for root in (0, 1):
+                self._broadcast(data, root)
+                if self.rank == 1 - root:
+                    np.copyto(mine, theirs[root])
 
-        return partial(self._twice, send)
+        return action
 
     def largest(self, value: float) -> float:
         """Return the largest of all workers' values."""
         words = self._engine.exchange(repr(value).encode(), "calibrate.largest")
         return max(float(word) for word in words)
 
-    def close(self) -> None:
-        """Leave."""
-        self._context.shutdown()
-
-    @staticmethod
-    def _twice(send: Callable[[int], None]) -> None:
-        send(0)
-        send(1)
-
-    def _broadcast(self, data: Any, root: int) -> None:
+    def _broadcast(self, data: Any, root: int) -> object:
         from farandole.engine.operations import Broadcast
         from farandole.engine.signature import Signature
         from farandole.transport.protocol import Buffer
@@ -117,23 +91,23 @@ class FarandoleChannel:
         buffer = Buffer(data, "float32")
         signature = Signature("broadcast", "float32", data.shape, root=root)
         name = f"calibrate.{len(data)}.from.{root}"
-        self._engine.run(name, Broadcast(signature, buffer, buffer))
+        return self._engine.run(name, Broadcast(signature, buffer, buffer))
 
 
-class TorchChannel:
+class TorchChannel(Channel):
     """torch.distributed's operations, which DDP uses."""
 
     def __init__(self, backend: str) -> None:
         import torch
         import torch.distributed as dist
 
-        self._device = "cpu"
+        self._device = "cuda" if backend == "nccl" else "cpu"
         if backend == "nccl":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-            self._device = "cuda"
         dist.init_process_group(backend)
         self._torch, self._dist = torch, dist
         self.rank = dist.get_rank()
+        self.close = dist.destroy_process_group
 
     def allreduce(self, nbytes: int) -> Action:
         """Prepare an all-reduce."""
@@ -165,10 +139,6 @@ class TorchChannel:
         self._dist.all_reduce(word, op=self._dist.ReduceOp.MAX)
         return float(word.item())
 
-    def close(self) -> None:
-        """Leave."""
-        self._dist.destroy_process_group()
-
     def _zeros(self, nbytes: int) -> Any:
         return self._torch.zeros(max(1, nbytes // 4), device=self._device)
 
@@ -180,39 +150,32 @@ class TorchChannel:
 def measure(channel: Channel, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
     """Measure latency, stream and all-reduces; every worker calls it alike."""
     share_s = budget_s / (len(sizes) + 2)
+
+    def median_s(action: Action) -> float:
+        """Return the median time of an action, repeated for about so long by all workers alike."""
+        action()
+        once_s = channel.largest(_timed_s(action))
+        repeats = min(_MOST_REPEATS, max(_LEAST_REPEATS, int(share_s / max(once_s, 1e-9))))
+        return statistics.median(_timed_s(action) for _ in range(repeats))
+
     return {
-        "latency_s": _median_s(channel, channel.there_and_back(4), share_s) / 2,
+        "latency_s": median_s(channel.there_and_back(4)) / 2,
         "stream_bytes": _STREAM_BYTES,
-        "stream_s": _median_s(channel, channel.there_and_back(_STREAM_BYTES), share_s) / 2,
-        "allreduce": [
-            (nbytes, _median_s(channel, channel.allreduce(nbytes), share_s)) for nbytes in sizes
-        ],
+        "stream_s": median_s(channel.there_and_back(_STREAM_BYTES)) / 2,
+        "allreduce": [(nbytes, median_s(channel.allreduce(nbytes))) for nbytes in sizes],
     }
 
 
-def _median_s(channel: Channel, action: Action, share_s: float) -> float:
-    """Return the median time of an action, repeated for about so long by all workers alike."""
-    action()
+def _timed_s(action: Action) -> float:
     begin_s = time.perf_counter()
     action()
-    once_s = channel.largest(time.perf_counter() - begin_s)
-    repeats = min(_MOST_REPEATS, max(_LEAST_REPEATS, int(share_s / max(once_s, 1e-9))))
-    times_s = []
-    for _ in range(repeats):
-        begin_s = time.perf_counter()
-        action()
-        times_s.append(time.perf_counter() - begin_s)
-    return statistics.median(times_s)
+    return time.perf_counter() - begin_s
 
 
 def measure_link(order: Mapping[str, Any]) -> None:
     """Measure as ordered, and leave the figures."""
     transport = os.environ.get("FARANDOLE_TRANSPORT", "auto")
-    channel: Channel
-    if transport in ("gloo", "nccl"):
-        channel = TorchChannel(transport)
-    else:
-        channel = FarandoleChannel()
+    channel = TorchChannel(transport) if transport in ("gloo", "nccl") else Channel()
     found = measure(channel, order["sizes"], order["budget_s"])
     if channel.rank == 0:
         result = Path(order["result"])
@@ -221,6 +184,8 @@ def measure_link(order: Mapping[str, Any]) -> None:
         unfinished.rename(result)
     channel.close()
 
+
+# Copies of a script.
 
 _CELL_DIR = "FARANDOLE_CELL_DIR"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -272,15 +237,10 @@ def run_copy(command: Sequence[str], environ: Mapping[str, str]) -> int:
     ended = launch(
         make_plan(command=parts, np=1, tag=False, environ=mine, cores=read_cores()),
         environ=mine,
-        show=_show,
+        show=lambda stream, line: getattr(sys, stream).write(line),
         worker_fds=lambda _: fds,
     )
     return ended.verdict.exit_code
-
-
-def _show(stream: str, line: str) -> None:
-    target = sys.stderr if stream == "stderr" else sys.stdout
-    target.write(line)
 
 
 if __name__ == "__main__":

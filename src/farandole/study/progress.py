@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from farandole.format import plural
 from farandole.study.plan import Estimate, Planned
@@ -44,56 +40,13 @@ class Listener:
         """Take note of a launch's end, and of what the rest is expected to take."""
 
 
-class Tail:
-    """Follows what rank 0 writes: steps so far, and samples per second of late."""
-
-    def __init__(self, path: Path, *, workers: int) -> None:
-        self._path, self._workers = path, workers
-        self._place = 0
-        self._rest = b""
-        self._last_end_s: float | None = None
-        self.steps = 0
-        self.samples_per_s: float | None = None
-
-    def exists(self) -> bool:
-        """Say whether rank 0 has begun to write."""
-        return self._path.exists()
-
-    def look(self) -> None:
-        """Read what has been added."""
-        with contextlib.suppress(OSError):
-            with self._path.open("rb") as file:
-                file.seek(self._place)
-                data = file.read()
-            self._place += len(data)
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
-                    self._take(json.loads(line))
-
-    def _take(self, record: Any) -> None:
-        if record["kind"] != "steps":
-            return
-        columns = record["columns"]
-        ends, samples = columns["end_s"], columns["samples"]
-        self.steps += len(ends)
-        begin_s = self._last_end_s if self._last_end_s is not None else ends[0]
-        counted = samples if self._last_end_s is not None else samples[1:]
-        self._last_end_s = ends[-1]
-        if ends[-1] > begin_s and None not in counted:
-            self.samples_per_s = self._workers * sum(counted) / (ends[-1] - begin_s)
-
-
 def cell_words(cell: Cell) -> str:
     """Name a cell: `2 workers, batch 64, lr=0.1`; one thread per worker goes without saying."""
+    words = [plural(cell.workers, "worker") + f" on {cell.hosts} hosts" * (cell.hosts > 1)]
     if cell.today:
         words = [f"1 process with all {plural(cell.threads or 1, 'core')}"]
-    else:
-        words = [plural(cell.workers, "worker")]
-        if cell.hosts > 1:
-            words = [f"{words[0]} on {cell.hosts} hosts"]
-        if cell.threads is not None and cell.threads > 1:
-            words.append(f"{cell.threads} threads{' each' * (cell.workers != 1)}")
+    elif cell.threads is not None and cell.threads > 1:
+        words.append(f"{cell.threads} threads{' each' * (cell.workers != 1)}")
     if cell.batch is not None:
         words.append(f"batch {cell.batch}")
     if cell.transport != "auto":
@@ -101,12 +54,12 @@ def cell_words(cell: Cell) -> str:
     return ", ".join([*words, *(f"{name}={value}" for name, value in cell.params)])
 
 
-def planned_words(one: Planned) -> str:
+def planned_words(one: Planned | Launch) -> str:
     """Name a launch: `2 workers, batch 64, repeat 1`."""
     which = {
         "speed": f"repeat {one.repeat + 1}",
         "epoch": "one epoch",
-        "accuracy": f"seed {one.seed}",
+        "accuracy": f"seed {one.seed or 0}",
         "imported": "imported",
     }
     return f"{cell_words(one.cell)}, {which[one.purpose]}"
@@ -114,22 +67,16 @@ def planned_words(one: Planned) -> str:
 
 def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str:
     """Say how a launch ended: `[3/12] 2 workers, ...: done in 9.1 s; about 2 min left`."""
-    one = Planned(
-        cell=launch.cell, purpose=launch.purpose, repeat=launch.repeat, seed=launch.seed or 0
-    )
     how = _WORDS.get(launch.outcome, launch.outcome)
     took = "" if launch.wall_s is None else f" in {launch.wall_s:.1f} s"
-    good = launch.outcome in ("ok", "stopped")
-    busy = ", but others used the machine" if launch.busy and good else ""
+    busy = ", but others used the machine" if launch.busy and launch.succeeded else ""
     why = f" ({launch.reason})" if launch.reason else ""
     left = f"; about {duration(left_s)} left" if left_s > 0 else ""
-    return f"[{number}/{total}] {planned_words(one)}: {how}{took}{busy}{why}{left}"
+    return f"[{number}/{total}] {planned_words(launch)}: {how}{took}{busy}{why}{left}"
 
 
 def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> list[str]:
     """Say what would be done: cells, launches, minutes and worker-hours."""
-    lines = [f"{plural(len(cells), 'cell')}:"]
-    lines += [f"  {cell_words(cell)}" for cell in cells]
     source = ""
     if open_ones.guessed:
         source = (
@@ -137,19 +84,21 @@ def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> l
             if open_ones.guessed == open_ones.launches
             else f" (of these, {plural(open_ones.guessed, 'launch')} by a guess)"
         )
-    return [*lines, launches_line(whole, open_ones), _time_line(open_ones) + source + "."]
+    return [
+        f"{plural(len(cells), 'cell')}:",
+        *(f"  {cell_words(cell)}" for cell in cells),
+        _launches_line(whole, open_ones),
+        f"{_time_line(open_ones)}{source}.",
+    ]
 
 
 def begin_lines(whole: Estimate, open_ones: Estimate) -> list[str]:
     """Say what is about to be done; how long it takes only if that is more than a guess."""
-    lines = [launches_line(whole, open_ones)]
-    if open_ones.launches and open_ones.guessed < open_ones.launches:
-        lines.append(_time_line(open_ones) + ".")
-    return lines
+    known = open_ones.guessed < open_ones.launches
+    return [_launches_line(whole, open_ones), *([f"{_time_line(open_ones)}."] if known else [])]
 
 
-def launches_line(whole: Estimate, open_ones: Estimate) -> str:
-    """Say how many launches there are, and how many have been made."""
+def _launches_line(whole: Estimate, open_ones: Estimate) -> str:
     # Tries of what others disturbed are not part of the plan.
     done = max(0, whole.launches - open_ones.launches)
     made = f", {done} of them made already" if done else ""

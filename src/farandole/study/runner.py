@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -19,18 +21,7 @@ from farandole.launch.plan import count_gpus, resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
 from farandole.study.command import script_reader, shell_script
-from farandole.study.folder import (
-    check_new,
-    create_study,
-    is_study,
-    locked,
-    mark_complete,
-    new_launch_folder,
-    write_apart,
-    write_head,
-    write_json,
-    write_link,
-)
+from farandole.study.folder import check_new, is_study, mark_complete, write_json
 from farandole.study.hosts import Function, Hosts, find_hosts, kept_function, read_room
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import (
@@ -45,13 +36,22 @@ from farandole.study.plan import (
     make_plan,
     next_trial,
     pending,
+    preview,
     seconds_of,
 )
 from farandole.study.progress import Listener, begin_lines, duration, plan_lines
 from farandole.study.read import read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
-from farandole.study.spec import Place, Room, Spec, check_resumable, merge, per_host, spec_from_json
+from farandole.study.spec import (
+    DEFAULT_BATCH,
+    Room,
+    Spec,
+    check_resumable,
+    merge,
+    per_host,
+    spec_from_json,
+)
 from farandole.study.watch import end_leftovers
 
 _TRIALS = "trials"
@@ -90,13 +90,12 @@ def run_study(
         StudyRefusedError: It would measure something else than it says.
         Interrupted: Somebody ended it; finished launches are in the folder.
     """
-    place = folder or Path.cwd()
     hosts = find_hosts(command or (), os.environ if environ is None else environ)
     if command is None:
         spec, notes = resume_spec(out, options, hosts)
     else:
         room = read_room(os.environ) if hosts is None else hosts.room
-        spec, notes = begin_spec(command, options, out, room=room, folder=place)
+        spec, notes = begin_spec(command, options, out, room=room, folder=folder or Path.cwd())
     run = StudyRun(out, spec, label=label, listener=listener, environ=environ, hosts=hosts)
     run.check()
     for line in [*notes, *run.plan_lines()]:
@@ -129,8 +128,7 @@ def begin_spec(
             script=shell_script(command),
             job_flags=job_flags,
         )
-        if spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command):
-            notes.append("Farandole answers `import horovod`")
+        notes += _alias_note(spec)
     if is_study(out):
         return merge(spec_from_json(read_head(out).spec), spec), notes
     check_new(out)
@@ -158,7 +156,7 @@ def resume_spec(
         )
     try:
         with inside(Path(spec.folder)):
-            horovod = spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command)
+            notes = _alias_note(spec)
     except OSError as error:
         raise UsageError(
             f"The study's command runs in {spec.folder}, which cannot be entered "
@@ -166,7 +164,12 @@ def resume_spec(
         ) from error
     # Where all launches have been made, what is left to ask for is those that others disturbed.
     spec = replace(spec, retry_busy=spec.retry_busy or head.complete)
-    return resumed(spec, options), ["Farandole answers `import horovod`"] if horovod else []
+    return resumed(spec, options), notes
+
+
+def _alias_note(spec: Spec) -> list[str]:
+    horovod = spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command)
+    return ["Farandole answers `import horovod`"] if horovod else []
 
 
 @contextlib.contextmanager
@@ -195,6 +198,7 @@ class StudyRun:
         hosts: Hosts | None = None,
     ) -> None:
         self._path, self._spec, self._label = path, spec, label
+        self._say = listener.say
         self._setting = Setting(
             spec=spec,
             environ=os.environ if environ is None else environ,
@@ -203,8 +207,6 @@ class StudyRun:
             hosts=hosts,
         )
         self._begin_s = time.monotonic()
-        self._framework: str | None = None
-        """Of a launch in which several workers trained."""
 
     def check(self) -> None:
         """Refuse what cannot be begun, before anything is written or said of it.
@@ -212,26 +214,34 @@ class StudyRun:
         Raises:
             UsageError: There is nothing to launch, or no such command.
         """
-        if not make_plan(self._spec, preview(self._spec)):
-            raise UsageError(nothing_to_do(self._spec))
+        self._preview()
         if "{" not in self._spec.command[0]:
             with inside(Path(self._spec.folder or ".")):
                 resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
 
+    def _preview(self) -> tuple[tuple[Cell, ...], list[Planned]]:
+        """Return cells and launches as far as they are known; refuse a study without any."""
+        spec, cells = self._spec, preview(self._spec)
+        planned = make_plan(spec, cells)
+        if not planned and any(is_void_for_speed(spec, cell) for cell in cells):
+            raise UsageError(
+                f"-np {','.join(map(str, spec.workers))}: this machine has room for "
+                f"{plural(spec.room.workers, 'worker')}, and more say nothing about speed. Use "
+                "fewer, or --measure accuracy."
+            )
+        if not planned:
+            raise UsageError("There is nothing to launch: give at least one number of workers.")
+        return cells, planned
+
     def plan_lines(self, *, dry: bool = False) -> list[str]:
         """Say what will be done: all of it in a dry run, in two lines before a real one."""
-        spec = self._spec
-        cells = preview(spec)
-        planned = make_plan(spec, cells)
-        if not planned:
-            raise UsageError(nothing_to_do(spec))
+        spec, (cells, planned) = self._spec, self._preview()
         done = finished(self._path)
         lines = left_out(spec, cells)
         if spec.find_max:
             lines.append("The largest batch that fits is found first, and is not in these figures.")
-        whole = estimate(spec, planned, done)
         open_ones = pending(spec, planned, done, earlier=len(done))
-        rest = estimate(spec, open_ones, done)
+        whole, rest = estimate(spec, planned, done), estimate(spec, open_ones, done)
         if not dry:
             return lines + begin_lines(whole, rest)
         lines += plan_lines([c for c in cells if any(p.cell == c for p in planned)], whole, rest)
@@ -252,7 +262,7 @@ class StudyRun:
             Interrupted: Somebody ended it.
         """
         self.check()
-        with inside(Path(self._spec.folder or ".")), locked(self._path):
+        with inside(Path(self._spec.folder or ".")), folder.locked(self._path):
             study = self._open()
             if self._spec.launcher is not None:
                 end_leftovers(self._path / folder.LAUNCHES)
@@ -260,44 +270,41 @@ class StudyRun:
             try:
                 largest_batch = self._find_max()
             except TimeIsOver:
-                self._setting.listener.say("The time limit was over before the first launch.")
+                self._say("The time limit was over before the first launch.")
                 return False
             cells = make_cells(self._spec, max_batch=largest_batch)
             self._files = Files(self._path, Path(self._spec.folder))
             complete = self._launches(make_plan(self._spec, cells))
-            self._calibrate()
+            with contextlib.suppress(TimeIsOver):
+                self._calibrate()
             mark_complete(study, complete)
             return complete
 
     def _open(self) -> Study:
         """Begin a study, or go on with the one that is there."""
-
-        if not is_study(self._path):
-            study = create_study(
+        spec = self._spec.to_json()
+        if is_study(self._path):
+            head = read_head(self._path)
+            study = replace(
+                head,
+                # Jobs may be submitted in another way than before.
+                command=tuple(spec["command"]),
+                spec={**head.spec, **spec},
+                label=self._label or head.label,
+                complete=False,
+            )
+            folder.write_head(study)
+        else:
+            study = folder.create_study(
                 self._path,
                 label=self._label,
-                command=self._spec.to_json()["command"],
-                spec=self._spec.to_json(),
+                command=spec["command"],
+                spec=spec,
                 machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
-            self._keep_function()
-            return study
-        self._keep_function()  # it may have been mended since
-        study = read_head(self._path)
-        study = replace(
-            study,
-            # Jobs may be submitted in another way than before.
-            command=tuple(self._spec.to_json()["command"]),
-            spec={**study.spec, **self._spec.to_json()},
-            label=self._label or study.label,
-            complete=False,
-        )
-        write_head(study)
-        return study
-
-    def _keep_function(self) -> None:
-        if self._setting.function is not None:
+        if self._setting.function is not None:  # it may have been mended since
             self._setting.function.keep(self._path)
+        return study
 
     def _launches(self, planned: Sequence[Planned]) -> bool:
         listener, spec = self._setting.listener, self._spec
@@ -306,7 +313,7 @@ class StudyRun:
         while open_ones := pending(spec, planned, done, earlier=earlier):
             left_s = self._left_s()
             if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
-                listener.say(
+                self._say(
                     f"The time limit is near: {plural(len(open_ones), 'planned launch')} not made. "
                     "--resume goes on."
                 )
@@ -319,7 +326,7 @@ class StudyRun:
             try:
                 launch = self._make(one, done, left_s)
             except TimeIsOver:
-                listener.say("The time limit ended a launch, which --resume makes again.")
+                self._say("The time limit ended a launch, which --resume makes again.")
                 return False
             done.append(launch)
             rest = estimate(spec, pending(spec, planned, done, earlier=earlier), done)
@@ -329,20 +336,17 @@ class StudyRun:
     def _make(self, one: Planned, done: Sequence[Launch], left_s: float | None) -> Launch:
         """Make one launch and keep it; return it without its ranks."""
         spec = self._spec
-        place = new_launch_folder(self._path, one.cell, one.repeat)
+        place = folder.new_launch_folder(self._path, one.cell, one.repeat)
         began_unix_s = time.time()
         launch = attempt(self._setting, one, place, left_s=left_s)
         self._files.check(launch, began_unix_s=began_unix_s)
         refuse(spec, launch, done, place)
         other = mismatch(spec, launch)
-        if other is not None and launch.outcome in ("ok", "stopped"):
+        if other is not None and launch.succeeded:
             launch = replace(launch, outcome="failed", reason=other)
         if not spec.sets_batch:
             launch = replace(launch, cell=replace(launch.cell, batch=batch_seen(launch)))
         self._setting.say_once(*(note for rank in launch.ranks for note in rank.notes))
-        if launch.cell.workers > 1:
-            trained = [rank.framework for rank in launch.ranks if len(rank.steps)]
-            self._framework = next(iter(trained), self._framework)
         folder.write_launch(place, launch)
         with contextlib.suppress(OSError):
             (place / folder.WORK).rmdir()  # only when the script wrote nothing
@@ -350,52 +354,33 @@ class StudyRun:
 
     def _calibrate(self) -> None:
         """Measure what connects the workers and what they cost each other, if some trained."""
+        from farandole.study.calibrate import calibrate, measure_apart, to_measure
+
         spec, left_s = self._spec, self._left_s()
         # Within a host: what connects hosts is not one figure with it.
         counts = [n for n in spec.workers if 1 < n <= spec.room.per_host]
-        if not (spec.calibrates and counts):
-            return
-        framework = self._framework or trained_with(self._path)
+        framework = trained_with(self._path) if spec.calibrates and counts else None
         if framework is None:
             return
         if not (self._path / folder.LINK_FILE).exists():
             if left_s is not None and left_s < _CALIBRATION_S * len(counts):
                 return
-            self._measure_link(counts, framework)
-        self._measure_apart()
-
-    def _measure_link(self, counts: Sequence[int], framework: str) -> None:
-        from farandole.study.calibrate import calibrate
-
-        spec = self._spec
-        self._setting.listener.say("Measuring the link between the workers, for a few seconds.")
-        transport = spec.transports[0]
-        if transport == "auto" and not framework.startswith("farandole"):
-            transport = "gloo"  # what the script's own process group uses on a CPU
-        found = calibrate(
-            counts,
-            transport,
-            min(spec.threads),
-            folder=self._path,
-            hosts=self._setting.hosts,
-        )
-        write_link(self._path, found)
-
-    def _measure_apart(self) -> None:
-        from farandole.study.calibrate import measure_apart, to_measure
-
+            self._say("Measuring the link between the workers, for a few seconds.")
+            transport = spec.transports[0]
+            if transport == "auto" and not framework.startswith("farandole"):
+                transport = "gloo"  # what the script's own process group uses on a CPU
+            hosts, threads = self._setting.hosts, min(spec.threads)
+            link = calibrate(counts, transport, threads, folder=self._path, hosts=hosts)
+            folder.write_link(self._path, link)
         known = read_apart(self._path)
-        for like in to_measure(self._spec, finished(self._path), known):
+        for like in to_measure(spec, finished(self._path), known):
             left_s = self._left_s()
             if left_s is not None and left_s < (like.wall_s or 0.0) + _CALIBRATION_S:
                 return
-            try:
-                found = measure_apart(self._setting, like, self._path, left_s=left_s)
-            except TimeIsOver:
-                return
+            found = measure_apart(self._setting, like, self._path, left_s=left_s)
             others = [one for one in known if one.cell.workers != found.cell.workers]
             known = (*others, found)
-            write_apart(self._path, known)
+            folder.write_apart(self._path, known)
 
     def _find_max(self) -> int | None:
         """Find the largest batch that fits, by short launches that are kept beside the study."""
@@ -405,43 +390,37 @@ class StudyRun:
         file = self._path / _TRIALS_FILE
         tried: dict[int, bool] = {}
         with contextlib.suppress(OSError, ValueError):
-            import json
-
             tried = {int(batch): fits for batch, fits in json.loads(file.read_text()).items()}
-        start = max(spec.batches, default=32)
-        fitting = [one for one in spec.placed if per_host(*one) <= spec.room.per_host]
-        workers, hosts = max(fitting, default=(1, 1))
-        trial_spec = replace(spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
+        start = max(spec.batches, default=DEFAULT_BATCH)
+        room = [one for one in spec.placed if per_host(*one) <= spec.room.per_host]
+        workers, hosts = max(room, default=(1, 1))
+        like = make_cells(replace(spec, batches=(1,), find_max=False))[0]
+        like = replace(like, workers=workers, hosts=hosts, threads=min(spec.threads), today=False)
         while (batch := next_trial(start, tried)) is not None:
-            tried[batch] = self._trial(trial_spec, batch, (workers, hosts))
+            one = Planned(cell=replace(like, batch=batch), purpose="speed", repeat=0)
+            tried[batch] = self._trial(one, batch, first=batch == start)
             write_json(file, {str(size): fits for size, fits in tried.items()})
-        found = largest(tried)
+        found, noun = largest(tried), plural(workers, "worker")
         if found is None:
             raise StudyRefusedError(
-                "No batch down to 1 fits into the memory of a worker, with "
-                f"{plural(workers, 'worker')}. "
+                f"No batch down to 1 fits into the memory of a worker, with {noun}. "
                 "Raise --memory, or use fewer workers."
             )
-        self._setting.listener.say(
-            f"The largest batch that fits is {found}, with {plural(workers, 'worker')}."
-        )
+        self._say(f"The largest batch that fits is {found}, with {noun}.")
         return found
 
-    def _trial(self, spec: Spec, batch: int, on: Place) -> bool:
+    def _trial(self, one: Planned, batch: int, *, first: bool) -> bool:
         """Say whether a batch fits."""
-        cell = replace(make_cells(replace(spec, batches=(1,), find_max=False))[0], batch=batch)
-        workers, hosts = on
-        cell = replace(cell, workers=workers, hosts=hosts, threads=min(spec.threads), today=False)
         place = self._path / _TRIALS / f"b{batch}"
         shutil.rmtree(place, ignore_errors=True)
         (place / folder.WORK).mkdir(parents=True)
-        one = Planned(cell=cell, purpose="speed", repeat=0)
+        spec = replace(self._spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
         launch = attempt(replace(self._setting, spec=spec), one, place, left_s=self._left_s())
         seen = batch_seen(launch)
-        fits = launch.outcome in ("ok", "stopped") and seen in (None, batch)
-        why = launch.reason or (f"the script trained with {seen}" if not fits else "it fits")
-        self._setting.listener.say(f"batch {batch}: {why}")
-        if launch.outcome == "failed" and batch == max(spec.batches, default=32):
+        fits = launch.succeeded and seen in (None, batch)
+        why = launch.reason or ("it fits" if fits else f"the script trained with {seen}")
+        self._say(f"batch {batch}: {why}")
+        if launch.outcome == "failed" and first:
             last = "\n".join(f"  {line}" for line in launch.last_output)
             raise StudyRefusedError(
                 f"A trial with batch {batch} failed, but not for want of memory: {launch.reason}."
@@ -453,19 +432,6 @@ class StudyRun:
         if self._spec.time_limit_s is None:
             return None
         return self._spec.time_limit_s - (time.monotonic() - self._begin_s)
-
-
-def _elsewhere(spec: Spec) -> dict[str, Any]:
-    """Return what is true of the hosts that the workers are on, where this is not one of them."""
-    room = spec.room
-    if room.hosts == 1 and not spec.jobs:
-        return {}
-    return {
-        "cores": room.cores,
-        "physical_cores": room.physical,
-        "quota": None,
-        "hosts": room.hosts,
-    }
 
 
 def finished(path: Path) -> list[Launch]:
@@ -483,65 +449,40 @@ def trained_with(path: Path) -> str | None:
     return None
 
 
-def nothing_to_do(spec: Spec) -> str:
-    """Say why a plan has no launches."""
-    cells = make_cells(replace(spec, find_max=False)) if spec.batches or not spec.find_max else ()
-    if any(is_void_for_speed(spec, cell) for cell in cells):
-        listed = ",".join(map(str, spec.workers))
-        return (
-            f"-np {listed}: this machine has room for "
-            f"{plural(spec.room.workers, 'worker')}, and more say "
-            "nothing about speed. Use fewer, or --measure accuracy."
-        )
-    return "There is nothing to launch: give at least one number of workers."
+# Where the figures come from.
 
-
-def preview(spec: Spec) -> tuple[Cell, ...]:
-    """Return the cells as far as they are known before the largest batch is."""
-    unknown = spec.find_max and not spec.batches
-    return make_cells(replace(spec, batches=(1,)) if unknown else spec)
-
-
-PACKAGES = ("torch", "keras", "tensorflow", "jax", "numpy", "scipy", "mpi4py", "horovod")
-
+_PACKAGES = ("torch", "keras", "tensorflow", "jax", "numpy", "scipy", "mpi4py", "horovod")
 # A repository on a slow network drive shall not hold a study up.
 _GIT_LIMIT_S = 5.0
 
 
-def machine(
-    folder: Path | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    root: Path = Path("/"),
-) -> dict[str, Any]:
+def machine(folder: Path) -> dict[str, Any]:
     """Return this machine, its versions and the state of the code, as study.json has them.
 
     Args:
-        folder: Where the user's script lies; the working directory when None.
-        environ: Variables; this process's when None.
-        root: The root of /proc and /sys; another folder in tests.
+        folder: Where the user's script lies.
     """
     from farandole.world.machine import describe_machine
 
-    described = asdict(describe_machine(PACKAGES, root=root))
-    return {
-        **described,
-        "gpus": gpu_names(os.environ if environ is None else environ, root),
-        "git": git_state(folder or Path.cwd()),
-    }
+    described = asdict(describe_machine(_PACKAGES))
+    return {**described, "gpus": gpu_names(os.environ), "git": git_state(folder)}
+
+
+def _elsewhere(spec: Spec) -> dict[str, Any]:
+    """Return what is true of the hosts that the workers are on, where this is not one of them."""
+    room = spec.room
+    if room.hosts == 1 and not spec.jobs:
+        return {}
+    cores = {"cores": room.cores, "physical_cores": room.physical}
+    return {**cores, "quota": None, "hosts": room.hosts}
 
 
 def gpu_names(environ: Mapping[str, str], root: Path = Path("/")) -> list[str]:
     """Return the names of the GPUs that workers could have, without importing torch."""
     names = []
-    places = sorted((root / "proc/driver/nvidia/gpus").glob("*"))
-    for place in places:
-        try:
-            lines = (place / "information").read_text(errors="replace").splitlines()
-        except OSError:
-            lines = []
-        models = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
-        names.append(models[0] if models else "GPU")
+    for place in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        found = re.search(r"^Model:\s*(.*\S)", place.read_text(errors="replace"), re.MULTILINE)
+        names.append(found[1] if found else "GPU")
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     chosen = [int(part) for part in visible.split(",") if part.strip().isdigit()]
     if chosen and all(index < len(names) for index in chosen):

@@ -10,6 +10,7 @@ large reservations). A control group would do both, but is not ours to make on m
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -17,9 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from farandole.recorder.settings import RECORD_DIR
-from farandole.study.progress import Now, Tail
+from farandole.study.progress import Now
 from farandole.study.records import Outcome
 
 _SHOW_EVERY_S = 0.5
@@ -51,8 +53,7 @@ class Watch:
                 rank 0 begins to write.
             clock: A clock that only goes forward.
         """
-        self._clock = clock
-        self._asked_s = clock()
+        self._clock, self._asked_s = clock, clock()
         self.begin_s: float | None = None if waits else self._asked_s
         """When the launch began; None while it waits in a queue."""
         self._timeout_s, self._left_s = timeout_s, left_s
@@ -64,40 +65,71 @@ class Watch:
 
     def __call__(self, pids: Sequence[int]) -> bool:
         """Look at the workers; return whether to end them."""
-        now_s = self._clock()
-        if self.begin_s is None and self._tail.exists():
+        now_s, tail = self._clock(), self._tail
+        if self.begin_s is None and tail.exists():
             self.begin_s = now_s
         elapsed_s = 0.0 if self.begin_s is None else now_s - self.begin_s
         if now_s >= self._show_at_s:
             self._show_at_s = now_s + _SHOW_EVERY_S
-            self._tail.look()
-            self._show(
-                Now(
-                    elapsed_s=elapsed_s,
-                    steps=self._tail.steps,
-                    samples_per_s=self._tail.samples_per_s,
-                )
-            )
+            tail.look()
+            self._show(Now(elapsed_s=elapsed_s, steps=tail.steps, samples_per_s=tail.samples_per_s))
         used = self._guard.over(pids)
         if used is not None:
-            limit = self._guard.limit_bytes
-            return self._end(
-                "out_of_memory",
-                f"a worker had {used / 1e9:.2f} GB of memory; its limit is {limit / 1e9:.2f} GB "
-                "(--memory)",
+            self.outcome = "out_of_memory"
+            self.reason = (
+                f"a worker had {used / 1e9:.2f} GB of memory; its limit is "
+                f"{self._guard.limit_bytes / 1e9:.2f} GB (--memory)"
             )
-        if elapsed_s > self._timeout_s:
-            return self._end(
-                "timeout", f"it did not end within {self._timeout_s:g} s (--launch-timeout)"
-            )
-        if self._left_s is not None and now_s - self._asked_s > self._left_s:
-            return self._end("interrupted", "the study's time was over (--time-limit)")
-        return False
+        elif elapsed_s > self._timeout_s:
+            self.outcome = "timeout"
+            self.reason = f"it did not end within {self._timeout_s:g} s (--launch-timeout)"
+        elif self._left_s is not None and now_s - self._asked_s > self._left_s:
+            self.outcome = "interrupted"
+            self.reason = "the study's time was over (--time-limit)"
+        return self.outcome is not None
 
-    def _end(self, outcome: Outcome, reason: str) -> bool:
-        self.outcome, self.reason = outcome, reason
-        return True
 
+class Tail:
+    """Follows what rank 0 writes: steps so far, and samples per second of late."""
+
+    def __init__(self, path: Path, *, workers: int) -> None:
+        self._path, self._workers = path, workers
+        self._place = 0
+        self._rest = b""
+        self._last_end_s: float | None = None
+        self.steps = 0
+        self.samples_per_s: float | None = None
+
+    def exists(self) -> bool:
+        """Say whether rank 0 has begun to write."""
+        return self._path.exists()
+
+    def look(self) -> None:
+        """Read what has been added."""
+        with contextlib.suppress(OSError):
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                data = file.read()
+            self._place += len(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+                    self._take(json.loads(line))
+
+    def _take(self, record: Any) -> None:
+        if record["kind"] != "steps":
+            return
+        ends, samples = record["columns"]["end_s"], record["columns"]["samples"]
+        self.steps += len(ends)
+        if self._last_end_s is None:  # of the first step only its end is known
+            self._last_end_s, samples = ends[0], samples[1:]
+        took_s = ends[-1] - self._last_end_s
+        self._last_end_s = ends[-1]
+        if took_s > 0 and None not in samples:
+            self.samples_per_s = self._workers * sum(samples) / took_s
+
+
+# Memory.
 
 _SHARE = 0.8
 # Written memory of an idle torch, its threads' stacks and arenas: not what a batch needs.
@@ -158,7 +190,7 @@ class MemoryGuard:
             shared_by: How many workers are below each process: all, with a launcher of their own.
         """
         self.limit_bytes = limit_bytes * shared_by
-        self._caps = caps_requests
+        self._caps = caps_requests and sys.platform == "linux"
         self._capped: set[int] = set()
         self._looks = 0
         self._children: dict[int, list[int]] = {}
@@ -170,54 +202,49 @@ class MemoryGuard:
         self._looks += 1
         for pid in pids:
             if self._caps and pid not in self._capped:
-                self._cap(pid)
+                self._capped.add(pid)
+                _cap(pid, int(_SLACK_FACTOR * self.limit_bytes) + _SLACK_BYTES)
             used = _written(pid, shared=True)
             used += sum(_written(child, shared=False) for child in self._children.get(pid, ()))
             if used > self.limit_bytes:
                 return used
         return None
 
-    def _cap(self, pid: int) -> None:
-        self._capped.add(pid)
-        if sys.platform != "linux":
-            return
-        import resource
 
-        most = int(_SLACK_FACTOR * self.limit_bytes) + _SLACK_BYTES
-        with contextlib.suppress(OSError, ValueError):  # it has just ended, or has less already
-            _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-            if hard in (resource.RLIM_INFINITY, -1) or hard > most:
-                resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
+def _cap(pid: int, most: int) -> None:
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # it has just ended, or has less already
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        if hard in (resource.RLIM_INFINITY, -1) or hard > most:
+            resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
 
 
 def _written(pid: int, *, shared: bool) -> int:
     """Return a process's memory without mapped files; helpers share segments with their worker."""
-    total = 0
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(b"RssAnon:") or (shared and line.startswith(b"RssShmem:")):
-                total += int(line.split()[1]) * 1024
-    return total
+    kinds = (b"RssAnon:", b"RssShmem:") if shared else (b"RssAnon:",)
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kinds))
+    return 0
 
 
 def _below(pid: int) -> Iterator[int]:
     """Name all processes that this one has started, at whatever remove."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except OSError:
-        return
-    for thread in threads:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
+            for child in children.read_text().split():
                 yield int(child)
                 yield from _below(int(child))
 
+
+# What a launcher leaves behind.
 
 _GRACE_S = 2.0
 _POLL_S = 0.02
 
 
-def leftovers(folder: Path, proc: Path = Path("/proc"), *, variable: str = RECORD_DIR) -> list[int]:
+def leftovers(folder: Path, *, variable: str = RECORD_DIR) -> list[int]:
     """List processes of ours whose variable names this folder, or one below it.
 
     Only launchers that are not ours leave any: torchrun starts its workers in sessions of their
@@ -225,33 +252,23 @@ def leftovers(folder: Path, proc: Path = Path("/proc"), *, variable: str = RECOR
     """
     mark = f"\0{variable}={folder}".encode()
     found = []
-    try:
-        entries = os.listdir(proc)  # noqa: PTH208 - over all processes
-    except OSError:
-        return []
-    for entry in entries:
-        if not entry.isdecimal() or int(entry) == os.getpid():
-            continue
+    for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # not ours, or it has just ended
-            environ = b"\0" + (proc / entry / "environ").read_bytes()
-            _, here, rest = environ.partition(mark)
-            if here and rest[:1] in (b"\0", b"/", b""):
-                found.append(int(entry))
+            _, here, rest = (b"\0" + (entry / "environ").read_bytes()).partition(mark)
+            if here and rest[:1] in (b"\0", b"/", b"") and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
     return found
 
 
 def end_leftovers(folder: Path, *, variable: str = RECORD_DIR) -> int:
     """End what still records into this folder, and return how many processes that were."""
-    found = leftovers(folder, variable=variable)
+    found = left = leftovers(folder, variable=variable)
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        for pid in leftovers(folder, variable=variable):
+        for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signum)
         deadline_s = time.monotonic() + _GRACE_S
-        while leftovers(folder, variable=variable):
-            if time.monotonic() > deadline_s:
-                break
+        while left and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
-        else:
-            break
+            left = leftovers(folder, variable=variable)
     return len(found)
