@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from farandole.study.tensorboard import Scalar, _masked, read_file, read_metrics, to_metrics
+from farandole.study.tensorboard import Scalar, _checksum, read_file, read_metrics, to_metrics
 
 needs_tensorboard = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
@@ -49,7 +49,10 @@ def event(value: bytes, *, tag: str = "loss", step: int = 1, wall_time_s: float 
 def record(message: bytes) -> bytes:
     length = struct.pack("<Q", len(message))
     return (
-        length + struct.pack("<I", _masked(length)) + message + struct.pack("<I", _masked(message))
+        length
+        + struct.pack("<I", _checksum(length))
+        + message
+        + struct.pack("<I", _checksum(message))
     )
 
 
@@ -62,7 +65,7 @@ def write(path: Path, *messages: bytes) -> Path:
 def test_the_checksum_is_castagnolis() -> None:
     # RFC 3720's check value for CRC-32C, then TFRecord's mask.
     crc = 0xE3069283
-    assert _masked(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert _checksum(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def test_a_torn_last_record_is_ignored_wherever_it_is_torn(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_damage_costs_one_record_or_the_rest_of_the_file(tmp_path: Path) -> None
 def test_an_announced_length_that_is_not_there_allocates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.tfevents"
     length = struct.pack("<Q", 1 << 60)
-    path.write_bytes(length + struct.pack("<I", _masked(length)) + b"rest")
+    path.write_bytes(length + struct.pack("<I", _checksum(length)) + b"rest")
     assert list(read_file(path)) == []
 
 

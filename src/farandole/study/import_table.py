@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import math
@@ -9,23 +10,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.study import folder
-from farandole.study.folder import (
-    check_new,
-    create_study,
-    mark_complete,
-    write_launch,
-    write_rows,
-)
 from farandole.study.records import Cell, Launch, Metric, Outcome, Study
 from farandole.study.spreadsheet import (
-    Decimal,
-    Row,
-    Sheet,
     UnreadableError,
     decimal_mark,
     is_missing,
@@ -38,22 +29,28 @@ from farandole.study.spreadsheet import (
 
 Role = Literal["count", "time", "rate", "text", "repeat", "other"]
 
-_COUNTS = {
-    "workers": (
-        *("worker", "num_workers", "ranks", "processes", "np", "world_size", "gpus", "num_gpus"),
-    ),
-    "hosts": ("host", "nodes", "node", "num_hosts", "num_nodes"),
-    "threads": ("thread", "threads_per_worker", "num_threads"),
-    "batch": ("batch_size", "batch_per_worker", "local_batch", "batchsize"),
-    "global_batch": ("global_batch_size", "total_batch"),
-    "epochs": ("num_epochs",),
-    "seed": (),
+# Names of columns, with what else they are called.
+_NAMES: dict[Role, dict[str, str]] = {
+    "count": {
+        "workers": "worker num_workers ranks processes np world_size gpus num_gpus",
+        "hosts": "host nodes node num_hosts num_nodes",
+        "threads": "thread threads_per_worker num_threads",
+        "batch": "batch_size batch_per_worker local_batch batchsize",
+        "global_batch": "global_batch_size total_batch",
+        "epochs": "num_epochs",
+        "seed": "",
+    },
+    # Text whatever its values look like: a model may be called 50.
+    "text": {"device": "devices gpu gpu_type", "transport": "", "model": "", "network": ""}
+    | {"net": "", "dataset": "", "data": "", "lab": "", "recipe": "", "scaling": "", "name": ""},
+    "repeat": {"run": "", "repeat": "", "rep": "", "trial": "", "repetition": ""},
 }
-_TEXTS = {"device": ("devices", "gpu", "gpu_type"), "transport": ()}
-# Text whatever its values look like: a model may be called 50.
-PARAMS = {"model", "network", "net", "dataset", "data", "lab", "recipe", "scaling", "name"}
-_REPEATS = {"run", "repeat", "rep", "trial", "repetition"}
-_TIMES = {"epoch": "epoch_s", "job": "job_s", "step": "step_s"}
+_KNOWN = {
+    alias: (name, role)
+    for role, names in _NAMES.items()
+    for name, aliases in names.items()
+    for alias in (name, *aliases.split())
+}
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _UNIT_WORDS = {
     "sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "milliseconds": "ms",
@@ -71,6 +68,20 @@ _MEASURES = re.compile(r"acc|loss|err|score|auc|f1|mse|mae|perplexity")
 _SAMPLES = r"(?:samples?|images?|imgs?|examples?|sequences?|seqs?|records?|rows?)"
 _RATE_UNIT = re.compile(rf"(?:{_SAMPLES}_?)?(?:per|/)?_?(s|sec|second|min|minute|h|hour)")
 _RATE_NAME = re.compile(rf"{_SAMPLES}_per_(s|sec|second|min|minute|h|hour)")
+_ENDS: dict[str, Outcome] = {
+    "oom": "out_of_memory",
+    "out of memory": "out_of_memory",
+    "failed": "failed",
+    "crashed": "failed",
+    "error": "failed",
+    "timeout": "timeout",
+    "timed out": "timeout",
+}
+# More of them go into one file: folders take a tenth of a millisecond each, and more to read.
+_MANY_ROWS = 1000
+# Beyond any machine; a larger one is another column's value.
+_MOST = 1_000_000_000
+_NEEDED = "Add a column `workers` (or `hosts`) with how many took part in each row."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +97,14 @@ class Column:
     scale: float | None = 1.0
     """What one of its unit is in seconds, or per second; None: only h:mm:ss says."""
 
+    @property
+    def meaning(self) -> str:
+        """What study.json says of it."""
+        if self.role == "other":
+            return f"metric {self.name}"
+        factor = self.role == "text" and self.name not in ("device", "transport")
+        return f"factor {self.name}" if factor else self.name
+
 
 def understand(index: int, given: str) -> Column:
     """Tell what a column holds, from its name alone.
@@ -93,22 +112,35 @@ def understand(index: int, given: str) -> Column:
     Raises:
         UsageError: It is a known figure in a unit that is not known.
     """
-    name = normalized(given)
-    for known, aliases in _COUNTS.items():
-        if name == known or name in aliases:
-            return Column(index=index, given=given, name=known, role="count")
-    for known, aliases in _TEXTS.items():
-        if name == known or name in aliases:
-            return Column(index=index, given=given, name=known, role="text")
-    if name in PARAMS:
-        return Column(index=index, given=given, name=name, role="text")
-    if name in _REPEATS:
-        return Column(index=index, given=given, name=name, role="repeat")
-    return (
-        _time(index, given, name)
-        or _rate(index, given, name)
-        or Column(index=index, given=given, name=name, role="other")
-    )
+    # `Job time (min)` is job_time_min.
+    name = re.sub(r"[(\[]\s*(.*?)\s*[)\]]", r" \1", given.strip().lower())
+    name = re.sub(r"_+", "_", re.sub(r"[^\w/%.]+", "_", name)).strip("_")
+    scale: float | None = 1.0
+    role: Role = "other"
+    time = re.fullmatch(r"(epoch|job|step)(_times?|_duration)?(?:_(.+))?", name)
+    rate = _RATE_NAME.fullmatch(name.replace("/", "_per_"))
+    unknown = f"Column {given!r}: {{!r}} is no unit that is known here. Use "
+    if name in _KNOWN:
+        name, role = _KNOWN[name]
+    # The number of an epoch or of a step is no time.
+    elif time is not None and name not in ("epoch", "step"):
+        unit = _UNIT_WORDS.get(time[3], time[3])
+        if unit is None or unit in _UNITS:
+            scale = None if unit is None else _UNITS[unit]
+            name, role = f"{time[1]}_s", "time"
+        elif time[2] is not None or not _NO_UNIT.search(unit):
+            units = ", ".join(f"{time[1]}_{unit}" for unit in _UNITS)
+            raise UsageError(f"{unknown.format(time[3])}{units}, or h:mm:ss values.")
+    elif rate is not None or name == "throughput" or name.startswith("throughput_"):
+        told = name.removeprefix("throughput").removeprefix("_")
+        rate = rate or _RATE_UNIT.fullmatch(told or "s")
+        if rate is None:
+            raise UsageError(
+                f"{unknown.format(told)}throughput (samples per second) or throughput_per_min."
+            )
+        scale = 1 / _UNITS[_UNIT_WORDS.get(rate[1], rate[1])]
+        name, role = "throughput", "rate"
+    return Column(index=index, given=given, name=name, role=role, scale=scale)
 
 
 def unknown_note(column: Column) -> str:
@@ -119,68 +151,6 @@ def unknown_note(column: Column) -> str:
     if _TIME_LIKE.fullmatch(column.name):
         hint = " If it is the time of a job, an epoch or a step, call it job_s, epoch_s or step_s."
     return f"Column {column.given!r} is not known and became a metric.{hint}"
-
-
-def normalized(given: str) -> str:
-    """Return a column's name as we spell it: `Job time (min)` is job_time_min."""
-    name = re.sub(r"[(\[]\s*(.*?)\s*[)\]]", r" \1", given.strip().lower())
-    return re.sub(r"_+", "_", re.sub(r"[^\w/%.]+", "_", name)).strip("_")
-
-
-def _time(index: int, given: str, name: str) -> Column | None:
-    match = re.fullmatch(r"(epoch|job|step)(_times?|_duration)?(?:_(.+))?", name)
-    # The number of an epoch or of a step is no time.
-    if match is None or match[0] in ("epoch", "step"):
-        return None
-    unit = match[3]
-    if unit is None:
-        scale = None
-    else:
-        unit = _UNIT_WORDS.get(unit, unit)
-        if unit not in _UNITS:
-            if match[2] is None and _NO_UNIT.search(unit):
-                return None
-            raise UsageError(
-                f"Column {given!r}: {match[3]!r} is no unit that is known here. Use "
-                f"{', '.join(f'{match[1]}_{unit}' for unit in _UNITS)}, or h:mm:ss values."
-            )
-        scale = _UNITS[unit]
-    return Column(index=index, given=given, name=_TIMES[match[1]], role="time", scale=scale)
-
-
-def _rate(index: int, given: str, name: str) -> Column | None:
-    if match := _RATE_NAME.fullmatch(name.replace("/", "_per_")):
-        unit = match[1]
-    elif name == "throughput":
-        unit = "s"
-    elif name.startswith("throughput_"):
-        match = _RATE_UNIT.fullmatch(name.removeprefix("throughput_"))
-        if match is None:
-            raise UsageError(
-                f"Column {given!r}: {name.removeprefix('throughput_')!r} is no unit that is known "
-                "here. Use throughput (samples per second) or throughput_per_min."
-            )
-        unit = match[1]
-    else:
-        return None
-    seconds = _UNITS[_UNIT_WORDS.get(unit, unit)]
-    return Column(index=index, given=given, name="throughput", role="rate", scale=1 / seconds)
-
-
-_ENDS: dict[str, Outcome] = {
-    "oom": "out_of_memory",
-    "out of memory": "out_of_memory",
-    "failed": "failed",
-    "crashed": "failed",
-    "error": "failed",
-    "timeout": "timeout",
-    "timed out": "timeout",
-}
-# More of them go into one file: folders take a tenth of a millisecond each, and more to read.
-_MANY_ROWS = 1000
-# Beyond any machine; a larger one is another column's value.
-_MOST = 1_000_000_000
-_NEEDED = "Add a column `workers` (or `hosts`) with how many took part in each row."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,38 +175,24 @@ def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[S
         content = table.read_bytes()
     except OSError as error:
         raise UsageError(f"{table} cannot be read ({error.strerror}).") from error
-    check_new(out)
-    collects = gc.isenabled()
-    gc.disable()  # nothing of a table is garbage before its end, and looking for it takes a fifth
-    try:
-        return _import(content, table, out, label)
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _import(content: bytes, table: Path, out: Path, label: str | None) -> tuple[Study, Imported]:
+    folder.check_new(out)
     imported = read_table(content, name=str(table))
-    study = create_study(
-        out,
-        label=label or table.stem,
-        command=(),
-        spec={
-            "imported": {
-                "file": table.name,
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "columns": imported.columns,
-                "notes": list(imported.notes),
-            }
-        },
-        # Not this one: where the figures come from, nobody has told.
-        machine={},
+    told = {
+        "file": table.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "columns": imported.columns,
+        "notes": list(imported.notes),
+    }
+    # No machine: where the figures come from, nobody has told.
+    study = folder.create_study(
+        out, label=label or table.stem, command=(), spec={"imported": told}, machine={}
     )
     if len(imported.launches) > _MANY_ROWS:
-        write_rows(out, imported.launches)
-    for launch in imported.launches if len(imported.launches) <= _MANY_ROWS else ():
-        write_launch(out / folder.LAUNCHES / launch.id, launch, durable=False)
-    return replace(mark_complete(study), launches=imported.launches), imported
+        folder.write_rows(out, imported.launches)
+    else:
+        for launch in imported.launches:
+            folder.write_launch(out / folder.LAUNCHES / launch.id, launch, durable=False)
+    return replace(folder.mark_complete(study), launches=imported.launches), imported
 
 
 def read_table(content: bytes, *, name: str) -> Imported:
@@ -245,251 +201,207 @@ def read_table(content: bytes, *, name: str) -> Imported:
     Raises:
         UsageError: Something in it is not clear; the message says where.
     """
-    return _Reader(parse_sheet(content, name=name), name).imported()
+    collects = gc.isenabled()
+    gc.disable()  # nothing of a table is garbage before its end, and looking for it takes a fifth
+    try:
+        return _Reader(content, name).imported()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Reader:
     """One table on its way to launches."""
 
-    def __init__(self, sheet: Sheet, name: str) -> None:
-        self._sheet = sheet
-        self._name = name
+    def __init__(self, content: bytes, name: str) -> None:
+        self._name, self._sheet = name, parse_sheet(content, name=name)
         self._notes: list[str] = []
-        self._mark = self._decimal_mark()
+        texts = (value for row in self._sheet.rows for value in row.values)
+        try:
+            self._mark = decimal_mark(texts, separator=self._sheet.separator)
+        except UnreadableError as error:
+            raise UsageError(f"{name}: {error}.") from error
         self._columns = self._understood()
-        self._cells: dict[tuple[tuple[str, object], ...], tuple[Cell, int]] = {}
-        """By what rows say of them, each with a number, which is hashed faster: a long table has
-        few."""
-        self._numbers: dict[Cell, int] = {}
-        self._counts: dict[tuple[int, str], int] = {}
-        """Whole numbers by column and text."""
+        self._read = functools.cache(self._value)
+        self._cells: dict[tuple[Any, ...], Cell] = {}
+        """By what rows say of them: a long table has few."""
 
     def imported(self) -> Imported:
         launches: list[Launch] = []
-        repeats: Counter[tuple[int, int | None]] = Counter()
+        repeats: Counter[tuple[Cell, int | None]] = Counter()
         for row in self._sheet.rows:
-            made = self._launch(row, len(launches) + 1, repeats)
-            if made is None:
-                self._notes.append(f"Line {row.line} has no figures and was left out.")
-                continue
-            launches.append(made)
+            try:
+                told = self._row(row.values)
+                if told is None:
+                    self._notes.append(f"Line {row.line} has no figures and was left out.")
+                    continue
+                cell, counts, figures, metrics, outcome = told
+            except UnreadableError as error:
+                raise UsageError(f"{self._name}, line {row.line}: {error}") from error
+            seed, epochs = counts.get("seed"), counts.get("epochs")
+            repeat = repeats[cell, seed]
+            repeats[cell, seed] += 1
+            launches.append(
+                Launch(
+                    id=folder.launch_id(len(launches) + 1, cell, repeat),
+                    cell=cell,
+                    repeat=repeat,
+                    seed=seed,
+                    purpose="imported",
+                    outcome=outcome,
+                    reason="" if outcome == "ok" else "As the imported table says.",
+                    wall_s=figures.get("job_s"),
+                    figures=figures | ({} if epochs is None else {"epochs": epochs}),
+                    metrics=tuple(
+                        Metric(name=name, value=value, epoch=epochs)
+                        for name, value in metrics.items()
+                    ),
+                )
+            )
         if not launches:
             raise UsageError(f"{self._name} has no figures: no times, throughput or metrics.")
         return Imported(
             launches=tuple(launches),
-            columns={column.given: _meaning(column) for column in self._columns},
+            columns={column.given: column.meaning for column in self._columns},
             notes=tuple(dict.fromkeys(self._notes)),
         )
 
-    def _decimal_mark(self) -> Decimal:
-        texts = [value for row in self._sheet.rows for value in row.values]
-        try:
-            return decimal_mark(texts, separator=self._sheet.separator)
-        except UnreadableError as error:
-            raise UsageError(f"{self._name}: {error}.") from error
-
-    def _understood(self) -> tuple[Column, ...]:
-        columns: list[Column] = []
+    def _understood(self) -> list[Column]:
+        """Tell what each column is, by its name and then by its values."""
+        columns: dict[str, Column] = {}
         for index, given in enumerate(self._sheet.columns):
-            # A number's first digit settles it: the call would take longer than all the rest.
-            values = [
-                value
-                for value in self._sheet.column(index)
-                if (value and value[0].isdecimal()) or not is_missing(value)
-            ]
+            values = [value for value in self._sheet.column(index) if not is_missing(value)]
             if not given:
-                self._unnamed(index, values)
-                continue
+                # Empty, or what pandas numbers the rows with.
+                if values in ([], [str(number) for number in range(len(self._sheet.rows))]):
+                    continue
+                raise UsageError(
+                    f"{self._name}: column {index + 1} has no name. Name it or remove it."
+                )
             column = self._judged(understand(index, given), values)
-            twin = next((other for other in columns if other.name == column.name), None)
-            if twin is not None:
+            twin = columns.setdefault(column.name, column)
+            if twin is not column:
                 raise UsageError(
                     f"{self._name}: columns {twin.given!r} and {given!r} are both "
                     f"{column.name}. Keep one of them, or give them different names."
                 )
-            columns.append(column)
-        if not {"workers", "hosts"} & {column.name for column in columns}:
-            found = ", ".join(column.given for column in columns)
+        if not {"workers", "hosts"} & set(columns):
+            found = ", ".join(column.given for column in columns.values())
             raise UsageError(
                 f"{self._name} does not say how many workers (it has {found}). {_NEEDED}"
             )
-        return tuple(columns)
-
-    def _unnamed(self, index: int, values: list[str]) -> None:
-        """Pass over a column without a name if it is empty or only numbers the rows."""
-        if values in ([], [str(number) for number in range(len(self._sheet.rows))]):
-            return
-        raise UsageError(f"{self._name}: column {index + 1} has no name. Name it or remove it.")
+        return list(columns.values())
 
     def _judged(self, column: Column, values: list[str]) -> Column:
         """Settle what a column's name alone leaves open, by its values."""
         if column.role not in ("repeat", "other"):
             return column
+        given = f"Column {column.given!r}"
         values = [value for value in values if value.lower() not in _ENDS]
-        numbers = [is_number(value, self._mark) for value in values]
-        if column.role == "repeat":
-            if all(numbers):
-                self._notes.append(f"Column {column.given!r} was taken for the number of a repeat.")
-                return column
+        odd = [value for value in values if not is_number(value, self._mark)]
+        if column.role == "repeat" and not odd:
+            self._notes.append(f"{given} was taken for the number of a repeat.")
+        elif column.role == "repeat":
             return replace(column, role="text")
-        if not any(numbers):
-            if values:
-                self._notes.append(f"Column {column.given!r} has text and became a factor.")
+        elif len(odd) == len(values):
+            self._notes += [f"{given} has text and became a factor."] if values else []
             return replace(column, role="text")
-        if not all(numbers):
-            odd = values[numbers.index(False)]
+        elif odd:
             raise UsageError(
-                f"{self._name}: column {column.given!r} has numbers and {odd!r}. Leave that "
+                f"{self._name}: column {column.given!r} has numbers and {odd[0]!r}. Leave that "
                 "value empty, or make the whole column text."
             )
-        self._notes.append(unknown_note(column))
+        else:
+            self._notes.append(unknown_note(column))
         return column
 
-    def _launch(
-        self, row: Row, number: int, repeats: Counter[tuple[int, int | None]]
-    ) -> Launch | None:
-        """Return what a row tells, counted among the repeats; None when it has no figure."""
-        counts: dict[str, int] = {}
-        texts: dict[str, str] = {}
-        figures: dict[str, float] = {}
-        metrics: list[tuple[str, float]] = []
+    def _row(self, values: tuple[str, ...]) -> tuple[Any, ...] | None:
+        """Return cell, counts, figures, metrics and outcome; None when a row has no figure."""
+        found: dict[Role, dict[str, Any]] = {
+            role: {} for role in ("count", "text", "time", "rate", "repeat", "other")
+        }
         outcome: Outcome = "ok"
         for column in self._columns:
-            value = row.values[column.index]
-            digit = bool(value) and value[0].isdecimal()
-            if not digit and is_missing(value):
+            text = values[column.index]
+            if is_missing(text):
                 continue
-            if column.role == "text":
-                texts[column.name] = value
-            elif not digit and value.lower() in _ENDS:
-                outcome = _ENDS[value.lower()]
-            elif column.role == "count":
-                known = self._counts.get((column.index, value))
-                if known is None:
-                    known = self._counts[column.index, value] = self._count(row, column, value)
-                counts[column.name] = known
-            elif column.role in ("time", "rate"):
-                figures |= self._figure(row, column, value)
-            elif column.role == "other":
-                metrics.append((column.name, parse_number(value, self._mark)))
-        if not figures and not metrics and outcome == "ok":
+            if column.role != "text" and text.lower() in _ENDS:
+                outcome = _ENDS[text.lower()]
+            else:
+                found[column.role][column.name] = self._read(column, text)
+        counts, texts, figures = found["count"], found["text"], found["time"] | found["rate"]
+        figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        if not figures and not found["other"] and outcome == "ok":
             return None
-        if "epochs" in counts:
-            figures["epochs"] = counts["epochs"]
-        seed = counts.pop("seed", None)
-        factors = (*counts.items(), *texts.items())
-        if factors not in self._cells:
-            cell = self._cell(row, counts, texts)
-            self._cells[factors] = cell, self._numbers.setdefault(cell, len(self._numbers))
-        cell, place = self._cells[factors]
-        repeat = repeats[place, seed]
-        repeats[place, seed] += 1
-        return Launch(
-            id=folder.launch_id(number, cell, repeat),
-            cell=cell,
-            repeat=repeat,
-            seed=seed,
-            purpose="imported",
-            outcome=outcome,
-            reason="" if outcome == "ok" else "As the imported table says.",
-            wall_s=figures.get("job_s"),
-            figures=figures,
-            metrics=tuple(
-                Metric(name=name, value=value, epoch=counts.get("epochs"))
-                for name, value in metrics
-            ),
-        )
+        key = (*counts.items(), *texts.items())
+        if key not in self._cells:
+            self._cells[key] = self._cell(counts, texts)
+        return self._cells[key], counts, figures, found["other"], outcome
 
-    def _cell(self, row: Row, counts: dict[str, int], texts: dict[str, str]) -> Cell:
+    def _cell(self, counts: dict[str, int], texts: dict[str, str]) -> Cell:
         workers, hosts = counts.get("workers"), counts.get("hosts")
         if workers is None:
             if hosts is None:
-                raise self._wrong(row, f"neither workers nor hosts is given. {_NEEDED}")
+                raise UnreadableError(f"neither workers nor hosts is given. {_NEEDED}")
             self._notes.append(
                 "No workers are given for some rows: each host counts as one worker."
             )
             workers = hosts
+        noun = plural(workers, "worker")
         if hosts is not None and hosts > workers:
-            raise self._wrong(
-                row,
-                f"{plural(hosts, 'host')} for {plural(workers, 'worker')}: one would have none.",
+            raise UnreadableError(f"{plural(hosts, 'host')} for {noun}: one would have none.")
+        batch, shared = counts.get("batch"), counts.get("global_batch")
+        if shared is not None and shared % workers:
+            raise UnreadableError(f"{noun} do not divide a global batch of {shared}.")
+        if shared is not None and batch is not None and batch * workers != shared:
+            raise UnreadableError(
+                f"batch {batch} on {noun} is a global batch of {batch * workers}, not {shared}. "
+                "Give one of the two; batch is per worker."
             )
-        factors = {
-            name: text for name, text in texts.items() if name not in ("device", "transport")
-        }
+        factors = {name: x for name, x in texts.items() if name not in ("device", "transport")}
         return Cell(
             workers=workers,
             threads=counts.get("threads"),
-            batch=self._batch(row, workers, counts),
+            batch=batch if shared is None else shared // workers,
             transport=texts.get("transport", "unknown"),
             hosts=hosts or 1,
             device=texts.get("device", "unknown"),
             params=tuple(factors.items()),
         )
 
-    def _batch(self, row: Row, workers: int, counts: dict[str, int]) -> int | None:
-        batch, shared = counts.get("batch"), counts.get("global_batch")
-        if shared is None:
-            return batch
-        if shared % workers:
-            raise self._wrong(
-                row, f"{plural(workers, 'worker')} do not divide a global batch of {shared}."
-            )
-        if batch is not None and batch * workers != shared:
-            raise self._wrong(
-                row,
-                f"batch {batch} on {plural(workers, 'worker')} is a global batch of "
-                f"{batch * workers}, not "
-                f"{shared}. Give one of the two; batch is per worker.",
-            )
-        return shared // workers
-
-    def _count(self, row: Row, column: Column, value: str) -> int:
+    def _value(self, column: Column, text: str) -> Any:
+        """Read a value as its column's role has it."""
+        what = f"column {column.given!r}"
+        if column.role in ("text", "repeat"):
+            return text
+        if column.role == "other":
+            return parse_number(text, self._mark)
+        if column.role == "count":
+            found = whole(parse_number(text, self._mark)) if is_number(text, self._mark) else None
+            least = 0 if column.name == "seed" else 1
+            if found is not None and found > _MOST and column.name != "seed":
+                raise UnreadableError(f"{what} is {text!r}, but must be at most {_MOST:,}.")
+            if found is None or found < least or text.endswith("%"):
+                more = " of at least 1" * least
+                raise UnreadableError(f"{what} is {text!r}, but must be a whole number{more}.")
+            return found
         try:
-            found = whole(parse_number(value, self._mark))
-        except UnreadableError:
-            found = None
-        least = 0 if column.name == "seed" else 1
-        if found is not None and found > _MOST and column.name != "seed":
-            raise self._wrong(
-                row, f"column {column.given!r} is {value!r}, but must be at most {_MOST:,}."
-            )
-        if found is None or found < least or value.endswith("%"):
-            kind = "a whole number" if least == 0 else "a whole number of at least 1"
-            raise self._wrong(row, f"column {column.given!r} is {value!r}, but must be {kind}.")
-        return found
-
-    def _figure(self, row: Row, column: Column, value: str) -> dict[str, float]:
-        try:
-            seconds = parse_clock(value) if column.role == "time" else None
-            if seconds is None:
-                if column.scale is None:
-                    stem = column.name.removesuffix("_s")
-                    raise self._wrong(
-                        row,
-                        f"column {column.given!r} has no unit for {value!r}. Call it {stem}_s, "
-                        f"{stem}_ms, {stem}_min or {stem}_h, or write h:mm:ss.",
-                    )
-                seconds = parse_number(value, self._mark) * column.scale
-            elif column.scale == 3600.0 and value.count(":") == 1:
-                raise self._wrong(row, f"column {column.given!r}: write {value!r} as h:mm:ss.")
+            seconds = parse_clock(text) if column.role == "time" else None
+            scale = column.scale
+            if seconds is not None and scale == _UNITS["h"] and text.count(":") == 1:
+                raise UnreadableError(f"{what}: write {text!r} as h:mm:ss.")
+            if seconds is None and scale is not None:
+                seconds = parse_number(text, self._mark) * scale
         except UnreadableError as error:
-            raise self._wrong(
-                row, f"column {column.given!r} has {value!r}, which is no number."
-            ) from error
-        if math.isnan(seconds):
-            return {}
-        if not (0 < seconds < math.inf) or value.endswith("%"):
-            raise self._wrong(row, f"column {column.given!r} is {value!r}, but must be above 0.")
-        return {column.name: seconds}
-
-    def _wrong(self, row: Row, what: str) -> UsageError:
-        return UsageError(f"{self._name}, line {row.line}: {what}")
-
-
-def _meaning(column: Column) -> str:
-    if column.role == "other":
-        return f"metric {column.name}"
-    if column.role == "text" and column.name not in ("device", "transport"):
-        return f"factor {column.name}"
-    return column.name
+            if str(error) != text:
+                raise
+            raise UnreadableError(f"{what} has {text!r}, which is no number.") from error
+        if seconds is None:
+            stem = column.name.removesuffix("_s")
+            raise UnreadableError(
+                f"{what} has no unit for {text!r}. Call it {stem}_s, {stem}_ms, {stem}_min or "
+                f"{stem}_h, or write h:mm:ss."
+            )
+        if seconds <= 0 or math.isinf(seconds) or text.endswith("%"):
+            raise UnreadableError(f"{what} is {text!r}, but must be above 0.")
+        return seconds

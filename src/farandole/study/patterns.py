@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,9 +16,8 @@ from farandole.errors import UsageError
 from farandole.study.records import Metric
 
 THROUGHPUT = "throughput"
-WARM_UP_SHARE = 3
-"""Of the lines with a throughput the first one in three is warm-up and does not count."""
-
+# Of the lines with a throughput the first one in three is warm-up and does not count.
+_WARM_UP_SHARE = 3
 _NAMED = re.compile(r"\s*([\w./ -]*[\w)])\s*=(.*)", re.DOTALL)
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What launchers put before a line: mpirun and horovodrun, Farandole, torchrun, srun --label.
@@ -36,6 +35,8 @@ class Pattern:
 
     name: str
     regex: re.Pattern[str]
+    flag: str
+    """What it was given by."""
 
 
 def throughput_pattern(text: str) -> Pattern:
@@ -44,7 +45,8 @@ def throughput_pattern(text: str) -> Pattern:
     Raises:
         UsageError: It is no regular expression, or has no group.
     """
-    return Pattern(name=THROUGHPUT, regex=_compile(text, f"--throughput {text!r}"))
+    regex = _compile(text, f"--throughput {text!r}")
+    return Pattern(name=THROUGHPUT, regex=regex, flag="--throughput")
 
 
 def metric_pattern(text: str) -> Pattern:
@@ -59,7 +61,8 @@ def metric_pattern(text: str) -> Pattern:
             f"--metric {text!r} has no name. Write it as NAME=REGEX, "
             "for example --metric val_acc='acc ([0-9.]+)'."
         )
-    return Pattern(name=match[1], regex=_compile(match[2], f"--metric {text!r}"))
+    regex = _compile(match[2], f"--metric {text!r}")
+    return Pattern(name=match[1], regex=regex, flag=f"--metric {match[1]}")
 
 
 def _compile(text: str, given: str) -> re.Pattern[str]:
@@ -89,7 +92,7 @@ class OutputReader:
             if names.count(name) > 1:
                 raise UsageError(f"Two patterns are called {name!r}. Give each its own name.")
         self._patterns = tuple(patterns)
-        self._found: list[Metric] = []
+        self._found: dict[str, list[Metric]] = {name: [] for name in names}
         self._unread: dict[str, str] = {}
 
     def feed(self, line: str, *, rank: int | None, time_s: float) -> None:
@@ -107,63 +110,50 @@ class OutputReader:
             rank, line = split_tag(line)
         for pattern in self._patterns:
             for match in pattern.regex.finditer(line):
-                self._keep(pattern, match, rank, time_s)
-
-    def _keep(
-        self, pattern: Pattern, match: re.Match[str], rank: int | None, time_s: float
-    ) -> None:
-        named = match.groupdict()
-        text = named.get("value") or _first_group(match)
-        value = _number(text)
-        if value is None:
-            self._unread.setdefault(pattern.name, text or "")
-            return
-        step = _number(named.get("step"))
-        self._found.append(
-            Metric(
-                name=pattern.name,
-                value=value,
-                step=None if step is None else int(step),
-                epoch=_number(named.get("epoch")),
-                time_s=time_s,
-                rank=rank,
-            )
-        )
+                named = match.groupdict()
+                text = named.get("value") or _first_group(match)
+                value, step = _number(text), _number(named.get("step"))
+                if value is None:
+                    self._unread.setdefault(pattern.name, text or "")
+                    continue
+                metric = Metric(
+                    name=pattern.name,
+                    value=value,
+                    step=None if step is None else int(step),
+                    epoch=_number(named.get("epoch")),
+                    time_s=time_s,
+                    rank=rank,
+                )
+                self._found[pattern.name].append(metric)
 
     def metrics(self) -> tuple[Metric, ...]:
         """Return what --metric found, in the order in which it was printed."""
-        names = [pattern.name for pattern in self._patterns if pattern.name != THROUGHPUT]
-        kept = [metric for name in names for metric in one_rank(self._of(name))]
+        names = [name for name in self._found if name != THROUGHPUT]
+        kept = [metric for name in names for metric in self._of_one_rank(name)]
         return tuple(sorted(kept, key=lambda metric: metric.time_s or 0.0))
 
     def throughput(self) -> float | None:
         """Return the launch's throughput: the median after the first third of the lines."""
-        values = [metric.value for metric in one_rank(self._of(THROUGHPUT))]
+        values = [metric.value for metric in self._of_one_rank(THROUGHPUT)]
         values = [value for value in values if math.isfinite(value) and value > 0]
-        return median(values[len(values) // WARM_UP_SHARE :]) if values else None
+        return median(values[len(values) // _WARM_UP_SHARE :]) if values else None
 
     def notes(self) -> tuple[str, ...]:
         """Say what did not match, or matched something that is no number."""
-        found = {metric.name for metric in self._found}
         said = []
         for pattern in self._patterns:
-            flag = "--throughput" if pattern.name == THROUGHPUT else f"--metric {pattern.name}"
             if pattern.name in self._unread:
-                said.append(f"{flag} matched {self._unread[pattern.name]!r}, which is no number.")
-            elif pattern.name not in found:
-                said.append(f"{flag} matched no line of the output.")
+                unread = self._unread[pattern.name]
+                said.append(f"{pattern.flag} matched {unread!r}, which is no number.")
+            elif not self._found[pattern.name]:
+                said.append(f"{pattern.flag} matched no line of the output.")
         return tuple(said)
 
-    def _of(self, name: str) -> list[Metric]:
-        return [metric for metric in self._found if metric.name == name]
-
-
-def one_rank(metrics: Iterable[Metric]) -> list[Metric]:
-    """Keep what the lowest rank printed; lines of an unknown rank only where no rank is known."""
-    found = list(metrics)
-    known = [metric.rank for metric in found if metric.rank is not None]
-    lowest = min(known, default=None)
-    return [metric for metric in found if metric.rank == lowest]
+    def _of_one_rank(self, name: str) -> list[Metric]:
+        """Return what the lowest rank printed; lines of unknown ranks only where none is known."""
+        found = self._found.get(name, [])
+        lowest = min((one.rank for one in found if one.rank is not None), default=None)
+        return [metric for metric in found if metric.rank == lowest]
 
 
 def split_tag(line: str) -> tuple[int | None, str]:
@@ -171,22 +161,19 @@ def split_tag(line: str) -> tuple[int | None, str]:
     match = _TAG.match(line)
     if match is None:
         return None, line
-    rank = next(group for group in match.groups() if group is not None)
-    return int(rank), line[match.end() :]
+    return int(next(group for group in match.groups() if group)), line[match.end() :]
 
 
 def _first_group(match: re.Match[str]) -> str | None:
     """Return the first group that took part: alternatives have one each."""
-    named = {match.re.groupindex[name] for name in ("step", "epoch") if name in match.re.groupindex}
+    named = {match.re.groupindex.get(name) for name in ("step", "epoch")}
     groups = (match[index] for index in range(1, match.re.groups + 1) if index not in named)
     return next((group for group in groups if group is not None), None)
 
 
 def _number(text: str | None) -> float | None:
     """Read a number as scripts print it: 1,234.5 and 97.3% and nan."""
-    if text is None:
-        return None
-    text = text.strip()
+    text = (text or "").strip()
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text):
         text = text.replace(",", "")
     try:

@@ -7,6 +7,7 @@ study needs neither TensorBoard nor TensorFlow to take along what a script wrote
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +18,7 @@ from typing import IO
 from farandole.study.records import Metric
 
 _HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 _CHUNK = 1 << 20
-# Wire types of protocol buffers.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # tensorflow/core/framework/types.proto: the numeric types, as struct formats for tensor_content.
 _TENSOR_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 10: "<?", 19: "<e"}
 # tensorflow/core/framework/tensor.proto: where a value of the type stands when not in
@@ -90,168 +88,145 @@ def to_metrics(scalars: list[Scalar], *, begin_unix_s: float | None = None) -> t
 def read_file(path: Path, *, folder: str = "") -> Iterator[Scalar]:
     """Read the scalars of one event file; a file that cannot be read has none."""
     plugins: dict[str, str] = {}
-    try:
-        with path.open("rb") as file:
-            for record, checksum in _records(file):
-                # Images and histograms are large, and their checksums nobody asks for.
-                if (found := _scalars(record, folder, plugins)) and _masked(record) == checksum:
-                    yield from found
-    except OSError:
-        return
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        for record, checksum in _records(file):
+            # Images and histograms are large, and their checksums nobody asks for.
+            found = _scalars(record, folder, plugins)
+            if found and _checksum(record) == checksum:
+                yield from found
 
 
 def _records(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     """Yield messages with their checksums, up to the end or to where the file is torn."""
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         length, checksum = _HEADER.unpack(header)
-        if _masked(header[:8]) != checksum:
+        if _checksum(header[:8]) != checksum:
             return  # there is no telling where the next record begins
         # By pieces: a file that is cut off must not make us allocate what it announces.
         pieces, missing = [], length
         while missing and (piece := file.read(min(missing, _CHUNK))):
             pieces.append(piece)
             missing -= len(piece)
-        footer = file.read(_FOOTER.size)
-        if missing or len(footer) < _FOOTER.size:
+        footer = file.read(4)
+        if missing or len(footer) < 4:
             return
-        yield b"".join(pieces), _FOOTER.unpack(footer)[0]
+        yield b"".join(pieces), int.from_bytes(footer, "little")
 
 
 def _scalars(event: bytes, folder: str, plugins: dict[str, str]) -> list[Scalar]:
     """Return the scalars of one event; of a message that is none of ours, nothing."""
     try:
-        wall_time_s, step, values = 0.0, 0, []
-        for field, _, content in _fields(event):
-            if field == 1 and isinstance(content, bytes):
-                wall_time_s = struct.unpack("<d", content)[0]
-            elif field == 2 and isinstance(content, int):
-                step = _signed(content)
-            elif field == 5 and isinstance(content, bytes):
-                values += [v for f, _, v in _fields(content) if f == 1 and isinstance(v, bytes)]
+        message = _Message(event)
+        (wall_time_s,) = struct.unpack("<d", message.bytes(1) or bytes(8))
         found = []
-        for value in values:
-            tag, number = _value(value, plugins)
+        for value in _Message(message.bytes(5)).all(1):
+            tag, number = _value(_Message(value), plugins)
             if number is not None:
                 found.append(
-                    Scalar(folder=folder, tag=tag, step=step, value=number, wall_time_s=wall_time_s)
+                    Scalar(
+                        folder=folder,
+                        tag=tag,
+                        step=message.integer(2),
+                        value=number,
+                        wall_time_s=wall_time_s,
+                    )
                 )
         return found
     except (ValueError, IndexError, struct.error):
         return []
 
 
-def _value(message: bytes, plugins: dict[str, str]) -> tuple[str, float | None]:
+def _value(value: _Message, plugins: dict[str, str]) -> tuple[str, float | None]:
     """Return tag and number of a Summary.Value; None where it holds no scalar."""
-    tag, number, tensor = "", None, None
-    for field, wire, content in _fields(message):
-        if field == 1 and isinstance(content, bytes):
-            tag = content.decode(errors="replace")
-        elif field == 2 and wire == _FIXED32 and isinstance(content, bytes):
-            number = struct.unpack("<f", content)[0]
-        elif field == 8 and isinstance(content, bytes):
-            tensor = content
-        elif field == 9 and isinstance(content, bytes):
-            # Written with a tag's first value, and meant for all of them.
-            plugins.setdefault(tag, _plugin(content))
-    if number is None and tensor is not None and plugins.get(tag, "scalars") == "scalars":
-        number = _tensor(tensor)
-    return tag, number
+    tag = value.bytes(1).decode(errors="replace")
+    if metadata := value.bytes(9):
+        # Written with a tag's first value, and meant for all of them.
+        name = _Message(_Message(metadata).bytes(1)).bytes(1)
+        plugins.setdefault(tag, name.decode(errors="replace") or "scalars")
+    if simple := value.bytes(2):
+        return tag, float(struct.unpack("<f", simple)[0])
+    if (tensor := value.bytes(8)) and plugins.get(tag, "scalars") == "scalars":
+        return tag, _tensor(_Message(tensor))
+    return tag, None
 
 
-def _plugin(metadata: bytes) -> str:
-    for field, _, content in _fields(metadata):
-        if field == 1 and isinstance(content, bytes):
-            for inner, _, name in _fields(content):
-                if inner == 1 and isinstance(name, bytes):
-                    return name.decode(errors="replace")
-    return "scalars"
-
-
-def _tensor(message: bytes) -> float | None:
+def _tensor(tensor: _Message) -> float | None:
     """Return the number in a TensorProto that has exactly one."""
-    kind, fields, content = 0, {}, b""
-    for field, wire, part in _fields(message):
-        if field == 1 and isinstance(part, int):
-            kind = part
-        elif field == 2 and part:
-            # A shape with dimensions: [1] would be a scalar to some, a histogram's row to others.
-            return None
-        elif field == 4 and isinstance(part, bytes):
-            content = part
-        else:
-            fields[field] = (wire, part)
+    kind, content = tensor.integer(1), tensor.bytes(4)
     form = _TENSOR_FORMATS.get(kind)
-    if form is None:
+    # A shape with dimensions: [1] would be a scalar to some, a histogram's row to others.
+    if form is None or tensor.bytes(2):
         return None
-    if content:
-        return float(struct.unpack(form, content)[0]) if len(content) == _size(form) else None
-    # Zero is the default, and a default is not written.
-    wire, part = fields.get(_TENSOR_FIELDS[kind], (_VARINT, 0))
-    if kind in (1, 2):
-        return float(struct.unpack(form, part)[0]) if isinstance(part, bytes) else 0.0
-    number = _varint(part, 0)[0] if isinstance(part, bytes) else part
-    if kind == 19:
-        return float(struct.unpack("<e", struct.pack("<H", number))[0])
-    return float(_signed(number))
+    if not content and kind in (1, 2):
+        # Zero is the default, and a default is not written.
+        content = tensor.bytes(_TENSOR_FIELDS[kind]) or bytes(8 if kind == 2 else 4)
+    if not content and kind == 19:
+        content = tensor.integer(_TENSOR_FIELDS[kind]).to_bytes(2, "little")
+    if not content:
+        return float(tensor.integer(_TENSOR_FIELDS[kind]))
+    one = len(content) == struct.calcsize(form)
+    return float(struct.unpack(form, content)[0]) if one else None
 
 
-def _size(form: str) -> int:
-    return struct.calcsize(form)
+class _Message:
+    """The fields of a protocol buffer: numbers, and bytes for everything else."""
 
+    def __init__(self, data: bytes) -> None:
+        self._fields: dict[int, list[int | bytes]] = {}
+        place = 0
+        while place < len(data):
+            key, place = _varint(data, place)
+            wire = key & 7
+            content: int | bytes
+            if wire == 0:
+                content, place = _varint(data, place)
+            else:
+                length = {1: 8, 5: 4}.get(wire)
+                if wire == 2:
+                    length, place = _varint(data, place)
+                if length is None or place + length > len(data):
+                    raise ValueError(f"wire type {wire}, or a field longer than its message")
+                content = data[place : place + length]
+                place += length
+            self._fields.setdefault(key >> 3, []).append(content)
 
-def _fields(message: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield number, wire type and content of each field of a protocol buffer."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        wire = key & 7
-        if wire == _VARINT:
-            number, place = _varint(message, place)
-            yield key >> 3, wire, number
-            continue
-        if wire == _BYTES:
-            length, place = _varint(message, place)
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if place + length > len(message):
-            raise ValueError("a field is longer than its message")
-        yield key >> 3, wire, message[place : place + length]
-        place += length
+    def all(self, field: int) -> list[bytes]:
+        return [part for part in self._fields.get(field, []) if isinstance(part, bytes)]
+
+    def bytes(self, field: int) -> bytes:
+        """Return the last one, as the format has it; empty where there is none."""
+        return next(reversed(self.all(field)), b"")
+
+    def integer(self, field: int) -> int:
+        """Return a signed number, the first of a packed list; 0 where there is none."""
+        part = next(reversed(self._fields.get(field, [])), 0)
+        number = _varint(part, 0)[0] if isinstance(part, bytes) else part
+        return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
+    number = 0
+    for shift in range(0, 64, 7):
         byte = data[place]
         place += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, place
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+    raise ValueError("a number of more than 64 bits")
 
 
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
-def _table() -> tuple[int, ...]:
+def _table() -> list[int]:
     """Make the table of CRC-32C (Castagnoli), whose polynomial is 0x1EDC6F41, bits reversed."""
-    table = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
-        table.append(number)
-    return tuple(table)
+    table = list(range(256))
+    for _ in range(8):
+        table = [number >> 1 ^ (0x82F63B78 if number & 1 else 0) for number in table]
+    return table
 
 
 _TABLE = _table()
 
 
-def _masked(data: bytes) -> int:
+def _checksum(data: bytes) -> int:
     """Return TFRecord's checksum: CRC-32C, rotated and shifted by a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
