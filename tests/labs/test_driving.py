@@ -15,7 +15,7 @@ from farandole.labs.lab import Found, Rate, published_path
 from farandole.labs.questions import Question, answer
 from farandole.labs.rows import HERE
 from farandole.labs.rows import LAB as THE_LAB
-from farandole.model.jobs import Speed, size_that_pays
+from farandole.model.jobs import Speed, break_even
 from farandole.study.records import Study
 from tests.labs.driving_studies import CONSTANT, SIZES, found, loss, nothing, studies
 from tests.labs.trained import asked, estimates, facts, flag, found_of, here, speed, training_study
@@ -211,7 +211,7 @@ def test_the_size_follows_from_fixed_time_and_speed() -> None:
     one, two, four = rows_of(driving.SIZE)
     assert all(four[key] is None for key in ("fixed_s", "samples_per_s", "even", "time"))
     assert two["samples_per_s"] == pytest.approx(speed(2))
-    expected = size_that_pays(
+    expected = break_even(
         Speed(workers=1, fixed_s=one["fixed_s"], samples_per_s=speed(1)),
         Speed(workers=2, fixed_s=two["fixed_s"], samples_per_s=speed(2)),
         epochs=3,

@@ -1,9 +1,10 @@
-"""Metrics by workers, over seeds."""
+"""Metrics as series and by workers, over seeds."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from farandole.errors import UsageError
@@ -12,16 +13,27 @@ from farandole.model.accuracy import (
     choose_metric,
     collect_metrics,
     compare_finals,
-    epochs_in,
     margin_of,
     metric_curves,
     metric_rows,
-    with_times,
 )
 from farandole.model.analyse import analyse
-from farandole.model.jobs import JobTime
 from farandole.model.measured import measure
-from farandole.model.statistics import Estimate
+from farandole.model.metrics import (
+    Reached,
+    Series,
+    evaluation_spread,
+    finals_by_seed,
+    higher_is_better,
+    kaplan_meier_median,
+    main_metric,
+    paired_gap,
+    plateau,
+    reach,
+    series_of,
+    smallest_difference,
+    training_partner,
+)
 from farandole.study.records import Cell, Launch, Metric
 from tests.model.build import (
     make_launch,
@@ -48,10 +60,8 @@ def runs(cell: Cell, finals: list[float], rise: tuple[float, ...] = (0.5, 0.8)) 
 
 def test_the_end_over_seeds_and_its_difference() -> None:
     one, two = rows_of(runs(ONE, [0.980, 0.981, 0.979]) + runs(TWO, [0.950, 0.951, 0.949]))
-    assert one.final is not None
     assert one.final.value == pytest.approx(0.98)
     assert (one.difference, one.verdict) == (None, None)
-    assert two.difference is not None
     assert two.difference.value == pytest.approx(-0.03)
     assert (two.seeds, two.verdict, two.margin) == (3, "worse", 0.01)
 
@@ -99,7 +109,6 @@ def test_seeds_without_effect_are_one_run() -> None:
     launches = [trained_launch(ONE, seed, [0.5, 0.9]) for seed in range(3)]
     launches += [trained_launch(TWO, seed, [0.5, 0.8]) for seed in range(3)]
     one, two = rows_of(launches)
-    assert one.final is not None
     assert (one.final.value, one.final.low, one.seeds, one.seeds_alike) == (0.9, None, 3, True)
     assert two.verdict == "inconclusive"
     # Ends that agree by chance are not the same run.
@@ -121,7 +130,6 @@ def test_the_baseline_has_the_same_parameters_and_preferably_the_same_batch() ->
         *runs(TWO, [0.65]),
     ]
     row = next(row for row in rows_of(launches) if row.cell == TWO)
-    assert row.difference is not None
     assert row.difference.value == pytest.approx(0.05)
 
 
@@ -142,23 +150,11 @@ def test_a_target_that_is_not_reached() -> None:
 
 
 def test_a_table_may_state_the_epoch_and_times_follow_from_epochs() -> None:
-    (row,) = rows_of([table_launch(ONE, {"val_accuracy": 0.7, "stable_epoch": 15.0})])
-    assert (row.stable_epoch, row.stable_s) == (15.0, None)
-    job = JobTime(
-        cell=ONE,
-        label="",
-        job_s=None,
-        epochs=None,
-        epoch_s=Estimate(value=209.0, low=None, high=None),
-        epoch_measured=True,
-        steps_per_epoch=None,
-        startup_s=None,
-        between_s=None,
-        fixed_s=None,
-        fixed_share=None,
-    )
-    assert with_times(row, job).stable_s == pytest.approx(3135.0)
-    assert with_times(row, None) is row
+    launch = table_launch(ONE, {"val_accuracy": 0.7, "stable_epoch": 15.0}, epoch_s=209.0)
+    (row,) = analyse(make_study([launch])).each("metrics")
+    assert (row.stable_epoch, row.stable_s) == (15.0, pytest.approx(3135.0))
+    (row,) = rows_of([launch])
+    assert row.stable_s is None
 
 
 def test_curves_have_intervals_over_seeds_and_leave_out_what_is_no_number() -> None:
@@ -168,7 +164,6 @@ def test_curves_have_intervals_over_seeds_and_leave_out_what_is_no_number() -> N
     (curve,) = metric_curves(cells[0], collect_metrics(cells))
     first, second = curve.points
     assert first.value.value == pytest.approx(0.5)
-    assert first.value.low is not None
     assert (first.seeds, second.seeds) == (2, 1)
     assert second.value.low is None
     assert (first.time_s, second.time_s) == (10.0, 20.0)
@@ -203,50 +198,271 @@ def test_a_target_of_an_unknown_metric_is_refused_with_the_known_ones() -> None:
     assert choose_metric({}, ("acc", 0.9)) == "acc"
 
 
-ALONE, BOTH = (
-    Cell(workers=1, batch=8, threads=1),
-    Cell(workers=2, batch=8, threads=1),
-)
+# One launch
+
+
+def test_ranks_and_steps_of_an_epoch_are_averaged() -> None:
+    ranks = [
+        make_rank(
+            number,
+            make_steps(0.1, 4),
+            metrics=tuple(
+                Metric(
+                    name="loss", value=value + number, epoch=epoch, time_s=epoch * 10.0, rank=number
+                )
+                for epoch, value in ((1, 4.0), (1, 2.0), (2, 1.0))
+            ),
+        )
+        for number in (0, 1)
+    ]
+    series = series_of(make_launch(Cell(workers=2), ranks))["loss"]
+    assert series.epochs == (1.0, 2.0)
+    assert series.values == pytest.approx((3.5, 1.5))
+    assert series.times_s == (10.0, 20.0)
+    assert series.final == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
-    ("argv", "epochs"),
+    ("made", "told", "epochs"),
     [
-        (["python", "train.py", "--epochs", "10"], 10),
-        (["python", "train.py", "--num-epochs=4"], 4),
-        (["python", "train.py", "--max_epochs", "7", "--lr", "1"], 7),
-        (["python", "train.py", "trainer.max_epochs=3"], 3),
-        (["python", "train.py", "--warmup-epochs", "5", "--epochs", "90"], 90),
-        (["python", "train.py", "--epochs"], None),
-        (["python", "train.py", "epochs", "3"], None),
-        (["python", "epochs.py", "--epochs", "all"], None),
+        (3, (0, 1, 2), (1.0, 2.0, 3.0)),  # by range(3), as Keras does
+        (3, (1, 2, 3), (1.0, 2.0, 3.0)),
+        (2, (0, 1, 2), (0.0, 1.0, 2.0)),  # a look before the first of two epochs
+        (2, (0, 0.5, 1), (0.0, 0.5, 1.0)),  # parts of epochs
+        (0, (0, 1), (1.0, 2.0)),  # nobody counted
+    ],
+)
+def test_epochs_are_those_that_are_done(
+    made: int, told: tuple[float, ...], epochs: tuple[float, ...]
+) -> None:
+    metrics = tuple(Metric(name="acc", value=0.5, epoch=epoch, rank=0) for epoch in told)
+    rank = make_rank(0, make_steps(0.1, 4), metrics=metrics, epochs=((0.0, 1.0),) * made)
+    assert series_of(make_launch(Cell(workers=1), [rank]))["acc"].epochs == epochs
+
+
+def test_values_per_step_end_in_a_median() -> None:
+    metrics = tuple(Metric(name="loss", value=float(v), step=v) for v in range(1, 31))
+    series = series_of(make_launch(Cell(workers=1), metrics=metrics))["loss"]
+    assert series.by_step
+    assert series.final == pytest.approx(25.5)
+
+
+def test_values_with_neither_are_counted_per_rank() -> None:
+    ranks = [
+        make_rank(
+            n,
+            make_steps(0.1, 4),
+            metrics=tuple(Metric(name="acc", value=v, rank=n) for v in (0.2, 0.4)),
+        )
+        for n in (0, 1)
+    ]
+    series = series_of(make_launch(Cell(workers=2), ranks))["acc"]
+    assert series.epochs == (1.0, 2.0)
+    assert series.values == pytest.approx((0.2, 0.4))
+
+
+def test_a_value_that_is_no_number_stays_one() -> None:
+    metrics = (
+        Metric(name="loss", value=1.0, epoch=1),
+        Metric(name="loss", value=math.nan, epoch=2),
+    )
+    assert math.isnan(series_of(make_launch(Cell(workers=1), metrics=metrics))["loss"].final)
+
+
+def test_stated_figures_are_no_metrics_and_metrics_among_figures_are() -> None:
+    launch = table_launch(
+        Cell(workers=1), {"parameters": 9.0, "loss": 0.5}, val_accuracy=0.9, job_s=3.0
+    )
+    assert set(series_of(launch)) == {"loss", "val_accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("name", "higher"),
+    [
+        ("accuracy", True),
+        ("val_acc", True),
+        ("top1", True),
+        ("val_loss", False),
+        ("mse", False),
+        ("train/error_rate", False),
+        ("perplexity", False),
+        ("auc", True),
+        ("lr", None),
+        ("grad_norm", None),
+    ],
+)
+def test_directions(name: str, higher: bool | None) -> None:
+    assert higher_is_better(name) is higher
+
+
+@pytest.mark.parametrize(
+    ("names", "main"),
+    [
+        (["loss", "val_loss", "accuracy", "val_accuracy"], "val_accuracy"),
+        (["loss", "accuracy"], "accuracy"),
+        (["loss", "val_loss"], "val_loss"),
+        (["Val-Acc", "loss"], "Val-Acc"),
+        (["test_f1", "loss_total"], "test_f1"),
+        (["lr"], None),
         ([], None),
     ],
 )
-def test_epochs_are_read_from_a_command(argv: list[str], epochs: int | None) -> None:
-    assert epochs_in(argv) == epochs
+def test_the_metric_that_stands_for_accuracy(names: list[str], main: str | None) -> None:
+    assert main_metric(names) == main
 
 
-def one_epoch(cell: Cell, *argv: str) -> Launch:
-    """A launch that was ended after one epoch: 2 s of start-up, 38 s of it, 2 s of validation."""
-    ranks = [
-        make_rank(n, make_steps(1.0, 38, begin_s=100.0, samples=8.0), epochs=((100.0, 138.0),))
-        for n in range(cell.workers)
+def test_partners() -> None:
+    assert training_partner("val_loss", ["loss", "val_loss"]) == "loss"
+    assert training_partner("val_accuracy", ["train_accuracy", "accuracy"]) == "train_accuracy"
+    assert training_partner("loss", ["loss", "val_loss"]) is None
+    assert training_partner("val_loss", ["accuracy"]) is None
+
+
+def series(*values: float) -> Series:
+    epochs = tuple(float(epoch) for epoch in range(1, len(values) + 1))
+    return Series(
+        epochs=epochs, values=values, times_s=tuple(10 * epoch for epoch in epochs), by_step=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "target", "higher", "epoch"),
+    [
+        ((0.1, 0.5, 0.9, 0.9, 0.9, 0.9), 0.9, True, 3),
+        # Touched once and lost again: not reached until it holds.
+        ((0.1, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9), 0.9, True, 5),
+        ((0.1, 0.5, 0.8, 0.8, 0.8), 0.9, True, None),
+        # Reached in the last two evaluations only: whether it holds is not known.
+        ((0.1, 0.1, 0.1, 0.1, 0.9, 0.9), 0.9, True, None),
+        ((3.0, 1.0, 0.5, 0.5, 0.5), 0.5, False, 3),
+        ((3.0, math.nan, 0.5, 0.5, 0.5), 0.5, False, 3),
+        ((math.nan,) * 5, 0.5, False, None),
+    ],
+)
+def test_reaching(
+    values: tuple[float, ...], target: float, higher: bool, epoch: float | None
+) -> None:
+    found = reach(series(*values), target, higher=higher)
+    assert found.epoch == epoch
+    assert found.time_s == (None if epoch is None else 10 * epoch)
+    assert found.censored_at == len(values)
+
+
+def test_a_value_within_the_noise_does_not_break_the_window() -> None:
+    noisy = (0.5, 0.90, 0.89, 0.91, 0.90, 0.89, 0.91, 0.90, 0.91, 0.89)
+    assert reach(series(*noisy), 0.90, higher=True).epoch == 2
+
+
+def test_the_spread_of_evaluations_is_apart_from_the_trend() -> None:
+    assert evaluation_spread([0.1 * step for step in range(20)]) == pytest.approx(0.0, abs=1e-12)
+    # Differences of +-0.02 alternate: their standard deviation is about 0.02.
+    zigzag = [0.9 + 0.01 * (-1) ** step for step in range(40)]
+    assert evaluation_spread(zigzag) == pytest.approx(0.02 / math.sqrt(2), rel=0.1)
+    assert evaluation_spread([0.1, 0.2]) == 0.0
+
+
+def test_a_plateau_is_the_end_less_the_noise() -> None:
+    assert plateau([0.1, 0.5, 0.9, 0.9, 0.9, 0.9], higher=True) == pytest.approx(0.9)
+    assert plateau([3.0, 1.0, 0.5, 0.5, 0.5, 0.5], higher=False) == pytest.approx(0.5)
+
+
+def _reached(*epochs: float | None, last: float = 30.0) -> list[Reached]:
+    return [Reached(epoch=epoch, time_s=None, censored_at=last) for epoch in epochs]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ((4.0, 6.0, 5.0), 5.0),
+        ((4.0, 6.0), 4.0),
+        # Two of three got there: the second of them is the median.
+        ((4.0, None, 6.0), 6.0),
+        ((4.0, None, None), None),
+        ((None,), None),
+        ((), None),
+    ],
+)
+def test_the_median_with_runs_that_never_got_there(
+    epochs: tuple[float | None, ...], expected: float | None
+) -> None:
+    assert kaplan_meier_median(_reached(*epochs)) == expected
+
+
+def test_kaplan_meier_with_censoring_between_events() -> None:
+    # At risk 5: event at 2 (4/5), two censored at 3, event at 5 with 2 at risk (2/5).
+    events = [
+        Reached(epoch=2.0, time_s=None, censored_at=9.0),
+        Reached(epoch=None, time_s=None, censored_at=3.0),
+        Reached(epoch=None, time_s=None, censored_at=3.0),
+        Reached(epoch=5.0, time_s=None, censored_at=9.0),
+        Reached(epoch=8.0, time_s=None, censored_at=9.0),
     ]
-    return make_launch(cell, ranks, purpose="epoch", wall_s=42.0, argv=argv)
+    assert kaplan_meier_median(events) == 5.0
 
 
-def test_of_an_epoch_and_the_commands_number_of_them() -> None:
-    launches = [one_epoch(cell, "python", "train.py", "--epochs", "10") for cell in (ALONE, BOTH)]
-    # 2 cells x 3 seeds x (2 s + 10 x 40 s)
-    said = analyse(make_study(launches)).answer.headline
-    assert "accuracy not measured (--measure both, about 40 min)" in said
+def test_a_gap_is_students_t_over_the_differences() -> None:
+    found = paired_gap({0: 0.80, 1: 0.70, 2: 0.61}, {0: 0.81, 1: 0.72, 2: 0.64})
+    # Differences -0.01, -0.02, -0.03: standard deviation 0.01; t(0.95, 2) = 2.919986.
+    half_width = 2.919986 * 0.01 / math.sqrt(3)
+    assert found.difference.value == pytest.approx(-0.02)
+    assert found.difference.low == pytest.approx(-0.02 - half_width, rel=1e-6)
+    assert found.difference.high == pytest.approx(-0.02 + half_width, rel=1e-6)
+    assert (found.seeds, found.diverged) == (3, 0)
 
 
-def test_of_an_epoch_where_the_command_does_not_say_how_many() -> None:
-    launches = [one_epoch(cell, "python", "train.py") for cell in (ALONE, BOTH)]
-    # 2 cells x 3 seeds x 40 s
-    said = analyse(make_study(launches)).answer.headline
-    assert "accuracy not measured (--measure both, about 4 min per epoch)" in said
-    said = analyse(make_study(launches, spec={"seeds": 1})).answer.headline
-    assert "accuracy not measured (--measure both, about 80 s per epoch)" in said
+def test_a_gap_agrees_with_scipys_paired_test() -> None:
+    from scipy.stats import ttest_rel
+
+    values, reference = [0.71, 0.68, 0.74, 0.70], [0.73, 0.66, 0.75, 0.74]
+    expected = ttest_rel(values, reference).confidence_interval(0.90)
+    found = paired_gap(dict(enumerate(values)), dict(enumerate(reference)))
+    assert (found.difference.low, found.difference.high) == pytest.approx(
+        (expected.low, expected.high)
+    )
+
+
+def test_only_seeds_of_both_sides_count_and_one_has_no_interval() -> None:
+    found = paired_gap({0: 0.5, 7: 0.9}, {0: 0.6, 1: 0.1})
+    assert found.difference.value == pytest.approx(-0.1)
+    assert (found.difference.low, found.difference.high) == (None, None)
+    assert paired_gap({0: 0.5}, {1: 0.5}) is None
+
+
+def test_what_diverged_is_counted_and_left_out() -> None:
+    found = paired_gap({0: math.nan, 1: 0.5, 2: 0.5}, {0: 0.6, 1: 0.6, 2: 0.6})
+    assert (found.seeds, found.diverged) == (2, 1)
+    assert found.difference.value == pytest.approx(-0.1)
+    assert paired_gap({0: math.nan}, {0: 0.6}) is None
+
+
+def test_finals_are_the_last_values_of_whole_runs_by_seed() -> None:
+    launches = [
+        trained_launch(ONE, 0, [0.1, 0.5]),
+        trained_launch(ONE, 3, [0.2, 0.6]),
+        trained_launch(ONE, 3, [0.2, 0.7]),
+        make_launch(ONE),
+        make_launch(ONE, purpose="accuracy", outcome="failed", seed=4),
+    ]
+    assert finals_by_seed(launches, "val_accuracy") == {0: 0.5, 3: 0.7}
+    assert finals_by_seed(launches, "val_loss") == {}
+
+
+def test_the_smallest_difference_by_hand() -> None:
+    # 1.644854 x sqrt(2 x 0.25 / 10,000)
+    assert smallest_difference(10_000, 0.5, 1) == pytest.approx(1.644854 * math.sqrt(5e-5))
+    assert smallest_difference(2000, 0.7, 3) == pytest.approx(
+        smallest_difference(2000, 0.7, 1) / math.sqrt(3)
+    )
+    # All right: no spread is left, but no less than one answer can be seen.
+    assert smallest_difference(500, 1.0, 1) == 1 / 500
+
+
+def test_equal_trainings_differ_by_more_in_at_most_a_tenth_of_cases() -> None:
+    rng = np.random.default_rng(1)
+    chances = np.full(400, 0.6)
+    limit = smallest_difference(400, 0.6, 2)
+    # 4000 pairs of means over two seeds, each test sample drawn anew.
+    means = rng.binomial(1, chances, size=(4000, 2, 2, 400)).mean(axis=(2, 3))
+    beyond = float(np.mean(np.abs(means[:, 0] - means[:, 1]) > limit))
+    # Of 10 %, with a standard error of 0.5 %.
+    assert beyond == pytest.approx(0.10, abs=0.02)

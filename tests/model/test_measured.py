@@ -1,13 +1,24 @@
-"""Which launches count for speed, and what cells are called."""
+"""One number per launch, which launches count for speed, and what cells are called."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from farandole.model.measured import figure, label_cells, measure, usable_cores
-from farandole.study.records import Cell
+from farandole.model.measured import (
+    dataset_size,
+    figure,
+    label_cells,
+    measure,
+    pace,
+    positive,
+    stated,
+    usable_cores,
+    warmup_steps,
+)
+from farandole.study.records import Cell, Launch
 from tests.model.build import (
     make_launch,
     make_rank,
@@ -17,6 +28,96 @@ from tests.model.build import (
     timed_launch,
 )
 
+NAN = float("nan")
+ONE = Cell(workers=1, batch=8)
+
+
+def launch_of(*durations: float | list[float], **changes: Any) -> Launch:
+    ranks = [make_rank(n, make_steps(steps), **changes) for n, steps in enumerate(durations)]
+    return make_launch(Cell(workers=len(durations)), ranks)
+
+
+def test_a_step_takes_as_long_as_its_slowest_rank_and_all_must_have_it() -> None:
+    found = pace(launch_of([1.0, 1.0, 3.0, 1.0], [1.0, 2.0, 1.0, 1.0, 1.0]))
+    assert (found.steps, found.step_s) == (3, pytest.approx(2.0))  # of 2, 3 and 1 s
+    assert pace(launch_of([1.0] * 30, [])).step_s is None
+
+
+@pytest.mark.parametrize(
+    ("launch", "rates"),
+    [
+        (timed_launch(Cell(workers=4, batch=32), 0.5), {"samples/s": 256.0, "batches/s": 8.0}),
+        # The script accumulates over two batches: 64 samples per optimizer step.
+        (
+            make_launch(Cell(workers=1, batch=32), [make_rank(0, make_steps(0.5, samples=64.0))]),
+            {"samples/s": 128.0, "batches/s": 2.0},
+        ),
+        (launch_of([0.5] * 9, [0.5] * 9), {"batches/s": 4.0}),
+        (launch_of([0.5] * 9, batch_seen=16), {"samples/s": 32.0, "batches/s": 2.0}),
+        (table_launch(Cell(workers=2, batch=32), throughput=99.0), {"samples/s": 99.0}),
+        (
+            table_launch(Cell(workers=2, batch=32), step_s=0.25),
+            {"samples/s": 256.0, "batches/s": 8.0},
+        ),
+        (table_launch(ONE, epoch_s=20.0, job_s=400.0), {"epochs/s": 0.05, "jobs/s": 0.0025}),
+        (table_launch(ONE, epoch_s=NAN, throughput=0.0), {}),
+    ],
+)
+def test_throughput_is_all_ranks_samples_per_step_time(
+    launch: Launch, rates: dict[str, float]
+) -> None:
+    assert dict(pace(launch).rates) == pytest.approx(rates)
+
+
+def test_a_slow_step_at_an_epochs_begin_does_not_move_the_median() -> None:
+    assert pace(launch_of([1.0] * 20 + [60.0] + [1.0] * 19)).step_s == pytest.approx(1.0)
+
+
+def test_typical_steps_are_the_middle_half_and_of_few_steps_some() -> None:
+    typical = pace(launch_of([1.0, *np.linspace(1.0, 1.04, 41).tolist()])).typical
+    assert (len(typical), typical.min(), typical.max()) == (21, 11, 31)
+    for count in (1, 2, 3):
+        assert len(pace(launch_of([5.0, *np.linspace(1.0, 1.2, count).tolist()])).typical) >= 1
+
+
+def test_stated_figures_are_found_among_an_imported_tables_metrics() -> None:
+    cell = Cell(workers=1)
+    assert stated(table_launch(cell, {"parameters": 5.0}), "parameters") == 5.0
+    assert stated(table_launch(cell, parameters=6.0), "parameters") == 6.0
+    assert stated(timed_launch(cell, 1.0), "parameters") is None
+    assert dataset_size(table_launch(cell, {"dataset_size": 50000.0}), {}) == 50000
+    assert dataset_size(table_launch(cell), {"dataset_size": 7}) == 7
+    assert dataset_size(launch_of([1.0], dataset_size=9), {"dataset_size": 7}) == 9
+
+
+@pytest.mark.parametrize("value", [None, "3", 0, -1.0, NAN, float("inf"), True])
+def test_what_is_no_positive_number(value: object) -> None:
+    assert positive(value) is None
+
+
+@pytest.mark.parametrize(
+    ("durations", "expected"),
+    [
+        ([], 0),
+        ([NAN], 1),
+        ([NAN, 1.0, 1.0], 1),
+        ([NAN, *[1.0] * 30], 1),
+        # Three slow steps: the median of the window settles with the second step of the rest.
+        ([NAN, 9.0, 8.0, 7.0, *[1.0] * 30], 3),
+        # One hiccup at the begin is not worth a warm-up; the launch's median does not see it.
+        ([NAN, 9.0, *[1.0] * 30], 1),
+        # A hiccup later does not prolong it.
+        ([NAN, 1.0, 1.0, 9.0, *[1.0] * 30], 1),
+        # Slower by less than 5 % is not warm-up.
+        ([NAN, *[1.04] * 5, *[1.0] * 30], 1),
+        # Never more than half.
+        ([NAN, *[2.0] * 14, *[1.0] * 15], 14),
+        ([NAN, *[2.0] * 10, *[1.0] * 5], 8),
+    ],
+)
+def test_warmup(durations: list[float], expected: int) -> None:
+    assert warmup_steps(np.asarray(durations, dtype=np.float64)) == expected
+
 
 @pytest.mark.parametrize(
     ("changes", "why"),
@@ -25,62 +126,49 @@ from tests.model.build import (
         ({"outcome": "ok"}, ""),
         ({"outcome": "failed", "reason": "no module named x"}, "failed: no module named x"),
         ({"outcome": "out_of_memory"}, "out of memory"),
-        ({"outcome": "interrupted"}, "interrupted"),
         ({"busy": True}, "the machine was busy"),
         (
             {"busy": True, "foreign_share": 0.31},
             "the machine was busy: other programs took 31 % of the cores",
         ),
+        ({"ranks": ()}, "recorded neither a step nor a figure"),
     ],
 )
 def test_what_is_left_out_says_why(changes: dict[str, Any], why: str) -> None:
-    cells, rows = measure(make_study([timed_launch(Cell(workers=1, batch=8), 0.1, **changes)]))
-    assert rows[0].why == why
-    assert rows[0].kept is (why == "")
-    assert len(cells[0].paces) == (why == "")
+    launch = timed_launch(ONE, 0.1)
+    (cell,), (row,) = measure(make_study([make_launch(ONE, **{"ranks": launch.ranks, **changes})]))
+    assert (row.why, row.kept, len(cell.paces)) == (why, why == "", int(why == ""))
+    assert cell.failed == (why if "outcome" in changes and why else "")
 
 
 def test_a_busy_launch_counts_where_there_is_no_quiet_one() -> None:
-    cell = Cell(workers=1, batch=8)
-    busy = timed_launch(cell, 0.2, busy=True, foreign_share=0.12, steal_share=0.01)
+    busy = timed_launch(ONE, 0.2, busy=True, foreign_share=0.12, steal_share=0.01)
     (alone,), (row,) = measure(make_study([busy]))
     assert row.kept
     assert alone.disturbance == pytest.approx(0.13)
-    (both,), rows = measure(make_study([busy, timed_launch(cell, 0.1)]))
+    (both,), rows = measure(make_study([busy, timed_launch(ONE, 0.1)]))
     assert [row.kept for row in rows] == [False, True]
     assert rows[0].why == "the machine was busy: other programs took 13 % of the cores"
-    assert both.disturbance is None
-    assert both.step_s is not None
-    assert both.step_s.value == pytest.approx(0.1)
-
-
-def test_a_launch_on_a_very_busy_machine_counts_for_rough_figures_only() -> None:
-    busy = timed_launch(Cell(workers=1, batch=8), 0.2, busy=True, foreign_share=0.26)
-    assert [measure(make_study([busy]), rough=rough)[1][0].kept for rough in (False, True)] == [
-        False,
-        True,
-    ]
-
-
-def test_more_ranks_than_cores_are_void_for_speed() -> None:
-    study = make_study([timed_launch(Cell(workers=16, batch=8), 0.1)])
-    (cell,), (row,) = measure(study)
-    assert cell.void_for_speed == (
-        "more ranks than cores (16 on 8): valid for accuracy, void for speed"
-    )
-    assert row.why == cell.void_for_speed
-    assert not cell.paces
+    assert (both.disturbance, both.step_s.value) == (None, pytest.approx(0.1))
+    # On a very busy machine it counts for rough figures only.
+    study = make_study([timed_launch(ONE, 0.2, busy=True, foreign_share=0.26)])
+    assert [measure(study, rough=rough)[1][0].kept for rough in (False, True)] == [False, True]
 
 
 @pytest.mark.parametrize(
-    "cell", [Cell(workers=16, hosts=2), Cell(workers=16, device="cuda"), Cell(workers=8)]
+    ("cell", "void"),
+    [
+        (Cell(workers=16), "more ranks than cores (16 on 8): valid for accuracy, void for speed"),
+        (Cell(workers=16, hosts=2), ""),
+        (Cell(workers=16, device="cuda"), ""),
+        (Cell(workers=8), ""),
+    ],
 )
-def test_ranks_that_have_their_own_cores_count(cell: Cell) -> None:
-    assert measure(make_study([timed_launch(cell, 0.1)]))[0][0].void_for_speed == ""
-
-
-def test_an_imported_tables_cores_are_not_this_machines() -> None:
-    cells, _ = measure(make_study([table_launch(Cell(workers=64), throughput=9.0)]))
+def test_more_ranks_than_cores_are_void_for_speed(cell: Cell, void: str) -> None:
+    (found,), (row,) = measure(make_study([timed_launch(cell, 0.1)]))
+    assert (found.void_for_speed, row.why, bool(found.paces)) == (void, void, not void)
+    # The cores of an imported table are not this machine's.
+    cells, _ = measure(make_study([table_launch(cell, throughput=9.0)]))
     assert cells[0].void_for_speed == ""
 
 
@@ -98,36 +186,18 @@ def test_a_quota_limits_the_cores(machine: dict[str, object], cores: float | Non
 
 
 def test_accuracy_launches_stand_in_only_where_there_is_nothing_else() -> None:
-    cell = Cell(workers=1, batch=8)
-    accuracy = timed_launch(cell, 0.2, purpose="accuracy", outcome="ok")
+    accuracy = timed_launch(ONE, 0.2, purpose="accuracy", outcome="ok")
     (alone,), _ = measure(make_study([accuracy]))
-    assert alone.step_s is not None
-    assert alone.step_s.value == pytest.approx(0.2)
-    (both,), rows = measure(make_study([accuracy, timed_launch(cell, 0.1)]))
-    assert both.step_s is not None
-    assert both.step_s.value == pytest.approx(0.1)
+    (both,), rows = measure(make_study([accuracy, timed_launch(ONE, 0.1)]))
+    assert [alone.step_s.value, both.step_s.value] == pytest.approx([0.2, 0.1])
     assert rows[0].why == "made for accuracy"
 
 
-def test_a_launch_without_steps_and_figures_says_so() -> None:
-    _, rows = measure(make_study([make_launch(Cell(workers=1))]))
-    assert rows[0].why == "recorded neither a step nor a figure"
-
-
 def test_an_outlier_is_flagged_and_kept() -> None:
-    cell = Cell(workers=1, batch=8)
     times = (0.1, 0.101, 0.099, 0.1005, 0.3)
-    (found,), rows = measure(make_study([timed_launch(cell, time_s) for time_s in times]))
+    (found,), rows = measure(make_study([timed_launch(ONE, time_s) for time_s in times]))
     assert [row.outlier for row in rows] == [False, False, False, False, True]
-    assert all(row.kept for row in rows)
     assert len(found.paces) == 5
-
-
-def test_a_cell_that_failed_keeps_its_reason() -> None:
-    cell = Cell(workers=1, batch=2048)
-    launch = make_launch(cell, outcome="out_of_memory", reason="killed at 80 % of the memory")
-    (found,), _ = measure(make_study([launch]))
-    assert found.failed == "out of memory: killed at 80 % of the memory"
 
 
 def test_labels_name_what_differs_and_nothing_else() -> None:
@@ -145,26 +215,9 @@ def test_labels_name_what_differs_and_nothing_else() -> None:
     ]
 
 
-def test_labels_are_unique() -> None:
-    cells = [
-        Cell(workers=workers, batch=batch, threads=threads, transport=transport)
-        for workers in (1, 2)
-        for batch in (8, 16)
-        for threads in (1, 2)
-        for transport in ("shm", "gloo")
-    ]
-    assert len(set(label_cells(cells).values())) == len(cells)
-
-
 def test_figures_of_sentences_have_no_exponent() -> None:
-    assert [figure(value) for value in (0.8398, 62.66, 187.34, 1050.4, 11878.2, 2.5e6)] == [
-        "0.8398",
-        "62.66",
-        "187.3",
-        "1,050",
-        "11,878",
-        "2,500,000",
-    ]
+    found = [figure(value) for value in (0.8398, 62.66, 187.34, 1050.4, 2.5e6)]
+    assert found == ["0.8398", "62.66", "187.3", "1,050", "2,500,000"]
 
 
 def test_a_failure_before_the_batch_was_seen_belongs_to_the_cell_that_was_mended() -> None:
@@ -173,15 +226,9 @@ def test_a_failure_before_the_batch_was_seen_belongs_to_the_cell_that_was_mended
     (cell,), rows = measure(make_study([failed, mended]))
     assert (cell.failed, len(cell.launches), len(cell.paces)) == ("", 2, 1)
     assert [row.kept for row in rows] == [False, True]
-    (alone,), _ = measure(make_study([failed]))
-    assert alone.failed == "failed: no module"
 
 
 def test_a_launch_of_20_steps_has_20_steps() -> None:
-    slow_begin = [0.5] * 6 + [0.1] * 14
-    cell = Cell(workers=1, batch=8)
-    launch = make_launch(cell, [make_rank(0, make_steps(slow_begin, samples=8))])
-    _, (row,) = measure(make_study([launch]))
+    _, (row,) = measure(make_study([launch_of([0.5] * 6 + [0.1] * 14)]))
     assert row.steps == 20
-    assert row.warmup_steps > 1
-    assert row.counted_steps == 20 - row.warmup_steps
+    assert 1 < row.warmup_steps == 20 - row.counted_steps

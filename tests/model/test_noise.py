@@ -89,11 +89,9 @@ def test_both_parts_are_unbiased_when_each_sample_comes_once(
     rng = np.random.default_rng(1)
     run = recorded(gradients, sizes, 6000, rng, replace=False, plain=plain)
     found = noise_scale([run], dataset_size=DATASET)
-    assert found is not None
     assert found.trace == pytest.approx(trace, rel=0.02)
     assert found.squared_norm == pytest.approx(squared_norm, rel=0.06)
     raw = noise_scale([run])
-    assert raw is not None
     # Without the correction it is low by tr(Sigma) / D.
     assert found.squared_norm - raw.squared_norm == pytest.approx(trace / DATASET, rel=0.02)
     assert found.measurements == 6000
@@ -108,8 +106,6 @@ def test_unequal_parts_averaged_plainly_need_to_be_said(gradients: Floats) -> No
     unsaid = noise_scale(
         [NoiseSums(parts=run.parts, samples=run.samples, before=run.before, after=run.after)]
     )
-    assert said is not None
-    assert unsaid is not None
     assert said.trace == pytest.approx(trace, rel=0.15)
     assert abs(unsaid.trace - trace) > 0.5 * trace
 
@@ -129,7 +125,6 @@ def test_intervals_cover() -> None:
             after=size * parts * (drawn.mean(axis=1) ** 2).sum(axis=1)[:, None],
         )
         found = noise_scale([run])
-        assert found is not None
         inside += found.low <= true and (found.high is None or true <= found.high)
     assert 0.84 <= inside / 300 <= 0.96
 
@@ -142,12 +137,6 @@ def test_neighbouring_steps_that_are_alike_widen_the_interval() -> None:
     four = noise_scale([sums(np.ones(160), np.repeat(base, 4), parts=4, samples=32.0)])
     shuffled = np.repeat(base, 4)[rng.permutation(160)]
     mixed = noise_scale([sums(np.ones(160), shuffled, parts=4, samples=32.0)])
-    assert one is not None
-    assert four is not None
-    assert mixed is not None
-    assert one.high is not None
-    assert four.high is not None
-    assert mixed.high is not None
     assert four.high - four.low > 0.6 * (one.high - one.low)
     assert mixed.high - mixed.low < 0.75 * (four.high - four.low)
 
@@ -162,7 +151,6 @@ def test_a_gradient_lost_in_noise_gives_a_lower_bound() -> None:
         after=64 * (drawn.mean(axis=1) ** 2).sum(axis=1)[:, None],
     )
     found = noise_scale([run])
-    assert found is not None
     assert found.value is None
     assert found.high is None
     # 80 steps of 64 samples of 20 dimensions: a noise scale of the order of hundreds is excluded.
@@ -173,10 +161,8 @@ def test_a_noise_scale_that_grows_is_averaged_as_the_epochs_it_costs() -> None:
     batch = 128.0
     scales = np.repeat([100.0, 10_000.0], 100)
     found = noise_scale([sums(scales, np.ones(200), parts=2, samples=batch)])
-    assert found is not None
     # E(B) / E(B0) = mean((B_t + B) / (B_t + B0)), at any B, here at 1,024.
     expected = np.mean((scales + 1024) / (scales + batch))
-    assert found.value is not None
     assert (found.value + 1024) / (found.value + batch) == pytest.approx(expected, rel=1e-6)
     # Neither the mean nor the ratio of the means would do.
     assert found.value < 0.2 * scales.mean()
@@ -186,7 +172,6 @@ def test_runs_count_alike_whatever_their_length() -> None:
     short = sums(np.full(50, 100.0), np.ones(50), parts=2, samples=64.0)
     long = sums(np.full(500, 400.0), np.ones(500), parts=2, samples=64.0)
     found = noise_scale([short, long])
-    assert found is not None
     inverse = (1 / 164 + 1 / 464) / 2
     assert found.value == pytest.approx(1 / inverse - 64)
 
@@ -199,7 +184,6 @@ def test_buckets_have_noise_scales_of_their_own(gradients: Floats) -> None:
     found = noise_by_bucket([run])
     assert len(found) == 2
     for bucket, part in zip(found, (other[:, :10], other[:, 10:]), strict=True):
-        assert bucket is not None
         assert bucket.trace == pytest.approx(float(part.var(axis=0).sum()), rel=0.05)
     unlike = sums(np.ones(20), np.ones(20), parts=2, samples=8.0)
     assert noise_by_bucket([run, unlike]) == ()
@@ -211,7 +195,6 @@ def test_steps_that_say_nothing_are_left_out() -> None:
     run.before[4] = np.nan
     run.parts[5] = 1.0
     found = noise_scale([run])
-    assert found is not None
     assert found.measurements == 17
     assert found.value == pytest.approx(50.0)
     few = sums(np.ones(5), np.ones(5), parts=2, samples=64.0)
@@ -221,7 +204,6 @@ def test_steps_that_say_nothing_are_left_out() -> None:
 
 def test_workers_with_the_same_samples_have_no_noise() -> None:
     found = noise_scale([sums(np.zeros(30), np.ones(30), parts=2, samples=64.0)])
-    assert found is not None
     assert found.value == pytest.approx(0.0, abs=1e-9)
 
 
@@ -291,13 +273,11 @@ def per_sample() -> Floats:
 @pytest.mark.parametrize("sizes", [(8, 8), (4, 12), (4, 8, 12)])
 def test_known_gradients(per_sample: Floats, sizes: tuple[int, ...]) -> None:
     found = noise_of(launch_of(rank_records(per_sample, sizes, 400)))
-    assert found is not None
     trace = per_sample.var(axis=0).sum()
     squared_norm = (per_sample.mean(axis=0) ** 2).sum()
     assert found.measurements == 400
     assert found.trace == pytest.approx(trace, rel=0.05)
     assert found.squared_norm == pytest.approx(squared_norm, rel=0.1)
-    assert found.high is not None
     assert found.low < trace / squared_norm < found.high
 
 
@@ -311,18 +291,14 @@ def test_one_worker_that_sums_batches(per_sample: Floats) -> None:
         after=np.sum([rank.after for rank in ranks], axis=0),
     )
     found, workers = noise_of(launch_of([alone])), noise_of(launch_of(ranks))
-    assert found is not None
-    assert workers is not None
     assert found.value == pytest.approx(workers.value)
     assert found.trace == pytest.approx(workers.trace)
 
 
 def test_only_updates_that_all_have_sampled_count(per_sample: Floats) -> None:
     sums = noise_sums(launch_of(rank_records(per_sample, (8, 8), 60, skip=4)))
-    assert sums is not None
     assert len(sums.parts) == 15
     whole = noise_sums(launch_of(rank_records(per_sample, (8, 8), 60)))
-    assert whole is not None
     np.testing.assert_array_equal(sums.before, whole.before[3::4])
     np.testing.assert_array_equal(sums.after, whole.after[3::4])
 
@@ -331,8 +307,6 @@ def test_samples_that_nobody_saw_are_those_that_were_asked_for(per_sample: Float
     ranks = rank_records(per_sample, (8, 8), 20)
     unknown = [dataclasses.replace(one, samples=np.full(20, np.nan)) for one in ranks]
     sums, known = noise_sums(launch_of(unknown)), noise_sums(launch_of(ranks))
-    assert sums is not None
-    assert known is not None
     np.testing.assert_array_equal(sums.before, known.before)
     launch = launch_of(unknown)
     assert noise_sums(dataclasses.replace(launch, cell=Cell(workers=2))) is None
@@ -350,7 +324,6 @@ def test_the_optimizer_that_moves_most_counts(per_sample: Floats) -> None:
         for number, pair in enumerate(zip(small, large, strict=True))
     ]
     sums = noise_sums(make_launch(Cell(workers=2, batch=8), ranks))
-    assert sums is not None
     assert len(sums.parts) == 15
 
 

@@ -12,17 +12,24 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from farandole.model.accuracy import MetricCurve, MetricPoint, MetricRow
-from farandole.model.analyse import ScalingInfo
+from farandole.model.analyse import Comparison, ComparisonRow, ScalingInfo
 from farandole.model.answer import Answer
 from farandole.model.communication import Communication, Contention, LinkPoint
-from farandole.model.compare import Comparison, ComparisonRow
-from farandole.model.curves import Curve, CurvePoint, LawFit, SingleProcess
+from farandole.model.curves import (
+    BatchPoint,
+    BatchSweep,
+    Curve,
+    CurvePoint,
+    LawFit,
+    SingleProcess,
+    SplitPoint,
+    SplitTable,
+)
 from farandole.model.jobs import Cost, JobTime
 from farandole.model.measured import LaunchRow
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
-from farandole.model.sweeps import BatchPoint, BatchSweep, SplitPoint, SplitTable
 from farandole.model.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.verdicts import Verdict
 from farandole.study.records import Cell
@@ -364,6 +371,7 @@ def cell_row(one: Cell, *, failed: str = "", launches: int = 3, **parts: Any) ->
         gradient_bytes=GRADIENT_BYTES,
         parameters=11_173_962,
         steps_per_epoch=round(50_000 / (BATCH * one.workers)),
+        measured=None,  # reports do not look at the launches behind a row
         **parts,
     )
 

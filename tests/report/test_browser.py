@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from farandole.model.analyse import ScalingInfo
-from farandole.model.compare import Comparison
+from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.statistics import Estimate
 from farandole.report.render import bundle, page
 from farandole.report.study import document

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from farandole.cli import study as command
-from farandole.model.void import Void
+from farandole.model.verdicts import Void
 from farandole.report import words
 from farandole.report.words import commands
 from farandole.study.command import job_command

@@ -15,7 +15,7 @@ import pytest
 import farandole
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
-from farandole.model.void import void_of
+from farandole.model.verdicts import void_of
 from farandole.study.attempt import Interrupted
 from farandole.study.hosts import function_name
 from farandole.study.records import Launch, Study

@@ -13,8 +13,7 @@ from farandole.cli.flags import add_flags
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
-    from farandole.model.analyse import ScalingInfo
-    from farandole.model.compare import Comparison
+    from farandole.model.analyse import Comparison, ScalingInfo
     from farandole.study.records import Study
 
 _SEVERAL = "farandole-report"
@@ -104,7 +103,7 @@ def load(
 
         found = analyse(studies[0], price_per_worker_hour=price, target=target)
         return with_earlier_projection(studies[0], found, Path(folders[0]))
-    from farandole.model.compare import compare
+    from farandole.model.analyse import compare
 
     return compare(studies, price_per_worker_hour=price, target=target)
 

@@ -28,7 +28,7 @@ from farandole.labs.rows import (
     setting_rows,
 )
 from farandole.labs.rows import LAB as THE_LAB
-from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, enough_steps, fixed_time, size_that_pays
+from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, break_even, enough_steps, fixed_time
 from farandole.model.statistics import SPEED_MARGIN
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE
@@ -456,8 +456,8 @@ def _size_rows(found: Found) -> list[Row]:
     timed = [row for row in rows if row.speed]
     for row in timed[1:]:
         base = timed[0]
-        pays = size_that_pays(base.speed, row.speed, epochs=base.epochs, batch=base.batch)
-        row.even, row.time, row.pays_from = pays.even, pays.time, pays.samples
+        sizes = break_even(base.speed, row.speed, epochs=base.epochs, batch=base.batch)
+        row.even, row.time, row.pays_from = sizes.even, sizes.time, sizes.samples
     return rows
 
 

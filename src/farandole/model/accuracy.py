@@ -1,22 +1,16 @@
-"""Metrics by workers, over seeds: curves, ends, differences, epochs and time to get there.
-
-And how long accuracy runs would take, for a study that has made none.
-"""
+"""Metrics by workers, over seeds: curves, ends, differences, epochs and time to get there."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
 from farandole.errors import UsageError
-from farandole.model.curves import Curve
 from farandole.model.jobs import JobTime
-from farandole.model.measured import Measured
+from farandole.model.measured import Measured, stated
 from farandole.model.metrics import (
     WINDOW,
     Reached,
@@ -29,12 +23,12 @@ from farandole.model.metrics import (
     reach,
     series_of,
 )
-from farandole.model.pace import stated
 from farandole.model.statistics import (
     ACCURACY_MARGIN,
     LEAST_SEEDS,
     SPEED_MARGIN,
     Estimate,
+    known_mean,
     mean,
     relation,
     welch,
@@ -45,8 +39,6 @@ AccuracyVerdict = Literal["same", "worse", "better", "inconclusive", "not_measur
 Seeds = dict[str, list[Series]]
 _POINTS = 300
 """Of a metric curve: a value per step is thinned to so many."""
-# --epochs 10, --num-epochs=10, trainer.max_epochs=10
-_EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +98,7 @@ class MetricRow:
     @property
     def smallest_difference(self) -> float | None:
         """Half the difference's interval: what so many seeds can detect; None without one."""
-        found = self.difference
-        if found is None or found.low is None or found.high is None:
-            return None
-        return (found.high - found.low) / 2
+        return self.difference.half_width if self.difference else None
 
 
 def collect_metrics(cells: Sequence[Measured]) -> dict[Cell, Seeds]:
@@ -162,10 +151,19 @@ def metric_curves(found: Measured, metrics: Mapping[Cell, Seeds]) -> tuple[Metri
     for name, seeds in sorted(metrics.get(found.cell, {}).items()):
         by_epoch: dict[float, list[tuple[float, float | None]]] = {}
         for series in seeds:
-            for epoch, value, time_s in _thinned(series):
+            values = list(zip(series.epochs, series.values, series.times_s, strict=True))
+            for epoch, value, time_s in values[:: math.ceil(len(values) / _POINTS)]:
                 if math.isfinite(value):
                     by_epoch.setdefault(epoch, []).append((value, time_s))
-        points = tuple(_point(epoch, by_epoch[epoch]) for epoch in sorted(by_epoch))
+        points = tuple(
+            MetricPoint(
+                epoch=epoch,
+                value=mean([value for value, _ in values]),
+                time_s=known_mean(time_s for _, time_s in values),
+                seeds=len(values),
+            )
+            for epoch, values in sorted(by_epoch.items())
+        )
         if points:
             curves.append(
                 MetricCurve(cell=found.cell, label=found.label, metric=name, points=points)
@@ -178,15 +176,54 @@ def metric_rows(
     cells: Sequence[Measured],
     metrics: Mapping[Cell, Seeds],
     target: tuple[str, float] | None,
-) -> list[MetricRow]:
-    """Return a cell's metrics at the end of training, compared with the fewest workers."""
+    job: JobTime | None = None,
+) -> tuple[MetricRow, ...]:
+    """Return a cell's metrics at the end of training, compared with the fewest workers.
+
+    Times that were not recorded are epochs x the job's time of an epoch, without the fixed time.
+    """
+    epoch_s = job.epoch_s.value if job and job.epoch_s else None
     rows = []
     for name, seeds in sorted(metrics.get(found.cell, {}).items()):
         base = baseline(found, cells, metrics, name)
         reference = [] if base is None else finals(metrics[base.cell][name])
+        values = finals(seeds)
+        diverged = sum(not math.isfinite(series.final) for series in seeds)
+        higher = higher_is_better(name) is not False
+        margin = margin_of(name, [*values, *reference])
+        stable = [_stable(series, higher, margin) for series in seeds]
+        stable_epoch = kaplan_meier_median(stable)
+        claims = [claim for one in found.launches if (claim := stated(one, "stable_epoch"))]
+        if claims:
+            stable_epoch = median(claims)
         goal = target[1] if target and target[0] == name else None
-        rows.append(_row(found, name, seeds, reference, base is None, goal))
-    return rows
+        reached = [] if goal is None else [reach(one, goal, higher=higher) for one in seeds]
+        goal_epoch = kaplan_meier_median(reached)
+        verdict = compare_finals(values, reference, diverged, higher=higher, margin=margin)
+        rows.append(
+            MetricRow(
+                cell=found.cell,
+                label=found.label,
+                metric=name,
+                higher_is_better=higher,
+                final=mean(values) if values else None,
+                seeds=len(seeds),
+                diverged=diverged,
+                difference=welch(values, reference) if values and reference else None,
+                margin=margin,
+                verdict=None if base is None else verdict,
+                stable_epoch=stable_epoch,
+                stable_s=_median_time(stable, stable_epoch, epoch_s),
+                censored=0 if claims else sum(one.epoch is None for one in stable),
+                target=goal,
+                target_epoch=goal_epoch,
+                target_s=_median_time(reached, goal_epoch, epoch_s),
+                target_reached=sum(one.epoch is not None for one in reached),
+                seeds_alike=seeds_alike(seeds),
+                rising=sum(still_improving(one, higher=higher, margin=margin) for one in seeds),
+            )
+        )
+    return tuple(rows)
 
 
 def baseline(
@@ -205,8 +242,6 @@ def baseline(
         and other.cell.params == found.cell.params
         and other.cell.device == found.cell.device
     ]
-    if not candidates:
-        return None
     return min(
         candidates,
         key=lambda other: (
@@ -214,6 +249,7 @@ def baseline(
             other.worker_batch != found.worker_batch,
             other.global_batch != found.global_batch,
         ),
+        default=None,
     )
 
 
@@ -252,47 +288,6 @@ def compare_finals(
     return "better" if (found == "higher") is higher else "worse"
 
 
-def _row(
-    cell: Measured,
-    name: str,
-    seeds: Sequence[Series],
-    reference: Sequence[float],
-    is_base: bool,
-    goal: float | None,
-) -> MetricRow:
-    values = finals(seeds)
-    diverged = sum(not math.isfinite(series.final) for series in seeds)
-    higher = higher_is_better(name) is not False
-    margin = margin_of(name, [*values, *reference])
-    stable = [_stable(series, higher, margin) for series in seeds]
-    rising = sum(still_improving(series, higher=higher, margin=margin) for series in seeds)
-    told = [epoch for one in cell.launches if (epoch := stated(one, "stable_epoch")) is not None]
-    target = [reach(series, goal, higher=higher) for series in seeds] if goal is not None else []
-    return MetricRow(
-        cell=cell.cell,
-        label=cell.label,
-        metric=name,
-        higher_is_better=higher,
-        final=mean(values) if values else None,
-        seeds=len(seeds),
-        diverged=diverged,
-        difference=welch(values, reference) if values and reference else None,
-        margin=margin,
-        verdict=None
-        if is_base
-        else compare_finals(values, reference, diverged, higher=higher, margin=margin),
-        stable_epoch=median(told) if told else kaplan_meier_median(stable),
-        stable_s=_median_time(stable),
-        censored=0 if told else sum(one.epoch is None for one in stable),
-        target=goal,
-        target_epoch=kaplan_meier_median(target) if target else None,
-        target_s=_median_time(target),
-        target_reached=sum(one.epoch is not None for one in target),
-        seeds_alike=seeds_alike(seeds),
-        rising=rising,
-    )
-
-
 def still_improving(series: Series, *, higher: bool, margin: float) -> bool:
     """Tell whether the last three evaluations are better than the three before, and still rise.
 
@@ -317,98 +312,17 @@ def _stable(series: Series, higher: bool, margin: float) -> Reached:
     return reach(series, plateau(finite, higher=higher), higher=higher)
 
 
-def _median_time(reached: Sequence[Reached]) -> float | None:
-    """Return the Kaplan-Meier median of the times; None where a time is not known."""
-    if any(one.epoch is not None and one.time_s is None for one in reached):
-        return None
-    longest = max((one.time_s for one in reached if one.time_s is not None), default=0.0)
-    return kaplan_meier_median(
-        [
-            Reached(epoch=one.time_s, time_s=None, censored_at=longest + 1.0)
-            if one.epoch is not None
-            else Reached(epoch=None, time_s=None, censored_at=longest + 1.0)
-            for one in reached
-        ]
-    )
-
-
-def _point(epoch: float, values: Sequence[tuple[float, float | None]]) -> MetricPoint:
-    times = [time_s for _, time_s in values if time_s is not None]
-    return MetricPoint(
-        epoch=epoch,
-        value=mean([value for value, _ in values]),
-        time_s=sum(times) / len(times) if times else None,
-        seeds=len(values),
-    )
-
-
-def _thinned(series: Series) -> list[tuple[float, float, float | None]]:
-    points = list(zip(series.epochs, series.values, series.times_s, strict=True))
-    stride = math.ceil(len(points) / _POINTS)
-    return points[::stride] if stride > 1 else points
-
-
-def with_times(row: MetricRow, job: JobTime | None) -> MetricRow:
-    """Fill in times that were not recorded: epochs x time of an epoch, without the fixed time."""
-    if job is None or job.epoch_s is None:
-        return row
-    epoch_s = job.epoch_s.value
-    stable, target = row.stable_s, row.target_s
-    if stable is None and row.stable_epoch is not None:
-        stable = row.stable_epoch * epoch_s
-    if target is None and row.target_epoch is not None:
-        target = row.target_epoch * epoch_s
-    return replace(row, stable_s=stable, target_s=target)
-
-
-def accuracy_time(
-    cells: Sequence[Measured], curve: Curve, jobs: Mapping[Cell, JobTime | None], seeds: int
-) -> str:
-    """Say what accuracy runs of a curve would take: `about 14 min`, `about 20 s per epoch`.
-
-    A script that came to its end tells by itself. Of one that was ended after an epoch its command
-    may say how many there are; otherwise only what each of them takes is known. Empty when not even
-    that is.
-    """
-    measured = [next(c for c in cells if c.cell == point.cell) for point in curve.points]
-    whole = [_whole_s(found, jobs.get(found.cell)) for found in measured]
-    if None not in whole:
-        minutes = seeds * sum(length or 0.0 for length in whole) / 60
-        return f"about {max(1, round(minutes))} min"
-    each = [_epoch_s(jobs.get(found.cell)) for found in measured]
-    if None in each:
-        return ""
-    seconds = seeds * sum(length or 0.0 for length in each)
-    if seconds < 90:
-        return f"about {max(1, round(seconds))} s per epoch"
-    return f"about {round(seconds / 60)} min per epoch"
-
-
-def epochs_in(argv: Sequence[str]) -> int | None:
-    """Return how many epochs a command asks for by a flag of the usual names."""
-    for part, following in itertools.pairwise([*argv, ""]):
-        match = _EPOCHS.fullmatch(part.lower())
-        if match is None:
-            continue
-        text = match[1] or (following if part.startswith("-") else "")
-        if text.isdecimal() and int(text):
-            return int(text)
-    return None
-
-
-def _whole_s(found: Measured, job: JobTime | None) -> float | None:
-    lengths = [one.wall_s for one in found.launches if one.outcome == "ok" and one.wall_s]
-    if lengths:
-        return max(lengths)
-    epochs = next((number for one in found.launches if (number := epochs_in(one.argv))), None)
-    each = _epoch_s(job)
-    if epochs is None or each is None or job is None:
-        return None
-    return (job.startup_s or 0.0) + epochs * each
-
-
-def _epoch_s(job: JobTime | None) -> float | None:
-    """Return what an epoch takes, with the validation and the checkpoint that belong to it."""
-    if job is None or job.job_s is None or not job.epochs:
-        return None
-    return (job.job_s.value - (job.startup_s or 0.0)) / job.epochs
+def _median_time(
+    reached: Sequence[Reached], median_epoch: float | None, epoch_s: float | None
+) -> float | None:
+    """Return the Kaplan-Meier median of the times; by epochs where a time is not known."""
+    times = [one.time_s for one in reached if one.epoch is not None]
+    found = None
+    if None not in times:
+        after = max((time for time in times if time is not None), default=0.0) + 1.0
+        found = kaplan_meier_median(
+            [replace(r, epoch=r.time_s, censored_at=after) for r in reached]
+        )
+    if found is None and median_epoch is not None and epoch_s is not None:
+        return median_epoch * epoch_s
+    return found

@@ -1,4 +1,4 @@
-"""Everything that a study says, computed from its records.
+"""Everything that a study says, computed from its records, and several studies side by side.
 
 None stands for "not measured" and is never to be shown as 0. Times are in seconds, rates per
 second, shares between 0 and 1. An Estimate without `low` and `high` comes from one launch only.
@@ -10,21 +10,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from farandole.errors import UsageError
 from farandole.format import fill, plural
 from farandole.model.answer import Answer, give_answer
 from farandole.model.communication import LinkPoint, calibration
-from farandole.model.curves import Curve, SingleProcess, draw_curves
-from farandole.model.measured import LaunchRow, Measured, measure, usable_cores
-from farandole.model.pace import positive
+from farandole.model.curves import (
+    BatchSweep,
+    Curve,
+    SingleProcess,
+    SplitTable,
+    draw_curves,
+    split_cores,
+    sweep_batches,
+)
+from farandole.model.measured import LaunchRow, Measured, measure, positive, usable_cores
 from farandole.model.rows import CellRow, collect_rows
-from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, ratio
-from farandole.model.sweeps import BatchSweep, SplitTable, split_cores, sweep_batches
-from farandole.model.verdicts import Verdict, find_verdicts
-from farandole.model.void import Void, find_voids, repeats_one_batch, why_no_speedup
-from farandole.study.records import Study
+from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, Estimate, ratio
+from farandole.model.verdicts import (
+    Verdict,
+    Void,
+    faster_device_gains_nothing,
+    find_verdicts,
+    find_voids,
+    repeats_one_batch,
+)
+from farandole.study.records import Cell, Study
 
 if TYPE_CHECKING:
     from farandole.model.projection.advice import Projection
+
+_SAME = ("cpu", "physical_cores", "cores", "memory_bytes", "gpus")
+"""What must be equal for two machines to be alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +111,7 @@ def analyse(
     prefer = spec.get("scaling")
     curves = draw_curves(
         cells,
-        {void.cell: why_no_speedup(void.kind) for void in voids},
+        {void.cell: void.why for void in voids},
         prefer if prefer in ("strong", "weak") else None,
     )
     rows, metric = collect_rows(
@@ -106,10 +122,8 @@ def analyse(
         price_per_worker_hour=price_per_worker_hour,
         target=target,
     )
-    by_cell = {row.cell: row for row in rows}
     verdicts = find_verdicts(
-        cells,
-        by_cell,
+        rows,
         curves,
         main_metric=metric,
         cores=usable_cores(study.machine),
@@ -118,32 +132,32 @@ def analyse(
     )
     split_tables = split_cores(cells)
     answer = give_answer(
-        split_tables=split_tables,
-        cells=cells,
-        rows=by_cell,
-        curves=curves,
+        rows,
+        curves,
         main_metric=metric,
         voids=voids,
         verdicts=verdicts,
         seeds=int(positive(spec.get("seeds")) or LEAST_SEEDS),
+        split_tables=split_tables,
     )
-    margin = next((found.margin for row in rows if (found := row.metric(metric))), None)
+    margins = {"speed": SPEED_MARGIN}
+    if metric is not None and (judged := [one for row in rows if (one := row.metric(metric))]):
+        margins[metric] = judged[0].margin
     return ScalingInfo(
         label=study.label,
         answer=answer,
         curves=curves,
         today=_single_process(cells, curves, answer.workers),
         link=calibration(study.link),
-        batch_sweeps=sweep_batches(cells, by_cell),
+        batch_sweeps=sweep_batches(cells, {r.cell: r.utilisation for r in rows if r.utilisation}),
         split_tables=split_tables,
         main_metric=metric,
         rows=rows,
         launches=launches,
         verdicts=verdicts,
         voids=voids,
-        notes=_notes(cells, rows, study),
-        margins={"speed": SPEED_MARGIN}
-        | ({metric: margin} if metric is not None and margin is not None else {}),
+        notes=_notes(rows, study),
+        margins=margins,
         machine=study.machine,
         complete=study.complete,
         command=study.command,
@@ -156,63 +170,212 @@ def _single_process(
     cells: Sequence[Measured], curves: Sequence[Curve], workers: int | None
 ) -> SingleProcess | None:
     """Compare the answer with one process that has all cores."""
-    today = next((found for found in cells if found.cell.today and found.paces), None)
-    if today is None or not curves:
-        return None
-    point = next((point for point in curves[0].points if point.workers == workers), None)
-    unit = curves[0].unit
-    throughput = today.throughput(unit)
-    if throughput is None:
+    single = next((found for found in cells if found.cell.today), None)
+    unit = curves[0].unit if curves else ""
+    throughput = single.throughput(unit) if single else None
+    if single is None or throughput is None:
         return None
     gain = None
-    sentence = fill(
-        "One process with all cores reaches {rate:number} {unit}.",
-        rate=throughput.value,
-        unit=unit,
-    )
+    sentence = "One process with all cores reaches {rate.value:number} {unit}."
+    point = next((point for point in curves[0].points if point.workers == workers), None)
     if point is not None and point.valid:
         chosen = next(found for found in cells if found.cell == point.cell)
-        gain = ratio(chosen.rates(unit), today.rates(unit))
-        sentence += fill(
-            " The answer's {workers:worker}: {gain:interval} of that.",
-            workers=point.workers,
-            gain=gain,
-        )
+        gain = ratio(chosen.rates(unit), single.rates(unit))
+        sentence += " The answer's {workers:worker}: {gain:interval} of that."
     return SingleProcess(
-        cell=today.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
+        cell=single.cell,
+        throughput=throughput,
+        unit=unit,
+        gain=gain,
+        sentence=fill(sentence, rate=throughput, unit=unit, workers=workers, gain=gain),
     )
 
 
-def _notes(cells: Sequence[Measured], rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
+def _notes(rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
     """Say what could not be measured or was left out."""
-    notes: dict[str, None] = dict.fromkeys(study.notes)
-    for found in cells:
-        for launch in found.launches:
+    notes = list(study.notes)
+    for row in rows:
+        for launch in row.measured.launches:
             steps = {len(rank.steps) for rank in launch.ranks}
             if len(steps) > 1:
-                notes[
+                notes.append(
                     f"{launch.id}: ranks recorded between {min(steps)} and {max(steps)} steps; "
                     f"those that all have were used."
-                ] = None
-            for rank in launch.ranks:
-                notes |= dict.fromkeys(rank.notes)
+                )
+            notes += [note for rank in launch.ranks for note in rank.notes]
             if launch.cell.workers > 1 and any(repeats_one_batch(r) for r in launch.ranks):
-                notes[
+                notes.append(
                     "Every step trains on the same batch, as synthetic benchmarks do: whether "
                     "workers had different samples cannot be told, and accuracy means nothing."
-                ] = None
-        if found.void_for_speed:
-            notes[f"{found.label}: {found.void_for_speed}."] = None
-        if len({rank.host for one in found.launches for rank in one.ranks}) > 1:
-            notes[
+                )
+        if row.void_for_speed:
+            notes.append(f"{row.label}: {row.void_for_speed}.")
+        if len({rank.host for one in row.measured.launches for rank in one.ranks}) > 1:
+            notes.append(
                 "Across hosts, waiting for the slowest worker and the transfer are not told apart."
-            ] = None
-    for row in rows:
-        if row.contention and row.contention.why_not:
-            notes[
-                f"What {plural(row.cell.workers, 'worker')} cost each other was not measured: "
-                f"{row.contention.why_not}."
-            ] = None
+            )
+    notes += [
+        f"What {plural(row.cell.workers, 'worker')} cost each other was not measured: "
+        f"{row.contention.why_not}."
+        for row in rows
+        if row.contention and row.contention.why_not
+    ]
     if not study.complete:
-        notes["Not every planned launch has been made: farandole study --resume DIR."] = None
-    return tuple(notes)
+        notes.append("Not every planned launch has been made: farandole study --resume DIR.")
+    return tuple(dict.fromkeys(notes))
+
+
+# Several studies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One group and worker count of one study, beside others."""
+
+    study: str
+    label: str
+    """The cell in words."""
+    cell: Cell
+    throughput: Estimate | None
+    unit: str
+    speedup: Estimate | None
+    """Within its own study."""
+    final_metric: Estimate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Several studies side by side, by label."""
+
+    infos: tuple[ScalingInfo, ...]
+    rows: tuple[ComparisonRow, ...]
+    ratios: tuple[tuple[str, str, str, Estimate], ...]
+    """(study, other study, cell label, throughput over the other's); empty when refused."""
+    refused: str | None
+    """Why ratios between studies are not given; None when they are."""
+    metric: str | None
+    verdicts: tuple[Verdict, ...]
+
+
+def compare(
+    studies: Sequence[Study],
+    *,
+    price_per_worker_hour: float | None = None,
+    target: tuple[str, float] | None = None,
+) -> Comparison:
+    """Put studies side by side by label.
+
+    Ratios of throughputs between studies are given only where the machines are alike: across
+    unlike ones they would mix what the machine does with what the workers do.
+
+    Raises:
+        UsageError: when there are no studies.
+    """
+    if not studies:
+        raise UsageError("There is no study to compare. Name at least one folder.")
+    labels = unique_labels([study.label for study in studies])
+    infos = [
+        analyse(study, price_per_worker_hour=price_per_worker_hour, target=target)
+        for study in studies
+    ]
+    by_label = dict(zip(labels, infos, strict=True))
+    refused = unlike_machines({name: info.machine for name, info in by_label.items()})
+    metric = next((info.main_metric for info in infos if info.main_metric), None)
+    rows, ratios = [], []
+    for name, info in by_label.items():
+        for row in info.rows:
+            final = row.metric(metric)
+            rows.append(
+                ComparisonRow(
+                    study=name,
+                    label=row.label,
+                    cell=row.cell,
+                    throughput=row.throughput,
+                    unit=row.unit,
+                    speedup=row.point.speedup if row.point else None,
+                    final_metric=final.final if final else None,
+                )
+            )
+    first, *others = (_quotable(study, info) for study, info in zip(studies, infos, strict=True))
+    for name, cells in zip(labels[1:], others, strict=True):
+        for cell in (cell for cell in cells if cell in first and refused is None):
+            ours, theirs = cells[cell], first[cell]
+            units = [u for u in (ours.unit, theirs.unit) if ours.rates(u) and theirs.rates(u)]
+            if units:
+                found = ratio(ours.rates(units[0]), theirs.rates(units[0]))
+                ratios.append((name, labels[0], ours.label, found))
+    return Comparison(
+        infos=tuple(infos),
+        rows=tuple(rows),
+        ratios=tuple(ratios),
+        refused=refused,
+        metric=metric,
+        verdicts=_device_verdicts(by_label),
+    )
+
+
+def _quotable(study: Study, info: ScalingInfo) -> dict[Cell, Measured]:
+    """Return the cells whose speeds may be divided by another study's."""
+    void = {found.cell for found in info.voids}
+    return {found.cell: found for found in measure(study)[0] if found.cell not in void}
+
+
+def unlike_machines(machines: Mapping[str, Mapping[str, object]]) -> str | None:
+    """Say why speeds may not be divided by each other; None when the machines are alike."""
+    (first, reference), *others = machines.items()
+    for name, machine in others:
+        for key in _SAME:
+            here, there = reference.get(key), machine.get(key)
+            if not reference or not machine:
+                return (
+                    f"No ratios between {first} and {name}: one of them does not say on which "
+                    "machine it was measured. Compare the speedups within each."
+                )
+            if key == "memory_bytes" and _about(here, there):
+                continue
+            if here != there:
+                return (
+                    f"No ratios between {first} and {name}: their machines differ ({key}: {here} "
+                    f"and {there}). Compare the speedups within each."
+                )
+    return None
+
+
+def unique_labels(labels: Sequence[str]) -> list[str]:
+    """Number labels that occur more than once."""
+    found: list[str] = []
+    for label in labels:
+        name, number = label or "study", 2
+        while name in found:
+            name, number = f"{label or 'study'} ({number})", number + 1
+        found.append(name)
+    return found
+
+
+def _about(here: object, there: object) -> bool:
+    """Tell whether two amounts of memory are the same but for what firmware keeps."""
+    if not isinstance(here, (int, float)) or not isinstance(there, (int, float)):
+        return here == there
+    return abs(here - there) <= 0.02 * max(here, there)
+
+
+def _device_verdicts(infos: Mapping[str, ScalingInfo]) -> tuple[Verdict, ...]:
+    """Look for a faster device that gains nothing, at equal workers, batch and parameters."""
+    speeds: dict[tuple[str, str, object], dict[str, Estimate]] = {}
+    for name, info in infos.items():
+        gpus = info.machine.get("gpus")
+        void = {found.cell for found in info.voids}
+        for row in info.rows:
+            if row.throughput is None or row.cell.today or row.cell in void:
+                continue
+            device = row.cell.device
+            if device not in ("cpu", "unknown") and isinstance(gpus, (list, tuple)) and gpus:
+                device = str(gpus[0])
+            equal = (row.cell.batch, row.cell.params)
+            key = (plural(row.cell.workers, "worker"), row.unit, equal)
+            speeds.setdefault(key, {})[f"{device} ({name})"] = row.throughput
+    return tuple(
+        verdict
+        for (workers, unit, _), found in speeds.items()
+        for verdict in faster_device_gains_nothing(found, workers, unit)
+    )

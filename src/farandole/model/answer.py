@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farandole.format import fill, interval, number, percent, plural
-from farandole.model.accuracy import AccuracyVerdict, MetricRow, accuracy_time
-from farandole.model.curves import Curve, CurvePoint, group_of
-from farandole.model.measured import TOO_BUSY, Measured
+from farandole.model.accuracy import AccuracyVerdict, MetricRow
+from farandole.model.curves import Curve, CurvePoint, SplitTable, group_of
+from farandole.model.jobs import JobTime
+from farandole.model.measured import TOO_BUSY
 from farandole.model.rows import CellRow
-from farandole.model.split import StepSplit
-from farandole.model.sweeps import SplitTable
-from farandole.model.verdicts import Bound, Verdict, limited_by, others_wait, share, undecided
-from farandole.model.void import Void, why_no_speedup
+from farandole.model.verdicts import Bound, Verdict, Void, limited_by, others_wait, share, undecided
 from farandole.study.records import Cell
 
 _BOUND_WORDS: Mapping[Bound, str] = {
@@ -25,13 +25,8 @@ _BOUND_WORDS: Mapping[Bound, str] = {
     "oversubscription": "too few cores for so many threads",
     "unknown": "what limits it was not measured",
 }
-_ACCURACY_WORDS: Mapping[AccuracyVerdict, str] = {
-    "same": "same accuracy",
-    "worse": "worse accuracy",
-    "better": "better accuracy",
-    "inconclusive": "accuracy inconclusive",
-    "not_measured": "accuracy not measured",
-}
+# --epochs 10, --num-epochs=10, trainer.max_epochs=10
+_EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +55,9 @@ class Answer:
 
 
 def give_answer(
-    *,
-    cells: Sequence[Measured],
+    rows: Sequence[CellRow],
     curves: Sequence[Curve],
-    rows: Mapping[Cell, CellRow],
+    *,
     main_metric: str | None,
     voids: Sequence[Void],
     verdicts: Sequence[Verdict],
@@ -71,106 +65,159 @@ def give_answer(
     split_tables: Sequence[SplitTable] = (),
 ) -> Answer:
     """Put the answer together from what was computed."""
-    accuracy_rows = [one for row in rows.values() if (one := row.metric(main_metric))]
     main = curves[0] if curves else None
-    relevant = [void for void in voids if _concerns(void, main)]
-    if relevant:
-        return void_answer(relevant)
-    if main is None:
-        return empty_answer(cells, accuracy_rows)
+    drawn = {point.cell for point in main.points} if main else {void.cell for void in voids}
     table = next((table for table in split_tables if table.best is not None), None)
+    if relevant := [void for void in voids if void.cell in drawn]:
+        return _void_answer(relevant)
+    if main is None:
+        return _empty_answer(rows, main_metric)
     if table is not None and all(len(curve.points) == 1 for curve in curves):
-        return split_answer(table)
-    point = _chosen(main)
-    base = main.points[0]
+        return _split_answer(table)
+    by_cell = {row.cell: row for row in rows}
+    point, base = _chosen(main), main.points[0]
     single = len(main.points) == 1
-    accuracy = judge_accuracy(point, base, accuracy_rows, alone=single)
+    compared = _same_training(rows, point.cell, main_metric)
+    accuracy = judge_accuracy(compared, is_base=point is base and not single)
     # Where fewer are best, what limits is what keeps the others from being better.
-    limiting = _fastest_other(main) if point is base else point
-    split = rows[limiting.cell].split
-    label = rows[limiting.cell].label
-    fired = {v.kind for v in verdicts if label in v.labels or v.kind == "fixed_cost"}
-    bound = limited_by(split, fired)
+    limiting = by_cell[(_fastest_other(main) if point is base else point).cell]
+    fired = {v.kind for v in verdicts if limiting.label in v.labels or v.kind == "fixed_cost"}
+    bound = limited_by(limiting.split, fired)
     speedup = None if single else point.speedup
-    bounds = None
-    if speedup is not None and speedup.low is not None and speedup.high is not None:
-        bounds = (speedup.low, speedup.high)
-    words = _ACCURACY_WORDS[accuracy]
-    if accuracy == "not_measured" and not all(cell.imported for cell in cells):
-        takes = accuracy_time(cells, main, {cell: row.job for cell, row in rows.items()}, seeds)
-        words += f" (--measure both{f', {takes}' if takes else ''})"
-    elif accuracy == "inconclusive" and point is not base:
-        row = next((one for one in accuracy_rows if _alike(one.cell, point.cell)), None)
-        if row is not None and row.smallest_difference is not None:
-            words = fill(
-                "accuracy inconclusive (differences below {smallest:number} cannot be detected)",
-                smallest=row.smallest_difference,
-            )
-    elif point is base:
-        words = ""  # it is the baseline's own accuracy
-    silent = _silent(cells, main) if single else None
+    missing = _without_figure(rows, main) if single else None
+    if single:
+        headline = _only_one(main, missing)
+    else:
+        limit = _limit(bound, limiting)
+        headline = _headline(main, point, _accuracy(rows, main, accuracy, compared, seeds), limit)
     alike = [curve for curve in curves if curve.group == main.group]
     which = f"{main.label} ({main.scaling})" if len(alike) > 1 else main.group
-    headline = _headline(which, main, point, base, words, _limit(bound, split), silent)
-    if any(v.kind == "more_than_linear" and main.label in v.labels for v in verdicts):
-        headline = f"{headline[:-1]}; more than linear, so check the baseline first."
-    busy = next((v for v in verdicts if v.kind == "disturbed"), None)
-    if busy is not None:
-        taken = float(busy.evidence["largest share"])
-        used = f"others used up to {percent(taken)} of the machine"
-        if not 0 < taken <= TOO_BUSY:
-            used = "not quotable: busy machine" + f" ({used})" * bool(taken)
-        headline = f"{headline[:-1]}; {used}."
+    remarks = _remarks(main, verdicts)
+    if all(row.measured.imported for row in rows):
+        following = _next_row(main, accuracy, main_metric)
+    else:
+        following = _next(main, accuracy, bound, verdicts, missing)
     return Answer(
+        headline="; ".join([f"{which}: {headline}" if which else headline, *remarks]) + ".",
+        next=following,
         workers=point.workers,
         baseline_workers=main.baseline_workers,
         speedup=speedup.value if speedup else None,
-        interval=bounds if point is not base else None,
+        interval=(speedup.low, speedup.high)
+        if point is not base and speedup and speedup.low is not None and speedup.high is not None
+        else None,
         efficiency=point.efficiency.value if point.efficiency and not single else None,
         accuracy=accuracy,
         limited_by=bound,
-        next=_next(main, point, accuracy, bound, verdicts, silent)
-        if not all(cell.imported for cell in cells)
-        else _next_row(main, accuracy, main_metric),
-        headline=headline,
-        sentences=tuple(_sentences(main, point, curves, rows)),
+        sentences=tuple(_sentences(curves, point, by_cell)),
     )
 
 
-def judge_accuracy(
-    point: CurvePoint, base: CurvePoint, rows: Sequence[MetricRow], *, alone: bool
-) -> AccuracyVerdict:
-    """Return the verdict on the metric at a point of a curve, which may be its only one."""
-    same = [row for row in rows if _alike(row.cell, point.cell)]
-    exact = [row for row in same if row.cell == point.cell] or same
-    if not exact:
+# Accuracy
+
+
+def judge_accuracy(row: MetricRow | None, *, is_base: bool) -> AccuracyVerdict:
+    """Return the verdict on the metric of a cell, which may be what others are compared with."""
+    if row is None:
         return "not_measured"
-    if point.workers == base.workers and not alone and not exact[0].diverged:
+    if is_base and not row.diverged:
         return "same"
-    verdict = exact[0].verdict
     # With metrics of this count alone there is nothing to compare with.
-    return "inconclusive" if verdict is None else verdict
+    return "inconclusive" if row.verdict is None else row.verdict
 
 
-def _alike(cell: Cell, other: Cell) -> bool:
-    """Tell whether accuracy measured in one cell holds for the other: speed may differ."""
-    return (
-        cell.workers == other.workers
-        and cell.params == other.params
-        and (cell.batch is None or other.batch is None or cell.batch == other.batch)
+def _same_training(rows: Sequence[CellRow], cell: Cell, metric: str | None) -> MetricRow | None:
+    """Return the metric of a cell, or of one that differs from it in nothing but speed."""
+    alike = [
+        found
+        for row in rows
+        if (found := row.metric(metric))
+        and row.cell.workers == cell.workers
+        and row.cell.params == cell.params
+        and (row.cell.batch is None or cell.batch is None or row.cell.batch == cell.batch)
+    ]
+    return min(alike, key=lambda found: found.cell != cell, default=None)
+
+
+def _accuracy(
+    rows: Sequence[CellRow],
+    main: Curve,
+    verdict: AccuracyVerdict,
+    row: MetricRow | None,
+    seeds: int,
+) -> str:
+    """Return what the headline says of accuracy."""
+    if verdict == "not_measured":
+        words = "accuracy not measured"
+        if all(one.measured.imported for one in rows):
+            return words
+        drawn = {point.cell for point in main.points}
+        takes = accuracy_time([one for one in rows if one.cell in drawn], seeds)
+        return f"{words} (--measure both{f', {takes}' if takes else ''})"
+    if _chosen(main) is main.points[0]:
+        return ""  # it is the baseline's own accuracy
+    if verdict != "inconclusive":
+        return f"{verdict} accuracy"
+    if row is None or row.smallest_difference is None:
+        return "accuracy inconclusive"
+    return fill(
+        "accuracy inconclusive (differences below {smallest:number} cannot be detected)",
+        smallest=row.smallest_difference,
     )
 
 
-def _concerns(void: Void, main: Curve | None) -> bool:
-    return main is None or any(point.cell == void.cell for point in main.points)
+def accuracy_time(rows: Sequence[CellRow], seeds: int) -> str:
+    """Say what accuracy runs of these cells would take: `about 14 min`, `about 20 s per epoch`.
+
+    A script that came to its end tells by itself. Of one that was ended after an epoch its command
+    may say how many there are; otherwise only what each of them takes is known. Empty when not even
+    that is.
+    """
+    each = [_epoch_s(row.job) for row in rows]
+    whole = []
+    for row, epoch_s in zip(rows, each, strict=True):
+        launches = row.measured.launches
+        lengths = [one.wall_s for one in launches if one.outcome == "ok" and one.wall_s]
+        epochs = next((number for one in launches if (number := epochs_in(one.argv))), None)
+        if not lengths and epochs and epoch_s is not None and row.job:
+            lengths = [(row.job.startup_s or 0.0) + epochs * epoch_s]
+        whole.append(max(lengths, default=None))
+    if None not in whole:
+        minutes = seeds * sum(length or 0.0 for length in whole) / 60
+        return f"about {max(1, round(minutes))} min"
+    if None in each:
+        return ""
+    seconds = seeds * sum(length or 0.0 for length in each)
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s per epoch"
+    return f"about {round(seconds / 60)} min per epoch"
+
+
+def epochs_in(argv: Sequence[str]) -> int | None:
+    """Return how many epochs a command asks for by a flag of the usual names."""
+    for part, following in itertools.pairwise([*argv, ""]):
+        match = _EPOCHS.fullmatch(part.lower())
+        if match is None:
+            continue
+        text = match[1] or (following if part.startswith("-") else "")
+        if text.isdecimal() and int(text):
+            return int(text)
+    return None
+
+
+def _epoch_s(job: JobTime | None) -> float | None:
+    """Return what an epoch takes, with the validation and the checkpoint that belong to it."""
+    if job is None or job.job_s is None or not job.epochs:
+        return None
+    return (job.job_s.value - (job.startup_s or 0.0)) / job.epochs
+
+
+# The headline
 
 
 def _chosen(curve: Curve) -> CurvePoint:
-    good = [point for point in curve.points if point.valid]
-    for point in good:
-        if point.workers == curve.best_workers:
-            return point
-    return good[0] if good else curve.points[0]
+    good = [point for point in curve.points if point.valid] or curve.points[:1]
+    return next((point for point in good if point.workers == curve.best_workers), good[0])
 
 
 def _fastest_other(curve: Curve) -> CurvePoint:
@@ -182,103 +229,99 @@ def _fastest_other(curve: Curve) -> CurvePoint:
     )
 
 
-def _silent(cells: Sequence[Measured], curve: Curve) -> Measured | None:
+def _without_figure(rows: Sequence[CellRow], curve: Curve) -> CellRow | None:
     """Return a cell with another number of workers that was launched, but has no figure."""
-    return next(
-        (
-            cell
-            for cell in cells
-            if cell.cell.workers != curve.baseline_workers
-            and group_of(cell.cell) == group_of(curve.points[0].cell)
-            and not (cell.paces or cell.cell.today or cell.void_for_speed)
-            and (cell.failed or not cell.imported)
-        ),
-        None,
+    for row in rows:
+        found, cell = row.measured, row.cell
+        same = group_of(cell) == group_of(curve.points[0].cell) and not cell.today
+        silent = not found.paces and not found.void_for_speed
+        launched = bool(found.failed) or not found.imported
+        if same and silent and launched and cell.workers != curve.baseline_workers:
+            return row
+    return None
+
+
+def _only_one(curve: Curve, missing: CellRow | None) -> str:
+    why = "only one worker count was measured"
+    if missing is not None:
+        reason = missing.failed or missing.measured.crashed or "the machine was busy"
+        why = f"no launch with {plural(missing.cell.workers, 'worker')} counts ({reason})"
+    return fill(
+        "{point.workers:worker}: {point.throughput.value:number} {unit}; {why}, so there is no "
+        "speedup yet",
+        point=curve.points[0],
+        unit=curve.unit,
+        why=why,
     )
 
 
-def _headline(
-    which: str,
-    curve: Curve,
-    point: CurvePoint,
-    base: CurvePoint,
-    accuracy: str,
-    limit: str,
-    silent: Measured | None,
-) -> str:
-    group = f"{which}: " if which else ""
-    if silent is not None or len(curve.points) == 1:
-        why = "only one worker count was measured"
-        if silent is not None:
-            reason = silent.failed or silent.crashed or "the machine was busy"
-            why = f"no launch with {plural(silent.cell.workers, 'worker')} counts ({reason})"
-        return fill(
-            "{group}{point.workers:worker}: {point.throughput.value:number} {unit}; {why}, so "
-            "there is no speedup yet.",
-            group=group,
-            point=base,
-            unit=curve.unit,
-            why=why,
-        )
+def _headline(curve: Curve, point: CurvePoint, accuracy: str, limit: str) -> str:
+    base = curve.points[0]
     best = _fastest_other(curve) if point is base else point
     assert best.speedup is not None
     once = "" if best.speedup.low is not None else ", no interval after a single launch"
-    words = {"group": group, "best": best, "base": base, "once": once, "limit": limit}
+    fewest, workers = plural(base.workers, "worker"), plural(best.workers, "worker")
+    factor, space, bounds = interval(best.speedup).partition(" ")
+    ending = "".join([once, f", {accuracy}" if accuracy else "", f"; {limit}"])
     if point is base:
-        return fill(
-            "{group}{pays}: {best.workers:worker} reach {best.speedup:interval} of "
-            "{base.workers:worker}{once}{accuracy}; {limit}.",
-            pays=_do_more_pay(best),
-            accuracy=f", {accuracy}" if accuracy else "",
-            **words,
-        )
-    against = "" if base.workers == 1 else f" than {plural(base.workers, 'worker')}"
-    bounds = interval(best.speedup).partition(" ")
-    return fill(
-        "{group}{best.workers:worker}: {times} faster{against}{bounds}{once}, {accuracy}; {limit}.",
-        times=bounds[0],
-        bounds="".join(bounds[1:]),
-        against=against,
-        accuracy=accuracy,
-        **words,
-    )
+        found = f"{workers} reach {factor}{space}{bounds} of {fewest}"
+        return f"{_do_more_help(best)}: {found}{ending}"
+    against = "" if base.workers == 1 else f" than {fewest}"
+    return f"{workers}: {factor} faster{against}{space}{bounds}{ending}"
 
 
-def _do_more_pay(best: CurvePoint) -> str:
+def _do_more_help(best: CurvePoint) -> str:
     if best.speedup is not None and undecided(best.speedup):
         return "Cannot tell yet whether more workers pay"
     return "More workers do not pay"
 
 
-def _limit(bound: Bound, split: StepSplit | None) -> str:
-    if split is not None and split.exposed_s is not None and split.cell.workers > 1:
-        taken = f"communication takes {percent(share(split.exposed_s, split))}"
-        if bound in ("communication", "compute"):
-            return taken
-        if bound == "input":
-            return f"waiting for data takes {percent(share(split.data_s, split))}"
-        if bound == "fixed_cost":
-            return f"{taken} of a step, but fixed cost most of the job"
-        if bound == "straggler":
-            return f"the others wait for the slowest for {percent(others_wait(split))} of a step"
-    return _BOUND_WORDS[bound]
+def _limit(bound: Bound, row: CellRow) -> str:
+    split = row.split
+    if split is None or split.exposed_s is None or row.cell.workers < 2:
+        return _BOUND_WORDS[bound]
+    communication = f"communication takes {percent(share(split.exposed_s, split))}"
+    return {
+        "communication": communication,
+        "compute": communication,
+        "input": f"waiting for data takes {percent(share(split.data_s, split))}",
+        "fixed_cost": f"{communication} of a step, but fixed cost most of the job",
+        "straggler": f"the others wait for the slowest for {percent(others_wait(split))} of a step",
+    }.get(bound, _BOUND_WORDS[bound])
+
+
+def _remarks(curve: Curve, verdicts: Sequence[Verdict]) -> list[str]:
+    """Return why the headline's number is not to be taken as it is."""
+    remarks = []
+    if any(v.kind == "more_than_linear" and curve.label in v.labels for v in verdicts):
+        remarks.append("more than linear, so check the baseline first")
+    for verdict in verdicts:
+        if verdict.kind == "disturbed":
+            taken = float(verdict.evidence["largest share"])
+            used = f"others used up to {percent(taken)} of the machine"
+            if not 0 < taken <= TOO_BUSY:
+                used = "not quotable: busy machine" + f" ({used})" * bool(taken)
+            remarks.append(used)
+    return remarks
+
+
+# What follows
 
 
 def _next(
     curve: Curve,
-    point: CurvePoint,
     accuracy: AccuracyVerdict,
     bound: Bound,
     verdicts: Sequence[Verdict],
-    silent: Measured | None,
+    missing: CellRow | None,
 ) -> str:
-    if silent is not None:
-        if silent.failed or silent.crashed:
-            return mend_line(silent)
+    if missing is not None:
+        if missing.failed or missing.measured.crashed:
+            return _after_failure(missing)
         return "Run it again on a quiet machine: farandole study --resume DIR."
     if len(curve.points) == 1:
-        more = 2 * point.workers
-        return f"Measure more workers: farandole study -np {point.workers},{more} ..."
+        workers = curve.points[0].workers
+        return f"Measure more workers: farandole study -np {workers},{2 * workers} ..."
     noisy = ("too_noisy", "no_intervals")
     for verdict in (
         *(one for one in verdicts if one.kind == "disturbed"),
@@ -313,14 +356,11 @@ def _next_row(curve: Curve, accuracy: AccuracyVerdict, metric: str | None) -> st
 
 
 def _sentences(
-    main: Curve,
-    point: CurvePoint,
-    curves: Sequence[Curve],
-    rows: Mapping[Cell, CellRow],
+    curves: Sequence[Curve], point: CurvePoint, rows: Mapping[Cell, CellRow]
 ) -> list[str]:
+    main, *others = curves
     sentences = [main.sentence]
-    base = rows[main.points[0].cell].job
-    job = rows[point.cell].job
+    base, job = rows[main.points[0].cell].job, rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
         sentences.append(
             fill(
@@ -333,11 +373,11 @@ def _sentences(
                 ratio=base.job_s.value / job.job_s.value,
             )
         )
-    for curve in curves[1:]:
+    for curve in others:
         last, name = _chosen(curve), f"{curve.label} ({curve.scaling})"
         if len(curve.points) > 1 and last is curve.points[0]:
-            pays = _do_more_pay(_fastest_other(curve))
-            sentences.append(f"{name}: {pays[0].lower()}{pays[1:]}.")
+            verdict = _do_more_help(_fastest_other(curve))
+            sentences.append(f"{name}: {verdict[0].lower()}{verdict[1:]}.")
         elif last.speedup is not None and len(curve.points) > 1:
             sentences.append(f"{name}: {plural(last.workers, 'worker')} {interval(last.speedup)}.")
     cost = rows[point.cell].cost
@@ -352,20 +392,10 @@ def _sentences(
     return sentences
 
 
-def mend_line(cell: Measured) -> str:
-    """Say where to look after a failure, and how to go on."""
-    bad = next(one for one in cell.launches if one.outcome not in ("ok", "stopped"))
-    if bad.outcome == "out_of_memory":
-        return "Use a smaller batch, or give each worker more memory (--memory)."
-    if bad.outcome == "timeout":
-        return "Give launches more time (--launch-timeout), or fewer steps."
-    return (
-        f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
-        "farandole study --resume DIR."
-    )
+# Studies without a speedup
 
 
-def split_answer(table: SplitTable) -> Answer:
+def _split_answer(table: SplitTable) -> Answer:
     """Answer a study of how to share the cores, in which each number of workers has its threads."""
     assert table.best is not None
     workers, threads = table.best
@@ -377,41 +407,54 @@ def split_answer(table: SplitTable) -> Answer:
     )
 
 
-def void_answer(voids: Sequence[Void]) -> Answer:
+def _void_answer(voids: Sequence[Void]) -> Answer:
     """Answer a study whose workers did not train together, or whose work nobody saw."""
     first = min(voids, key=lambda void: void.cell.workers)
     return Answer(
         void=first.sentence,
         next=first.mend,
         headline=f"{first.sentence} {first.mend}",
-        sentences=(f"No speedup is shown: {why_no_speedup(first.kind)}.",),
+        sentences=(f"No speedup is shown: {first.why}.",),
     )
 
 
-def empty_answer(cells: Sequence[Measured], rows: Sequence[MetricRow]) -> Answer:
+def _empty_answer(rows: Sequence[CellRow], metric: str | None) -> Answer:
     """Answer a study without any launch whose speed counts."""
-    reasons = [cell.failed or cell.crashed or cell.void_for_speed for cell in cells]
-    first = next((reason for reason in reasons if reason), "")
-    if not cells:
+    failed = [row for row in rows if row.failed or row.measured.crashed]
+    reasons = [row.failed or row.measured.crashed or row.void_for_speed for row in rows]
+    first = next(filter(None, reasons), "")
+    why = f" ({first})" if first else ""
+    trained = any(row.metric(metric) for row in rows)
+    if not rows:
         headline = "This study has no launches yet."
         following = (
             "Go on with it: farandole study --resume DIR, with a longer --time-limit if it had one."
         )
-    elif all(cell.imported for cell in cells):
+    elif all(row.measured.imported for row in rows):
         headline = "This table has no times and no throughput, so there is no speedup."
         following = "Add a column throughput, epoch_s, step_s or job_s."
-    elif rows and not any(cell.failed or cell.crashed for cell in cells):
-        headline = "Accuracy was measured, but no launch counts for speed" + (
-            f" ({first})." if first else "."
-        )
+    elif trained and not failed:
+        headline = f"Accuracy was measured, but no launch counts for speed{why}."
         following = "Run it with --measure both."
     else:
-        why = f" ({first})" if first else ""
-        headline = f"No launch counts: {plural(len(cells), 'cell')}, none with a figure{why}."
-        failed = next((cell for cell in cells if cell.failed or cell.crashed), None)
-        following = "Run it with --measure speed." if failed is None else mend_line(failed)
+        headline = f"No launch counts: {plural(len(rows), 'cell')}, none with a figure{why}."
+        following = _after_failure(failed[0]) if failed else "Run it with --measure speed."
     return Answer(
-        accuracy="inconclusive" if rows else "not_measured",
+        accuracy="inconclusive" if trained else "not_measured",
         next=following,
         headline=headline,
+    )
+
+
+def _after_failure(row: CellRow) -> str:
+    """Say where to look after a failure, and how to go on."""
+    launches = row.measured.launches
+    bad = next(one for one in launches if one.outcome not in ("ok", "stopped"))
+    if bad.outcome == "out_of_memory":
+        return "Use a smaller batch, or give each worker more memory (--memory)."
+    if bad.outcome == "timeout":
+        return "Give launches more time (--launch-timeout), or fewer steps."
+    return (
+        f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
+        "farandole study --resume DIR."
     )

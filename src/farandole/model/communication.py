@@ -5,16 +5,17 @@ And what workers of a host cost each other without a word between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from farandole.format import percent
 from farandole.model.curves import group_of
-from farandole.model.measured import TOO_BUSY, Measured
-from farandole.model.pace import Pace, dataset_size, positive, stated
+from farandole.model.measured import TOO_BUSY, Measured, Pace, positive, stated
 from farandole.model.split import StepSplit
+from farandole.model.statistics import known_mean
 from farandole.study.records import Apart, Cell, Launch, Link
 
 BYTES_PER_PARAMETER = 4
@@ -105,49 +106,78 @@ def steps_per_epoch(samples: int, batch: int, workers: int) -> float:
     return samples / (batch * workers)
 
 
+def measure_contention(one: Apart, found: Measured) -> Contention:
+    """Return what workers of a host cost each other, beside what training took."""
+    why_not = one.why_not
+    if not quiet([one]):
+        why_not = f"other programs took {percent(one.foreign_share)} of the cores"
+        one = Apart(cell=one.cell)
+    alone = together = None
+    if one.computing_alone_s is not None:
+        alone = one.computing_alone_s + (one.update_alone_s or 0.0)
+    if one.computing_together_s is not None:
+        together = one.computing_together_s + (one.update_together_s or 0.0)
+    batch = found.worker_batch
+    return Contention(
+        cell=one.cell,
+        label=found.label,
+        computing_alone_s=one.computing_alone_s,
+        computing_together_s=one.computing_together_s,
+        update_alone_s=one.update_alone_s,
+        update_together_s=one.update_together_s,
+        contention_s=None if alone is None or together is None else together - alone,
+        slowdown=together / alone if alone and together else None,
+        loaded_alone_per_s=one.loaded_alone_per_s,
+        loaded_together_per_s=one.loaded_together_per_s,
+        trained_per_s=batch / found.step_s.value if batch and found.step_s else None,
+        why_not=why_not,
+    )
+
+
+def quiet(apart: Iterable[Apart]) -> tuple[Apart, ...]:
+    """Return those whose figures count: others did not take too much of the machine."""
+    return tuple(one for one in apart if (one.foreign_share or 0.0) <= TOO_BUSY)
+
+
 def communicate(
     found: Measured,
     cells: Sequence[Measured],
     split: StepSplit | None,
     link: Link,
     spec: Mapping[str, object],
-    apart: Sequence[Apart] = (),
+    contention: Contention | None = None,
 ) -> Communication | None:
     """Return what is known of a cell's communication; None for one worker."""
     workers = found.cell.workers
     if workers < 2 or found.cell.today:
         return None
-    gradient_bytes = payload_bytes(found, spec)
-    measured = _measured_s(found)
-    derived_step, derived_epoch, steps = _derived(found, cells, spec)
-    bus = derived_bus = None
-    if gradient_bytes and measured:
-        bus = bus_bandwidth(gradient_bytes, measured, workers)
-    if gradient_bytes and steps and derived_epoch is not None and derived_epoch > 0:
-        derived_bus = bus_bandwidth(gradient_bytes * steps, derived_epoch, workers)
-    elif gradient_bytes and derived_step is not None and derived_step > 0:
-        derived_bus = bus_bandwidth(gradient_bytes, derived_step, workers)
-    totals, per_step = _bytes_by_kind(found.ended_well)
-    peak = link_peak(link)
-    if (
-        all(figure is None for figure in (gradient_bytes, measured, derived_step, derived_epoch))
-        and not totals
-    ):
+    size = payload_bytes(found, spec)
+    measured = known_mean(map(_transfer_s, found.paces))
+    per_step, per_epoch, steps = _derived(found, cells)
+    totals, by_kind = _bytes_by_kind(found.ended_well)
+    if not totals and size is None and measured is None and per_step is None and per_epoch is None:
         return None
+    bus = bus_bandwidth(size, measured, workers) if size and measured else None
+    derived_bus = None
+    if size and steps and per_epoch is not None and per_epoch > 0:
+        derived_bus = bus_bandwidth(size * steps, per_epoch, workers)
+    elif size and per_step is not None and per_step > 0:
+        derived_bus = bus_bandwidth(size, per_step, workers)
+    peak = link_peak(link)
     return Communication(
         cell=found.cell,
         label=found.label,
-        gradient_bytes=gradient_bytes,
+        gradient_bytes=size,
         measured_s=measured,
         exposed_s=split.exposed_s if split else None,
-        derived_s=derived_step,
-        contention_s=contention_s(apart, found.cell),
-        derived_epoch_s=derived_epoch,
+        derived_s=per_step,
+        contention_s=contention.contention_s if contention else None,
+        derived_epoch_s=per_epoch,
         bus_bytes_per_s=bus,
         derived_bus_bytes_per_s=derived_bus,
         peak_bytes_per_s=peak,
         utilisation=bus / peak if bus and peak else None,
-        bytes_by_kind=per_step,
+        bytes_by_kind=by_kind,
         total_bytes_by_kind=totals,
     )
 
@@ -159,32 +189,31 @@ def link_peak(link: Link) -> float | None:
     """
     if not link.peak_bytes_per_s:
         return None
-    seen = (
-        bus_bandwidth(size, seconds, workers)
-        for workers, size, seconds in link.allreduce
-        if seconds > 0 and workers > 1
-    )
-    return max([link.peak_bytes_per_s, *seen])
+    return max([link.peak_bytes_per_s, *(bus for *_, bus in _allreduces(link))])
 
 
 def calibration(link: Link) -> tuple[LinkPoint, ...]:
     """Return the all-reduce sweep as bus bandwidths."""
-    points = []
     peak = link_peak(link)
-    for workers, size, seconds in link.allreduce:
-        if seconds > 0 and workers > 1:
-            bus = bus_bandwidth(size, seconds, workers)
-            share = bus / peak if peak else None
-            points.append(
-                LinkPoint(
-                    workers=workers,
-                    bytes=size,
-                    seconds=seconds,
-                    bus_bytes_per_s=bus,
-                    utilisation=share,
-                )
-            )
-    return tuple(sorted(points, key=lambda point: (point.workers, point.bytes)))
+    return tuple(
+        LinkPoint(
+            workers=workers,
+            bytes=size,
+            seconds=seconds,
+            bus_bytes_per_s=bus,
+            utilisation=bus / peak if peak else None,
+        )
+        for workers, size, seconds, bus in sorted(_allreduces(link), key=lambda one: one[:2])
+    )
+
+
+def _allreduces(link: Link) -> list[tuple[int, int, float, float]]:
+    """Return workers, bytes, seconds and bus bandwidth of each that was measured."""
+    return [
+        (workers, size, seconds, bus_bandwidth(size, seconds, workers))
+        for workers, size, seconds in link.allreduce
+        if seconds > 0 and workers > 1
+    ]
 
 
 def one_worker(
@@ -200,12 +229,10 @@ def one_worker(
 
 
 def _derived(
-    found: Measured, cells: Sequence[Measured], spec: Mapping[str, object]
+    found: Measured, cells: Sequence[Measured]
 ) -> tuple[float | None, float | None, float | None]:
     """Return communication per step and per epoch, and steps per epoch."""
-    workers = found.cell.workers
-    samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
-    batch = found.worker_batch
+    workers, samples, batch = found.cell.workers, found.samples, found.worker_batch
     steps = steps_per_epoch(samples, batch, workers) if samples and batch else None
     weak = one_worker(found, cells, same_global_batch=False)
     strong = one_worker(found, cells, same_global_batch=True) if found.batch else None
@@ -227,27 +254,20 @@ def _derived(
 def payload_bytes(found: Measured, spec: Mapping[str, object]) -> int | None:
     """Return the bytes of gradients per step and rank: recorded, stated, or by parameters."""
     for launch in found.ended_well:
-        sizes = [rank.gradient_bytes_per_step for rank in launch.ranks]
-        known = [size for size in sizes if size]
-        if known:
-            return max(known)
-        size = stated(launch, "gradient_bytes")
-        parameters = stated(launch, "parameters") or positive(spec.get("parameters"))
-        counted = [rank.parameters for rank in launch.ranks if rank.parameters]
+        recorded = max((rank.gradient_bytes_per_step or 0 for rank in launch.ranks), default=0)
+        parameters = (
+            stated(launch, "parameters")
+            or positive(spec.get("parameters"))
+            or max((rank.parameters or 0 for rank in launch.ranks), default=0)
+        )
+        size = recorded or stated(launch, "gradient_bytes") or BYTES_PER_PARAMETER * int(parameters)
         if size:
             return int(size)
-        if parameters or counted:
-            return BYTES_PER_PARAMETER * int(parameters or max(counted))
     return None
 
 
-def _measured_s(found: Measured) -> float | None:
-    """Return the transfer per step, as seen by the rank that waited least for the others."""
-    times = [seconds for pace in found.paces if (seconds := _transfer_s(pace)) is not None]
-    return float(np.mean(times)) if times else None
-
-
 def _transfer_s(pace: Pace) -> float | None:
+    """Return the transfer per step, as seen by the rank that waited least for the others."""
     if not len(pace.typical):
         return None
     columns = [rank.steps.communication_s[pace.typical] for rank in pace.launch.ranks]
@@ -257,71 +277,12 @@ def _transfer_s(pace: Pace) -> float | None:
 
 
 def _bytes_by_kind(launches: Sequence[Launch]) -> tuple[dict[str, int], dict[str, float]]:
+    """Return the payload of the first launch that counted it, in all and per step."""
     for launch in launches:
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for rank in launch.ranks:
-            for kind, size in rank.bytes_sent.items():
-                totals[kind] = totals.get(kind, 0) + size
+            totals.update(rank.bytes_sent)
         steps = max((len(rank.steps) for rank in launch.ranks), default=0)
         if totals and steps:
-            return totals, {kind: size / steps for kind, size in totals.items()}
+            return dict(totals), {kind: size / steps for kind, size in totals.items()}
     return {}, {}
-
-
-def quiet(apart: Sequence[Apart]) -> tuple[Apart, ...]:
-    """Return those whose figures count: others did not take too much of the machine."""
-    return tuple(one for one in apart if (one.foreign_share or 0.0) <= TOO_BUSY)
-
-
-def alone_s(one: Apart) -> float | None:
-    """Return a step of one copy alone, without waiting for data."""
-    return _whole(one.computing_alone_s, one.update_alone_s)
-
-
-def together_s(one: Apart) -> float | None:
-    """Return a step of all copies at once, without waiting for data."""
-    return _whole(one.computing_together_s, one.update_together_s)
-
-
-def contention_s(apart: Sequence[Apart], cell: Cell) -> float | None:
-    """Return what the workers of a cell cost each other in a step; None where nobody measured it.
-
-    It is what T(N) is above T(1) for another reason than communication.
-    """
-    for one in quiet(apart):
-        alone, together = alone_s(one), together_s(one)
-        if one.cell == cell and alone is not None and together is not None:
-            return together - alone
-    return None
-
-
-def contention_rows(apart: Sequence[Apart], cells: Sequence[Measured]) -> tuple[Contention, ...]:
-    """Return what was measured, beside what training took."""
-    by_cell = {found.cell: found for found in cells}
-    return tuple(_contention(one, by_cell[one.cell]) for one in apart if one.cell in by_cell)
-
-
-def _contention(one: Apart, found: Measured) -> Contention:
-    why_not = one.why_not
-    if one not in quiet([one]):
-        why_not = f"other programs took {percent(one.foreign_share)} of the cores"
-        one = Apart(cell=one.cell)
-    alone, together, batch = alone_s(one), together_s(one), found.worker_batch
-    return Contention(
-        cell=one.cell,
-        label=found.label,
-        computing_alone_s=one.computing_alone_s,
-        computing_together_s=one.computing_together_s,
-        update_alone_s=one.update_alone_s,
-        update_together_s=one.update_together_s,
-        contention_s=contention_s([one], one.cell),
-        slowdown=together / alone if alone and together else None,
-        loaded_alone_per_s=one.loaded_alone_per_s,
-        loaded_together_per_s=one.loaded_together_per_s,
-        trained_per_s=batch / found.step_s.value if batch and found.step_s else None,
-        why_not=why_not,
-    )
-
-
-def _whole(computing_s: float | None, update_s: float | None) -> float | None:
-    return None if computing_s is None else computing_s + (update_s or 0.0)

@@ -1,21 +1,19 @@
-"""Strong and weak scaling curves, one per combination of all other factors, and their laws."""
+"""Speed by workers, by batch, and by processes x threads: what to use of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
-from farandole.format import fill, plural
+from farandole.format import fill, number, percent, plural
 from farandole.model.measured import Measured, common_unit, factor_words, varying_factors
 from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, scaled, speed_relation
+from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell
 
 Scaling = Literal["strong", "weak"]
 Law = Literal["amdahl", "gustafson"]
-_MORE_HOSTS = "more hosts"
-_NONE_VOID: Mapping[Cell, str] = MappingProxyType({})
 Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
 
@@ -115,7 +113,7 @@ def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
 
 def draw_curves(
     cells: Sequence[Measured],
-    void: Mapping[Cell, str] = _NONE_VOID,
+    void: Mapping[Cell, str] | None = None,
     prefer: Scaling | None = None,
 ) -> tuple[Curve, ...]:
     """Return every strong and weak curve of at least two worker counts, the main one first.
@@ -127,33 +125,45 @@ def draw_curves(
         void: cells that have no speedup, each with the reason.
         prefer: the kind of scaling that was asked for.
     """
-    groups: dict[Group, list[Measured]] = {}
-    for cell in cells:
-        if not cell.cell.today and any(found.rates for found in cell.paces):
-            groups.setdefault(group_of(cell.cell), []).append(cell)
     labels = group_labels(cell.cell for cell in cells)
-    curves: list[Curve] = []
-    asked_first = sorted(groups.items(), key=lambda item: min(cell.order for cell in item[1]))
-    for group, members in asked_first:
-        weak: dict[int | None, list[Measured]] = {}
-        strong: dict[int | None, list[Measured]] = {}
-        for member in members:
-            weak.setdefault(member.worker_batch, []).append(member)
-            # Without any batch it cannot be strong scaling that was controlled for.
-            if member.global_batch is not None:
-                strong.setdefault(member.global_batch, []).append(member)
-        kinds: dict[Scaling, dict[int | None, list[Measured]]] = {"weak": weak, "strong": strong}
-        for scaling, rows in kinds.items():
-            for batch, row in rows.items():
-                for number, layer in enumerate(_layers(row)):
-                    words = [labels[group], _MORE_HOSTS * (number > 0)]
-                    label = ", ".join(filter(None, words))
-                    curves.append(_curve(scaling, label, batch, layer, void, len(rows) > 1))
+    rows: dict[tuple[Group, Scaling], dict[int | None, list[Measured]]] = {}
+    known = [cell for cell in cells if not cell.cell.today and any(one.rates for one in cell.paces)]
+    first = {group_of(cell.cell): cell.order for cell in sorted(known, key=lambda one: -one.order)}
+    for cell in sorted(known, key=lambda one: first[group_of(one.cell)]):
+        group = group_of(cell.cell)
+        by_batch = rows.setdefault((group, "weak"), {})
+        by_batch.setdefault(cell.worker_batch, []).append(cell)
+        # Without any batch it cannot be strong scaling that was controlled for.
+        by_batch = rows.setdefault((group, "strong"), {})
+        if cell.global_batch is not None:
+            by_batch.setdefault(cell.global_batch, []).append(cell)
+    curves = [
+        _curve(
+            scaling,
+            ", ".join(filter(None, [labels[group], "more hosts" * (number > 0)])),
+            batch,
+            layer,
+            void or {},
+            len(by_batch) > 1,
+        )
+        for (group, scaling), by_batch in rows.items()
+        for batch, row in by_batch.items()
+        for number, layer in enumerate(_layers(row))
+    ]
     several = [curve for curve in curves if len(curve.points) > 1]
     places = {curve.group: place for place, curve in reversed(list(enumerate(curves)))}
-    ordered = sorted(
-        several or curves[:1], key=lambda curve: _rank(curve, prefer, places[curve.group])
-    )
+
+    def rank(curve: Curve) -> tuple[bool, int, int, bool, int, float]:
+        return (
+            prefer is not None and curve.scaling != prefer,
+            -len(curve.points),
+            places[curve.group],
+            curve.scaling != "weak",
+            -sum(point.launches for point in curve.points),
+            -curve.points[-1].throughput.value,
+        )
+
+    ordered = sorted(several or curves[:1], key=rank)
     return tuple(replace(curve, main=index == 0) for index, curve in enumerate(ordered))
 
 
@@ -281,19 +291,6 @@ def _sentence(curve: Curve) -> str:
     return f"{first} {law.sentence}" if law else first
 
 
-def _rank(
-    curve: Curve, prefer: Scaling | None, place: int
-) -> tuple[bool, int, int, bool, int, float]:
-    return (
-        prefer is not None and curve.scaling != prefer,
-        -len(curve.points),
-        place,
-        curve.scaling != "weak",
-        -sum(point.launches for point in curve.points),
-        -curve.points[-1].throughput.value,
-    )
-
-
 def amdahl_fraction(workers: Sequence[float], speedups: Sequence[float]) -> float:
     """Fit the serial fraction f of 1/S = f + (1-f)/N by least squares over all points.
 
@@ -363,3 +360,217 @@ _LAWS: Mapping[Law, tuple[Callable[..., float], str, str, str]] = {
     ),
 }
 """The fit, and what it means without a serial part, with nothing else, and in between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPoint:
+    """One batch of a sweep."""
+
+    cell: Cell
+    batch: int
+    throughput: Estimate | None
+    """None when the cell failed."""
+    step_s: Estimate | None
+    cpu: float | None
+    gpu: float | None
+    failed: str
+    """Why there is no figure; empty when there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSweep:
+    """Throughput against batch at a fixed number of workers."""
+
+    group: str
+    label: str
+    workers: int
+    unit: str
+    points: tuple[BatchPoint, ...]
+    best: int | None
+    """The smallest batch that is not clearly slower than the fastest."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPoint:
+    """One way to share the cores among processes and threads."""
+
+    cell: Cell
+    workers: int
+    threads: int
+    throughput: Estimate
+    today: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTable:
+    """Throughput by processes x threads at one global batch, or at one batch of a worker."""
+
+    group: str
+    label: str
+    unit: str
+    points: tuple[SplitPoint, ...]
+    best: tuple[int, int] | None
+    """(workers, threads)"""
+    sentence: str
+
+
+def sweep_batches(
+    cells: Sequence[Measured], used: Mapping[Cell, UtilisationRow]
+) -> tuple[BatchSweep, ...]:
+    """Return one sweep per group and worker count that was measured at several batches.
+
+    Args:
+        cells: of a study.
+        used: cores and GPUs, by cell.
+    """
+    labels = group_labels(found.cell for found in cells)
+    groups: dict[tuple[Group, int, int], list[Measured]] = {}
+    for found in cells:
+        if found.batch is not None and not found.cell.today:
+            key = (group_of(found.cell), found.cell.workers, found.cell.hosts)
+            groups.setdefault(key, []).append(found)
+    sweeps = []
+    for (group, workers, _), row in groups.items():
+        if len(row) < 2:
+            continue
+        unit, points = common_unit(row), []
+        for found in sorted(row, key=lambda one: one.batch or 0):
+            throughput, use = found.throughput(unit), used.get(found.cell)
+            missing = found.failed or found.void_for_speed or "no launch counts for speed"
+            points.append(
+                BatchPoint(
+                    cell=found.cell,
+                    batch=found.batch or 0,
+                    throughput=throughput,
+                    step_s=found.step_s,
+                    cpu=use.cpu if use else None,
+                    gpu=use.gpu if use else None,
+                    failed="" if throughput else missing,
+                )
+            )
+        best = best_batch(row, unit)
+        sweeps.append(
+            BatchSweep(
+                group=labels[group],
+                label=", ".join(filter(None, [labels[group], plural(workers, "worker")])),
+                workers=workers,
+                unit=unit,
+                points=tuple(points),
+                best=best,
+                sentence=_batch_sentence(points, best, unit),
+            )
+        )
+    return tuple(sweeps)
+
+
+def best_batch(row: Sequence[Measured], unit: str, margin: float = SPEED_MARGIN) -> int | None:
+    """Return the smallest batch that the fastest beats neither clearly nor by the margin."""
+    speeds = [(speed.value, found) for found in row if (speed := found.throughput(unit))]
+    if not speeds:
+        return None
+    top_speed, fastest = max(speeds, key=lambda pair: pair[0])
+    return min(
+        found.batch or 0
+        for speed, found in speeds
+        if speed * (1 + margin) >= top_speed
+        and speed_relation(found.rates(unit), fastest.rates(unit)) != "lower"
+    )
+
+
+def _batch_sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -> str:
+    known = {point.batch: point.throughput.value for point in points if point.throughput}
+    sentences = []
+    if best is not None:
+        fastest = max(known, key=lambda batch: known[batch])
+        rate, share = f"{number(known[best])} {unit}", percent(known[best] / known[fastest])
+        if len(known) == 1:
+            sentences.append(f"Only batch {best} was measured: {rate}.")
+        elif best == points[-1].batch:
+            sentences.append(f"Throughput still rises at batch {best} ({rate}): try a larger one.")
+        elif best == fastest:
+            sentences.append(f"Batch {best} is the fastest: {rate}.")
+        else:
+            sentences.append(
+                f"Batch {best} is enough: {rate}, {share} of what batch {fastest} reaches."
+            )
+        failed = [point for point in points if point.failed]
+        if failed:
+            sentences.append(f"Batch {failed[0].batch} has no figure ({failed[0].failed}).")
+    for name in ("gpu", "cpu"):
+        shares = [(p.batch, getattr(p, name)) for p in points if getattr(p, name) is not None]
+        if len(shares) > 1:
+            (small, low), (large, high) = shares[0], shares[-1]
+            sentences.append(
+                f"{name.upper()} utilisation is {percent(low)} at batch {small} and "
+                f"{percent(high)} at {large}."
+            )
+            break
+    return " ".join(sentences) or "No batch was measured to the end."
+
+
+def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
+    """Return one table per global batch (and other factors) with several numbers of threads.
+
+    Where every worker keeps its batch no two splits have the same global one; then there is one
+    table per batch of a worker.
+    """
+    known = [
+        found for found in cells if found.cell.threads and found.paces and found.cell.hosts == 1
+    ]
+    varying = varying_factors([found.cell for found in known], ("device", "transport"))
+    for kind in ("global batch", "batch"):
+        rows: dict[object, list[Measured]] = {}
+        for found in known:
+            cell, batch = found.cell, _batch_of(found, kind)
+            rows.setdefault((cell.transport, cell.device, cell.params, batch), []).append(found)
+        tables = tuple(
+            _split_table(row, varying, kind)
+            for row in rows.values()
+            if len({found.cell.threads for found in row if not found.cell.today}) > 1
+        )
+        if tables:
+            return tables
+    return ()
+
+
+def _batch_of(found: Measured, kind: str) -> int | None:
+    return found.global_batch if kind == "global batch" else found.worker_batch
+
+
+def _split_table(row: Sequence[Measured], varying: set[str], kind: str) -> SplitTable:
+    unit, words = common_unit(row), factor_words(row[0].cell, varying)
+    batch = _batch_of(row[0], kind)
+    points = [
+        SplitPoint(
+            cell=found.cell,
+            workers=found.cell.workers,
+            threads=found.cell.threads or 1,
+            throughput=throughput,
+            today=found.cell.today,
+        )
+        for found in row
+        if (throughput := found.throughput(unit)) is not None
+    ]
+    best = gain(row)
+    sentence = "No split was measured to the end."
+    if best is not None:
+        chosen = next(point for point in points if point.cell == best.cell)
+        worst = min(points, key=lambda point: point.throughput.value)
+        sentence = fill(
+            "{best.workers:process} x {best.threads:thread} is best: "
+            "{best.throughput.value:number} {unit}, {ratio:times} as fast as {worst.workers} x "
+            "{worst.threads}.",
+            best=chosen,
+            unit=unit,
+            ratio=chosen.throughput.value / worst.throughput.value,
+            worst=worst,
+        )
+    return SplitTable(
+        group=", ".join(words),
+        label=", ".join([*words, *([] if batch is None else [f"{kind} {batch}"])]),
+        unit=unit,
+        points=tuple(sorted(points, key=lambda point: (point.workers, point.threads))),
+        best=(best.cell.workers, best.cell.threads or 1) if best else None,
+        sentence=sentence,
+    )

@@ -1,4 +1,4 @@
-"""Time and money of a whole job, and from which data-set size on more workers would pay.
+"""Time and money of a whole job, and from which data-set size on more workers are worth it.
 
 A job on n workers takes T(D) = fixed + epochs x D / rate, with D training samples. Doubling the
 data doubles the second part only, so that from some size on the fixed part no longer decides.
@@ -15,8 +15,7 @@ import numpy as np
 
 from farandole.errors import UsageError
 from farandole.model.communication import steps_per_epoch
-from farandole.model.measured import Measured
-from farandole.model.pace import dataset_size, positive
+from farandole.model.measured import Measured, positive
 from farandole.model.statistics import Estimate, geometric_mean, known_mean, scaled
 from farandole.study.records import Cell, Launch
 
@@ -29,8 +28,8 @@ LARGEST_BATCH = 0.10
 """Share of the training data that a global batch may take."""
 _HOUR_S = 3600.0
 SAVED = 0.25
-"""More workers pay when they save a quarter of the job: what Amdahl's law leaves of a doubling when
-half of the job is shared."""
+"""More workers are worth it when they save a quarter of the job: what Amdahl's law leaves of a
+doubling when half of the job is shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ class _Job:
     wall_s: float
     epochs: float | None
     epoch_s: float | None
-    startup_s: float | None
-    between_s: float | None
+    startup_s: float | None = None
+    between_s: float | None = None
 
 
 def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
@@ -87,10 +86,8 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     """
     if found.cell.today:
         return None
-    whole = [one for one in found.launches if _is_whole(one)]
+    whole = [] if found.void_for_speed else [one for one in found.launches if _is_whole(one)]
     whole = [one for one in whole if not one.busy] or whole
-    if found.void_for_speed:
-        whole = []
     jobs = [job for one in whole if (job := _job(one, spec)) is not None]
     # Of launches of different lengths the longest ones are the user's whole job.
     epochs = max((job.epochs for job in jobs if job.epochs), default=None)
@@ -101,20 +98,17 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
         or [job.epoch_s for job in jobs if job.epoch_s]
         or [1 / rate for rate in found.rates("epochs/s")]
     )
-    samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
     steps = None
-    if samples and (batch := found.worker_batch):
-        steps = math.ceil(steps_per_epoch(samples, batch, found.cell.workers))
-    measured = bool(epoch_times)
-    epoch_s = geometric_mean(epoch_times) if measured else None
-    step_s = found.step_s
-    if epoch_s is None and steps and step_s:
-        epoch_s = scaled(step_s, steps)
+    if found.samples and (batch := found.worker_batch):
+        steps = math.ceil(steps_per_epoch(found.samples, batch, found.cell.workers))
+    epoch_s = geometric_mean(epoch_times) if epoch_times else None
+    if epoch_s is None and steps and found.step_s:
+        epoch_s = scaled(found.step_s, steps)
     job_s = geometric_mean([job.wall_s for job in longest]) if longest else None
     if job_s is None and epoch_s is None:
         return None
     fixed = None
-    if job_s and epochs and epoch_s and measured:
+    if job_s and epochs and epoch_s and epoch_times:
         fixed = job_s.value - epochs * epoch_s.value
     startup = known_mean(job.startup_s for job in longest or jobs)
     between = known_mean(job.between_s for job in longest)
@@ -128,7 +122,7 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
         job_s=job_s,
         epochs=epochs,
         epoch_s=epoch_s,
-        epoch_measured=measured,
+        epoch_measured=bool(epoch_times),
         steps_per_epoch=steps,
         startup_s=startup,
         between_s=between,
@@ -150,34 +144,26 @@ def _is_whole(launch: Launch) -> bool:
 def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:
     figures = launch.figures
     wall = positive(figures.get("job_s")) or positive(launch.wall_s)
-    if wall is None:
-        return None
-    stated_epochs = positive(figures.get("epochs"))
-    if launch.purpose == "imported":
-        stated_epochs = stated_epochs or positive(spec.get("epochs"))
     passes = _passes(launch)
+    if wall is None or (launch.outcome == "stopped" and not passes):
+        return None
+    if not passes:
+        epochs = positive(figures.get("epochs"))
+        if launch.purpose == "imported":
+            epochs = epochs or positive(spec.get("epochs"))
+        epoch_s = positive(figures.get("epoch_s"))
+        return _Job(wall_s=wall, epochs=epochs, epoch_s=epoch_s)
     if launch.outcome == "stopped":
         # It was ended in the first steps of the next epoch, which belong to no job of one epoch.
-        if not passes:
-            return None
         wall -= _steps_after(launch, passes[-1][1])
-    if not passes:
-        return _Job(
-            wall_s=wall,
-            epochs=stated_epochs,
-            epoch_s=positive(figures.get("epoch_s")),
-            startup_s=None,
-            between_s=None,
-        )
     inside = sum(end - begin for begin, end in passes)
     startup = None if launch.begin_s is None else max(0.0, passes[0][0] - launch.begin_s)
-    between = None if startup is None else max(0.0, wall - startup - inside)
     return _Job(
         wall_s=wall,
         epochs=float(len(passes)),
         epoch_s=inside / len(passes),
         startup_s=startup,
-        between_s=between,
+        between_s=None if startup is None else max(0.0, wall - startup - inside),
     )
 
 
@@ -255,14 +241,9 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pays:
-    """The sizes that count for a number of workers; None: no size does, at these speeds."""
+class BreakEven:
+    """From how many samples on more workers are worth it; None: from none, at these speeds."""
 
-    few: Speed
-    many: Speed
-    epochs: float
-    batch: int
-    """Per worker."""
     even: int | None
     """From this size on the job is not longer than with fewer workers."""
     time: int | None
@@ -281,8 +262,8 @@ def fixed_time(job_s: float, epochs: float, samples: float, samples_per_s: float
     return max(0.0, job_s - epochs * samples / samples_per_s)
 
 
-def size_that_pays(few: Speed, many: Speed, *, epochs: float, batch: int) -> Pays:
-    """Find from which number of training samples on more workers would pay.
+def break_even(few: Speed, many: Speed, *, epochs: float, batch: int) -> BreakEven:
+    """Find from which number of training samples on more workers are worth it.
 
     It is assumed that the fixed time, the time of a step, the number of epochs and the batch per
     worker stay as they are when the data grow.
@@ -293,11 +274,7 @@ def size_that_pays(few: Speed, many: Speed, *, epochs: float, batch: int) -> Pay
         epochs: of a job.
         batch: per worker.
     """
-    return Pays(
-        few=few,
-        many=many,
-        epochs=epochs,
-        batch=batch,
+    return BreakEven(
         even=_smallest(few, many, epochs, saved=0.0),
         time=_smallest(few, many, epochs, saved=SAVED),
         steps=enough_steps(batch, many.workers),

@@ -1,4 +1,4 @@
-"""Launches sorted into cells, each with what of its speed counts and why the rest does not."""
+"""How fast launches and cells were: one number per launch, and which launches of a cell count."""
 
 from __future__ import annotations
 
@@ -6,14 +6,180 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from farandole.format import percent, plural
-from farandole.model.pace import UNITS, Pace, pace, positive
-from farandole.model.statistics import Estimate, geometric_mean, outliers
-from farandole.study.records import Cell, Launch, Study
+from farandole.model.statistics import Estimate, geometric_mean, launch_value, outliers
+from farandole.study.records import Cell, Floats, Launch, Study
 
 TOO_BUSY = 0.25
 """What others may take of all cores before a figure is not to be quoted. A busy launch counts where
 its cell has no quiet one, and is said to: few desktops are ever quiet."""
+STATED = (
+    *("dataset_size", "parameters", "gradient_bytes", "stable_epoch"),
+    *("gpu_utilisation", "cpu_utilisation"),
+)
+"""Figures that an imported table may state; it keeps columns it does not know among the metrics."""
+UNITS = ("samples/s", "batches/s", "epochs/s", "jobs/s")
+"""What a throughput may be in, best first. A batch is one worker's."""
+_WINDOW = 3
+"""Steps whose median decides, so that one hiccup neither ends nor prolongs the warm-up."""
+_LEAST_STEPS = 8
+"""With fewer there is no second half to compare with."""
+_TOLERANCE = 0.05
+
+
+# One launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The figures of one launch; None where neither steps nor figures tell."""
+
+    launch: Launch
+    step_s: float | None
+    rates: Mapping[str, float]
+    """By unit, in the order of UNITS."""
+    steps: int
+    """That entered the figure."""
+    warmup: int
+    typical: npt.NDArray[np.intp]
+    """Indices of the typical steps, whose slowest duration is in the middle half; of two, both."""
+    batch: int | None
+    """Per worker and backward pass, as planned or else as seen."""
+    accumulation: int
+    """Backward passes per step."""
+
+
+def pace(launch: Launch) -> Pace:
+    """Measure one launch."""
+    slowest = slowest_durations(launch)
+    warmup = warmup_steps(slowest)
+    samples = [_median(rank.steps.samples[warmup:]) for rank in launch.ranks]
+    seen = [rank.batch_seen for rank in launch.ranks if rank.batch_seen]
+    batch = launch.cell.batch if launch.cell.batch is not None else max(seen, default=None)
+    accumulation = 1
+    if batch is not None:
+        passes = [_median(rank.steps.passes[warmup:]) for rank in launch.ranks]
+        # Older recordings do not count passes: their samples tell.
+        known = [count for count in passes if count is not None] or [
+            count / batch for count in samples if count is not None
+        ]
+        accumulation = max(1, round(max(known, default=1.0)))
+    else:
+        columns = [rank.steps.samples[warmup:] for rank in launch.ranks]
+        recorded = {float(count) for column in columns for count in column[np.isfinite(column)]}
+        if len(recorded) == 1 and min(recorded) >= 1:
+            batch = int(recorded.pop())
+    steady = slowest[warmup:]
+    good = np.isfinite(steady) & (steady > 0)
+    step_s = positive(launch.figures.get("step_s"))
+    typical = np.empty(0, dtype=np.intp)
+    if good.any():
+        step_s = launch_value(steady[good].tolist())
+        # Of two, none would be in the middle.
+        low, high = np.quantile(steady[good], (0.25, 0.75) if good.sum() > 2 else (0, 1))
+        typical = warmup + np.flatnonzero(good & (steady >= low) & (steady <= high))
+    return Pace(
+        launch=launch,
+        step_s=step_s,
+        rates=_rates(launch, step_s, None if batch is None else batch * accumulation, samples),
+        steps=int(good.sum()),
+        warmup=warmup,
+        typical=typical,
+        batch=batch,
+        accumulation=accumulation,
+    )
+
+
+def _rates(
+    launch: Launch,
+    step_s: float | None,
+    worker_batch: int | None,
+    by_rank: Sequence[float | None],
+) -> dict[str, float]:
+    workers, figures = launch.cell.workers, launch.figures
+    # All ranks must have told theirs, and a step without any samples tells nothing.
+    samples = 0.0 if None in by_rank else sum(count or 0.0 for count in by_rank)
+    if not samples and worker_batch is not None:
+        samples = float(worker_batch * workers)
+    epoch_s, job_s = positive(figures.get("epoch_s")), positive(figures.get("job_s"))
+    rates = {
+        "samples/s": samples / step_s
+        if step_s and samples
+        else positive(figures.get("throughput")),
+        "batches/s": workers / step_s if step_s else None,
+        "epochs/s": 1 / epoch_s if epoch_s else None,
+        "jobs/s": 1 / job_s if job_s else None,
+    }
+    return {unit: rate for unit, rate in rates.items() if rate}
+
+
+def slowest_durations(launch: Launch) -> Floats:
+    """Return each step's duration on the rank that took longest.
+
+    Ranks may have recorded different numbers of steps; what all of them have counts.
+    """
+    shortest = min((len(rank.steps) for rank in launch.ranks), default=0)
+    if not shortest:
+        return np.empty(0)
+    slowest: Floats = np.max([rank.steps.duration_s[:shortest] for rank in launch.ranks], axis=0)
+    return slowest
+
+
+def warmup_steps(durations_s: Floats) -> int:
+    """Return how many steps at the begin do not count.
+
+    The first never does: it has no step before it, and plans are made in it. After that, steps are
+    dropped as long as the median of the next three is above the second half's median by more than
+    5 % and by more than three standard deviations; never more than half of all.
+    """
+    steps = len(durations_s)
+    if steps < _LEAST_STEPS:
+        return min(1, steps)
+    half = durations_s[steps // 2 :]
+    centre = float(np.median(half))
+    deviation = 1.4826 * float(np.median(np.abs(half - centre)))  # MAD to standard deviation
+    limit = max(centre * (1 + _TOLERANCE), centre + 3 * deviation)
+    begin = durations_s[1 : steps // 2 + _WINDOW]
+    windows = np.lib.stride_tricks.sliding_window_view(begin, _WINDOW)
+    settled = np.flatnonzero(~(np.median(windows, axis=1) > limit))
+    return 1 + int(settled[0]) if len(settled) else steps // 2
+
+
+def dataset_size(launch: Launch, spec: Mapping[str, object]) -> int | None:
+    """Return the number of training samples: recorded, in the figures, or in the study's spec."""
+    for rank in launch.ranks:
+        if rank.dataset_size:
+            return rank.dataset_size
+    found = stated(launch, "dataset_size") or positive(spec.get("dataset_size"))
+    return None if found is None else int(found)
+
+
+def stated(launch: Launch, name: str) -> float | None:
+    """Return a positive figure that came with an imported table."""
+    found = positive(launch.figures.get(name))
+    if found is None and launch.purpose == "imported":
+        values = [metric.value for metric in launch.metrics if metric.name == name]
+        found = positive(values[-1]) if values else None
+    return found
+
+
+def positive(value: object) -> float | None:
+    """Return a positive finite number as it is, and anything else as None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _median(column: Floats) -> float | None:
+    known = column[np.isfinite(column)]
+    return float(np.median(known)) if len(known) else None
+
+
+# The launches of a cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +222,8 @@ class Measured:
     """Of the launches whose speed counts."""
     batch: int | None
     """Per worker and backward pass: planned, or else seen."""
+    samples: int | None
+    """Of the training data."""
     failed: str
     """Why no launch ended well; empty when one did."""
     void_for_speed: str
@@ -83,12 +251,12 @@ class Measured:
     @property
     def ended_well(self) -> tuple[Launch, ...]:
         """The launches that ran to their end or to an agreed step."""
-        return tuple(launch for launch in self.launches if launch.outcome in ("ok", "stopped"))
+        return tuple(filter(_ended_well, self.launches))
 
     @property
     def crashed(self) -> str:
         """Why its last failed launch failed; empty when none did, or when others count."""
-        bad = [one for one in self.launches if one.outcome not in ("ok", "stopped")]
+        bad = [one for one in self.launches if not _ended_well(one)]
         return _why_it_ended(bad[-1]) if bad and not self.paces else ""
 
     @property
@@ -118,11 +286,11 @@ class Measured:
         return geometric_mean(times) if times else None
 
 
-def common_unit(cells: Sequence[Measured]) -> str:
+def common_unit(cells: Iterable[Measured]) -> str:
     """Return the best unit that most of these cells know; "" when they share none."""
-    known = [sum(bool(cell.rates(unit)) for cell in cells if cell.paces) for unit in UNITS]
-    most = max(known, default=0)
-    return UNITS[known.index(most)] if most else ""
+    cells = list(cells)
+    most = max(UNITS, key=lambda unit: sum(bool(cell.rates(unit)) for cell in cells))
+    return most if any(cell.rates(most) for cell in cells) else ""
 
 
 def measure(
@@ -148,54 +316,37 @@ def measure(
             cell = seen.get(cell, cell)
         by_cell.setdefault(cell, []).append(launch)
     labels = label_cells(by_cell)
-    cells, rows = [], []
-    for place, (cell, launches) in enumerate(by_cell.items()):
-        found, listed = _measure_cell(cell, labels[cell], launches, study.machine, rough)
-        cells.append(replace(found, order=place))
-        rows += listed
+    cells: list[Measured] = []
+    rows: dict[str, LaunchRow] = {}
+    for order, (cell, launches) in enumerate(by_cell.items()):
+        paces = {launch.id: pace(launch) for launch in launches if _ended_well(launch)}
+        crowded = more_ranks_than_cores(launches[0], study.machine)
+        left_out = _left_out(launches, paces, crowded, rough)
+        kept = [paces[launch.id] for launch in launches if not left_out[launch.id]]
+        flags = outliers([found.step_s or next(iter(found.rates.values())) for found in kept])
+        flagged = {found.launch.id for found, flag in zip(kept, flags, strict=True) if flag}
+        for one in launches:
+            rows[one.id] = _row(
+                one, labels[cell], paces.get(one.id), left_out[one.id], one.id in flagged
+            )
+        batches = [found.batch for found in paces.values() if found.batch is not None]
+        sizes = (dataset_size(launch, study.spec) for launch in launches)
+        cells.append(
+            Measured(
+                cell=cell,
+                label=labels[cell],
+                launches=tuple(launches),
+                paces=tuple(kept),
+                batch=cell.batch if cell.batch is not None else next(iter(batches), None),
+                samples=next(filter(None, sizes), None),
+                failed="" if paces else _why_it_ended(launches[-1]),
+                void_for_speed=crowded,
+                accumulation=max((found.accumulation for found in paces.values()), default=1),
+                order=order,
+            )
+        )
     cells.sort(key=lambda found: (found.cell.workers, found.batch or 0))
-    order = {launch.id: index for index, launch in enumerate(study.launches)}
-    return tuple(cells), tuple(sorted(rows, key=lambda row: order[row.id]))
-
-
-def _measure_cell(
-    cell: Cell,
-    label: str,
-    launches: Sequence[Launch],
-    machine: Mapping[str, object],
-    rough: bool,
-) -> tuple[Measured, list[LaunchRow]]:
-    for_speed = any(_ended_well(one) and one.purpose in ("speed", "epoch") for one in launches)
-    void = more_ranks_than_cores(launches[0], machine)
-    paces = {launch.id: pace(launch) for launch in launches if _ended_well(launch)}
-    quiet = any(
-        not launch.busy and not _why_left_out(launch, paces.get(launch.id), void, for_speed)
-        for launch in launches
-    )
-    reasons = {
-        launch.id: _why_left_out(launch, paces.get(launch.id), void, for_speed)
-        or _why_disturbed(launch, quiet=quiet, rough=rough)
-        for launch in launches
-    }
-    kept = [paces[launch.id] for launch in launches if not reasons[launch.id]]
-    figures = [found.step_s or next(iter(found.rates.values())) for found in kept]
-    flagged = {found.launch.id for found, flag in zip(kept, outliers(figures), strict=True) if flag}
-    rows = [
-        _row(launch, label, paces.get(launch.id), reasons[launch.id], launch.id in flagged)
-        for launch in launches
-    ]
-    batches = [found.batch for found in paces.values() if found.batch is not None]
-    measured = Measured(
-        cell=cell,
-        label=label,
-        launches=tuple(launches),
-        paces=tuple(kept),
-        batch=cell.batch if cell.batch is not None else (batches[0] if batches else None),
-        failed="" if paces else _why_it_ended(launches[-1]),
-        void_for_speed=void,
-        accumulation=max((found.accumulation for found in paces.values()), default=1),
-    )
-    return measured, rows
+    return tuple(cells), tuple(rows[launch.id] for launch in study.launches)
 
 
 def _ended_well(launch: Launch) -> bool:
@@ -207,26 +358,30 @@ def _why_it_ended(launch: Launch) -> str:
     return f"{what}: {reason}" if reason else what
 
 
-def _why_left_out(launch: Launch, found: Pace | None, void: str, for_speed: bool) -> str:
-    if found is None:
-        return _why_it_ended(launch)
-    if void:
-        return void
-    if launch.purpose == "accuracy" and for_speed:
-        return "made for accuracy"
-    if not found.rates:
-        return "recorded neither a step nor a figure"
-    return ""
-
-
-def _why_disturbed(launch: Launch, *, quiet: bool, rough: bool) -> str:
-    """Say so when others used the machine; `quiet`: the cell has other launches that count."""
-    share = _others(launch)
-    tolerable = rough or (share is not None and share <= TOO_BUSY)
-    if not launch.busy or (tolerable and not quiet):
-        return ""
-    took = "" if share is None else f": other programs took {percent(share)} of the cores"
-    return f"the machine was busy{took}"
+def _left_out(
+    launches: Sequence[Launch], paces: Mapping[str, Pace], crowded: str, rough: bool
+) -> dict[str, str]:
+    """Say by launch why its speed does not count; empty where it does."""
+    for_speed = any(one.id in paces and one.purpose in ("speed", "epoch") for one in launches)
+    reasons = {}
+    for one in launches:
+        if one.id not in paces:
+            reasons[one.id] = _why_it_ended(one)
+        elif crowded:
+            reasons[one.id] = crowded
+        elif one.purpose == "accuracy" and for_speed:
+            reasons[one.id] = "made for accuracy"
+        else:
+            without = "recorded neither a step nor a figure"
+            reasons[one.id] = "" if paces[one.id].rates else without
+    quiet = any(not one.busy and not reasons[one.id] for one in launches)
+    for one in launches:
+        share = _others(one)
+        tolerable = rough or (share is not None and share <= TOO_BUSY)
+        if one.busy and not reasons[one.id] and (quiet or not tolerable):
+            took = "" if share is None else f": other programs took {percent(share)} of the cores"
+            reasons[one.id] = f"the machine was busy{took}"
+    return reasons
 
 
 def _others(launch: Launch) -> float | None:
@@ -256,7 +411,7 @@ def usable_cores(machine: Mapping[str, object]) -> float | None:
 
 
 def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool) -> LaunchRow:
-    unit = next((unit for unit in UNITS if found and unit in found.rates), "")
+    unit, rate = next(iter(found.rates.items()), ("", None)) if found else ("", None)
     return LaunchRow(
         id=launch.id,
         cell=launch.cell,
@@ -272,7 +427,7 @@ def _row(launch: Launch, label: str, found: Pace | None, why: str, outlier: bool
         counted_steps=found.steps if found else 0,
         warmup_steps=found.warmup if found else 0,
         step_s=found.step_s if found else None,
-        throughput=found.rates[unit] if found and unit else None,
+        throughput=rate,
         unit=unit,
         wall_s=launch.wall_s,
         started=launch.started,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, fmean, median, stdev, variance
 
-from farandole.model.pace import STATED
+from farandole.model.measured import STATED
 from farandole.model.statistics import Estimate, t_quantile
 from farandole.study.records import Launch, Metric
 

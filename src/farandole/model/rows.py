@@ -12,13 +12,12 @@ from farandole.model.accuracy import (
     collect_metrics,
     metric_curves,
     metric_rows,
-    with_times,
 )
 from farandole.model.communication import (
     Communication,
     Contention,
     communicate,
-    contention_rows,
+    measure_contention,
 )
 from farandole.model.curves import Curve, CurvePoint
 from farandole.model.jobs import Cost, JobTime, price, time_job
@@ -54,6 +53,8 @@ class CellRow:
     gradient_bytes: int | None
     parameters: int | None
     steps_per_epoch: int | None
+    measured: Measured
+    """Its launches, and which of them count."""
     point: CurvePoint | None = None
     """On the first curve that it is part of."""
     split: StepSplit | None = None
@@ -96,12 +97,13 @@ def collect_rows(
     metrics = collect_metrics(cells)
     main = choose_metric(metrics, target)
     points = {point.cell: point for curve in reversed(curves) for point in curve.points}
-    contention = {row.cell: row for row in contention_rows(study.apart, cells)}
+    alone = {one.cell: one for one in study.apart}
     rows = []
     for found in cells:
         cell, unit = found.cell, found.unit
         split, job = split_step(found), time_job(found, study.spec)
-        sent = communicate(found, cells, split, study.link, study.spec, study.apart)
+        contention = measure_contention(alone[cell], found) if cell in alone else None
+        sent = communicate(found, cells, split, study.link, study.spec, contention)
         if sent is not None and cell in void:
             # Workers that did not train together have nothing to derive from.
             sent = replace(
@@ -125,14 +127,15 @@ def collect_rows(
             gradient_bytes=max((r.gradient_bytes_per_step or 0 for r in ranks), default=0) or None,
             parameters=max((rank.parameters or 0 for rank in ranks), default=0) or None,
             steps_per_epoch=job.steps_per_epoch if job else None,
+            measured=found,
             point=points.get(cell),
             split=split,
             communication=sent,
-            contention=contention.get(cell),
+            contention=contention,
             utilisation=utilise(found),
             utilisation_series=utilisation_series(found),
             job=job,
-            metrics=tuple(with_times(m, job) for m in metric_rows(found, cells, metrics, target)),
+            metrics=metric_rows(found, cells, metrics, target, job),
             metric_curves=metric_curves(found, metrics),
             noise=None if cell in void else cell_noise(found),
         )

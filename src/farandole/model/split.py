@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from farandole.model.measured import Measured
-from farandole.model.pace import Pace
+from farandole.model.measured import Measured, Pace
 from farandole.model.statistics import known_mean
 from farandole.study.records import Cell, Floats, Launch
 

@@ -38,6 +38,11 @@ class Estimate:
     low: float | None
     high: float | None
 
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval; None without one."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
 
 def slowest_rank(samples_by_rank: Sequence[Sequence[float]]) -> list[float]:
     """Return, step by step, the time of the rank that took longest.

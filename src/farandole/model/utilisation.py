@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from farandole.model.measured import Measured
-from farandole.model.pace import stated
+from farandole.model.measured import Measured, stated
 from farandole.model.statistics import known_mean
 from farandole.study.records import Cell, Floats, Launch, Rank
 
@@ -48,61 +48,47 @@ class UtilisationSeries:
 
 def utilise(found: Measured) -> UtilisationRow | None:
     """Return a cell's mean utilisation while it trained; None when nothing was sampled."""
-    quiet = tuple(launch for launch in found.ended_well if not launch.busy)
-    launches = quiet or found.ended_well
-    ranks = sorted({rank.rank for launch in launches for rank in launch.ranks})
-    by_rank = []
-    for number in ranks:
-        same = [(one, rank) for one in launches for rank in one.ranks if rank.rank == number]
-        by_rank.append(
-            (
-                number,
-                known_mean(
-                    [_while_training(one, rank, rank.utilisation.cpu) for one, rank in same]
-                ),
-                known_mean(
-                    [_while_training(one, rank, rank.utilisation.gpu) for one, rank in same]
-                ),
-                _largest([rank.peak_memory_bytes for _, rank in same]),
-            )
-        )
+    launches = [one for one in found.ended_well if not one.busy] or found.ended_well
+    ranks: dict[int, list[tuple[Launch, Rank]]] = {}
+    for launch in launches:
+        for rank in launch.ranks:
+            ranks.setdefault(rank.rank, []).append((launch, rank))
     threads = found.cell.threads or 1
-    cores = known_mean([cpu for _, cpu, _, _ in by_rank if cpu is not None])
-    gpu = known_mean([share for _, _, share, _ in by_rank if share is not None])
+    by_rank = []
+    for number, same in sorted(ranks.items()):
+        cores = known_mean(_while_training(one, rank, rank.utilisation.cpu) for one, rank in same)
+        share = known_mean(_while_training(one, rank, rank.utilisation.gpu) for one, rank in same)
+        peak = _largest(rank.peak_memory_bytes for _, rank in same)
+        by_rank.append((number, None if cores is None else cores / threads, share, peak))
+    cpu, gpu = (known_mean(entry[column] for entry in by_rank) for column in (1, 2))
+    if cpu is None:
+        cpu = known_mean(stated(launch, "cpu_utilisation") for launch in launches)
     if gpu is None:
-        gpu = known_mean([stated(launch, "gpu_utilisation") for launch in launches])
-    if cores is None:
-        cores = known_mean([stated(launch, "cpu_utilisation") for launch in launches])
-        threads = 1
-    memory = _largest([memory for *_, memory in by_rank])
-    if cores is None and gpu is None and memory is None:
+        gpu = known_mean(stated(launch, "gpu_utilisation") for launch in launches)
+    memory = _largest(peak for *_, peak in by_rank)
+    if cpu is None and gpu is None and memory is None:
         return None
-    every = [rank for launch in launches for rank in launch.ranks]
     return UtilisationRow(
         cell=found.cell,
         label=found.label,
-        cpu=None if cores is None else cores / threads,
+        cpu=cpu,
         gpu=gpu,
         memory_bytes=memory,
-        gpu_memory_bytes=_largest([rank.peak_gpu_bytes for rank in every]),
+        gpu_memory_bytes=_largest(rank.peak_gpu_bytes for one in launches for rank in one.ranks),
         energy_j=_energy(launches[0]) if launches else None,
-        by_rank=tuple(
-            (number, None if cpu is None else cpu / threads, share, peak)
-            for number, cpu, share, peak in by_rank
-        ),
+        by_rank=tuple(by_rank),
     )
 
 
 def utilisation_series(found: Measured) -> tuple[UtilisationSeries, ...]:
     """Return utilisation over time of one launch of a cell, the longest that ended well."""
-    sampled = [
-        launch
-        for launch in found.ended_well
-        if any(len(rank.utilisation.time_s) > 1 for rank in launch.ranks)
-    ]
-    if not sampled:
+
+    def samples(launch: Launch) -> int:
+        return max((len(rank.utilisation.time_s) for rank in launch.ranks), default=0)
+
+    launch = max(found.ended_well, key=samples, default=None)
+    if launch is None or samples(launch) < 2:
         return ()
-    launch = max(sampled, key=lambda one: max(len(r.utilisation.time_s) for r in one.ranks))
     threads = found.cell.threads or 1
     series = []
     for rank in launch.ranks:
@@ -130,8 +116,7 @@ def _while_training(launch: Launch, rank: Rank, values: Floats) -> float | None:
         first = rank.steps.end_s[0] - launch.begin_s
         training = values[rank.utilisation.time_s >= first]
         values = training if len(training) else values
-    good = values[np.isfinite(values)]
-    return float(good.mean()) if len(good) else None
+    return known_mean(values.tolist())
 
 
 def _energy(launch: Launch) -> float | None:
@@ -148,6 +133,5 @@ def _optional(values: Floats) -> tuple[float | None, ...]:
     return tuple(value if np.isfinite(value) else None for value in values.tolist())
 
 
-def _largest(values: list[int | None] | list[float | None]) -> float | None:
-    good = [float(value) for value in values if value is not None]
-    return max(good) if good else None
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((float(value) for value in values if value is not None), default=None)

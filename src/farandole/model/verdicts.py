@@ -1,36 +1,35 @@
 """Verdicts: what the figures mean, and what to do about it.
 
 RULES has the words of every verdict. Below, one function per rule says when it applies and to which
-figures; `find_verdicts` applies all of them to a study.
+figures; `find_verdicts` applies all of them to a study. A void (`find_voids`) is the reason why no
+speedup may be printed: mostly, the workers did not train together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from farandole.format import fill, plural
 from farandole.model.accuracy import MetricCurve, MetricRow
-from farandole.model.communication import Communication
-from farandole.model.curves import Curve, CurvePoint, amdahl_fraction, group_of
-from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, JobTime
-from farandole.model.measured import Measured, common_unit
+from farandole.model.curves import Curve, amdahl_fraction, group_of
+from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, enough_steps
+from farandole.model.measured import Measured, Pace, common_unit
 from farandole.model.metrics import WINDOW, Series, held_out, plateau, reach, training_partner
-from farandole.model.pace import Pace, dataset_size
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate, ratio, speed_relation
-from farandole.model.utilisation import UtilisationRow
-from farandole.study.records import Cell, Floats
+from farandole.study.records import Cell, Floats, Launch, Rank
 
 Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
 ]
 Severity = Literal["void", "warn", "note", "good"]
+VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "work_unknown"]
 Evidence = Mapping[str, float | str]
 LINEAR = 0.90
 """An efficiency below is no longer linear."""
@@ -61,48 +60,86 @@ LOSS_JUMP = 0.50
 _MOST_NAMED = 3
 _OF_A_KIND = 3
 """Verdicts of one kind that are worth reading; a study of 200 cells would give 200."""
-_ORDER = {"void": 0, "warn": 1, "note": 2, "good": 3}
+_ORDER = ("void", "warn", "note", "good")
 _RANKING = ("cpu", "k80", "m60", "p4", "p100", "t4", "v100", "a10", "l4", "a100", "h100", "b200")
 """Devices by training speed, slowest first; a name that holds one of these is compared by it."""
+_SAME_SAMPLES = 0.5
+"""Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
+_ELSEWHERE = ("buffers", "parameters", "objects", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The words of a verdict; see `format.fill` for what its templates may hold."""
+    """The words of a verdict; see `format.fill` for what its templates may hold.
+
+    They may name whatever is in the evidence: "{data share:percent}".
+    """
 
     severity: Severity
     sentence: str
     action: str
     kind: str = ""
     """In report.json; the rule's name unless two rules share one."""
+    with_keras: str = ""
+    """The action where it is another one with Keras."""
 
 
 RULES: Mapping[str, Rule] = {
+    "not_averaged": Rule(
+        "void",
+        "Your {workers:worker} trained {workers} separate models: nothing was averaged.",
+        "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: "
+        "DDP(model)).",
+        with_keras="Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), "
+        "with hvd of import farandole.keras as hvd.",
+    ),
+    "weights_differ": Rule(
+        "void",
+        "Your {workers:worker} ended with different weights, although gradients were averaged: "
+        "they trained {workers} different models.",
+        "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) "
+        "before the first step, and step the optimizer on every rank.",
+        with_keras="Begin with the same weights: give fit the callback "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0), on every rank.",
+    ),
+    "same_samples": Rule(
+        "void",
+        "Your {workers:worker} all trained on the same samples: the work was repeated, not shared.",
+        "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
+        "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
+        with_keras="Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
+    ),
+    "work_unknown": Rule(
+        "void",
+        "How many samples a step of your {workers:worker} has could not be seen: no DataLoader was "
+        "used, and no call of a model in training mode. A step may be less work with more workers, "
+        "as with gradient accumulation that is divided among them, so that steps per second are no "
+        "speedup.",
+        "Say how many samples each worker's step has: farandole.record(samples=...) in every step.",
+    ),
     "leaves_linear": Rule(
         "note",
-        "Efficiency falls to {point.efficiency.value:percent} at {point.workers:worker}{before} "
-        "({label}).",
+        "Efficiency falls to {efficiency:percent} at {workers:worker}{after} ({label}).",
         "Up to {last:worker} the money is well spent; beyond that you pay for waiting.",
     ),
     "more_than_linear": Rule(
         "warn",
-        "More than linear: {point.speedup:interval} on {point.ideal_speedup:brief} times the "
-        "workers ({label}).",
+        "More than linear: {point.speedup:interval} on {ideal:brief} times the workers ({label}).",
         "Explain it before you quote it: a slow or cold baseline, another batch, another device, "
         "or a model that fits a cache only when shared. Measure {curve.baseline_workers:worker} "
         "again with --repeats 5.",
     ),
     "same_speed": Rule(
         "note",
-        "No difference in speed between {few} and {many}: {ratio:interval}, the same within "
+        "No difference in speed between {few} and {many}: {found:interval}, the same within "
         "{margin:percent}.",
         "Take {few}.",
         "no_significant_difference",
     ),
     "too_noisy": Rule(
         "warn",
-        "{begin} between {point.speedup.low:times} and {point.speedup.high:times} after "
-        "{point.launches:launch} ({label}).",
+        "{begin} between {speedup.low:times} and {speedup.high:times} after {launches:launch} "
+        "({label}).",
         "Run it again with {flag} {more} on a quieter machine.",
     ),
     "no_intervals": Rule(
@@ -112,38 +149,40 @@ RULES: Mapping[str, Rule] = {
     ),
     "disturbed": Rule(
         "warn",
-        "The machine was busy: other programs took up to {share:percent} of its cores. {cells} had "
-        "no quiet launch, so their speeds may be off by as much.",
+        "The machine was busy: other programs took up to {largest share:percent} of its cores. "
+        "{cells} had no quiet launch, so their speeds may be off by as much.",
         "Run it again when the machine is quiet; farandole study --resume DIR makes disturbed "
         "launches for speed again.",
     ),
     "compute_bound": Rule(
         "good",
-        "Bound by compute: forward, backward and update take {share:percent} of a step ({label}).",
+        "Bound by compute: forward, backward and update take {compute share:percent} of a step "
+        "({label}).",
         "More workers, a faster device or mixed precision shorten it.",
     ),
     "communication_bound": Rule(
         "warn",
-        "Bound by communication: {share:percent} of a step waits for gradients{details} ({label}).",
+        "Bound by communication: {exposed transfer share:percent} of a step waits for "
+        "gradients{details} ({label}).",
         "Use a larger batch per worker or accumulate gradients, compress them to float16, or take "
         "a faster transport.",
     ),
     "input_bound": Rule(
         "warn",
-        "Bound by input: {share:percent} of a step waits for the next batch ({label}).",
+        "Bound by input: {data share:percent} of a step waits for the next batch ({label}).",
         "Load ahead in more loader processes (num_workers), decode once and cache, or move "
         "augmentation off the training process.",
     ),
     "straggler": Rule(
         "warn",
-        "Held up by rank {rank}: the others wait for it for {share:percent} of a step; {reason} "
-        "({label}).",
-        "Look at what else runs where rank {rank} is, and whether its share of the data is larger "
-        "or longer.",
+        "Held up by rank {slowest rank}: the others wait for it for "
+        "{share that the others wait:percent} of a step; {reason} ({label}).",
+        "Look at what else runs where rank {slowest rank} is, and whether its share of the data is "
+        "larger or longer.",
     ),
     "pauses": Rule(
         "warn",
-        "Rank {rank} alone paused {count:time} for {total_s:seconds} in all ({each_s:seconds} "
+        "Rank {rank} alone paused {pauses:time} for {seconds:seconds} in all ({each_s:seconds} "
         "each) while the others waited: {share:percent} of the training time ({label}). Usually "
         "this is a checkpoint or a log that one rank writes.",
         "Save less often, or write in a background thread.",
@@ -151,46 +190,46 @@ RULES: Mapping[str, Rule] = {
     ),
     "uneven_steps": Rule(
         "note",
-        "Workers wait for each other for {share:percent} of a step, for no one in particular "
-        "({label}).",
+        "Workers wait for each other for {waiting share:percent} of a step, for no one in "
+        "particular ({label}).",
         "Even out the work per batch (lengths, sizes), or free the cores of other programs.",
     ),
     "oversubscription": Rule(
         "warn",
-        "Too few cores: {cell.workers} x {cell.threads:thread} share {cores:core} ({label}).",
-        "Use at most {cores:thread} in all: fewer workers, or --threads 1.",
+        "Too few cores: {cell.workers} x {cell.threads:thread} share {whole:core} ({label}).",
+        "Use at most {whole:thread} in all: fewer workers, or --threads 1.",
     ),
     "contention": Rule(
         "note",
-        "Computing takes {ratio:times} as long beside other workers: {one.compute_s:seconds}, then "
-        "{many.compute_s:seconds} ({many.label}). They share memory and caches.",
+        "Computing takes {slower:times} as long beside other workers: {compute, few (s):seconds}, "
+        "then {compute, many (s):seconds} ({many}). They share memory and caches.",
         "No transport mends that: spread the workers over more hosts, or pin them to cores.",
     ),
     "fixed_cost": Rule(
         "warn",
-        "Fixed cost: {job.fixed_share:percent} of the {job.job_s.value:seconds} job is not "
+        "Fixed cost: {fixed share:percent} of the {job.job_s.value:seconds} job is not "
         "training{startup} ({label}).",
         "More workers do not shorten that: validate and save less often, or start faster; in "
         "longer jobs it matters less.",
     ),
     "flat_jobs": Rule(
         "warn",
-        "Fixed cost: {fewest:worker} took {longest_s:seconds} and {most:worker} {last_s:seconds}: "
-        "{serial:percent} of the job is not shared.{factor}",
+        "Fixed cost: {fewest:worker} took {fewest (s):seconds} and {most:worker} "
+        "{most (s):seconds}: {serial:percent} of the job is not shared.{factor}",
         "Stay with {fewest:worker}, or give them more to do.",
         "fixed_cost",
     ),
     "data_too_small": Rule(
         "warn",
-        "Too little data for {workers:worker}: {samples:sample} are {steps:brief} steps per epoch "
-        "at a global batch of {batch} ({label}).",
+        "Too little data for {workers:worker}: {samples:sample} are {steps per epoch:brief} steps "
+        "per epoch at a global batch of {batch} ({label}).",
         "Use fewer workers or a smaller batch; {needed:sample} would do for this many. Fewer steps "
         "per epoch need more epochs or another learning rate.",
     ),
     "contradicting_times": Rule(
         "warn",
         "A figure is off: {job.epochs:brief} epochs of {job.epoch_s.value:seconds} are "
-        "{sum_s:seconds}, more than the job's {job.job_s.value:seconds} ({label}).",
+        "{epochs x epoch (s):seconds}, more than the job's {job (s):seconds} ({label}).",
         "Do not compute with either before it is clear which.",
     ),
     "uneven_utilisation": Rule(
@@ -207,8 +246,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "faster_device_gains_nothing": Rule(
         "warn",
-        "{fast} gains nothing over {slow}: {rates[1]:number} and {rates[0]:number} {unit}, "
-        "{ratio:times} ({label}).",
+        "{fast} gains nothing over {slow}: {high:number} and {low:number} {unit}, {ratio:times} "
+        "({label}).",
         "The device is not what bounds it: look at input first (loading, decoding, augmentation), "
         "then at communication.",
     ),
@@ -219,60 +258,59 @@ RULES: Mapping[str, Rule] = {
     ),
     "order_reverses": Rule(
         "note",
-        "By {factor}, {unit} at {setting}: {order}. The order reverses at {other}: {faster} is "
-        "faster than {slower} there.",
+        "By {factor}, {unit} at {setting}: {order}. The order reverses at {pair[0]}: {pair[2]} is "
+        "faster than {pair[1]} there.",
         "Rank them in the setting that you will use.",
     ),
     "overfitting": Rule(
         "warn",
-        "Overfitting: {training.metric} ends at {training.final.value:number}, {held_out.metric} "
-        "at {held_out.final.value:number}, a gap of {gap:number}{since} ({label}).",
+        "Overfitting: {training.metric} ends at {training.final.value:number}, {row.metric} "
+        "at {row.final.value:number}, a gap of {gap:number}{since} ({label}).",
         "Stop at the plateau, or add data, augmentation or weight decay; more epochs only widen "
         "the gap.",
     ),
     "instability": Rule(
         "warn",
-        "Unstable: {curve.metric} goes from {before.value.value:number} to "
-        "{after.value.value:number} at epoch {after.epoch:brief}, its largest step back ({label}).",
+        "Unstable: {row.metric} goes from {before:number} to {after:number} at epoch "
+        "{epoch:brief}, its largest step back ({label}).",
         "Warm the learning rate up over 5 epochs, scale it less, or clip gradients.",
     ),
     "diverged": Rule(
         "warn",
-        "{row.diverged} of {row.seeds:run} diverged: {row.metric} ended as NaN or infinity "
-        "({label}).",
+        "{diverged} of {runs:run} diverged: {row.metric} ended as NaN or infinity ({label}).",
         "Lower the learning rate, or warm it up over the first epochs.",
     ),
     "seeds_without_effect": Rule(
         "warn",
-        "All {row.seeds} seeds gave the very same {row.metric}: the script does not use them "
+        "All {seeds} seeds gave the very same {row.metric}: the script does not use them "
         "({label}).",
         "Pass '{{seed}}' on the command line, or seed by the variable FARANDOLE_SEED; until then "
         "accuracy cannot be judged.",
     ),
     "same": Rule(
         "good",
-        "No significant difference in {row.metric}: {difference}, the same within "
-        "{row.margin:brief} ({label}).",
+        "No significant difference in {row.metric}: {change}, the same within {margin:brief} "
+        "({label}).",
         "The speedup costs no accuracy.",
         "no_significant_difference",
     ),
     "inconclusive": Rule(
         "note",
-        "Cannot tell whether {row.metric} changed: {difference} over {row.seeds:seed}{detectable} "
+        "Cannot tell whether {row.metric} changed: {change} over {seeds:seed}{detectable} "
         "({label}).",
         "Run it again with --measure accuracy --seeds {more}.",
         "too_noisy",
     ),
     "worse": Rule(
         "warn",
-        "{row.metric} is worse: {difference} ({label}).",
+        "{row.metric} is worse: {change} ({label}).",
         "Steps are fewer and larger: scale the learning rate with a warm-up, train for more "
         "epochs, or keep the global batch (strong scaling).",
         "accuracy_worse",
     ),
     "better": Rule(
         "note",
-        "{row.metric} is better: {difference} ({label}).",
+        "{row.metric} is better: {change} ({label}).",
         "Check with other seeds before relying on it.",
         "accuracy_better",
     ),
@@ -288,8 +326,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "soonest": Rule(
         "good",
-        "{best.metric} reaches {what} soonest with {best.label}: after {first_s:seconds}, against "
-        "{last_s:seconds} with {worst.label}.",
+        "{best.metric} reaches {what} soonest with {best.label}: after {soonest (s):seconds}, "
+        "against {latest (s):seconds} with {worst.label}.",
         "Choose by this, not by samples per second, when accuracy is what you need.",
     ),
     "cell_failed": Rule(
@@ -314,89 +352,81 @@ class Verdict:
     """Of the cells that it speaks of."""
 
 
+Verdicts = Iterator[Verdict]
+
+
 def _verdict(name: str, labels: str | Iterable[str], evidence: Evidence, **words: Any) -> Verdict:
     """Fill in a rule; a lone label is `{label}` in its words."""
     rule = RULES[name]
-    if isinstance(labels, str):
-        words.setdefault("label", labels)
-        labels = (labels,)
+    labels = (labels,) if isinstance(labels, str) else tuple(labels)
+    words = {"label": labels[0], **evidence, **words}
     return Verdict(
         kind=rule.kind or name,
         severity=rule.severity,
         sentence=fill(rule.sentence, **words),
         action=fill(rule.action, **words),
         evidence=evidence,
-        labels=tuple(labels),
+        labels=labels,
     )
 
 
 # Curves
 
 
-def leaves_linear(curve: Curve) -> Verdict | None:
+def leaves_linear(curve: Curve) -> Verdicts:
     """Fire at the first worker count whose efficiency is below 0.9, clearly where it can be."""
-    before: CurvePoint | None = None
-    for point in curve.points:
+    for before, point in pairwise(curve.points):
         found = point.efficiency
-        if found is None or point.workers == curve.baseline_workers:
-            before = point
-            continue
-        if (found.value if found.high is None else found.high) < LINEAR:
-            words = ", after {point.efficiency.value:percent} at {point.workers}"
-            return _verdict(
+        if found and (found.value if found.high is None else found.high) < LINEAR:
+            after = ", after {point.efficiency.value:percent} at {point.workers}"
+            yield _verdict(
                 "leaves_linear",
                 curve.label,
-                {"workers": float(point.workers), "efficiency": found.value},
-                point=point,
-                before=fill(words, point=before) if before and before.efficiency else "",
-                last=before.workers if before else curve.baseline_workers,
+                {"workers": point.workers, "efficiency": found.value},
+                after=fill(after, point=before) if before.efficiency else "",
+                last=before.workers,
             )
-        before = point
-    return None
+            return
 
 
-def more_than_linear(curve: Curve) -> Verdict | None:
+def more_than_linear(curve: Curve) -> Verdicts:
     """Fire when a speedup is above the ideal by more than the margin, clearly where it can be."""
     for point in reversed(curve.points):
         found, ideal = point.speedup, point.ideal_speedup
-        if found is None or point.workers == curve.baseline_workers:
+        if found is None or (found.value if found.low is None else found.low) <= ideal:
             continue
-        lowest = found.value if found.low is None else found.low
-        if lowest > ideal and found.value > ideal * (1 + SPEED_MARGIN / 10):
+        if found.value > ideal * (1 + SPEED_MARGIN / 10):
             evidence = {"speedup": found.value, "ideal": ideal}
             verdict = _verdict("more_than_linear", curve.label, evidence, point=point, curve=curve)
             small = found.value <= ideal * (1 + SPEED_MARGIN)
-            return replace(verdict, severity="note") if small else verdict
-    return None
+            yield replace(verdict, severity="note") if small else verdict
+            return
 
 
-def no_gain(
-    few: Sequence[float], many: Sequence[float], few_label: str, many_label: str
-) -> Verdict | None:
+def same_speed(few: Measured, many: Measured, unit: str) -> Verdicts:
     """Fire when two speeds are the same by an equivalence test."""
-    if speed_relation(many, few) != "same":
-        return None
-    found = ratio(many, few)
-    return _verdict(
-        "same_speed",
-        (few_label, many_label),
-        {"ratio": found.value, "margin": SPEED_MARGIN},
-        few=few_label,
-        many=many_label,
-        ratio=found,
-        margin=SPEED_MARGIN,
-    )
+    rates = many.rates(unit), few.rates(unit)
+    if speed_relation(*rates) == "same":
+        found = ratio(*rates)
+        yield _verdict(
+            "same_speed",
+            (few.label, many.label),
+            {"ratio": found.value, "margin": SPEED_MARGIN},
+            few=few.label,
+            many=many.label,
+            found=found,
+        )
 
 
 def undecided(speedup: Estimate) -> bool:
     """Tell whether an interval allows both faster and slower, and is wider than the margin."""
     if speedup.low is None or speedup.high is None:
         return False
-    half_width = (speedup.high - speedup.low) / 2 / speedup.value
-    return speedup.low < 1 < speedup.high and half_width > SPEED_MARGIN
+    wide = (speedup.high - speedup.low) / 2 / speedup.value > SPEED_MARGIN
+    return wide and speedup.low < 1 < speedup.high
 
 
-def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdict | None:
+def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdicts:
     """Fire when a speedup's interval is so wide that the number should not be quoted."""
     for point in curve.points:
         found = point.speedup
@@ -409,21 +439,19 @@ def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdict | None:
             if not found.low < 1 < found.high:
                 sure = "faster" if found.low >= 1 else "slower"
                 begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
-            return _verdict(
+            yield _verdict(
                 "too_noisy",
                 curve.label,
-                {"half width": half_width, "launches": float(point.launches)},
+                {"half width": half_width, "launches": point.launches},
                 begin=begin,
-                point=point,
+                speedup=found,
                 flag=flag,
                 more=max(LEAST_LAUNCHES, 2 * point.launches),
             )
-    return None
+            return
 
 
-def single_launches(
-    curves: Sequence[Curve], *, imported: bool = False, flag: str = "--repeats"
-) -> Verdict | None:
+def single_launches(curves: Sequence[Curve], *, imported: bool, flag: str) -> Verdicts:
     """Fire when no speedup on any curve has an interval, because nothing was repeated.
 
     Args:
@@ -432,22 +460,16 @@ def single_launches(
         flag: what gives more launches.
     """
     others = [
-        point
+        (point.launches, point.speedup.low)
         for curve in curves
         for point in curve.points
         if point.workers != curve.baseline_workers and point.speedup is not None
     ]
-    if not others or any(point.speedup and point.speedup.low is not None for point in others):
-        return None
-    verdict = _verdict(
-        "no_intervals",
-        [curve.label for curve in curves],
-        {"launches": float(max(point.launches for point in others))},
-        flag=flag,
-    )
-    if imported:
-        return replace(verdict, action="Add the rows of repeated runs to the table for intervals.")
-    return verdict
+    if others and all(low is None for _, low in others):
+        evidence = {"launches": max(launches for launches, _ in others)}
+        verdict = _verdict("no_intervals", [curve.label for curve in curves], evidence, flag=flag)
+        table = "Add the rows of repeated runs to the table for intervals."
+        yield replace(verdict, action=table) if imported else verdict
 
 
 # Steps
@@ -460,18 +482,17 @@ def share(part: float | None, split: StepSplit) -> float:
 
 def waits(split: StepSplit) -> dict[Bound, float]:
     """Return what a step waits for, by its share of the step, as far as it is worth mending."""
-    several = split.cell.workers > 1
-    transfer = split.exposed_s if split.transfer_s is None else split.transfer_s
-    known: list[tuple[Bound, float | None, float]] = [
-        ("communication", transfer if several else None, COMMUNICATION_SHARE),
-        ("input", split.data_s, INPUT_SHARE),
-        (
-            "straggler",
-            split.waiting_s if several and split.slowest_rank is not None else None,
-            STRAGGLER_SHARE,
-        ),
-    ]
-    return {name: found for name, part, limit in known if (found := share(part, split)) > limit}
+    shares: dict[Bound, float] = {}
+    if split.cell.workers > 1:
+        transfer = split.exposed_s if split.transfer_s is None else split.transfer_s
+        shares["communication"] = share(transfer, split)
+    shares["input"] = share(split.data_s, split)
+    if split.cell.workers > 1 and split.slowest_rank is not None:
+        shares["straggler"] = share(split.waiting_s, split)
+    limits = {"communication": COMMUNICATION_SHARE, "input": INPUT_SHARE}
+    return {
+        name: found for name, found in shares.items() if found > limits.get(name, STRAGGLER_SHARE)
+    }
 
 
 def others_wait(split: StepSplit) -> float:
@@ -493,80 +514,62 @@ def limited_by(split: StepSplit | None, fired: Iterable[str]) -> Bound:
     return "unknown" if split is None or split.exposed_s is None else "compute"
 
 
-def step_verdicts(split: StepSplit, communication: Communication | None = None) -> list[Verdict]:
-    """Apply the rules on one cell's step."""
-    shares, label = waits(split), split.label
-    verdicts = []
-    if (found := shares.get("communication")) is not None:
-        evidence: dict[str, float | str] = {
-            "exposed transfer share": found,
-            "step (s)": split.step_s,
-        }
-        details = ""
-        if communication and communication.bus_bytes_per_s:
-            evidence["bus bandwidth (GB/s)"] = communication.bus_bytes_per_s / 1e9
-            details = fill(", at {rate:rate}", rate=communication.bus_bytes_per_s)
-            if communication.utilisation is not None:
-                evidence["utilisation of the link"] = communication.utilisation
-                details += fill(", {of:percent} of the link's peak", of=communication.utilisation)
-        verdicts.append(
-            _verdict("communication_bound", label, evidence, share=found, details=details)
-        )
-    if (found := shares.get("input")) is not None:
-        evidence = {"data share": found, "data wait (s)": split.data_s or 0.0}
-        verdicts.append(_verdict("input_bound", label, evidence, share=found))
-    if (found := shares.get("straggler")) is not None:
-        verdicts.append(_straggler(split, found))
+def step_verdicts(row: CellRow) -> Verdicts:
+    """Say what a cell's step waits for, or that it computes."""
+    split, label = row.split, row.label
+    if split is None:
+        return
+    shares = waits(split)
+    if "communication" in shares:
+        evidence = {"exposed transfer share": shares["communication"], "step (s)": split.step_s}
+        details, sent = "", row.communication
+        if sent and sent.bus_bytes_per_s:
+            evidence["bus bandwidth (GB/s)"] = sent.bus_bytes_per_s / 1e9
+            details = fill(", at {rate:rate}", rate=sent.bus_bytes_per_s)
+            if sent.utilisation is not None:
+                evidence["utilisation of the link"] = sent.utilisation
+                details += fill(", {of:percent} of the link's peak", of=sent.utilisation)
+        yield _verdict("communication_bound", label, evidence, details=details)
+    if "input" in shares:
+        evidence = {"data share": shares["input"], "data wait (s)": split.data_s or 0.0}
+        yield _verdict("input_bound", label, evidence)
+    if "straggler" in shares:
+        yield _straggler(split, shares["straggler"])
     busy = share((split.compute_s or 0.0) + (split.optimizer_s or 0.0), split)
     if not shares and split.exposed_s is not None and busy >= COMPUTE_SHARE:
-        evidence = {"compute share": busy, "step (s)": split.step_s}
-        verdicts.append(_verdict("compute_bound", label, evidence, share=busy))
-    return verdicts
+        yield _verdict("compute_bound", label, {"compute share": busy, "step (s)": split.step_s})
 
 
 def _straggler(split: StepSplit, waiting: float) -> Verdict:
     """Tell one rank that is slower, or mostly the last, from ranks that are late in turn."""
     times, rank = dict(split.compute_by_rank_s), split.slowest_rank
     assert rank is not None
+    last = split.slowest_share or 0.0
     others = sorted(time for other, time in times.items() if other != rank)
-    own, last = times.get(rank), split.slowest_share or 0.0
-    slower = own / others[len(others) // 2] if own and others and others[len(others) // 2] else 0.0
-    evidence: dict[str, float | str] = {
-        "waiting share": waiting,
-        "slowest rank": float(rank),
-        "last in share of steps": last,
-    }
+    middle = others[len(others) // 2] if others else 0.0
+    slower = times.get(rank, 0.0) / middle if middle else 0.0
+    evidence = {"waiting share": waiting, "slowest rank": rank, "last in share of steps": last}
     # Among N equal ranks each is last in 1/N of the steps.
     fair = 1 / split.cell.workers
     if slower <= STRAGGLER_RATIO and last <= fair + (1 - fair) / 2:
-        return _verdict("uneven_steps", split.label, evidence, share=waiting)
+        return _verdict("uneven_steps", split.label, evidence)
     if slower:
         evidence["its compute over the others'"] = slower
+    evidence["share that the others wait"] = others_wait(split)
     reason = fill("it is last in {last:percent} of them", last=last)
     if slower > STRAGGLER_RATIO:
         reason = fill("it computes {slower:times} as long as they do", slower=slower)
-    evidence["share that the others wait"] = others_wait(split)
-    return _verdict(
-        "straggler", split.label, evidence, rank=rank, share=others_wait(split), reason=reason
-    )
+    return _verdict("straggler", split.label, evidence, reason=reason)
 
 
-def pauses(found: Measured) -> Verdict | None:
+def pauses(found: Measured) -> Verdicts:
     """Fire when one rank makes the others wait in a few long steps, alike in every launch."""
     seen = [_pauses_of(pace) for pace in found.paces]
-    if not seen or None in seen or len({one[0] for one in seen if one}) > 1:
-        return None
-    rank, late_s, part = seen[0] or (0, np.zeros(1), 0.0)
-    return _verdict(
-        "pauses",
-        found.label,
-        {"rank": float(rank), "pauses": float(len(late_s)), "seconds": float(late_s.sum())},
-        rank=rank,
-        count=len(late_s),
-        total_s=float(late_s.sum()),
-        each_s=float(late_s.mean()),
-        share=part,
-    )
+    ranks = {one[0] if one else None for one in seen}
+    if len(ranks) == 1 and seen[0] is not None:
+        rank, late_s, part = seen[0]
+        evidence = {"rank": rank, "pauses": len(late_s), "seconds": float(late_s.sum())}
+        yield _verdict("pauses", found.label, evidence, each_s=float(late_s.mean()), share=part)
 
 
 def _pauses_of(pace: Pace) -> tuple[int, Floats, float] | None:
@@ -587,141 +590,114 @@ def _pauses_of(pace: Pace) -> tuple[int, Floats, float] | None:
     return (ranks[late.pop()].rank, late_s, min(part, 1.0)) if alike and part > 0.05 else None
 
 
-def contention(one: StepSplit, many: StepSplit) -> Verdict | None:
+def contention(one: StepSplit, many: StepSplit) -> Verdicts:
     """Fire when computing itself gets slower beside other workers, at the same batch."""
-    if not one.compute_s or not many.compute_s or one.cell.batch != many.cell.batch:
-        return None
-    slower = many.compute_s / one.compute_s
-    if many.cell.workers <= one.cell.workers or slower <= CONTENTION_RATIO:
-        return None
-    evidence = {"compute, few (s)": one.compute_s, "compute, many (s)": many.compute_s}
-    labels = (one.label, many.label)
-    return _verdict("contention", labels, evidence, ratio=slower, one=one, many=many)
+    if one.compute_s and many.compute_s and one.cell.batch == many.cell.batch:
+        slower = many.compute_s / one.compute_s
+        if slower > CONTENTION_RATIO:
+            evidence = {"compute, few (s)": one.compute_s, "compute, many (s)": many.compute_s}
+            labels = (one.label, many.label)
+            yield _verdict("contention", labels, evidence, slower=slower, many=many.label)
 
 
-def oversubscription(cell: Cell, label: str, cores: float | None) -> Verdict | None:
+def oversubscription(found: Measured, cores: float | None) -> Verdicts:
     """Fire when the workers' threads outnumber the cores of their host."""
-    if cores is None or cell.threads is None or cell.device != "cpu":
-        return None
-    per_host = -(-cell.workers // max(cell.hosts, 1)) * cell.threads
-    if per_host <= cores:
-        return None
-    evidence = {"threads in all": float(per_host), "cores": cores}
-    return _verdict("oversubscription", label, evidence, cell=cell, cores=round(cores))
+    cell = found.cell
+    if cores is None or cell.threads is None or cell.device != "cpu" or cell.today:
+        return
+    threads = -(-cell.workers // max(cell.hosts, 1)) * cell.threads
+    if threads > cores and not found.imported:
+        evidence = {"threads in all": threads, "cores": cores}
+        yield _verdict("oversubscription", found.label, evidence, cell=cell, whole=round(cores))
 
 
 # Jobs and utilisation
 
 
-def fixed_cost(job: JobTime) -> Verdict | None:
+def fixed_cost(row: CellRow) -> Verdicts:
     """Fire when start-up, validation and the like take more than 30 % of the job."""
-    if job.fixed_share is None or job.job_s is None or job.fixed_s is None:
-        return None
-    if job.fixed_share <= FIXED_SHARE:
-        return None
+    job = row.job
+    if job is None or job.fixed_s is None or (job.fixed_share or 0.0) <= FIXED_SHARE:
+        return
     startup = ""
     if job.startup_s is not None:
-        startup = fill(
-            ", {startup:seconds} of it before the first step",
-            startup=min(job.startup_s, job.fixed_s),
-        )
-    evidence = {"fixed share": job.fixed_share, "fixed (s)": job.fixed_s}
-    return _verdict("fixed_cost", job.label, evidence, job=job, startup=startup)
+        before = min(job.startup_s, job.fixed_s)
+        startup = fill(", {before:seconds} of it before the first step", before=before)
+    evidence = {"fixed share": job.fixed_share or 0.0, "fixed (s)": job.fixed_s}
+    yield _verdict("fixed_cost", row.label, evidence, job=job, startup=startup)
 
 
-def flat_jobs(jobs: Sequence[JobTime]) -> Verdict | None:
+def flat_jobs(rows: Sequence[CellRow]) -> Verdicts:
     """Fire when whole jobs hardly get shorter with workers, where only their length is known."""
-    known = sorted(
-        ((job.cell.workers, job.job_s.value) for job in jobs if job.job_s and not job.fixed_share),
-        key=lambda pair: pair[0],
-    )
+    timed = [(row.job, row.job.job_s.value) for row in rows if row.job and row.job.job_s]
+    known = sorted((job.cell.workers, job_s) for job, job_s in timed if not job.fixed_share)
     if len({workers for workers, _ in known}) < 2:
-        return None
-    (fewest, longest), *rest = known
-    pairs = [(workers / fewest, longest / time) for workers, time in rest if workers > fewest]
-    serial = amdahl_fraction([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        return
+    (fewest, longest), (most, last_s) = known[0], known[-1]
+    rest = [(workers, seconds) for workers, seconds in known if workers > fewest]
+    serial = amdahl_fraction([n / fewest for n, _ in rest], [longest / s for _, s in rest])
     if serial < FLAT:
-        return None
+        return
     # T(N) = F + W/N: doubling pays (saves a quarter) once the shared part W/N exceeds half of T.
     factor = ""
     if serial < 1:
         larger = serial / (1 - serial)
         factor = fill(" With about {larger:brief} times the data they would pay.", larger=larger)
-    most, last_s = known[-1]
-    return _verdict(
+    yield _verdict(
         "flat_jobs",
-        [job.label for job in jobs if job.job_s],
+        [job.label for job, _ in timed],
         {"serial fraction": serial, "fewest (s)": longest, "most (s)": last_s},
         fewest=fewest,
-        longest_s=longest,
         most=most,
-        last_s=last_s,
         serial=min(serial, 1.0),
         factor=factor,
     )
 
 
-def data_too_small(
-    samples: int | None, global_batch: int | None, workers: int, label: str
-) -> Verdict | None:
+def data_too_small(found: Measured) -> Verdicts:
     """Fire when an epoch has fewer than 20 steps, or a step takes a tenth of the data."""
-    if not samples or not global_batch or workers < 2:
-        return None
-    steps = samples / global_batch
-    if steps >= LEAST_STEPS and global_batch <= LARGEST_BATCH * samples:
-        return None
-    return _verdict(
-        "data_too_small",
-        label,
-        {"samples": float(samples), "steps per epoch": steps},
-        workers=workers,
-        samples=samples,
-        steps=steps,
-        batch=global_batch,
-        needed=round(max(LEAST_STEPS, 1 / LARGEST_BATCH) * global_batch),
-    )
+    samples, batch, workers = found.samples, found.global_batch, found.cell.workers
+    if not samples or not batch or workers < 2:
+        return
+    if samples < LEAST_STEPS * batch or batch > LARGEST_BATCH * samples:
+        yield _verdict(
+            "data_too_small",
+            found.label,
+            {"samples": samples, "steps per epoch": samples / batch},
+            workers=workers,
+            batch=batch,
+            needed=enough_steps(batch, 1),
+        )
 
 
-def contradicting_times(job: JobTime) -> Verdict | None:
+def contradicting_times(row: CellRow) -> Verdicts:
     """Fire when the epochs are longer than the job that they are part of."""
-    if job.fixed_s is None or job.job_s is None or job.epoch_s is None or job.epochs is None:
-        return None
-    if job.fixed_s >= -0.01 * job.job_s.value:
-        return None
-    sum_s = job.epochs * job.epoch_s.value
-    evidence = {"epochs x epoch (s)": sum_s, "job (s)": job.job_s.value}
-    return _verdict("contradicting_times", job.label, evidence, job=job, sum_s=sum_s)
+    job = row.job
+    if job and job.job_s and job.epoch_s and (job.fixed_s or 0.0) < -0.01 * job.job_s.value:
+        sum_s = (job.epochs or 0.0) * job.epoch_s.value
+        evidence = {"epochs x epoch (s)": sum_s, "job (s)": job.job_s.value}
+        yield _verdict("contradicting_times", row.label, evidence, job=job)
 
 
-def _extremes(row: UtilisationRow, column: int) -> tuple[int, float, int, float] | None:
-    """Return the rank with the most and the one with the least of a figure; None below two."""
-    known = [(entry[column], entry[0]) for entry in row.by_rank if entry[column] is not None]
-    if len(known) < 2:
-        return None
-    high, most = max(known, key=lambda pair: pair[0] or 0.0)
-    low, least = min(known, key=lambda pair: pair[0] or 0.0)
-    return most, high or 0.0, least, low or 0.0
-
-
-def uneven_utilisation(row: UtilisationRow) -> Verdict | None:
-    """Fire when one worker is busy by a fifth more or less than another."""
-    for device, column in (("GPU", 2), ("CPU", 1)):
-        most, high, least, low = _extremes(row, column) or (0, 0.0, 0, 0.0)
-        if high > 0.05 and low < (1 - UNEVEN) * high:
+def uneven_use(row: CellRow) -> Verdicts:
+    """Fire when one worker is busy by a fifth more or less than another, or needs more memory."""
+    by_rank = row.utilisation.by_rank if row.utilisation else ()
+    seen = False
+    for name, column in (("GPU", 2), ("CPU", 1), ("memory", 3)):
+        known = [(value, entry[0]) for entry in by_rank if (value := entry[column]) is not None]
+        if len(known) < 2:
+            continue
+        high, most = max(known, key=lambda pair: pair[0])
+        low, least = min(known, key=lambda pair: pair[0])
+        words = {"most": most, "high": high, "least": least, "low": low}
+        if name == "memory":
+            if high - low >= max(UNEVEN * low, _MEMORY_NOISE_BYTES):
+                evidence = {f"rank {most} (bytes)": high, f"rank {least} (bytes)": low}
+                yield _verdict("uneven_memory", row.label, evidence, **words)
+        elif not seen and high > 0.05 and low < (1 - UNEVEN) * high:
+            seen = True
             evidence = {f"rank {most}": high, f"rank {least}": low}
-            words = {"most": most, "high": high, "least": least, "low": low}
-            return _verdict("uneven_utilisation", row.label, evidence, device=device, **words)
-    return None
-
-
-def uneven_memory(row: UtilisationRow) -> Verdict | None:
-    """Fire when one worker needs a fifth more memory than another, and 100 MB."""
-    most, high, least, low = _extremes(row, 3) or (0, 0.0, 0, 0.0)
-    if high - low < max(UNEVEN * low, _MEMORY_NOISE_BYTES):
-        return None
-    evidence = {f"rank {most} (bytes)": high, f"rank {least} (bytes)": low}
-    words = {"most": most, "high": high, "least": least, "low": low}
-    return _verdict("uneven_memory", row.label, evidence, **words)
+            yield _verdict("uneven_utilisation", row.label, evidence, device=name, **words)
 
 
 # Devices and other factors
@@ -730,13 +706,10 @@ def uneven_memory(row: UtilisationRow) -> Verdict | None:
 def device_rank(name: str) -> int | None:
     """Return a device's place among those that we know, or None."""
     words = name.lower().replace("-", " ").replace("_", " ").split()
-    places = [place for place, known in enumerate(_RANKING) if known in words]
-    return places[-1] if places else None
+    return max((place for place, known in enumerate(_RANKING) if known in words), default=None)
 
 
-def faster_device_gains_nothing(
-    speeds: Mapping[str, Estimate], label: str, unit: str
-) -> Verdict | None:
+def faster_device_gains_nothing(speeds: Mapping[str, Estimate], label: str, unit: str) -> Verdicts:
     """Fire when a device that should be faster is not, by 5 % or at all.
 
     Args:
@@ -744,24 +717,19 @@ def faster_device_gains_nothing(
         label: what is equal.
         unit: of the throughputs.
     """
-    ranked = sorted(
-        (rank, place, device)
-        for place, device in enumerate(speeds)
-        if (rank := device_rank(device)) is not None
-    )
-    for (slow_rank, _, slow), (fast_rank, _, fast) in pairwise(ranked):
-        rates = (speeds[slow].value, speeds[fast].value)
-        found = rates[1] / rates[0]
-        if slow_rank != fast_rank and found <= 1 + NOTHING_GAINED:
-            evidence = {"ratio": found, slow: rates[0], fast: rates[1]}
-            words = {"slow": slow, "fast": fast, "rates": rates, "unit": unit, "ratio": found}
-            return _verdict("faster_device_gains_nothing", label, evidence, **words)
-    return None
+    ranks = {name: rank for name in speeds if (rank := device_rank(name)) is not None}
+    for slow, fast in pairwise(sorted(ranks, key=lambda name: ranks[name])):
+        low, high = speeds[slow].value, speeds[fast].value
+        if ranks[slow] != ranks[fast] and high / low <= 1 + NOTHING_GAINED:
+            evidence = {"ratio": high / low, slow: low, fast: high}
+            words = {"slow": slow, "fast": fast, "low": low, "high": high, "unit": unit}
+            yield _verdict("faster_device_gains_nothing", label, evidence, **words)
+            return
 
 
-def order_reverses(
+def order_of_values(
     speeds: Mapping[str, Mapping[str, Estimate]], factor: str, unit: str
-) -> Verdict | None:
+) -> Verdicts:
     """Say in which order the values of a factor (models, say) come, and where it reverses.
 
     Args:
@@ -771,34 +739,32 @@ def order_reverses(
     """
     settings = [name for name, found in speeds.items() if len(found) > 1]
     if not settings:
-        return None
+        return
     first, *others = settings
     here = speeds[first]
-    reversed_pairs = []
+    reverses = []
     for setting in others:
         there = speeds[setting]
-        common = [name for name in here if name in there]
-        for index, one in enumerate(common):
-            for other in common[index + 1 :]:
-                clear = _clear(here[one], here[other]) and _clear(there[one], there[other])
-                ahead = here[one].value > here[other].value
-                if clear and ahead != (there[one].value > there[other].value):
-                    slower, faster = (one, other) if ahead else (other, one)
-                    reversed_pairs.append((setting, slower, faster))
+        for pair in combinations([name for name in here if name in there], 2):
+            ahead, ahead_there = (by[pair[0]].value > by[pair[1]].value for by in (here, there))
+            if ahead != ahead_there and all(_clear(*(by[n] for n in pair)) for by in (here, there)):
+                reverses.append((setting, *(pair if ahead else pair[::-1])))
     evidence = {f"{first}, {name}": found.value for name, found in here.items()}
-    for setting, slower, faster in reversed_pairs[:3]:
-        evidence[f"{setting}, {faster}"] = speeds[setting][faster].value
-        evidence[f"{setting}, {slower}"] = speeds[setting][slower].value
+    for setting, slower, faster in reverses[:3]:
+        for name in (faster, slower):
+            evidence[f"{setting}, {name}"] = speeds[setting][name].value
     ranked = sorted(here.items(), key=lambda item: -item[1].value)
-    order = " > ".join(
-        fill("{name} ({rate:number})", name=name, rate=found.value) for name, found in ranked
+    order = [fill("{name} ({rate.value:number})", name=name, rate=rate) for name, rate in ranked]
+    yield _verdict(
+        "order_reverses" if reverses else "order",
+        settings,
+        evidence,
+        factor=factor,
+        unit=unit,
+        setting=first,
+        order=" > ".join(order),
+        pair=reverses[0] if reverses else (),
     )
-    words = {"factor": factor, "unit": unit, "setting": first, "order": order}
-    if reversed_pairs:
-        other, slower, faster = reversed_pairs[0]
-        words |= {"other": other, "slower": slower, "faster": faster}
-    name = "order_reverses" if reversed_pairs else "order"
-    return _verdict(name, settings, evidence, **words)
 
 
 def _clear(first: Estimate, second: Estimate) -> bool:
@@ -810,140 +776,122 @@ def _clear(first: Estimate, second: Estimate) -> bool:
 # Metrics
 
 
-def overfitting(
-    held_out: MetricRow,
-    training: MetricRow,
-    held_out_curve: MetricCurve | None = None,
-) -> Verdict | None:
+def metric_verdicts(row: MetricRow, curve: MetricCurve | None, main: str | None) -> Verdicts:
+    """Judge how a metric ends, and on the way there if it is the main one."""
+    if row.diverged:
+        yield _verdict(
+            "diverged", row.label, {"diverged": row.diverged, "runs": row.seeds}, row=row
+        )
+    if row.metric != main:
+        return
+    yield from changed(row)
+    if row.rising and not row.diverged:
+        yield _verdict("not_stable", row.label, {"seeds": row.rising}, row=row)
+    if row.seeds_alike and not row.diverged:
+        yield _verdict("seeds_without_effect", row.label, {"seeds": row.seeds}, row=row)
+    if curve is not None:
+        yield from instability(row, curve)
+
+
+def changed(row: MetricRow) -> Verdicts:
+    """Say whether a metric is the same as with fewer workers, better, worse or undecided."""
+    found, smallest = row.difference, row.smallest_difference
+    if row.verdict in (None, "not_measured") or found is None:
+        return
+    change, detectable = f"{found.value:+.4f}", ""
+    if smallest is not None:
+        change += f" ({found.low:+.4f} to {found.high:+.4f})"
+        detectable = fill("; only differences above {least:number} are detectable", least=smallest)
+    yield _verdict(
+        str(row.verdict),
+        row.label,
+        {"difference": found.value, "margin": row.margin, "seeds": row.seeds},
+        row=row,
+        change=change,
+        more=max(5, 2 * row.seeds),
+        detectable=detectable,
+    )
+
+
+def instability(row: MetricRow, curve: MetricCurve) -> Verdicts:
+    """Fire when a metric falls back far between two epochs after the first fifth."""
+    sign = 1.0 if row.higher_is_better else -1.0
+    steps = [
+        (sign * (before.value.value - after.value.value), before.value.value, after)
+        for before, after in pairwise(curve.points[len(curve.points) // 5 :])
+    ]
+    fall, before, after = max(steps, key=lambda step: step[0], default=(0.0, 0.0, None))
+    most = FALL_MARGINS * row.margin if row.higher_is_better else LOSS_JUMP * abs(before)
+    if after is not None and fall > most:
+        evidence = {"fall": fall, "epoch": after.epoch}
+        words = {"row": row, "before": before, "after": after.value.value}
+        yield _verdict("instability", row.label, evidence, **words)
+
+
+def overfitting(row: MetricRow, training: MetricRow, curve: MetricCurve | None) -> Verdicts:
     """Fire when training ends clearly better than validation, or validation loss rises again."""
-    if held_out.final is None or training.final is None:
-        return None
-    validation, trained = held_out.final.value, training.final.value
-    higher = held_out.higher_is_better
-    gap = trained - validation if higher else validation - trained
-    points = held_out_curve.points if held_out_curve else ()
+    if row.final is None or training.final is None:
+        return
+    higher = row.higher_is_better
+    gap = (training.final.value - row.final.value) * (1 if higher else -1)
+    points = curve.points if curve else ()
     values = [point.value.value for point in points]
+    epoch = None
     if higher:
-        if gap <= GAP_MARGINS * held_out.margin:
-            return None
-        epoch = _plateau_epoch(held_out_curve) if held_out_curve else None
+        fires = gap > GAP_MARGINS * row.margin
+        if len(values) >= 2 * WINDOW:
+            series = Series(
+                epochs=tuple(point.epoch for point in points),
+                values=tuple(values),
+                times_s=(None,) * len(values),
+                by_step=False,
+            )
+            epoch = reach(series, plateau(values, higher=True), higher=True).epoch
     else:
         best = min(values, default=0.0)
-        if best <= 0 or values[-1] / best - 1 <= LOSS_RISE or gap <= 0:
-            return None
-        epoch = points[values.index(best)].epoch
-    epoch = held_out.stable_epoch if epoch is None else epoch
-    evidence: dict[str, float | str] = {"gap": gap, held_out.metric: validation}
-    since = ""
+        fires = gap > 0 and best > 0 and values[-1] / best - 1 > LOSS_RISE
+        epoch = points[values.index(best)].epoch if values else None
+    if not fires:
+        return
+    epoch = row.stable_epoch if epoch is None else epoch
+    evidence, since = {"gap": gap, row.metric: row.final.value}, ""
     if epoch is not None:
         evidence["plateau (epoch)"] = epoch
         since = fill(
-            "; {row.metric} gains nothing after epoch {epoch:brief}", row=held_out, epoch=epoch
+            "; {metric} gains nothing after epoch {epoch:brief}", metric=row.metric, epoch=epoch
         )
-    words = {"training": training, "held_out": held_out, "gap": gap, "since": since}
-    return _verdict("overfitting", held_out.label, evidence, **words)
+    yield _verdict("overfitting", row.label, evidence, row=row, training=training, since=since)
 
 
-def _plateau_epoch(curve: MetricCurve) -> float | None:
-    """Return the epoch from which on a metric of which more is better gains nothing."""
-    values = tuple(point.value.value for point in curve.points)
-    if len(values) < 2 * WINDOW:
-        return None
-    series = Series(
-        epochs=tuple(point.epoch for point in curve.points),
-        values=values,
-        times_s=(None,) * len(values),
-        by_step=False,
-    )
-    return reach(series, plateau(values, higher=True), higher=True).epoch
-
-
-def instability(curve: MetricCurve, *, higher: bool, margin: float) -> Verdict | None:
-    """Fire when a metric falls back far between two epochs after the first fifth."""
-    sign = 1.0 if higher else -1.0
-    steps = [
-        (sign * (before.value.value - after.value.value), before, after)
-        for before, after in pairwise(curve.points[len(curve.points) // 5 :])
-    ]
-    if not steps:
-        return None
-    fall, before, after = max(steps, key=lambda step: step[0])
-    if fall <= (FALL_MARGINS * margin if higher else LOSS_JUMP * abs(before.value.value)):
-        return None
-    evidence = {"fall": fall, "epoch": after.epoch}
-    return _verdict("instability", curve.label, evidence, curve=curve, before=before, after=after)
-
-
-def diverged(row: MetricRow) -> Verdict | None:
-    """Fire when a run ended with a value that is not a number."""
-    if not row.diverged:
-        return None
-    evidence = {"diverged": float(row.diverged), "runs": float(row.seeds)}
-    return _verdict("diverged", row.label, evidence, row=row)
-
-
-def seeds_without_effect(row: MetricRow) -> Verdict | None:
-    """Fire when several seeds gave the very same values."""
-    if not row.seeds_alike or row.diverged:
-        return None
-    return _verdict("seeds_without_effect", row.label, {"seeds": float(row.seeds)}, row=row)
-
-
-def changed(row: MetricRow) -> Verdict | None:
-    """Say whether a metric is the same as with fewer workers, better, worse or undecided."""
-    found = row.difference
-    if row.verdict in (None, "not_measured") or row.final is None or found is None:
-        return None
-    bounds = ""
-    if found.low is not None and found.high is not None:
-        bounds = f" ({found.low:+.4f} to {found.high:+.4f})"
-    return _verdict(
-        str(row.verdict),
-        row.label,
-        {"difference": found.value, "margin": row.margin, "seeds": float(row.seeds)},
-        row=row,
-        difference=f"{found.value:+.4f}{bounds}",
-        more=max(5, 2 * row.seeds),
-        detectable=_detectable(row),
-    )
-
-
-def _detectable(row: MetricRow) -> str:
-    smallest = row.smallest_difference
-    if smallest is None:
-        return ""
-    return fill("; only differences above {smallest:number} are detectable", smallest=smallest)
-
-
-def missing(metric: str, *, having: Sequence[str], lacking: Sequence[str]) -> Verdict | None:
+def metric_missing(metric: str, having: Sequence[str], lacking: Sequence[str]) -> Verdicts:
     """Say for which cells a metric was not recorded, where it was for others."""
-    if not having or not lacking:
-        return None
-    shown = ", ".join(lacking[:_MOST_NAMED])
-    shown += f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
-    evidence = {"with it": float(len(having)), "without": float(len(lacking))}
-    return _verdict("metric_missing", lacking, evidence, metric=metric, cells=shown)
+    if having and lacking:
+        shown = ", ".join(lacking[:_MOST_NAMED])
+        shown += f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+        evidence = {"with it": len(having), "without": len(lacking)}
+        yield _verdict("metric_missing", lacking, evidence, metric=metric, cells=shown)
 
 
-def soonest(rows: Sequence[MetricRow]) -> Verdict | None:
+def soonest(rows: Sequence[MetricRow]) -> Verdicts:
     """Say which cell reaches the target, or else its plateau, first."""
     for field, what in (("target_s", "the target"), ("stable_s", "a stable value")):
-        known = [(getattr(row, field), row) for row in rows if getattr(row, field) is not None]
+        known = sorted(
+            (row for row in rows if getattr(row, field) is not None),
+            key=lambda row: float(getattr(row, field)),
+        )
         if len(known) > 1:
-            first_s, best = min(known, key=lambda pair: pair[0])
-            last_s, worst = max(known, key=lambda pair: pair[0])
-            evidence = {"soonest (s)": first_s, "latest (s)": last_s}
-            words = {"best": best, "worst": worst, "first_s": first_s, "last_s": last_s}
-            return _verdict("soonest", (best.label, worst.label), evidence, what=what, **words)
-    return None
+            best, worst = known[0], known[-1]
+            evidence = {"soonest (s)": getattr(best, field), "latest (s)": getattr(worst, field)}
+            labels = (best.label, worst.label)
+            yield _verdict("soonest", labels, evidence, best=best, worst=worst, what=what)
+            return
 
 
 # All rules, on every cell, curve and metric that they speak of
 
 
 def find_verdicts(
-    cells: Sequence[Measured],
-    rows: Mapping[Cell, CellRow],
+    rows: Sequence[CellRow],
     curves: Sequence[Curve],
     *,
     main_metric: str | None,
@@ -955,22 +903,18 @@ def find_verdicts(
 
     Cells whose workers did not train together are left out of everything about speed.
     """
-    together = [found for found in cells if found.cell not in void]
+    together = [row for row in rows if row.cell not in void]
     verdicts = [
-        *_on_steps(cells, together, rows),
-        *(
-            oversubscription(found.cell, found.label, cores)
-            for found in cells
-            if not found.imported and not found.cell.today
-        ),
-        *_on_curves(cells, curves, "--seeds" if spec.get("measure") == "accuracy" else "--repeats"),
-        *_on_jobs(cells, rows, void, spec),
-        *_on_metrics(cells, rows, main_metric),
-        *_on_factors([found for found in together if found.paces and not found.cell.today]),
-        *_on_failures(cells, together),
+        *_on_steps(rows, together),
+        *(verdict for row in rows for verdict in oversubscription(row.measured, cores)),
+        *_on_curves(rows, curves, "--seeds" if spec.get("measure") == "accuracy" else "--repeats"),
+        *_on_jobs(rows, void),
+        *_on_metrics(rows, main_metric),
+        *_on_factors([row.measured for row in together if row.launches and not row.cell.today]),
+        *_on_failures(rows, together),
     ]
-    unique = {verdict.sentence: verdict for verdict in verdicts if verdict is not None}
-    return tuple(sorted(condense(unique.values()), key=lambda found: _ORDER[found.severity]))
+    unique = {verdict.sentence: verdict for verdict in verdicts}
+    return tuple(sorted(condense(unique.values()), key=lambda one: _ORDER.index(one.severity)))
 
 
 def condense(verdicts: Iterable[Verdict]) -> list[Verdict]:
@@ -988,107 +932,85 @@ def condense(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return kept
 
 
-def _on_steps(
-    cells: Sequence[Measured], together: Sequence[Measured], rows: Mapping[Cell, CellRow]
-) -> Iterable[Verdict | None]:
-    splits = {cell: row.split for cell, row in rows.items() if row.split and not cell.today}
-
-    def group(found: Measured) -> object:
-        return group_of(found.cell), found.worker_batch
+def _on_steps(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verdicts:
+    def group(row: CellRow) -> object:
+        return group_of(row.cell), row.measured.worker_batch
 
     # One worker count per group tells it: the largest, where waiting is worst.
-    largest = {group(found): found for found in together if found.cell in splits}
-    for alike, found in largest.items():
-        split = splits[found.cell]
-        verdicts = step_verdicts(split, rows[found.cell].communication)
+    largest = {group(row): row for row in together if row.split and not row.cell.today}
+    for alike, row in largest.items():
+        verdicts = list(step_verdicts(row))
         yield from verdicts
-        yield pauses(found)
-        if any(verdict.kind == "straggler" for verdict in verdicts):
-            continue  # One slow rank makes the mean slower: no sign of shared memory.
-        for other in cells:
-            fewer = other.cell in splits and other.cell.workers < found.cell.workers
-            if fewer and group(other) == alike:
-                yield contention(splits[other.cell], split)
-                break
+        yield from pauses(row.measured)
+        fewer = [
+            other.split
+            for other in rows
+            if other.split
+            and not other.cell.today
+            and group(other) == alike
+            and other.cell.workers < row.cell.workers
+        ]
+        # One slow rank makes the mean slower: no sign of shared memory.
+        if fewer and row.split and not any(one.kind == "straggler" for one in verdicts):
+            yield from contention(fewer[0], row.split)
 
 
-def _on_curves(
-    cells: Sequence[Measured], curves: Sequence[Curve], flag: str
-) -> Iterable[Verdict | None]:
-    by_cell = {found.cell: found for found in cells}
-    yield single_launches(curves, imported=all(found.imported for found in cells), flag=flag)
+def _on_curves(rows: Sequence[CellRow], curves: Sequence[Curve], flag: str) -> Verdicts:
+    cells = {row.cell: row.measured for row in rows}
+    imported = all(row.measured.imported for row in rows)
+    yield from single_launches(curves, imported=imported, flag=flag)
     for curve in curves:
-        yield leaves_linear(curve)
-        yield more_than_linear(curve)
-        yield too_noisy(curve, flag)
-        good = [by_cell[point.cell] for point in curve.points if point.valid]
-        for few, many in pairwise(good):
-            yield no_gain(few.rates(curve.unit), many.rates(curve.unit), few.label, many.label)
+        yield from leaves_linear(curve)
+        yield from more_than_linear(curve)
+        yield from too_noisy(curve, flag)
+        for few, many in pairwise(cells[point.cell] for point in curve.points if point.valid):
+            yield from same_speed(few, many, curve.unit)
 
 
-def _on_jobs(
-    cells: Sequence[Measured],
-    rows: Mapping[Cell, CellRow],
-    void: frozenset[Cell],
-    spec: Mapping[str, object],
-) -> Iterable[Verdict | None]:
-    flat: dict[object, list[JobTime]] = {}
-    for found in cells:
-        cell, job, used = found.cell, rows[found.cell].job, rows[found.cell].utilisation
-        if job is not None and cell not in void:
-            yield fixed_cost(job)
-            yield contradicting_times(job)
+def _on_jobs(rows: Sequence[CellRow], void: frozenset[Cell]) -> Verdicts:
+    flat: dict[object, list[CellRow]] = {}
+    for row in rows:
+        cell, found = row.cell, row.measured
+        if row.job is not None and cell not in void:
+            yield from fixed_cost(row)
+            yield from contradicting_times(row)
             # Where a rate is known, jobs of equal length may have done unequal work.
             if not any(set(pace.rates) - {"jobs/s"} for pace in found.paces):
-                flat.setdefault((cell.params, cell.transport, found.batch), []).append(job)
+                flat.setdefault((cell.params, cell.transport, found.batch), []).append(row)
         # Beside other programs utilisation is uneven by chance.
-        if used is not None and found.paces:
-            yield uneven_utilisation(used)
-            yield uneven_memory(used)
-        samples = next((size for one in found.launches if (size := dataset_size(one, spec))), None)
+        if found.paces:
+            yield from uneven_use(row)
         if not cell.today:
-            yield data_too_small(samples, found.global_batch, cell.workers, found.label)
-    for jobs in flat.values():
-        yield flat_jobs(jobs)
+            yield from data_too_small(found)
+    for alike in flat.values():
+        yield from flat_jobs(alike)
 
 
-def _on_metrics(
-    cells: Sequence[Measured], rows: Mapping[Cell, CellRow], main_metric: str | None
-) -> Iterable[Verdict | None]:
-    every = [(row, one) for row in rows.values() for one in row.metrics]
-    names = {one.metric for _, one in every}
-    for row, one in every:
-        curve = next((curve for curve in row.metric_curves if curve.metric == one.metric), None)
-        yield diverged(one)
-        if one.metric == main_metric:
-            yield changed(one)
-            if one.rising and not one.diverged:
-                yield _verdict("not_stable", one.label, {"seeds": float(one.rising)}, row=one)
-            yield seeds_without_effect(one)
-            if curve is not None:
-                yield instability(curve, higher=one.higher_is_better, margin=one.margin)
-        training = row.metric(training_partner(one.metric, names)) if held_out(one.metric) else None
-        if training is not None:
-            yield overfitting(one, training, curve)
-    yield soonest([one for _, one in every if one.metric == main_metric])
-    if main_metric is not None:
+def _on_metrics(rows: Sequence[CellRow], main: str | None) -> Verdicts:
+    names = {one.metric for row in rows for one in row.metrics}
+    for row in rows:
+        curves = {curve.metric: curve for curve in row.metric_curves}
+        for one in row.metrics:
+            curve = curves.get(one.metric)
+            yield from metric_verdicts(one, curve, main)
+            partner = training_partner(one.metric, names) if held_out(one.metric) else None
+            if (training := row.metric(partner)) is not None:
+                yield from overfitting(one, training, curve)
+    yield from soonest([one for row in rows for one in row.metrics if one.metric == main])
+    if main is not None:
         trained = [
-            found
-            for found in cells
+            (row.label, row.metric(main) is not None)
+            for row in rows
             if any(
                 one.outcome == "ok" and one.purpose in ("accuracy", "imported")
-                for one in found.launches
+                for one in row.measured.launches
             )
         ]
-        known = {found.cell for found in trained if rows[found.cell].metric(main_metric)}
-        yield missing(
-            main_metric,
-            having=[found.label for found in trained if found.cell in known],
-            lacking=[found.label for found in trained if found.cell not in known],
-        )
+        having = [label for label, known in trained if known]
+        yield from metric_missing(main, having, [label for label, known in trained if not known])
 
 
-def _on_factors(cells: Sequence[Measured]) -> Iterable[Verdict | None]:
+def _on_factors(cells: Sequence[Measured]) -> Verdicts:
     unit = common_unit(cells)
     speeds = [(found, speed) for found in cells if (speed := found.throughput(unit)) is not None]
     by_device: dict[object, dict[str, Estimate]] = {}
@@ -1097,9 +1019,9 @@ def _on_factors(cells: Sequence[Measured]) -> Iterable[Verdict | None]:
         cell = found.cell
         key = (cell.workers, found.batch, cell.params)
         by_device.setdefault(key, {})[cell.device] = speed
-        words[key] = ", ".join([plural(cell.workers, "worker"), *_pairs(dict(cell.params))])
+        words[key] = ", ".join([plural(cell.workers, "worker"), *map("=".join, cell.params)])
     for setting, devices in by_device.items():
-        yield faster_device_gains_nothing(devices, words[setting], unit)
+        yield from faster_device_gains_nothing(devices, words[setting], unit)
     for factor in dict.fromkeys(name for found in cells for name, _ in found.cell.params):
         settings: dict[str, dict[str, Estimate]] = {}
         for found, speed in speeds:
@@ -1108,27 +1030,156 @@ def _on_factors(cells: Sequence[Measured]) -> Iterable[Verdict | None]:
             if value is not None:
                 where = [found.cell.device, plural(found.cell.workers, "worker")]
                 where += [] if found.batch is None else [f"batch {found.batch}"]
-                settings.setdefault(", ".join([*where, *_pairs(params)]), {})[value] = speed
-        yield order_reverses(settings, factor, unit)
+                setting = ", ".join([*where, *map("=".join, params.items())])
+                settings.setdefault(setting, {})[value] = speed
+        yield from order_of_values(settings, factor, unit)
 
 
-def _pairs(params: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in params.items()]
-
-
-def _on_failures(
-    cells: Sequence[Measured], together: Sequence[Measured]
-) -> Iterable[Verdict | None]:
-    for found in cells:
-        if found.failed:
-            evidence: Evidence = {"launches": float(len(found.launches)), "reason": found.failed}
-            last = found.launches[-1].id
-            verdict = _verdict(
-                "cell_failed", found.label, evidence, reason=found.failed, launch=last
-            )
-            yield replace(verdict, action="") if found.imported else verdict
-    shares = {one.label: one.disturbance for one in together if one.disturbance is not None}
+def _on_failures(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verdicts:
+    for row in rows:
+        if row.failed:
+            last = row.measured.launches[-1].id
+            evidence: Evidence = {"launches": row.attempts, "reason": row.failed}
+            verdict = _verdict("cell_failed", row.label, evidence, launch=last)
+            yield replace(verdict, action="") if row.measured.imported else verdict
+    shares = {row.label: s for row in together if (s := row.measured.disturbance) is not None}
     if shares:
-        most = max(shares.values())
-        cells_named = ", ".join(shares)
-        yield _verdict("disturbed", shares, {"largest share": most}, share=most, cells=cells_named)
+        evidence = {"largest share": max(shares.values())}
+        yield _verdict("disturbed", shares, evidence, cells=", ".join(shares))
+
+
+# Why a speedup may not be printed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Void:
+    """A reason why a speedup is not shown: mostly, workers did not train together."""
+
+    kind: VoidKind
+    cell: Cell
+    label: str
+    launches: tuple[str, ...]
+    sentence: str
+    mend: str
+    evidence: Evidence
+
+    @property
+    def why(self) -> str:
+        """Why the cell has no speedup, in a few words."""
+        if self.kind == "work_unknown":
+            return "how much work a step is was not seen"
+        return "the workers did not train together"
+
+
+def find_voids(found: Measured, cells: Sequence[Measured] = ()) -> list[Void]:
+    """Return what is wrong with a cell's launches, at most one reason of each kind.
+
+    Args:
+        found: the cell.
+        cells: all of the study, those with fewer workers among them.
+    """
+    if found.cell.workers < 2:
+        return []
+    by_kind: dict[VoidKind, list[Launch]] = {}
+    for launch in found.ended_well:
+        if kind := void_of(launch):
+            by_kind.setdefault(kind, []).append(launch)
+    # A speedup of this cell may be relative to any with fewer workers.
+    fewer = [
+        other
+        for other in cells
+        if other.cell.workers < found.cell.workers and group_of(other.cell) == group_of(found.cell)
+    ]
+    if not by_kind and any(map(_work_unknown, (found, *fewer))):
+        by_kind["work_unknown"] = [pace.launch for pace in found.paces]
+    return [_void(kind, found, launches) for kind, launches in by_kind.items()]
+
+
+def void_of(launch: Launch) -> VoidKind | None:
+    """Return the first reason why this launch's workers did not train together, or None."""
+    ranks = [rank for rank in launch.ranks if len(rank.steps)]
+    if launch.cell.workers < 2 or len(ranks) < 2:
+        return None
+    if _nothing_averaged(ranks):
+        return "not_averaged"
+    if _weights_differ(ranks):
+        return "weights_differ"
+    return "same_samples" if _same_samples(ranks) else None
+
+
+def overlap(first: Rank, second: Rank) -> float | None:
+    """Return the share of the samples of one rank that the other saw, too; None if unknown."""
+    ours, theirs = set(first.sample_hashes), set(second.sample_hashes)
+    if not ours or not theirs:
+        return None
+    return len(ours & theirs) / min(len(ours), len(theirs))
+
+
+def repeats_one_batch(rank: Rank) -> bool:
+    """Tell whether every step trained on the same samples, as synthetic benchmarks do."""
+    hashes = rank.sample_hashes
+    return len(hashes) > 1 and 2 * len(set(hashes)) <= len(hashes)
+
+
+def _work_unknown(found: Measured) -> bool:
+    """Tell whether steps were recorded, and no samples that could be compared with others'."""
+    return any(
+        len(rank.steps) and "samples/s" not in pace.rates
+        for pace in found.paces
+        for rank in pace.launch.ranks
+    )
+
+
+def _nothing_averaged(ranks: Sequence[Rank]) -> bool:
+    if any(rank.bytes_sent.get("gradients", 1) > 0 for rank in ranks):
+        return False  # or not counted
+    # A script may average by hand, through calls whose payload we cannot tell from others: then
+    # bytes did move, and workers that saw different samples ended with the same weights.
+    moved = any(rank.bytes_sent.get(kind, 0) > 0 for rank in ranks for kind in _ELSEWHERE)
+    known = all(rank.weights is not None for rank in ranks)
+    together = moved and known and not _weights_differ(ranks)
+    seen = any(rank.sample_hashes for rank in ranks)
+    return not (together and seen and not _same_samples(ranks))
+
+
+def _weights_differ(ranks: Sequence[Rank]) -> bool:
+    return len({rank.weights for rank in ranks if rank.weights is not None}) > 1
+
+
+def _same_samples(ranks: Sequence[Rank]) -> bool:
+    if any(repeats_one_batch(rank) for rank in ranks):
+        return False
+    shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
+    if any(share is None or share <= _SAME_SAMPLES for share in shares):
+        return False
+    if len({rank.sample_hashes for rank in ranks}) == 1:
+        return True
+    # Of a data set smaller than what was looked at, disjoint shards meet in the second epoch.
+    looked_at = sum(len(set(rank.sample_hashes)) for rank in ranks)
+    size = next((rank.dataset_size for rank in ranks if rank.dataset_size), None)
+    return size is None or looked_at <= size
+
+
+def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
+    ranks, rule = launches[0].ranks, RULES[kind]
+    evidence: dict[str, float | str] = {}
+    if kind == "not_averaged":
+        evidence["gradient bytes"] = 0
+    if kind in ("not_averaged", "work_unknown"):
+        evidence["steps"] = max(len(rank.steps) for rank in ranks)
+    if kind in ("not_averaged", "weights_differ"):
+        for rank in ranks[:4]:
+            evidence[f"weights of rank {rank.rank}"] = rank.weights or "not known"
+    if kind == "same_samples":
+        shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
+        evidence["overlap of samples"] = min(share for share in shares if share is not None)
+    keras = any("keras" in rank.framework for rank in ranks)
+    return Void(
+        kind=kind,
+        cell=found.cell,
+        label=found.label,
+        launches=tuple(launch.id for launch in launches),
+        sentence=fill(rule.sentence, workers=found.cell.workers),
+        mend=(keras and rule.with_keras) or rule.action,
+        evidence=evidence,
+    )

@@ -10,8 +10,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeVar
 
-from farandole.model.analyse import ScalingInfo
-from farandole.model.compare import Comparison
+from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.report.figures import studies
 
 T = TypeVar("T")

@@ -23,8 +23,7 @@ from farandole.format import (
     whole,
 )
 from farandole.model.accuracy import MetricCurve
-from farandole.model.analyse import ScalingInfo
-from farandole.model.compare import Comparison
+from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.curves import Curve
 from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationSeries

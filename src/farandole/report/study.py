@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from farandole.format import brief, listed, moment
-from farandole.model.analyse import ScalingInfo
+from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.answer import Answer
-from farandole.model.compare import Comparison
 from farandole.model.rows import CellRow
 from farandole.model.verdicts import Verdict
 from farandole.report import figures, render, tables, words
@@ -171,7 +170,7 @@ def _study_json(info: ScalingInfo) -> dict[str, Any]:
     content: dict[str, Any] = plain(replace(info, rows=()))
     del content["rows"]
     # Series of utilisation are drawn and in tables/, but too long for what is read as a whole.
-    parts = {*_PARTS.values(), "point", "utilisation_series"}
+    parts = {*_PARTS.values(), "measured", "point", "utilisation_series"}
     names = [field.name for field in fields(CellRow) if field.name not in parts]
     content["cells"] = [{name: plain(getattr(row, name)) for name in names} for row in info.rows]
     content |= {key: plain(info.each(part)) for key, part in _PARTS.items()}

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from farandole.format import brief, optional, percent, seconds, size, times, whole
-from farandole.model.analyse import ScalingInfo
-from farandole.model.compare import Comparison
+from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.curves import Curve
 from farandole.report.figures import (
     CELL_WORKERS,

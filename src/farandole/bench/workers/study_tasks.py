@@ -16,7 +16,7 @@ import psutil
 
 from farandole.bench.plan import cell_name
 from farandole.bench.synthetic_study import Shape, write_study
-from farandole.model.pace import pace
+from farandole.model.measured import pace
 from farandole.study.records import Launch, Study
 
 SCRIPT = Path(__file__).with_name("image_training.py")

@@ -26,7 +26,7 @@ from farandole.errors import DataError, UsageError
 from farandole.format import plural
 from farandole.model.accuracy import collect_metrics
 from farandole.model.analyse import ScalingInfo
-from farandole.model.measured import Measured, figure
+from farandole.model.measured import Measured, figure, stated
 from farandole.model.metrics import (
     WINDOW,
     Series,
@@ -36,7 +36,6 @@ from farandole.model.metrics import (
     reach,
 )
 from farandole.model.noise import NoiseScale
-from farandole.model.pace import stated
 from farandole.model.projection.intervals import FARTHEST, Prediction
 from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, t_quantile
 from farandole.recipes import DECAYS

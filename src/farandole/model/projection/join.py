@@ -17,9 +17,17 @@ from farandole.format import plural
 from farandole.model.analyse import ScalingInfo
 from farandole.model.communication import payload_bytes, quiet
 from farandole.model.curves import Curve, CurvePoint, group_of
-from farandole.model.measured import Measured, common_unit, figure, measure, usable_cores
+from farandole.model.measured import (
+    Measured,
+    Pace,
+    common_unit,
+    dataset_size,
+    figure,
+    measure,
+    positive,
+    usable_cores,
+)
 from farandole.model.metrics import Series
-from farandole.model.pace import Pace, dataset_size, positive
 from farandole.model.projection import intervals
 from farandole.model.projection.allreduce import usable
 from farandole.model.projection.epochs import (

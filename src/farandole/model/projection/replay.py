@@ -16,8 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from farandole.model.measured import Measured
-from farandole.model.pace import Pace
+from farandole.model.measured import Measured, Pace
 from farandole.model.projection.allreduce import AllReduce, Cost, Network, fit_allreduce, on_link
 from farandole.model.projection.intervals import Prediction, predict
 from farandole.model.projection.question import LinkSpeed
