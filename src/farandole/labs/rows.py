@@ -278,7 +278,7 @@ def exchanged(row: Row) -> Row:
 
 def absent(row: Row, column: Column) -> str:
     """Say why a row has no figure in a column; every table of a lab uses these words."""
-    if row.source == LAB or column.key.startswith("lab_"):
+    if "lab" in (row.source or "") or column.key.startswith("lab_"):
         return NOT_PUBLISHED
     if column.key in (row.not_applicable or ()) or row.void_for_speed:
         return NOT_APPLICABLE
