@@ -220,20 +220,27 @@ def _lab(fixture: str, place: Path) -> dict[str, Any]:
 
 def render_lab(fixture: str, folder: Path, data: Path) -> str:
     """Run `farandole lab NAME --out DIR` with all studies made, and return what it printed."""
-    _unpack(FROZEN / "labs" / f"{fixture}.tar.xz", folder)
+    facts = unpack_lab(fixture, folder)
     begun = (folder / "lab.json").read_text(encoding="utf-8")
     (folder / "lab.json").write_text(begun.replace(DATA, str(data)), encoding="utf-8")
     asked = json.loads(begun)["asked"]
     flags: list[str | Path] = ["--quick"] if asked["size"] == "quick" else []
     if asked["data"] is not None:
-        _make_drive(data, json.loads((folder / "data.json").read_text()))
+        _make_drive(data, facts)
         flags += ["--data", data]
-    (folder / "data.json").unlink()
     before = _launches(folder)
     printed = _farandole("lab", json.loads(begun)["lab"], *flags, "--out", folder)
     if _launches(folder) != before:
         raise RuntimeError(f"{fixture}: rendering made a launch, or removed one")
     return printed
+
+
+def unpack_lab(fixture: str, folder: Path) -> dict[str, Any]:
+    """Put a recorded lab into a folder, and return what its data were."""
+    _unpack(FROZEN / "labs" / f"{fixture}.tar.xz", folder)
+    facts: dict[str, Any] = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").unlink()
+    return facts
 
 
 def _study(fixture: str, place: Path) -> dict[str, Any]:

@@ -13,9 +13,12 @@ import pytest
 
 from farandole.cli import lab as command
 from farandole.cli.main import main
-from farandole.errors import DataError
+from farandole.errors import DataError, LabFailedError
 from farandole.labs import lab as labs
-from farandole.labs.lab import DataFacts, Lab
+from farandole.labs.lab import Asked, DataFacts, Lab
+from farandole.labs.report import LabReport
+from farandole.labs.run import data_lines
+from tests.labs.report_builders import lab as tiny_report
 from tests.labs.tiny import tiny as tiny_lab
 
 
@@ -110,7 +113,8 @@ def test_data_of_the_wrong_shape(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_read_is_named_and_counted() -> None:
     def lines(count: int) -> list[str]:
         skipped = tuple(f"{number}.jpg: empty" for number in range(count))
-        return command.left_out(DataFacts(source="", train=9, test=9, sample="", skipped=skipped))
+        facts = DataFacts(source="", train=9, test=9, sample="", skipped=skipped)
+        return data_lines(tiny_lab(), facts)[1:]
 
     assert lines(0) == []
     assert lines(1) == ["left out: 0.jpg: empty"]
@@ -155,6 +159,34 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert main(["lab", "tiny", "--dry-run", "--quick", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate_s"] == 120.0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_labs_go_on_when_one_fails_and_end_with_an_overview(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(lab: Lab, asked: Asked, out: Path, *, anonymous: bool) -> tuple[LabReport, Path]:
+        if lab.name == "broken":
+            raise LabFailedError("No study of the lab broken has figures.")
+        if lab.name == "late":
+            raise KeyboardInterrupt
+        return tiny_report(), out / "report.html"
+
+    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(labs, "load_lab", lambda name: replace(tiny_lab(), name=name))
+    monkeypatch.setattr(labs, "lab_names", lambda: ("broken", "tiny"))
+    assert main(["lab", "all", "--quick", "--out", "out"]) == 0
+    said = capsys.readouterr()
+    assert "the lab broken failed, the others go on" in said.err
+    assert "overview: out/report.html" in said.out
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "broken did not: No study of the lab broken has figures." in text
+    assert "tiny/report.html" in text
+    # Ctrl-C keeps what is finished.
+    monkeypatch.setattr(labs, "lab_names", lambda: ("tiny", "late", "broken"))
+    assert main(["lab", "all", "--quick", "--out", "second"]) == 130
+    said = capsys.readouterr()
+    assert "Go on with: farandole lab all --quick --out second" in said.err
+    assert "tiny: 3 questions answered" in said.out
 
 
 def test_importing_the_command_imports_no_framework() -> None:

@@ -1,4 +1,4 @@
-"""`farandole lab`: one of the built-in labs, its questions answered from real runs."""
+"""`farandole lab`: one of the built-in labs, or all; its questions answered from real runs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.cli.flags import add_flag
-from farandole.errors import UsageError
+from farandole.cli.flags import add_flags
+from farandole.errors import FarandoleError, UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from farandole.labs.lab import Asked, DataFacts, Lab, Plan, Size
     from farandole.labs.report import LabReport
     from farandole.study.progress import Listener
 
 SCHEMA = 1
+ALL = "all"
 _BUDGET = "15m"
-_MOST_NAMED = 10
-"""Files that could not be read, on the terminal."""
 
 _EPILOG = """\
 examples:
@@ -33,10 +31,20 @@ examples:
   farandole lab mnist --budget 30m --data DIR    what fits into 30 minutes, on real data
   farandole lab driving --full --out driving     as the lab report did it
   farandole lab mnist --dry-run                  what would be run, with minutes
+  farandole lab all --quick                      all labs, and one page with their answers
+  farandole lab mnist --exercise                 a notebook: predict, run, compare
 
 A lab is nothing but `farandole study` of a script in examples/, several times, and one report: each
 command is shown as you could type it. The same command with the same --out goes on after Ctrl-C.
 """
+_RECIPES = (
+    "ways to set the learning rate: fixed, linear, warmup, longer; original where a lab's own rate "
+    "is worth seeing (default: the lab's)"
+)
+_WEIGHTS = (
+    "what the network of fruits and caltech begins with: pretrained, none (random) or a file "
+    "(default: pretrained where installed)"
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,101 +57,134 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a lab; without one: all labs")
-    size = parser.add_argument_group("how much (one of these)")
-    add_flag(
-        size,
-        "--quick",
-        action="store_true",
-        help="about a minute (faces: four), one launch of each kind",
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a lab, or all (default: list)")
+    add_flags(
+        parser.add_argument_group("how much (one of these)"),
+        ("--quick", None, "about a minute (faces: four), one launch of each kind"),
+        ("--budget", "TIME", f"what fits into this time, reports included (default {_BUDGET})"),
+        ("--full", None, "the lab's literal protocol: hours"),
     )
-    add_flag(
-        size,
-        "--budget",
-        metavar="TIME",
-        help=f"what fits into this time, reports included: 15m, 1h (default {_BUDGET})",
+    add_flags(
+        parser.add_argument_group("on what"),
+        ("--data", "DIR", "real data (default: generated or bundled data); all: DIR/NAME"),
+        (
+            "-np -n -w --workers",
+            "N,...",
+            "numbers of workers: 1,2,4 or 1-4 (default: the lab's)",
+            {"dest": "workers"},
+        ),
+        ("--recipe", "NAME,...", _RECIPES, {"dest": "recipes"}),
+        ("--weights", "WHAT", _WEIGHTS),
     )
-    add_flag(size, "--full", action="store_true", help="the lab's literal protocol: hours")
-    what = parser.add_argument_group("on what")
-    add_flag(what, "--data", metavar="DIR", help="real data (default: generated or bundled data)")
-    add_flag(
-        what,
-        "-np",
-        "-n",
-        "-w",
-        "--workers",
-        dest="workers",
-        metavar="N,...",
-        help="numbers of workers: 1,2,4 or 1-4 (default: the lab's)",
+    add_flags(
+        parser.add_argument_group("where, and the rest"),
+        ("--out", "DIR", "the lab's folder (default: a new one here)"),
+        ("--anonymous", None, "leave names of hosts, users, paths and commits out of the report"),
+        ("--exercise", None, "write a notebook that asks before it shows, and end"),
+        ("--dry-run", None, "print the plan with times, and end"),
+        ("--json", None, "print the answers as JSON, schema 1"),
     )
-    add_flag(
-        what,
-        "--recipe",
-        dest="recipes",
-        metavar="NAME,...",
-        help="ways to set the learning rate: fixed, linear, warmup, longer; original where a lab's "
-        "own rate is worth seeing (default: the lab's)",
-    )
-    add_flag(
-        what,
-        "--weights",
-        metavar="WHAT",
-        help="what the network of fruits and caltech begins with: pretrained, none (random) or a "
-        "file (default: pretrained where installed)",
-    )
-    rest = parser.add_argument_group("where, and the rest")
-    add_flag(rest, "--out", metavar="DIR", help="the lab's folder (default: a new one here)")
-    add_flag(
-        rest,
-        "--anonymous",
-        action="store_true",
-        help="leave names of hosts, users, paths and commits out of the report",
-    )
-    add_flag(rest, "--dry-run", action="store_true", help="print the plan with times, and end")
-    add_flag(rest, "--json", action="store_true", help="print the answers as JSON, schema 1")
     parser.set_defaults(func=main)
 
 
 def main(args: argparse.Namespace) -> int:
-    """List the labs, or run one; return 0 when it has something to say."""
+    """List the labs, or run one or all; return 0 when there is something to say."""
     from farandole.labs import lab as labs
 
     if args.name is None:
         return _list(args)
-    began_s = time.monotonic()
+    if args.name == ALL:
+        return _all(args)
     lab = labs.load_lab(args.name)
+    if args.exercise:
+        return _exercise(lab, args)
     asked = asked_for(args)
-    _check_original(lab, asked)
-    _check_weights(lab, asked)
-    out = _folder(args)
-    if sys.platform == "win32":
-        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
-    labs.check_packages(args.name)
-    if asked.weights is not None and lab.check_weights is not None:
-        lab.check_weights(asked.weights)
-    data = lab.data(asked.data)
+    out = Path(args.out).absolute() if args.out is not None else _new_folder(lab.name)
+    _check(lab, asked)
     if args.dry_run:
-        from farandole.labs.run import planned
-
-        _show_plan(lab, data, planned(lab, asked, data, out), as_json=args.json)
+        _show_plan(lab, asked, out, as_json=args.json)
         return 0
-    from farandole.labs.report import lab_report
-    from farandole.labs.run import LabRun
-
-    _say(data_line(lab, data))
-    for line in left_out(data):
-        _say(line)
-    run = LabRun(lab, asked, data, out, listening=_listening, say=_say, began_s=began_s)
-    _say(f"Writing to {_shown(out)}")
     try:
-        _finish(lab_report(lab, run.go(), created=run.created), out, args)
+        report, page = _run(lab, asked, out, anonymous=args.anonymous)
     except KeyboardInterrupt as stop:
-        again = shlex.join(asked.command(lab.name, _shown(out)))
-        _say(
-            "farandole: the lab was interrupted, and what is finished is kept. Go on with: " + again
-        )
-        signum: int | None = getattr(stop, "signum", None)
-        return 130 if signum is None else 128 + signum
+        return _interrupted(stop, asked.command(lab.name, _shown(out)))
+    from farandole.labs.report import terminal_lines, to_json
+
+    if args.json:
+        print(json.dumps(to_json(report), indent=1, allow_nan=False))
+    else:
+        print("\n".join(["", *terminal_lines(report, _shown(page))]), flush=True)
+    return 0
+
+
+def _run(lab: Lab, asked: Asked, out: Path, *, anonymous: bool) -> tuple[LabReport, Path]:
+    """Run a lab and write its report."""
+    began_s = time.monotonic()
+    from farandole.labs.report import anonymous as without_names
+    from farandole.labs.report import write_lab
+    from farandole.labs.run import run_lab
+
+    report = run_lab(lab, asked, out, listening=_listening, say=_say, began_s=began_s)
+    report = without_names(report) if anonymous else report
+    return report, write_lab(report, out)
+
+
+def _all(args: argparse.Namespace) -> int:
+    """Run all labs, each in a folder of its own, and write one page about them."""
+    from dataclasses import replace
+
+    from farandole.labs import lab as labs
+
+    asked = asked_for(args)
+    out = Path(args.out).absolute() if args.out is not None else _new_folder(ALL)
+    reports: dict[str, LabReport] = {}
+    failed: dict[str, str] = {}
+    code = 0
+    for name in labs.lab_names():
+        _say(f"\nLab {name}")
+        try:
+            lab = labs.load_lab(name)
+            data = asked.data / name if asked.data and (asked.data / name).is_dir() else None
+            weights = asked.weights if lab.check_weights else None
+            wish = replace(asked, data=data, weights=weights)
+            _check(lab, wish)
+            if args.dry_run:
+                _show_plan(lab, wish, out / name, as_json=args.json)
+            else:
+                reports[name], _ = _run(lab, wish, out / name, anonymous=args.anonymous)
+        except (FarandoleError, OSError) as error:
+            failed[name] = str(error)
+            _say(f"farandole: the lab {name} failed, the others go on: {error}")
+        except KeyboardInterrupt as stop:
+            code = _interrupted(stop, asked.command(ALL, _shown(out)))
+            break
+    if args.dry_run or not (reports or failed):
+        return code
+    from farandole.labs.overview import overview, terminal_lines
+    from farandole.labs.report import to_json
+    from farandole.report import render
+
+    page = render.write(overview(reports, failed), out, figures=(), tables=("csv", "md"))
+    if args.json:
+        content = {"labs": {name: to_json(one) for name, one in reports.items()}, "failed": failed}
+        print(json.dumps({"schema": SCHEMA, **content}, indent=1, allow_nan=False))
+    else:
+        print("\n".join(terminal_lines(reports, failed, _shown(page))), flush=True)
+    return code or (0 if reports else 1)
+
+
+def _interrupted(stop: KeyboardInterrupt, again: Sequence[str]) -> int:
+    what = "the lab was interrupted, and what is finished is kept. Go on with: "
+    _say(f"farandole: {what}{shlex.join(again)}")
+    signum: int | None = getattr(stop, "signum", None)
+    return 130 if signum is None else 128 + signum
+
+
+def _exercise(lab: Lab, args: argparse.Namespace) -> int:
+    from farandole.labs.exercise import write_notebook
+
+    path = write_notebook(lab, Path(args.out or ".").absolute() / f"{lab.name}-exercise.ipynb")
+    print(f"Open it in Jupyter: {_shown(path)}")
     return 0
 
 
@@ -158,24 +199,16 @@ def asked_for(args: argparse.Namespace) -> Asked:
     from farandole.study import values
     from farandole.world.cores import read_cores
 
-    sizes = [
-        flag
-        for flag, given in (
-            ("--quick", args.quick),
-            ("--budget", args.budget is not None),
-            ("--full", args.full),
-        )
-        if given
-    ]
+    given = {"--quick": args.quick, "--budget": args.budget is not None, "--full": args.full}
+    sizes = [flag for flag, is_given in given.items() if is_given]
     if len(sizes) > 1:
         raise UsageError(f"{' and '.join(sizes)} say different sizes. Give one of them.")
     size: Size = "quick" if args.quick else "full" if args.full else "budget"
+    budget_s = values.seconds(args.budget or _BUDGET, flag="--budget")
     recipes = [] if args.recipes is None else args.recipes.split(",")
     return Asked(
         size=size,
-        budget_s=values.seconds(args.budget or _BUDGET, flag="--budget")
-        if size == "budget"
-        else None,
+        budget_s=budget_s if size == "budget" else None,
         data=None if args.data is None else Path(args.data).absolute(),
         workers=() if args.workers is None else values.counts(args.workers, flag="-np"),
         recipes=tuple(dict.fromkeys(lab_recipe(name.strip()).name for name in recipes)),
@@ -184,12 +217,15 @@ def asked_for(args: argparse.Namespace) -> Asked:
     )
 
 
-def _check_original(lab: Lab, asked: Asked) -> None:
-    """Refuse the original's own rate where a lab does not have it.
+def _check(lab: Lab, asked: Asked) -> None:
+    """Refuse what a lab does not have, and a machine that it cannot run on.
 
     Raises:
-        UsageError: Names the recipes that there are.
+        UsageError: Names what there is.
+        MissingExtraError: A package is not installed.
+        DataError: The weights are another network's.
     """
+    from farandole.labs.lab import check_packages
     from farandole.labs.plan import ORIGINAL
     from farandole.recipes import RECIPES
 
@@ -198,19 +234,16 @@ def _check_original(lab: Lab, asked: Asked) -> None:
             f"--recipe {ORIGINAL.name}: the lab {lab.name} has no learning rate of its own to try. "
             f"There are {', '.join(RECIPES)}."
         )
-
-
-def _check_weights(lab: Lab, asked: Asked) -> None:
-    """Refuse weights where a lab has no network that begins with any.
-
-    Raises:
-        UsageError: Names the labs that do.
-    """
     if asked.weights is not None and lab.check_weights is None:
         raise UsageError(
             f"--weights {asked.weights}: the lab {lab.name} trains its networks from scratch. "
             "Weights are for fruits and caltech."
         )
+    if sys.platform == "win32":
+        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
+    check_packages(lab.name)
+    if asked.weights is not None and lab.check_weights is not None:
+        lab.check_weights(asked.weights)
 
 
 def _weights(given: str | None) -> str | None:
@@ -224,26 +257,11 @@ def _weights(given: str | None) -> str | None:
     return str(Path(given).expanduser().absolute())
 
 
-def _folder(args: argparse.Namespace) -> Path:
-    if args.out is not None:
-        return Path(args.out).absolute()
+def _new_folder(name: str) -> Path:
     number = 1
-    while (path := Path.cwd() / f"lab-{args.name}-{number}").exists():
+    while (path := Path.cwd() / f"lab-{name}-{number}").exists():
         number += 1
     return path
-
-
-def _finish(report: LabReport, out: Path, args: argparse.Namespace) -> None:
-    """Write the lab's report, and end with the answers."""
-    from farandole.labs.report import anonymous, terminal_lines, to_json, write_lab
-
-    if args.anonymous:
-        report = anonymous(report)
-    page = write_lab(report, out)
-    if args.json:
-        print(json.dumps(to_json(report), indent=1, allow_nan=False))
-    else:
-        print("\n".join(["", *terminal_lines(report, _shown(page))]), flush=True)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -261,39 +279,35 @@ def _list(args: argparse.Namespace) -> int:
             for lab in listed
         ]
         print(json.dumps({"schema": SCHEMA, "labs": content}, indent=1))
-    else:
-        print("\n".join(list_lines(listed)))
+        return 0
+    width = max((len(lab.name) for lab in listed), default=0) + 2
+    print("\n".join(f"  {lab.name:<{width}}{lab.line}" for lab in listed))
+    print("\nfarandole lab NAME --quick runs one in about a minute; --help has the rest.")
     return 0
 
 
-def list_lines(labs: Sequence[Lab]) -> list[str]:
-    """Return the labs with a line each, and how to run one."""
-    width = max((len(lab.name) for lab in labs), default=0) + 2
-    return [
-        *(f"  {lab.name:<{width}}{lab.line}" for lab in labs),
-        "",
-        "farandole lab NAME --quick runs one in about a minute; farandole lab --help has the rest.",
-    ]
+def _show_plan(lab: Lab, asked: Asked, out: Path, *, as_json: bool) -> None:
+    from dataclasses import asdict
 
+    from farandole.labs.run import planned
 
-def _show_plan(lab: Lab, data: DataFacts, plan: Plan, *, as_json: bool) -> None:
+    data = lab.data(asked.data)
+    plan = planned(lab, asked, data, out)
     if as_json:
-        from dataclasses import asdict
-
         content = {"schema": SCHEMA, "lab": lab.name, "data": asdict(data), "plan": plan.to_json()}
         content["estimate_s"] = plan.estimate_s
         print(json.dumps(content, indent=1, allow_nan=False))
     else:
-        print("\n".join(plan_lines(lab, data, plan)))
+        print("\n".join(_plan_lines(lab, data, plan)))
 
 
-def plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
+def _plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
     """Say what would be run, how long each part takes, and where it differs from the lab."""
+    from farandole.labs.run import data_lines
     from farandole.study.progress import duration
 
     lines = [
-        data_line(lab, data),
-        *left_out(data),
+        *data_lines(lab, data),
         *(f"  {one.name}: {one.title}, about {duration(one.estimate_s)}" for one in plan.studies),
         f"About {duration(plan.estimate_s)} in all.",
     ]
@@ -302,23 +316,6 @@ def plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
     for choice in plan.choices:
         why = f" ({choice.why})" if choice.why else ""
         lines.append(f"  {choice.what}: {choice.lab} / {choice.here}{why}")
-    return lines
-
-
-def data_line(lab: Lab, data: DataFacts) -> str:
-    """Say what is run on what."""
-    return (
-        f"{lab.title}. Data: {data.source}; {data.train:,} samples to train on and {data.test:,} "
-        f"to test, {data.sample} each."
-    )
-
-
-def left_out(data: DataFacts) -> list[str]:
-    """Name what could not be read, and count it: a large data set has many such files."""
-    lines = [f"left out: {line}" for line in data.skipped[:_MOST_NAMED]]
-    if len(data.skipped) > 1:
-        rest = "; the report names more of them" if len(data.skipped) > _MOST_NAMED else ""
-        lines.append(f"left out: {len(data.skipped):,} in all{rest}")
     return lines
 
 

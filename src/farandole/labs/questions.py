@@ -165,6 +165,24 @@ def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     return draw(one.name, one.title, one.caption, table, **one.options)
 
 
+def drawn(answered: Answered, source: str) -> tuple[Column, list[tuple[float, Any]]] | None:
+    """Return the column that a question's first such figure shows of a source, and its cells by x.
+
+    None where no figure has a number on both axes.
+    """
+    for spec, figure in zip(answered.question.figures, answered.figures, strict=False):
+        x, y = str(spec.options.get("x")), str(spec.options.get("y"))
+        cells = [
+            (float(row[x]), row[y])
+            for row in figure.table.records()
+            if row.get("source", HERE) == source and isinstance(row.get(x), int | float)
+            if isinstance(row.get(y), int | float | Estimate)
+        ]
+        if cells:
+            return figure.table.column(y), sorted(cells, key=lambda cell: cell[0])
+    return None
+
+
 class _Parts(Formatter):
     """Writes rows into a sentence: `rows | each("{model} {speedup.value:times}")`."""
 

@@ -29,6 +29,7 @@ from farandole.labs.lab import (
     published_path,
 )
 from farandole.labs.plan import choices, runs_choice
+from farandole.labs.report import LabReport, lab_report
 from farandole.model.analyse import analyse
 from farandole.study import folder
 from farandole.study.folder import is_study, locked, shown, write_json
@@ -45,6 +46,8 @@ Say = Callable[[str], None]
 SCHEMA = 1
 KIND = "farandole-lab"
 FILE = "lab.json"
+_MOST_NAMED = 10
+"""Files that could not be read, on the terminal."""
 PILOT, STUDIES, PUBLISHED = "pilot", "studies", "published"
 
 
@@ -75,6 +78,52 @@ def _with_run_counts(plan: Plan, runs: Mapping[str, int]) -> Plan:
     return replace(plan, choices=(*plan.choices, *choices(runs_choice(runs))))
 
 
+def run_lab(
+    lab: Lab,
+    asked: Asked,
+    out: Path,
+    *,
+    listening: Listening,
+    say: Say,
+    began_s: float | None = None,
+) -> LabReport:
+    """Run a lab in its folder, or what is missing of it, and return its report.
+
+    Args:
+        lab: What to run.
+        asked: What the user asked for.
+        out: The lab's folder; one that was begun is gone on with.
+        listening: Who is told of the progress of studies.
+        say: Takes a line for the user.
+        began_s: On the monotonic clock, since when the budget counts; now when None.
+
+    Raises:
+        DataError: The data are not what the lab needs.
+        UsageError: The folder is another lab's, or the budget too short; nothing was written.
+        LabFailedError: Nothing came out of it.
+        Interrupted: Somebody ended it; the same again goes on.
+    """
+    data = lab.data(asked.data)
+    for line in data_lines(lab, data):
+        say(line)
+    run = LabRun(lab, asked, data, out, listening=listening, say=say, began_s=began_s)
+    say(f"Writing to {shown(out, Path.cwd())}")
+    return lab_report(lab, run.go(), created=run.created)
+
+
+def data_lines(lab: Lab, data: DataFacts) -> list[str]:
+    """Say what is run on what, and name what could not be read: a large data set has many."""
+    lines = [
+        f"{lab.title}. Data: {data.source}; {data.train:,} samples to train on and {data.test:,} "
+        f"to test, {data.sample} each."
+    ]
+    lines += [f"left out: {line}" for line in data.skipped[:_MOST_NAMED]]
+    if len(data.skipped) > 1:
+        rest = "; the report names more of them" if len(data.skipped) > _MOST_NAMED else ""
+        lines.append(f"left out: {len(data.skipped):,} in all{rest}")
+    return lines
+
+
 class LabRun:
     """A lab under way in its folder."""
 
@@ -89,20 +138,7 @@ class LabRun:
         say: Say,
         began_s: float | None = None,
     ) -> None:
-        """Look at the folder and write nothing yet.
-
-        Args:
-            lab: What to run.
-            asked: What the user asked for.
-            data: What the lab said of its data.
-            out: The lab's folder; one that was begun is gone on with.
-            listening: Who is told of the progress of studies.
-            say: Takes a line for the user.
-            began_s: On the monotonic clock, since when the budget counts; now when None.
-
-        Raises:
-            UsageError: The folder is another lab's, or the budget too short.
-        """
+        """Look at the folder and write nothing yet: see `run_lab`."""
         self._lab, self._asked, self._data, self._out = lab, asked, data, out
         self._listening, self._say = listening, say
         self._since_s = time.monotonic() if began_s is None else began_s

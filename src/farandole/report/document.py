@@ -123,6 +123,8 @@ class Heading:
 
     kind: ClassVar[str] = "heading"
     text: str
+    href: str = ""
+    """Where it leads: another page beside this one."""
 
 
 @dataclass(frozen=True, slots=True)
