@@ -22,13 +22,11 @@ from farandole.model.measured import measure
 from farandole.model.metrics import (
     Reached,
     Series,
-    evaluation_spread,
     finals_by_seed,
     higher_is_better,
     kaplan_meier_median,
     main_metric,
     paired_gap,
-    plateau,
     reach,
     series_of,
     smallest_difference,
@@ -116,12 +114,6 @@ def test_seeds_without_effect_are_one_run() -> None:
     assert not rows_of(varied)[0].seeds_alike
 
 
-def test_metrics_on_some_cells_only() -> None:
-    (row,) = rows_of([*runs(TWO, [0.9, 0.9, 0.9]), timed_launch(ONE, 0.1)])
-    assert row.cell == TWO
-    assert row.verdict is None
-
-
 def test_the_baseline_has_the_same_parameters_and_preferably_the_same_batch() -> None:
     launches = [
         *runs(Cell(workers=1, batch=16), [0.5]),
@@ -142,11 +134,6 @@ def test_stability_and_target_over_seeds() -> None:
     (row,) = rows_of(launches, ("val_accuracy", 0.85))
     assert (row.stable_epoch, row.stable_s, row.censored) == (3.0, 30.0, 0)
     assert (row.target, row.target_epoch, row.target_s, row.target_reached) == (0.85, 3.0, 30.0, 3)
-
-
-def test_a_target_that_is_not_reached() -> None:
-    (row,) = rows_of(runs(ONE, [0.9, 0.9, 0.9]), ("val_accuracy", 0.95))
-    assert (row.target_epoch, row.target_s, row.target_reached) == (None, None, 0)
 
 
 def test_a_table_may_state_the_epoch_and_times_follow_from_epochs() -> None:
@@ -261,14 +248,6 @@ def test_values_with_neither_are_counted_per_rank() -> None:
     assert series.values == pytest.approx((0.2, 0.4))
 
 
-def test_a_value_that_is_no_number_stays_one() -> None:
-    metrics = (
-        Metric(name="loss", value=1.0, epoch=1),
-        Metric(name="loss", value=math.nan, epoch=2),
-    )
-    assert math.isnan(series_of(make_launch(Cell(workers=1), metrics=metrics))["loss"].final)
-
-
 def test_stated_figures_are_no_metrics_and_metrics_among_figures_are() -> None:
     launch = table_launch(
         Cell(workers=1), {"parameters": 9.0, "loss": 0.5}, val_accuracy=0.9, job_s=3.0
@@ -348,24 +327,6 @@ def test_reaching(
     assert found.censored_at == len(values)
 
 
-def test_a_value_within_the_noise_does_not_break_the_window() -> None:
-    noisy = (0.5, 0.90, 0.89, 0.91, 0.90, 0.89, 0.91, 0.90, 0.91, 0.89)
-    assert reach(series(*noisy), 0.90, higher=True).epoch == 2
-
-
-def test_the_spread_of_evaluations_is_apart_from_the_trend() -> None:
-    assert evaluation_spread([0.1 * step for step in range(20)]) == pytest.approx(0.0, abs=1e-12)
-    # Differences of +-0.02 alternate: their standard deviation is about 0.02.
-    zigzag = [0.9 + 0.01 * (-1) ** step for step in range(40)]
-    assert evaluation_spread(zigzag) == pytest.approx(0.02 / math.sqrt(2), rel=0.1)
-    assert evaluation_spread([0.1, 0.2]) == 0.0
-
-
-def test_a_plateau_is_the_end_less_the_noise() -> None:
-    assert plateau([0.1, 0.5, 0.9, 0.9, 0.9, 0.9], higher=True) == pytest.approx(0.9)
-    assert plateau([3.0, 1.0, 0.5, 0.5, 0.5, 0.5], higher=False) == pytest.approx(0.5)
-
-
 def _reached(*epochs: float | None, last: float = 30.0) -> list[Reached]:
     return [Reached(epoch=epoch, time_s=None, censored_at=last) for epoch in epochs]
 
@@ -398,16 +359,6 @@ def test_kaplan_meier_with_censoring_between_events() -> None:
         Reached(epoch=8.0, time_s=None, censored_at=9.0),
     ]
     assert kaplan_meier_median(events) == 5.0
-
-
-def test_a_gap_is_students_t_over_the_differences() -> None:
-    found = paired_gap({0: 0.80, 1: 0.70, 2: 0.61}, {0: 0.81, 1: 0.72, 2: 0.64})
-    # Differences -0.01, -0.02, -0.03: standard deviation 0.01; t(0.95, 2) = 2.919986.
-    half_width = 2.919986 * 0.01 / math.sqrt(3)
-    assert found.difference.value == pytest.approx(-0.02)
-    assert found.difference.low == pytest.approx(-0.02 - half_width, rel=1e-6)
-    assert found.difference.high == pytest.approx(-0.02 + half_width, rel=1e-6)
-    assert (found.seeds, found.diverged) == (3, 0)
 
 
 def test_a_gap_agrees_with_scipys_paired_test() -> None:
@@ -445,16 +396,6 @@ def test_finals_are_the_last_values_of_whole_runs_by_seed() -> None:
     ]
     assert finals_by_seed(launches, "val_accuracy") == {0: 0.5, 3: 0.7}
     assert finals_by_seed(launches, "val_loss") == {}
-
-
-def test_the_smallest_difference_by_hand() -> None:
-    # 1.644854 x sqrt(2 x 0.25 / 10,000)
-    assert smallest_difference(10_000, 0.5, 1) == pytest.approx(1.644854 * math.sqrt(5e-5))
-    assert smallest_difference(2000, 0.7, 3) == pytest.approx(
-        smallest_difference(2000, 0.7, 1) / math.sqrt(3)
-    )
-    # All right: no spread is left, but no less than one answer can be seen.
-    assert smallest_difference(500, 1.0, 1) == 1 / 500
 
 
 def test_equal_trainings_differ_by_more_in_at_most_a_tenth_of_cases() -> None:

@@ -139,24 +139,6 @@ def test_nothing_is_derived_from_workers_that_did_not_train_together() -> None:
     assert found.total_bytes_by_kind == {"gradients": 0}
 
 
-def test_ranks_of_unequal_length_are_noted() -> None:
-    info = analyse(make_study(HOSTILE["ranks of unequal length"]))
-    assert any("between 9 and 30 steps" in note for note in info.notes)
-
-
-def test_a_cell_that_failed_is_a_result() -> None:
-    info = analyse(make_study(HOSTILE["half failed"]))
-    failed = [verdict for verdict in info.verdicts if verdict.kind == "cell_failed"]
-    assert [verdict.labels for verdict in failed] == [("2 workers",)]
-    assert next(row for row in info.rows if row.cell == TWO).failed == "failed: x"
-
-
-def test_an_unfinished_study_says_so() -> None:
-    info = analyse(make_study(rich_study(), complete=False))
-    assert not info.complete
-    assert any("--resume" in note for note in info.notes)
-
-
 def test_what_ranks_note_is_told_once() -> None:
     ranks = [make_rank(n, make_steps(0.1), notes=("Data wait was not measured.",)) for n in (0, 1)]
     info = analyse(make_study([make_launch(TWO, ranks)]))
@@ -169,13 +151,6 @@ def test_a_synthetic_benchmark_is_noted() -> None:
     info = analyse(make_study([timed_launch(ONE, 0.1), make_launch(TWO, ranks)]))
     assert info.answer.void is None
     assert any("synthetic" in note for note in info.notes)
-
-
-def test_a_target_and_a_price_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UsageError, match="recorded val_accuracy"):
-        analyse(make_study(rich_study()), target=("top5", 0.9))
-    with pytest.raises(UsageError, match="above 0"):
-        analyse(make_study(rich_study()), price_per_worker_hour=-2.0)
 
 
 # Several studies
@@ -245,11 +220,6 @@ def test_a_faster_device_that_gains_nothing_is_found_across_studies() -> None:
     ]
     found = compare(studies)
     assert [verdict.kind for verdict in found.verdicts] == ["faster_device_gains_nothing"]
-
-
-def test_one_study_is_compared_with_nothing() -> None:
-    found = compare([study_of("only", 0.1)])
-    assert (found.ratios, found.refused) == ((), None)
 
 
 def test_no_study_is_refused() -> None:

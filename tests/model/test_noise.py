@@ -97,19 +97,6 @@ def test_both_parts_are_unbiased_when_each_sample_comes_once(
     assert found.measurements == 6000
 
 
-def test_unequal_parts_averaged_plainly_need_to_be_said(gradients: Floats) -> None:
-    """Else the average, which the small parts disturb, counts as that of weighted parts."""
-    trace, _ = truth(gradients)
-    rng = np.random.default_rng(2)
-    run = recorded(gradients, (2, 30), 4000, rng, replace=True, plain=True)
-    said = noise_scale([run])
-    unsaid = noise_scale(
-        [NoiseSums(parts=run.parts, samples=run.samples, before=run.before, after=run.after)]
-    )
-    assert said.trace == pytest.approx(trace, rel=0.15)
-    assert abs(unsaid.trace - trace) > 0.5 * trace
-
-
 def test_intervals_cover() -> None:
     """90 % intervals of runs of 60 measurements; 300 runs make a standard error of 1.7 points."""
     rng = np.random.default_rng(3)
@@ -168,14 +155,6 @@ def test_a_noise_scale_that_grows_is_averaged_as_the_epochs_it_costs() -> None:
     assert found.value < 0.2 * scales.mean()
 
 
-def test_runs_count_alike_whatever_their_length() -> None:
-    short = sums(np.full(50, 100.0), np.ones(50), parts=2, samples=64.0)
-    long = sums(np.full(500, 400.0), np.ones(500), parts=2, samples=64.0)
-    found = noise_scale([short, long])
-    inverse = (1 / 164 + 1 / 464) / 2
-    assert found.value == pytest.approx(1 / inverse - 64)
-
-
 def test_buckets_have_noise_scales_of_their_own(gradients: Floats) -> None:
     rng = np.random.default_rng(7)
     other = gradients.copy()
@@ -200,11 +179,6 @@ def test_steps_that_say_nothing_are_left_out() -> None:
     few = sums(np.ones(5), np.ones(5), parts=2, samples=64.0)
     assert noise_scale([few]) is None
     assert noise_scale([]) is None
-
-
-def test_workers_with_the_same_samples_have_no_noise() -> None:
-    found = noise_scale([sums(np.zeros(30), np.ones(30), parts=2, samples=64.0)])
-    assert found.value == pytest.approx(0.0, abs=1e-9)
 
 
 DIMENSIONS = 40
@@ -301,15 +275,6 @@ def test_only_updates_that_all_have_sampled_count(per_sample: Floats) -> None:
     whole = noise_sums(launch_of(rank_records(per_sample, (8, 8), 60)))
     np.testing.assert_array_equal(sums.before, whole.before[3::4])
     np.testing.assert_array_equal(sums.after, whole.after[3::4])
-
-
-def test_samples_that_nobody_saw_are_those_that_were_asked_for(per_sample: Floats) -> None:
-    ranks = rank_records(per_sample, (8, 8), 20)
-    unknown = [dataclasses.replace(one, samples=np.full(20, np.nan)) for one in ranks]
-    sums, known = noise_sums(launch_of(unknown)), noise_sums(launch_of(ranks))
-    np.testing.assert_array_equal(sums.before, known.before)
-    launch = launch_of(unknown)
-    assert noise_sums(dataclasses.replace(launch, cell=Cell(workers=2))) is None
 
 
 def test_the_optimizer_that_moves_most_counts(per_sample: Floats) -> None:

@@ -9,9 +9,7 @@ import pytest
 
 from farandole.model.statistics import (
     equivalent,
-    geometric_mean,
     launch_value,
-    mean,
     outliers,
     ratio,
     relation,
@@ -87,21 +85,6 @@ def test_a_ratio_is_welch_on_logs_and_turns_round() -> None:
 def test_equal_launches_give_an_interval_of_no_width() -> None:
     found = ratio([4.0, 4.0], [2.0, 2.0])
     assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))
-
-
-def test_means_in_log_space_divide_to_the_ratio() -> None:
-    many, one = [3.7, 3.9, 3.6], [2.0, 2.2, 1.9]
-    quotient = geometric_mean(many).value / geometric_mean(one).value
-    assert quotient == pytest.approx(ratio(many, one).value)
-
-
-def test_the_mean_of_accuracies_has_a_t_interval() -> None:
-    # 0.97, 0.98, 0.99: standard deviation 0.01, t(0.975, 2) = 4.302653.
-    found = mean([0.97, 0.98, 0.99])
-    half_width = 4.302653 * 0.01 / math.sqrt(3)
-    assert found.value == pytest.approx(0.98)
-    assert (found.low, found.high) == pytest.approx((0.98 - half_width, 0.98 + half_width))
-    assert mean([0.5]).low is None
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.7062), (2, 4.30265), (10, 2.22814)])

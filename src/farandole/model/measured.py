@@ -438,33 +438,29 @@ def label_cells(cells: Iterable[Cell]) -> dict[Cell, str]:
     """Name each cell by its workers and by the factors in which cells differ."""
     cells = list(cells)
     planned = [cell for cell in cells if not cell.today]
-    varying = varying_factors(planned, ("batch", "threads", "hosts", "device", "transport"), cells)
-    return {cell: _label(cell, varying) for cell in cells}
+    varying = varying_factors(planned, ("batch", "threads", "hosts", "device", "transport"))
+    varying |= varying_factors(cells, ())
+    labels = {}
+    for cell in cells:
+        words = [plural(cell.workers, "worker")]
+        if cell.today:
+            words = ["today: 1 process, all cores"]
+        if "batch" in varying and cell.batch is not None:
+            words.append(f"batch {cell.batch}")
+        if "threads" in varying and cell.threads is not None and not cell.today:
+            words.append(plural(cell.threads, "thread"))
+        if "hosts" in varying:
+            words.append(plural(cell.hosts, "host"))
+        labels[cell] = ", ".join([*words, *factor_words(cell, varying)])
+    return labels
 
 
-def varying_factors(
-    cells: Iterable[Cell], factors: Iterable[str], with_params: Iterable[Cell] | None = None
-) -> set[str]:
+def varying_factors(cells: Iterable[Cell], factors: Iterable[str]) -> set[str]:
     """Return in which of these factors and in which parameters cells differ."""
     cells = list(cells)
-    params = [dict(cell.params) for cell in (cells if with_params is None else with_params)]
-    names = {name for one in params for name in one}
-    return {name for name in factors if len({getattr(cell, name) for cell in cells}) > 1} | {
-        name for name in names if len({one.get(name) for one in params}) > 1
-    }
-
-
-def _label(cell: Cell, varying: set[str]) -> str:
-    parts = [plural(cell.workers, "worker")]
-    if cell.today:
-        parts = ["today: 1 process, all cores"]
-    if "batch" in varying and cell.batch is not None:
-        parts.append(f"batch {cell.batch}")
-    if "threads" in varying and cell.threads is not None and not cell.today:
-        parts.append(plural(cell.threads, "thread"))
-    if "hosts" in varying:
-        parts.append(plural(cell.hosts, "host"))
-    return ", ".join([*parts, *factor_words(cell, varying)])
+    values = [{name: getattr(cell, name) for name in factors} | dict(cell.params) for cell in cells]
+    names = {name for one in values for name in one}
+    return {name for name in names if len({one.get(name) for one in values}) > 1}
 
 
 def factor_words(cell: Cell, varying: set[str]) -> list[str]:

@@ -83,17 +83,13 @@ def held_out(name: str) -> bool:
 
 def main_metric(names: Iterable[str]) -> str | None:
     """Choose the metric that stands for accuracy: validation before training, accuracy first."""
-    names = sorted(set(names))
-    lowered = {name.lower().replace("-", "_").replace(" ", "_"): name for name in names}
+    names = set(names)
+    lowered = {name.lower().replace("-", "_").replace(" ", "_"): name for name in sorted(names)}
     for name in _PREFERRED:
         if name in lowered:
             return lowered[name]
-    for held in (True, False):
-        for higher in (True, False):
-            for name in names:
-                if held_out(name) is held and higher_is_better(name) is higher:
-                    return name
-    return None
+    known = [name for name in sorted(names) if higher_is_better(name) is not None]
+    return min(known, key=lambda n: (not held_out(n), not higher_is_better(n)), default=None)
 
 
 def training_partner(name: str, names: Iterable[str]) -> str | None:

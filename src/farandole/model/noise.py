@@ -26,6 +26,8 @@ _BLOCK = 50
 _BATCHES = 10
 """Of neighbouring measurements in a block, whose means count as independent."""
 _LEAST_FREEDOM = 0.05
+_Run = tuple[Floats, Floats, Floats]
+"""Unbiased estimates of one run, by measurement: tr(Sigma) and |G|^2, and its samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +81,6 @@ class NoiseSums:
     proportion to samples; where unequal parts are averaged plainly, mean(1 / b_i) / N."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """Unbiased estimates of one run, a pair per measurement."""
-
-    trace: Floats
-    squared_norm: Floats
-    samples: Floats
-
-
 def noise_scale(runs: Sequence[NoiseSums], *, dataset_size: int | None = None) -> NoiseScale | None:
     """Estimate the noise scale of one run, or of several that differ in their seeds.
 
@@ -109,14 +102,12 @@ def noise_by_bucket(
     buckets = {run.before.shape[1] for run in runs}
     if len(buckets) != 1:
         return ()
+
+    def only(run: NoiseSums, place: int) -> NoiseSums:
+        return replace(run, before=run.before[:, [place]], after=run.after[:, [place]])
+
     return tuple(
-        noise_scale(
-            [
-                replace(run, before=run.before[:, [place]], after=run.after[:, [place]])
-                for run in runs
-            ],
-            dataset_size=dataset_size,
-        )
+        noise_scale([only(run, place) for run in runs], dataset_size=dataset_size)
         for place in range(buckets.pop())
     )
 
@@ -139,7 +130,7 @@ def _pairs(run: NoiseSums, dataset_size: int | None) -> _Run:
     squared_norm = after / samples - shares * trace
     if dataset_size is not None:
         squared_norm = squared_norm + trace / dataset_size
-    return _Run(trace=trace, squared_norm=squared_norm, samples=samples)
+    return trace, squared_norm, samples
 
 
 def _estimate(runs: Sequence[_Run]) -> NoiseScale | None:
@@ -150,10 +141,12 @@ def _estimate(runs: Sequence[_Run]) -> NoiseScale | None:
     that satisfies 1 / (value + B0) = mean(1 / (B_t + B0)). The mean's terms, |G|^2 / (tr(Sigma) +
     B0 |G|^2), have a safe denominator also where |G|^2 is lost in noise.
     """
-    runs = [run for run in runs if len(run.trace) >= LEAST_MEASUREMENTS]
+    runs = [run for run in runs if len(run[0]) >= LEAST_MEASUREMENTS]
     if not runs:
         return None
-    batch = float(np.mean([run.samples.mean() for run in runs]))
+    trace, squared_norm, batch = (
+        float(np.mean([run[place].mean() for run in runs])) for place in range(3)
+    )
     means, variances, freedom = zip(*(_inverse(run, batch) for run in runs), strict=True)
     centre = float(np.mean(means))
     error = math.sqrt(sum(variances)) / len(runs)
@@ -165,9 +158,9 @@ def _estimate(runs: Sequence[_Run]) -> NoiseScale | None:
         value=_scale_of(centre, batch) if resolved else None,
         low=low,
         high=_scale_of(centre - half, batch) if resolved else None,
-        trace=float(np.mean([run.trace.mean() for run in runs])),
-        squared_norm=float(np.mean([run.squared_norm.mean() for run in runs])),
-        measurements=sum(len(run.trace) for run in runs),
+        trace=trace,
+        squared_norm=squared_norm,
+        measurements=sum(len(run[0]) for run in runs),
     )
 
 
@@ -177,24 +170,20 @@ def _inverse(run: _Run, batch: float) -> tuple[float, float, int]:
     Within a block it is a ratio of averages, never an average of ratios; its error is that of the
     linearised ratio, by batch means, since neighbouring steps are alike.
     """
-    blocks = np.array_split(np.arange(len(run.trace)), max(1, len(run.trace) // _BLOCK))
+    blocks = np.array_split(np.stack(run[:2]), max(1, len(run[0]) // _BLOCK), axis=1)
     total, variance, freedom = 0.0, 0.0, 0
-    for block in blocks:
-        trace, squared_norm = run.trace[block], run.squared_norm[block]
+    for trace, squared_norm in blocks:
         whole = trace + batch * squared_norm
         # Near the mean of B |g|^2, which is 0 only where all gradients are.
         scale = max(float(whole.mean()), np.finfo(float).tiny)
         ratio = float(squared_norm.mean()) / scale
         errors = (squared_norm - ratio * whole) / scale
-        batches = np.array([part.mean() for part in np.array_split(errors, _batches(len(block)))])
+        parts = np.array_split(errors, min(_BATCHES, len(trace) // 2))
+        batches = np.array([part.mean() for part in parts])
         total += ratio
         variance += float(batches.var(ddof=1)) / len(batches)
         freedom += len(batches) - 1
     return total / len(blocks), variance / len(blocks) ** 2, freedom
-
-
-def _batches(measurements: int) -> int:
-    return min(_BATCHES, measurements // 2)
 
 
 def _scale_of(inverse: float, batch: float) -> float:
@@ -205,8 +194,10 @@ def _scale_of(inverse: float, batch: float) -> float:
 def cell_noise(found: Measured) -> NoiseRow | None:
     """Return the noise scale of a cell, over all its launches that ended well."""
     joined = [(one, sums) for one in found.ended_well if (sums := noise_sums(one)) is not None]
-    launches, runs = [one for one, _ in joined], [sums for _, sums in joined]
-    size = _dataset_size(launches)
+    runs = [sums for _, sums in joined]
+    # Samples that all workers share; where they do not say the same, nobody knows.
+    sizes = {rank.dataset_size for launch, _ in joined for rank in launch.ranks}
+    size = sizes.pop() if len(sizes) == 1 else None
     noise = noise_scale(runs, dataset_size=size)
     if noise is None:
         return None
@@ -268,9 +259,3 @@ def _join(ranks: Sequence[Noise], batch: int | None) -> NoiseSums | None:
         after=total[:, None] * after.sum(axis=0),
         shares=(1.0 / samples).mean(axis=0) / len(ranks),
     )
-
-
-def _dataset_size(launches: Sequence[Launch]) -> int | None:
-    """Return how many samples all workers share; None where they do not say the same."""
-    sizes = {rank.dataset_size for launch in launches for rank in launch.ranks}
-    return sizes.pop() if len(sizes) == 1 else None

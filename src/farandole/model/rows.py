@@ -103,16 +103,10 @@ def collect_rows(
         cell, unit = found.cell, found.unit
         split, job = split_step(found), time_job(found, study.spec)
         contention = measure_contention(alone[cell], found) if cell in alone else None
-        sent = communicate(found, cells, split, study.link, study.spec, contention)
-        if sent is not None and cell in void:
-            # Workers that did not train together have nothing to derive from.
-            sent = replace(
-                sent,
-                derived_s=None,
-                contention_s=None,
-                derived_epoch_s=None,
-                derived_bus_bytes_per_s=None,
-            )
+        # Workers that did not train together have nothing to derive from.
+        others = () if cell in void else cells
+        told_apart = None if cell in void else contention
+        sent = communicate(found, others, split, study.link, study.spec, told_apart)
         ranks = [rank for launch in found.ended_well for rank in launch.ranks]
         row = CellRow(
             cell=cell,

@@ -7,7 +7,7 @@ each launch gives one number, and intervals come from the spread between launche
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
@@ -35,8 +35,8 @@ class Estimate:
     """A value with its interval; `low` and `high` are None when one launch gives no spread."""
 
     value: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def half_width(self) -> float | None:
@@ -68,8 +68,8 @@ def geometric_mean(launches: Sequence[float], *, confidence: float = CONFIDENCE)
     """
     if len(launches) == 1:
         # A published figure stays as it is, to its last digit.
-        return Estimate(value=launches[0], low=None, high=None)
-    return _exponential(mean([math.log(value) for value in launches], confidence=confidence))
+        return Estimate(value=launches[0])
+    return _mapped(mean([math.log(v) for v in launches], confidence=confidence), math.exp)
 
 
 def summarize(launches: Sequence[float]) -> Estimate:
@@ -85,7 +85,7 @@ def summarize(launches: Sequence[float]) -> Estimate:
 def mean(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
     """Return the mean with its t interval, for figures such as accuracies."""
     if len(values) < 2:
-        return Estimate(value=values[0], low=None, high=None)
+        return Estimate(value=values[0])
     error = math.sqrt(_variance(values) / len(values))
     half_width = t_quantile(len(values) - 1, confidence) * error
     centre = fmean(values)
@@ -94,7 +94,8 @@ def mean(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     """Return numerator / denominator of two sets of launches, by Welch's t on logs."""
-    return _exponential(welch([math.log(v) for v in numerator], [math.log(v) for v in denominator]))
+    logs = [[math.log(value) for value in values] for values in (numerator, denominator)]
+    return _mapped(welch(*logs), math.exp)
 
 
 def welch(
@@ -103,7 +104,7 @@ def welch(
     """Return mean(first) - mean(second) with Welch's interval for unequal variances."""
     difference = fmean(first) - fmean(second)
     if len(first) < 2 or len(second) < 2:
-        return Estimate(value=difference, low=None, high=None)
+        return Estimate(value=difference)
     first_part = _variance(first) / len(first)
     second_part = _variance(second) / len(second)
     total = first_part + second_part
@@ -187,11 +188,7 @@ def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> flo
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """Multiply a value and its interval by a positive number."""
-    return Estimate(
-        value=estimate.value * factor,
-        low=None if estimate.low is None else estimate.low * factor,
-        high=None if estimate.high is None else estimate.high * factor,
-    )
+    return _mapped(estimate, lambda value: value * factor)
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:
@@ -206,9 +203,10 @@ def _variance(values: Sequence[float]) -> float:
     return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
-def _exponential(logs: Estimate) -> Estimate:
+def _mapped(found: Estimate, rising: Callable[[float], float]) -> Estimate:
+    """Apply a rising function to a value and its interval."""
     return Estimate(
-        value=math.exp(logs.value),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
+        value=rising(found.value),
+        low=None if found.low is None else rising(found.low),
+        high=None if found.high is None else rising(found.high),
     )

@@ -420,24 +420,20 @@ def same_speed(few: Measured, many: Measured, unit: str) -> Verdicts:
 
 def undecided(speedup: Estimate) -> bool:
     """Tell whether an interval allows both faster and slower, and is wider than the margin."""
-    if speedup.low is None or speedup.high is None:
-        return False
-    wide = (speedup.high - speedup.low) / 2 / speedup.value > SPEED_MARGIN
-    return wide and speedup.low < 1 < speedup.high
+    wide = (speedup.half_width or 0.0) / speedup.value > SPEED_MARGIN
+    return wide and (speedup.low or 0.0) < 1 < (speedup.high or 0.0)
 
 
 def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdicts:
     """Fire when a speedup's interval is so wide that the number should not be quoted."""
     for point in curve.points:
         found = point.speedup
-        if found is None or found.low is None or found.high is None:
-            continue
-        half_width = (found.high - found.low) / 2 / found.value
-        if half_width > NOISY or undecided(found):
+        half_width = (found.half_width or 0.0) / found.value if found else 0.0
+        if found and (half_width > NOISY or undecided(found)):
             workers = plural(point.workers, "worker")
             begin = f"Too noisy to tell: the speedup of {workers} lies"
-            if not found.low < 1 < found.high:
-                sure = "faster" if found.low >= 1 else "slower"
+            if (found.low or 0.0) >= 1 or (found.high or 0.0) <= 1:
+                sure = "faster" if (found.low or 0.0) >= 1 else "slower"
                 begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
             yield _verdict(
                 "too_noisy",
