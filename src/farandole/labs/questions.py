@@ -226,11 +226,17 @@ def _environment() -> Environment:
 # Questions that several labs ask.
 
 _RECIPES = """
-{% if base and most %}
+{% if base and most and base.seeds < 2 %}
+One seed cannot tell whether {{ most[0].workers | workers }} lose accuracy: \
+{{ most | each("{recipe} differs by {difference.value:in_points} points{divergence}") }} from \
+{{ base.final.value | four }} with {{ base.workers | workers }}.
+{% elif base and most %}
 {{ most[0].workers | workers }} lose {{ "accuracy with recipe %s" | format(lost | listed) if lost
    else "no accuracy that these runs can show" }}: \
 {{ most | each("{recipe} {difference:points}{divergence}") }}, against {{ base.final | interval_four
 }} with {{ base.workers | workers }}.
+{% endif %}
+{% if base and most %}
 Only differences above {{ most[0].resolvable | in_points }} points can be resolved, with \
 {{ base.test_samples | whole }} test samples and {{ base.seeds | count("seed") }}.
 {% else %}
