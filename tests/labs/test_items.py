@@ -23,7 +23,7 @@ from farandole.report.table import Table
 
 ITEMS = 141
 # Items that no report covers yet; shrinks to nothing.
-OPEN = set(range(1, ITEMS + 1))
+OPEN = set(range(1, 113))
 MOST_WORDS = 1_500
 LABS = sorted(path.name.removesuffix(".tar.xz") for path in freeze.FROZEN.glob("labs/*"))
 

@@ -6,117 +6,313 @@ workers, by recipe, by batch norm and by the order of samples.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from farandole.format import brief, number, optional, percent, plural, seconds, size, times, whole
-from farandole.labs.cifar10_plan import (
-    ACCURACY,
-    IMAGES,
-    LAB_BATCHES,
-    LAB_SAMPLES,
-    LADDER,
-    REPLICAS,
-    TIME,
-    TRAINED,
-    pilot,
-    plan,
-)
+from farandole.format import brief, number, percent, plural, seconds, size, times, whole
+from farandole.labs import plan as plans
 from farandole.labs.data import describe_cifar10
-from farandole.labs.lab import Correction, Found, Lab
-from farandole.labs.questions import Bars, Lines, Question, sentences
+from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
+from farandole.labs.questions import Bars, Boxes, Lines, Question, correct, recipe_lines
 from farandole.labs.rows import (
-    WORKERS,
     Row,
+    absent,
+    against,
     cell_rows,
     claims_of,
+    column,
+    columns,
     estimate,
-    final_mean,
+    first,
     four,
-    limits,
-    points,
-    steps_made,
-    without_intervals,
+    having,
+    in_points,
+    measure,
+    relation_words,
+    setting_rows,
+    split_words,
+    table_rows,
+    text,
 )
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
-from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
-from farandole.model.statistics import SPEED_MARGIN, Estimate
-from farandole.recipes import RECIPES
-from farandole.report.table import Column, Table, tabulate
-from farandole.study.records import BYTE_KINDS, Launch
+from farandole.model.statistics import scaled
+from farandole.recipes import recipe
+from farandole.report.table import Table, tabulate
+from farandole.study.records import BYTE_KINDS
 
 if TYPE_CHECKING:
     from farandole.model.analyse import ScalingInfo
 
-METRIC = "val_accuracy"
-GB = 1e9
+LAB_SAMPLES, LAB_BATCHES = 50_000, (32, 128, 512)
+LAB_TOO_LARGE = 2048
+"""The lab's batch that did not fit its GPU."""
+PARAMETERS = 11_173_962
+"""That ResNet-18 trains."""
+LEARNING_RATE = 0.01
+"""Of one worker, at 32 images per batch."""
+TRIED = ("fixed", "linear", "warmup", "longer")
+"""Recipes, in the order in which a larger effort adds them."""
+TIME, BASELINE, ACCURACY, FEWER = "speedup", "baseline", "accuracy", "fewer"
+ORDER, REPLICAS, NORM, SYNC = "order", "replicas", "norm", "sync"
+"""Names of the studies. Those that end as a published table's name are drawn beside it."""
+TRAINED = (BASELINE, FEWER, ACCURACY, NORM, SYNC, ORDER)
+"""Studies whose launches train to the end."""
+RESNET, SMALL = "resnet18", "small"
+"""Names of the pilots, and of the networks."""
 
-# What the answers share: rows of timed cells, and rows of runs to the end.
-
-
-def _blank(show: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Show nothing where the lab or this machine has no such figure."""
-    return lambda value: "" if value is None else show(value)
-
-
-_FIGURE, _FACTOR, _FOUR, _SIZE = _blank(number), _blank(times), _blank(four), _blank(size)
-_PUBLISHED = _blank(lambda value: f"{value:.10g}")
-_SIGNED = _blank(lambda value: f"{value:+.4f}")
-
-
-def _column(key: str, title: str, show: Any = _FIGURE, get: Any = None) -> Column:
-    return Column(key=key, title=title, show=show, get=get)
-
-
-def _range(key: str, title: str, show: Any = _FIGURE, get: Any = None) -> Column:
-    return Column(key=key, title=title, show=show, get=get, interval=True)
-
-
-def _text(key: str, title: str, get: Any = None) -> Column:
-    return Column(key=key, title=title, text=True, get=get)
-
-
-def _axes(x: str, y: str, series: str | None = None, **options: Any) -> dict[str, Any]:
-    return {"x": x, "y": y, "series": series, **options}
-
-
-BATCH = _column("batch", "batch per worker", whole)
-RECIPE = _text("recipe", "recipe", "name")
-TEST_ACCURACY = _range(METRIC, "test accuracy", _FOUR, "accuracy")
-STATISTICS = _text("norm", "statistics", "statistics")
-SEEDS = _column("seeds", "seeds", optional)
-_LAB_LINES = tuple(f"batch {batch}, lab" for batch in LAB_BATCHES)
+METRIC, GB, IMAGES = "val_accuracy", 1e9, f"{LAB_SAMPLES:,} images"
+PUBLISHED = "{:.10g}".format
+LAB_EPOCH_S = column("lab_epoch_s", "epoch in the lab (s, K80)", PUBLISHED)
+TEST_ACCURACY = measure(METRIC, "test accuracy", four, "final")
 PAIRED = "Difference: of runs with the same seed, 90 % interval by Student's t."
 
 
-def _why(found: Found, study: str) -> str:
-    """Say why a study has no speed to show."""
-    info = found.studies.get(study)
-    if info is None:
-        return "its study could not be made"
-    whys = [row.why for row in info.launches if row.why and row.outcome in ("ok", "stopped")]
-    return whys[0] if whys else "no launch of it counts"
+# The plan: no two of its studies run the same cell.
+
+# One core of a virtual machine, where no pilot has measured: for `quick` and `full`.
+_GUESS = {
+    RESNET: Rate(samples_per_s=18.0, startup_s=3.5),
+    SMALL: Rate(samples_per_s=1200.0, startup_s=3.5),
+}
+_OUT_OF_MEMORY_S = 2.0
+"""What a launch takes beyond its start until its memory is used up."""
+_CALIBRATION_S = 18.0
+"""Of the link, and of workers that send nothing, for each number of workers."""
+
+# Timed launches of ResNet-18: batches per worker, one that does not fit the memory limit, steps
+# (0: a whole epoch) and repeats. Runs for accuracy: samples (0: all), test samples, epochs, seeds,
+# workers, how many of TRIED are tried with the most workers, network and batch. A larger effort has
+# no smaller figure.
+_TWO, _FAR, _EIGHT, _NETWORK = (1, 2), (1, 2, 8), (1, 2, 4, 8), (SMALL, 32)
+_SHORT, _TWICE = ((8, 32), 256, 6, 1), ((8, 32), 256, 8, 2)
+_THREE = ((8, 32, 64), 512, 10, 3)
+_WIDE, _LONG = (((8, 32, 128), 1024, steps, 3) for steps in (12, 20))
+QUICK, FULL, *LADDER = table_rows(
+    "batches too_large steps repeats samples test_samples epochs seeds workers recipes model batch",
+    ((2, 8), 256, 3, 1, 512, 250, 2, 1, _TWO, 2, *_NETWORK),
+    # One run of each, as the lab made them: each takes hours where it had GPUs.
+    (LAB_BATCHES, LAB_TOO_LARGE, 0, 1, 0, 0, 10, 1, (1, 2, 4), 4, RESNET, LAB_BATCHES[-1]),
+    ((4, 16), 256, 4, 1, 1024, 500, 3, 1, _TWO, 2, *_NETWORK),
+    (*_SHORT, 1024, 1000, 3, 1, _TWO, 4, *_NETWORK),
+    (*_SHORT, 2048, 1000, 4, 1, _FAR, 4, *_NETWORK),
+    (*_SHORT, 2048, 2000, 6, 1, _FAR, 4, *_NETWORK),
+    *((*_TWICE, 2048, 2000, 6, seeds, _FAR, 4, *_NETWORK) for seeds in (2, 3)),
+    *((*_TWICE, samples, 2000, 6, 3, _FAR, 4, *_NETWORK) for samples in (3072, 4096)),
+    (*_TWICE, 4096, 2000, 8, 3, _FAR, 4, *_NETWORK),
+    (*_THREE, 4096, 2000, 8, 3, _FAR, 4, *_NETWORK),
+    *((*_THREE, samples, 2000, 10, 3, _FAR, 4, *_NETWORK) for samples in (6000, 10_000)),
+    (*_WIDE, 10_000, 2000, 10, 3, _EIGHT, 4, *_NETWORK),
+    (*_WIDE, 10_000, 5000, 15, 3, _EIGHT, 4, *_NETWORK),
+    (*_WIDE, 20_000, 10_000, 15, 3, _EIGHT, 4, *_NETWORK),
+    *((*_LONG, 0, 0, 20, seeds, _EIGHT, 4, *_NETWORK) for seeds in (3, 5)),
+)
 
 
-def _worker_counts(info: ScalingInfo) -> list[int]:
-    return sorted({row.cell.workers for row in info.rows if not row.cell.today})
+def memory_limit(batches: Sequence[int], images: int) -> int:
+    """Return a limit in bytes per worker that half as much again as the largest batch fits into.
+
+    Peak of ResNet-18 with SGD on torch 2.13, without mapped files: 387 MB at batch 4, 1360 MB at
+    128, that is 355 MB and 7.85 MB an image of a batch. On top come what the heap keeps for the
+    next step (engine.memory), the shared buckets of gradients, and the images to choose from as
+    32-bit numbers, three times while they are made. The batch that is too large goes beyond the
+    limit in its first layers.
+    """
+    fixed, heap, per_image, buckets = 355e6, 100e6, 7.85e6, 150e6
+    chosen_from = 3 * 4 * 32 * 32 * 3 * images
+    return int(fixed + heap + buckets + chosen_from + 1.5 * per_image * max(batches))
 
 
-def _seconds_for(samples: float, throughput: Estimate | None) -> Estimate | None:
-    """Return how long so many samples take at a throughput per second; a slow one takes long."""
-    if throughput is None:
-        return None
-    low, high = throughput.low, throughput.high
-    return Estimate(
-        value=samples / throughput.value,
-        low=None if high is None else samples / high,
-        high=None if low is None else samples / low,
+def sizing(here: Row, asked: Asked, data: DataFacts, rates: Mapping[str, Rate]) -> Row:
+    """Return an effort with what all studies of a plan have in common."""
+    chosen = plans.counts(asked, here.workers)
+    # Speed counts up to the cores; one worker is what the others are compared with.
+    timed = tuple(sorted({1, *(count for count in chosen if count <= asked.cores)}))
+    # One batch of each worker, also where it does not fit; 0: all. Passes over them go on.
+    images = here.steps and here.too_large * timed[-1]
+    return here.but(
+        asked=asked,
+        data=data,
+        rates={**_GUESS, **rates},
+        timed=timed,
+        trained=tuple(count for count in chosen if count > 1),
+        # The first is used wherever something else is varied.
+        names=plans.recipes(asked, TRIED[: here.recipes]),
+        images=images,
+        memory_bytes=memory_limit(here.batches, images or LAB_SAMPLES),
     )
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _launch_s(here: Row, model: str, workers: int, samples: int, **more: int) -> float:
+    count = {"epochs": 1, "workers": workers, "samples": samples} | more
+    return plans.launch_s(here.rates[model], cores=here.asked.cores, **count)
+
+
+def _study(
+    here: Row, name: str, title: str, params: Mapping[str, Any], settings: str, **given: Any
+) -> Planned:
+    """Return a study of the lab's script.
+
+    Args:
+        here: The plan's effort.
+        name: Of the study.
+        title: Of the study.
+        params: What is varied.
+        settings: Further arguments of the script.
+        given: `workers`, `options`, the estimate in `seconds`, and where they are not the effort's:
+            model, batch, epochs, samples and test samples.
+    """
+    run = here.but(**given)
+    # Whole epochs of ResNet-18 take longer than a launch usually may; where time is short, no
+    # launch that others disturbed is made again.
+    busy = {"launch_timeout": "24h"} if here.asked.size == "full" else {"keep_busy": True}
+    samples = plans.subset(run.samples, here.data.train)
+    tests = plans.subset(run.test_samples, here.data.test)
+    arguments = f"--model {run.model} --epochs {run.epochs} --batch-size {run.batch} "
+    arguments += f"--samples {samples} --test-samples {tests} --lr {LEARNING_RATE:g} {settings}"
+    return Planned(
+        name=name,
+        title=title,
+        options={"workers": run.workers, "threads": 1, "params": params, **run.options, **busy},
+        script="cifar10.py",
+        arguments=(*plans.data_arguments(here.asked), *arguments.split()),
+        estimate_s=run.seconds + plans.STUDY_S,
+    )
+
+
+# A launch for its speed ends after some steps.
+_UNENDING = {"epochs": 1000, "test_samples": 10}
+
+
+def _times(here: Row) -> Planned:
+    """Return the study of ResNet-18's times by batch and workers."""
+    counts, batches = here.timed, (*here.batches, here.too_large)
+    seconds = here.repeats * sum(
+        _launch_s(here, RESNET, n, here.steps * batch * n or here.data.train)
+        for n in counts
+        for batch in here.batches
+    )
+    seconds += sum(_launch_s(here, RESNET, n, 0) + _OUT_OF_MEMORY_S for n in counts)
+    options = plans.speed_options(here.repeats) | {"memory": f"{here.memory_bytes // 10**6}M"}
+    options |= {"steps": here.steps} if here.steps else {"epochs": 1}
+    if here.repeats > 1 or here.steps == 0:
+        # The link between the workers is measured as well.
+        options["no_calibration"], seconds = False, seconds + _CALIBRATION_S * (len(counts) - 1)
+    title = "ResNet-18's times by batch and workers"
+    given = _UNENDING | {"model": RESNET, "batch": "{batch}", "samples": here.images}
+    given |= {"workers": counts, "options": options, "seconds": seconds}
+    return _study(here, TIME, title, {"batch": batches}, "--recipe fixed", **given)
+
+
+def _replicas(here: Row, count: int) -> Planned:
+    """Return the study of replicas as threads of one process."""
+    steps, repeats = 24 if here.seeds == 1 else 60, max(here.repeats, here.seeds)
+    seconds = repeats * _launch_s(here, here.model, count, steps * here.batch * count)
+    options = {"steps": steps, **plans.speed_options(repeats)}
+    given = _UNENDING | {"workers": 1, "options": options, "seconds": seconds}
+    settings = "--recipe fixed --norm local --order epoch --replicas {replicas} --seed {seed}"
+    title = f"{count} replicas as threads of one process"
+    return _study(here, REPLICAS, title, {"replicas": count}, settings, **given)
+
+
+def _training(
+    here: Row, name: str, title: str, workers: Sequence[int], varied: str, *values: str, by: str
+) -> Planned:
+    """Return a study whose launches run to the script's end, `by` a recipe if that is fixed."""
+    settings = {"recipe": by, "norm": "local", "order": "epoch"} | {varied: f"{{{varied}}}"}
+    epochs = [recipe(v if varied == "recipe" else by).epochs(here.epochs) for v in values]
+    samples = plans.taken(here.samples, here.data.train)
+    tests = plans.taken(here.test_samples, here.data.test)
+    seconds = here.seeds * sum(
+        _launch_s(here, here.model, n, samples, epochs=each, test_samples=tests)
+        for n in workers
+        for each in epochs
+    )
+    options = {"measure": "accuracy", "seeds": here.seeds, "no_calibration": True}
+    words = " ".join(f"--{key} {value}" for key, value in settings.items()) + " --seed {seed}"
+    given = {"workers": workers, "options": options, "seconds": seconds}
+    return _study(here, name, title, {varied: values}, words, **given)
+
+
+def pilot(asked: Asked) -> tuple[Planned, ...]:
+    """Return the studies that measure what one worker does in a second, for both networks."""
+    here = sizing(QUICK, asked, DataFacts(source="", train=1024, test=1024, sample=""), {})
+    planned = []
+    for model, name, batch, steps in (
+        (RESNET, "ResNet-18", 8, 5),
+        (SMALL, "the small network", QUICK.batch, 40),
+    ):
+        given = _UNENDING | {"model": model, "batch": "{batch}", "samples": 512, "workers": 1}
+        given |= {"options": {"steps": steps, **plans.speed_options(1)}}
+        given |= {"seconds": _launch_s(here, model, 1, steps * batch)}
+        title = f"How fast one worker trains {name}"
+        planned += [_study(here, model, title, {"batch": batch}, "--recipe fixed", **given)]
+    return tuple(planned)
+
+
+def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
+    """Return the studies of a size, with what they choose."""
+    chosen = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
+    here = sizing(chosen, asked, data, rates)
+    return Plan(studies=tuple(_studies(here)), choices=plans.choices(*_choices(here)))
+
+
+def _studies(here: Row) -> Iterator[Planned]:
+    yield _times(here)
+    one = "Accuracy of one worker"
+    yield _training(here, BASELINE, one, (1,), "recipe", "fixed", by="fixed")
+    if here.trained:
+        pair, most = here.trained[:1], here.trained[-1:]
+        title, by = f"Accuracy of {most[0]} workers", here.names[0]
+        yield _training(here, ACCURACY, f"{title} by recipe", most, "recipe", *here.names, by=by)
+        if len(here.trained) > 1:
+            # All recipes with fewer workers, too, where there is time for many runs.
+            names = here.names if len(here.workers) > 3 or here.steps == 0 else here.names[:1]
+            below = "Accuracy of fewer workers"
+            yield _training(here, FEWER, below, here.trained[:-1], "recipe", *names, by=by)
+        # Statistics left alone are in the study of the recipes.
+        norm = "Batch norm's statistics broadcast and synchronised"
+        yield _training(here, NORM, norm, pair, "norm", "broadcast", "sync", by=by)
+        yield _replicas(here, pair[0])
+        # SyncBatchNorm as a remedy: where a large global batch loses most, on top of the recipe
+        # that usually helps most. NORM may have it already.
+        scaled_by = [name for name in here.names if recipe(name).scaled]
+        if scaled_by and here.recipes == len(TRIED) and (most, scaled_by[-1]) != (pair, by):
+            title = f"{title} with batch norm synchronised, recipe {scaled_by[-1]}"
+            yield _training(here, SYNC, title, most, "norm", "sync", by=scaled_by[-1])
+    title = "One worker that sees its samples in the same order in every epoch"
+    yield _training(here, ORDER, title, (1,), "order", "fixed", by="fixed")
+
+
+def _choices(here: Row) -> list[Choice | tuple[str, ...]]:
+    data, cores = here.data, plural(here.asked.cores, "core")
+    epoch, trained = f"an epoch of {IMAGES}", (1, *here.trained)
+    steps = f"{here.steps}" if here.steps else epoch
+    beyond = plans.beyond(trained, here.asked.cores)
+    too_large = f"{here.too_large:,} in {size(here.memory_bytes)} per worker (--memory)"
+    network = "ResNet-18" if here.model == RESNET else "a small network: 3 convolutions"
+    batches = (plans.words(LAB_BATCHES), plans.words(here.batches), "to fit the time")
+    threads = ("nn.DataParallel", "threads of one process", "nn.DataParallel needs GPUs")
+    return [
+        ("device", "1 to 4 K80 GPUs", f"CPU, {cores}", "one thread each: only workers differ"),
+        ("workers, times", "1, 2 and 4", plans.words(here.timed), f"speed counts up to {cores}"),
+        ("steps of a launch for times", epoch, steps, "an epoch's time is derived from steps"),
+        ("batches per worker, times", *batches),
+        ("batch that does not fit", f"{LAB_TOO_LARGE:,} in a GPU's memory", too_large),
+        ("data set", "CIFAR-10", data.source),
+        plans.samples_choice("training images, accuracy", "50,000", here.samples, data.train),
+        plans.samples_choice("test images", "10,000", here.test_samples, data.test),
+        ("network, accuracy", "ResNet-18", network, "it trains in minutes on a core"),
+        ("batch per worker, accuracy", f"{LAB_BATCHES[-1]}", f"{here.batch}", "for enough steps"),
+        ("epochs", "not said", plans.epochs_words(here.epochs, here.names)),
+        ("learning rate of one worker", "not said", f"{LEARNING_RATE:g}"),
+        plans.DECAY,
+        ("workers, accuracy", "4", plans.words(trained), beyond),
+        ("recipes", "linear, longer, warmup", ", ".join(here.names)),
+        ("one process with several replicas", *threads),
+    ]
+
+
+# Questions 1 to 3: ResNet-18's times, this machine's figures beside the lab's.
 
 
 def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
@@ -124,256 +320,125 @@ def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
 
     Two cells may have the same global batch as well: their speedup is another one.
     """
-    weak = {
-        point.cell: point
-        for curve in (info.curves if info else ())
-        if curve.scaling == "weak" and curve.baseline_workers == 1
-        for point in curve.points
-        if point.valid and point.speedup is not None
-    }
-    rows = {}
-    for row in cell_rows(info):
-        point, (outcome, _, reason) = weak.get(row.cell), row.failed.partition(": ")
-        speed = (point.speedup, point.efficiency) if point else (None, None)
-        if row.batch is not None and not row.today:
-            row = row.but(speedup=speed[0], efficiency=speed[1])
-            rows[row.batch, row.workers] = row.but(outcome=outcome or "ran", reason=reason)
-    return rows
+    curves = [one for one in (info.curves if info else ()) if one.scaling == "weak"]
+    weak = {p.cell: p for one in curves if one.baseline_workers == 1 for p in one.points if p.valid}
+    rows = [row for row in cell_rows(info) if row.batch is not None and not row.today]
+    for row in rows:
+        point = weak.get(row.cell, Row())
+        row.speedup, row.efficiency = point.speedup, point.efficiency
+    return {(row.batch, row.workers): row for row in rows}
 
 
 def _timings(found: Found, lab: str) -> list[Row]:
-    """Return every batch and number of workers that was timed here or in the lab."""
-    here, there = _by_place(found.studies.get(TIME)), _by_place(found.published[lab])
+    """Return every batch and number of workers that was timed here or in a table of the lab."""
+    tables = found.studies.get(TIME), found.published[f"cifar10_{lab}"]
+    here, there = map(_by_place, tables)
     rows = []
     for place in sorted({*here, *there}):
-        row, published = here.get(place, Row(outcome="")), there.get(place, Row(outcome=""))
-        rows.append(
-            row.but(
-                batch=place[0],
-                workers=place[1],
-                epoch_s=_seconds_for(LAB_SAMPLES, row.throughput),
-                memory_gb=row.memory_bytes / GB if row.memory_bytes else None,
-                lab_epoch_s=published.epoch_s.value if published.epoch_s else None,
-                lab_speedup=published.speedup.value if published.speedup else None,
-                lab_outcome=published.outcome,
-                lab_communication=published.communication,
-            )
-        )
+        row, theirs = (cells.get(place, Row(outcome="")) for cells in (here, there))
+        row.batch, row.workers = place
+        row.steps = steps_per_epoch(LAB_SAMPLES, *place)
+        row.epoch_s = row.step_s and scaled(row.step_s, row.steps)
+        row.memory_gb = row.memory_bytes and row.memory_bytes / GB
+        row.lab, row.lab_outcome = theirs, theirs.outcome
+        row.lab_epoch_s = theirs.epoch_s and theirs.epoch_s.value
+        row.lab_speedup = theirs.speedup and theirs.speedup.value
+        rows.append(row)
     return rows
 
 
 def _both(key: str, here: str, lab: str) -> Callable[[Sequence[Row]], list[Row]]:
     """Return how to draw a figure from here beside the lab's, each under its name by batch."""
-
-    def rows(timings: Sequence[Row]) -> list[Row]:
-        own = [row.but(where=here.format(row.batch)) for row in timings if getattr(row, key)]
-        theirs = [(row, value) for row in timings if (value := getattr(row, f"lab_{key}"))]
-        return own + [r.but(where=lab.format(r.batch), **{key: estimate(v)}) for r, v in theirs]
-
-    return rows
-
-
-def _unrepeated(rows: Sequence[Row]) -> tuple[str, ...]:
-    single = without_intervals(row.step_s for row in rows)
-    return ("One launch per cell: no intervals.",) if single else ()
+    return lambda timings: [
+        *(row.but(where=here.format(row.batch)) for row in having(timings, key)),
+        *(
+            row.but(where=lab.format(row.batch), **{key: estimate(getattr(row, f"lab_{key}"))})
+            for row in having(timings, f"lab_{key}")
+        ),
+    ]
 
 
-def _runs(found: Found) -> list[Row]:
-    """Return every way of training with its launches that ended well, one worker first.
+def _rates(rows: Sequence[Row]) -> dict[str, Sequence[float]]:
+    """Return the rates of the largest and of the smallest batch."""
+    return {f"batch {row.batch}": row.rates for row in (*rows[-1:], *rows[:1])}
 
-    What a launch was told stands in its command, so that it does not matter which study made it.
-    """
-    runs: dict[tuple[Any, ...], Row] = {}
-    for study in TRAINED:
-        ways: dict[tuple[Any, ...], list[Launch]] = {}
-        for launch in found.records[study].launches if study in found.records else ():
-            if launch.outcome == "ok":
-                told = (launch.params.get(name) for name in ("recipe", "norm", "order"))
-                ways.setdefault((launch.cell.workers, *told), []).append(launch)
-        for way, launches in ways.items():
-            if way not in runs:
-                runs[way] = _run(found.studies[study], launches, *way[1:])
-    return sorted(runs.values(), key=lambda run: bool(run.workers > 1))
-
-
-def _run(info: ScalingInfo, launches: list[Launch], name: str, norm: str, order: str) -> Row:
-    cell, epochs = launches[0].cell, launches[0].params.get("epochs")
-    measured = next((row for row in cell_rows(info) if row.cell == cell), Row())
-    sent, by_seed = measured.communication, finals_by_seed(launches, METRIC)
-    by_step = {
-        kind: sent.bytes_by_kind.get(kind, 0.0) / cell.workers
-        for kind in (BYTE_KINDS if sent and sent.bytes_by_kind else ())
-        if kind not in AT_START
-    }
-    how = RECIPES.get(name)
-    return measured.but(
-        workers=cell.workers,
-        batch=cell.batch,
-        global_batch=cell.batch * cell.workers if cell.batch else None,
-        recipe=name,
-        norm=norm,
-        order=order,
-        name=f"{name} + SyncBatchNorm" if norm == "sync" else name,
-        statistics=STATISTICS_WORDS.get(norm),
-        records=launches,
-        by_seed=by_seed,
-        seeds=len(by_seed),
-        accuracy=final_mean(launches, METRIC),
-        steps=steps_made(launches),
-        epochs=(how.epochs(epochs) if how else epochs) if epochs else None,
-        longer=how is not None and how.longer != 1.0,
-        curve=next((c for c in measured.metric_curves or () if c.metric == METRIC), None),
-        step_bytes=by_step,
-        beside_bytes=sum(by_step[k] for k in by_step if k != "gradients") if by_step else None,
-        total_bytes=sent.total_bytes_by_kind if sent else {},
-    )
-
-
-def _find(
-    runs: list[Row], workers: int, name: str = "fixed", norm: str = "local", order: str = "epoch"
-) -> Row | None:
-    wanted = (workers, name, norm, order)
-    same = (run for run in runs if (run.workers, run.recipe, run.norm, run.order) == wanted)
-    return next(same, None)
-
-
-def _gap(run: Row | None, base: Row | None) -> Gap | None:
-    """Return how far a run's accuracy lies above another's, seed by seed; None for itself."""
-    if run is None or base is None or run is base:
-        return None
-    return paired_gap(run.by_seed, base.by_seed)
-
-
-def _difference(run: Row, base: Row | None) -> Estimate | None:
-    gap = _gap(run, base)
-    return gap.difference if gap else None
-
-
-def _remedies(runs: Sequence[Row]) -> list[Row]:
-    """Return one worker, and whatever is meant to keep accuracy on several."""
-    return [run for run in runs if run.order == "epoch" and run.norm != "broadcast"]
-
-
-def _pair(found: Found, runs: Sequence[Row]) -> tuple[int, str]:
-    """Return the workers and the recipe that were used where something else was varied."""
-    study = found.records.get(ACCURACY)
-    names = [launch.params.get("recipe") for launch in study.launches] if study else []
-    counts = [run.workers for run in _remedies(runs) if run.workers > 1]
-    return min(counts, default=0), next((name for name in names if name), "fixed")
-
-
-# Question 1: seconds per epoch of one worker by batch, until memory runs out.
 
 EPOCH_TIME = Question(
     key="batch",
     text="How long does an epoch take on one worker, by batch?",
     title=f"One worker by batch: an epoch of {IMAGES}, without data loading",
-    rows=lambda found: [row for row in _timings(found, "cifar10_batch") if row.workers == 1],
-    columns=(
-        BATCH,
-        _range("epoch_s", "epoch here (s)"),
-        _range("images_per_s", "images/s here", get="throughput"),
-        _range("step_s", "step here (s)"),
-        _column("memory_gb", "memory here (GB)"),
-        _text("outcome", "here"),
-        _column("lab_epoch_s", "epoch in the lab (s, K80)", _PUBLISHED),
-        _text("lab_outcome", "in the lab"),
+    rows=lambda found: having(_timings(found, "batch"), workers=1),
+    columns=columns(
+        *("batch epoch_s", measure("images_per_s", "images/s", number, "throughput"), "step_s"),
+        *(column("memory_gb", "memory (GB)"), text("outcome", "here")),
+        *(LAB_EPOCH_S, text("lab_outcome", "in the lab")),
     ),
-    notes=_unrepeated,
-    facts=lambda found, rows: {"why": _why(found, TIME), "margin": SPEED_MARGIN},
+    facts=lambda found, rows: {
+        "timed": (timed := having(rows, "throughput")),
+        "relation": relation_words("speed", _rates(timed)),
+        "lab_timed": having(rows, "lab_epoch_s"),
+    },
     say="""
-{% set timed = rows|selectattr("throughput")|list %}
-{% set lab = rows|selectattr("lab_epoch_s")|list %}
-{% set failed = rows|selectattr("failed")|list %}
-{% if not timed %}
-No valid time for one worker: {{ why }}.
-{% elif timed|length == 1 %}
-Only batch {{ timed[0].batch }} has a time: {{ timed[0].epoch_s.value|seconds }} for an epoch of \
-50,000 images.
+{% if timed %}
+An epoch of 50,000 images takes one worker \
+{{ timed | each("{epoch_s:interval_seconds} at batch {batch}") }}.
 {% else %}
-{% set gain = timed[-1].throughput.value / timed[0].throughput.value %}
-{% set lab_gain = lab[0].lab_epoch_s / lab[-1].lab_epoch_s %}
-One worker takes {{ timed[0].epoch_s.value|seconds }} for an epoch of 50,000 images at batch \
-{{ timed[0].batch }} and {{ timed[-1].epoch_s.value|seconds }} at batch {{ timed[-1].batch }} \
-({{ gain|times }} as fast): \
-{% if gain > 1 + margin %}a larger batch usually spreads the fixed cost of a step, mainly the \
-weight update, over more images\
-{% elif gain < 1 - margin %}the larger batch is slower here, usually because its layers outgrow \
-the caches\
-{% else %}the batch hardly matters here{% endif %}.
-The lab's GPU is {{ lab_gain|times }} as fast at batch {{ lab[-1].batch }} as at batch \
-{{ lab[0].batch }}{% if lab_gain > gain %}: a small batch usually leaves most of a GPU idle, but \
-keeps a CPU core busy{% endif %}.
+No launch of one worker has a time that counts.
 {% endif %}
-{% for row in failed %}
-Batch {{ row.batch }} failed ({{ row.outcome }}){{ ": " + row.reason if row.reason }}.
+{{ relation }}
+The lab's GPU took {{ lab_timed | each("{lab_epoch_s:seconds} at batch {batch}") }}, and ran out \
+of memory at batch 2,048.
+{% for row in rows if row.failed %}
+Batch {{ row.batch }} failed here: {{ row.failed }}.
 {% endfor %}
-{% if failed|selectattr("outcome", "eq", "out of memory")|list %}
-The lab's GPU ran out of memory at batch 2,048.
-{% endif %}
 """,
+    why="A larger batch usually keeps vector units and GPU cores busier (vectorisation) and "
+    "spreads the fixed cost of a step over more images.",
+    study=TIME,
     figures=(
         Lines(
             name="batch-epoch",
             title=f"Seconds per epoch of {IMAGES}, by batch",
             caption="One worker here beside the lab's one GPU; both axes are logarithmic.",
             rows=_both("epoch_s", "here", "lab, 1 K80"),
-            columns=(BATCH, _text("where", "where"), _range("epoch_s", "epoch", seconds)),
-            options=_axes(
-                "batch", "epoch_s", "where", log=True, x_log=True, published=("lab, 1 K80",)
-            ),
+            columns=columns("batch", text("where", "where"), "epoch_s"),
+            options={"x": "batch", "y": "epoch_s", "series": "where", "log": True, "x_log": True}
+            | {"published": ("lab, 1 K80",)},
         ),
     ),
 )
 
 
-# Question 2: speedup by batch and workers.
-
-
-def _most(rows: Sequence[Row], key: str) -> list[Row]:
+def _with_most(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the largest number of workers that has a speedup, by batch."""
-    several = [row for row in rows if row.workers > 1 and getattr(row, key)]
-    most = max((row.workers for row in several), default=0)
-    return [row for row in several if row.workers == most]
+    several = [row for row in having(rows, "speedup") if row.workers > 1]
+    return having(several, workers=max((row.workers for row in several), default=0))
 
 
-def _step_and_epoch(found: Found) -> Row | None:
-    """Return step times and steps of one and of most workers, at the largest batch that has both.
-
-    They tell weak scaling of the step from strong scaling of the epoch.
-    """
-    rows = _timings(found, "cifar10_speedup")
-    alone = {row.batch: row.step_s for row in rows if row.workers == 1}
-    for row in reversed(_most(rows, "speedup")):
-        if row.step_s and alone.get(row.batch):
-            many, one = (steps_per_epoch(LAB_SAMPLES, row.batch, n) for n in (row.workers, 1))
-            row = row.but(steps=math.ceil(many), one_steps=math.ceil(one))
-            return row.but(one_s=alone[row.batch])
-    return None
-
-
-SAY_STEP_AND_EPOCH = """
-{% if pair %}
-At batch {{ pair.batch }} per worker, a step takes {{ pair.one_s.value|seconds }} on one worker \
-and {{ pair.step_s.value|seconds }} on {{ pair.workers }} (weak scaling: the work per worker \
-stays the same), and an epoch takes {{ pair.steps|whole }} steps instead of \
-{{ pair.one_steps|whole }} (strong scaling: the images stay the same).
-{% endif %}
-"""
+def _amdahl(info: ScalingInfo | None) -> list[Row]:
+    """Return Amdahl's law by batch: an epoch has the same images, whatever the workers."""
+    curves = sorted(info.curves if info else (), key=lambda curve: curve.batch or 0)
+    laws = [(one.batch, one.amdahl) for one in curves if one.scaling == "weak" and one.amdahl]
+    return [
+        Row(batch=b, serial=law.serial_fraction, limit=law.limit) for b, law in laws if law.limit
+    ]
 
 
 def _speedup_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    info, lab = found.studies.get(TIME), found.published["cifar10_speedup"]
-    counts, cores = _worker_counts(info) if info else (), found.asked.cores
-    timings = _timings(found, "cifar10_speedup")
+    alone = {row.batch: row for row in having(rows, workers=1)}
+    most = [row.but(one=alone[row.batch]) for row in _with_most(rows)]
+    # Launches take turns: those of one turn are compared.
+    turns = [
+        row.but(rates=[many / one for many, one in zip(row.rates, row.one.rates, strict=False)])
+        for row in most
+    ]
     return {
-        "why": _why(found, TIME),
-        "most": _most(timings, "speedup"),
-        "lab_most": _most(timings, "lab_speedup"),
-        "pair": _step_and_epoch(found),
-        "beyond": [str(n) for n in _worker_counts(lab) if n > cores and n not in counts],
-        "cores": cores,
-        "disturbed": limits(found, TIME),
+        "most": most,
+        "relation": relation_words("speedup", _rates(turns)),
+        "lab_most": _with_most([row.lab for row in rows]),
+        "lab_law": _amdahl(found.published["cifar10_speedup"]),
+        # A bound is shown only where launches were repeated and leave no room for none.
+        "law": [row for row in _amdahl(found.studies.get(TIME)) if (row.serial.low or 0) > 0],
     }
 
 
@@ -381,128 +446,70 @@ SPEEDUPS = Question(
     key="speedup",
     text="What is the speedup, by batch and workers?",
     title=f"Speedup by batch per worker and workers; an epoch is {IMAGES}",
-    rows=lambda found: [row for row in _timings(found, "cifar10_speedup") if not row.failed],
-    columns=(
-        BATCH,
-        WORKERS,
-        _range("step_s", "step here (s)"),
-        _range("epoch_s", "epoch here (s)"),
-        _range("speedup", "speedup here", _FACTOR),
-        _range("efficiency", "efficiency here"),
-        _column("lab_epoch_s", "epoch in the lab (s, K80)", _PUBLISHED),
-        _column("lab_speedup", "speedup in the lab", _FACTOR),
+    rows=lambda found: [row for row in _timings(found, "speedup") if not row.failed],
+    columns=columns(
+        *("batch workers step_s epoch_s speedup efficiency", LAB_EPOCH_S),
+        column("lab_speedup", "speedup in the lab", times),
     ),
-    notes=_unrepeated,
     facts=_speedup_facts,
     say="""
-{% macro by_batch(rows, key) %}
-{% for row in rows %}{{ row[key]|interval_times }} at batch {{ row.batch }}\
-{{ ", " if loop.revindex > 2 else " and " if not loop.last }}{% endfor %}
-{% endmacro %}
-{% if not most %}
-Speedup was not measured: {{ why }}.
+{% if most %}
+{% set last = most[-1] %}
+{{ last.workers }} workers reach a speedup of \
+{{ most | each("{speedup:interval_times} at batch {batch}") }}.
+{{ relation }}
+At batch {{ last.batch }} per worker, a step takes {{ last.one.step_s.value | seconds }} on one \
+worker and {{ last.step_s.value | seconds }} on {{ last.workers }} (weak scaling: the work per \
+worker stays), and an epoch {{ last.steps | round(0, "ceil") | whole }} steps instead of \
+{{ last.one.steps | round(0, "ceil") | whole }} (strong scaling: the images stay).
 {% else %}
-{% set small, large = most[0], most[-1] %}
-{{ small.workers }} workers reach a speedup of {{ by_batch(most, "speedup") }}.
-{% if most|length == 1 %}
-{% elif small.speedup.low is none or large.speedup.low is none %}
-One launch per setting: batch {{ large.batch }} scales \
-{{ "better" if large.speedup.value > small.speedup.value else "no better" }} than batch \
-{{ small.batch }}, but the difference may be noise.
-{% elif large.speedup.low > small.speedup.high %}
-Batch {{ large.batch }} scales better than batch {{ small.batch }}, usually because the same \
-gradients are sent for more images.
-{% elif large.speedup.high < small.speedup.low %}
-Batch {{ large.batch }} scales worse than batch {{ small.batch }}.
-{% else %}
-The intervals overlap: these runs cannot show whether batch {{ large.batch }} scales better than \
-batch {{ small.batch }}.
+No speedup was measured: it takes launches of one and of several workers whose times count.
 {% endif %}
-"""
-    + SAY_STEP_AND_EPOCH
-    + """
+The lab's {{ lab_most[0].workers }} GPUs reach \
+{{ lab_most | each("{speedup.value:times} at batch {batch}") }}.
+By Amdahl's law, more GPUs do not shorten {{ lab_law | each("{serial.value:percent} (batch \
+{batch})") }} of its epoch, and the speedup stays below {{ lab_law | each("{limit:times}") }}; \
+single runs give that no interval.
+{% if law %}
+Here the law leaves {{ law | each("{serial.value:percent} (batch {batch}, below {limit:times})") }}.
 {% endif %}
-{% if beyond %}
-The lab's {{ beyond|listed }} workers would share {{ cores|count("core") }} here, so their speed \
-is not measured.
-{% endif %}
-{% if lab_most %}
-The lab's {{ lab_most[0].workers }} GPUs reach {{ by_batch(lab_most, "lab_speedup") }}.
-{% endif %}
-{{ disturbed|join(" ") }}
 """,
+    why="A larger batch usually scales better: the same gradients are sent for more images. In the "
+    "lab's table it scales worse, but its times of one GPU do not agree (see the appendix).",
+    study=TIME,
     figures=(
         Lines(
             name="speedup-workers",
             title="Speedup by workers",
-            caption="Throughput over that of one worker at the same batch per worker; hollow: the "
-            "lab's GPUs.",
+            caption="Throughput over that of one worker at the same batch; hollow: the lab's GPUs.",
             rows=_both("speedup", "batch {}, here", "batch {}, lab"),
-            columns=(
-                WORKERS,
-                _text("where", "batch per worker"),
-                _range("speedup", "speedup", times),
-            ),
-            options=_axes("workers", "speedup", "where", ideal=True, published=_LAB_LINES),
+            columns=columns("workers", text("where", "batch per worker"), "speedup"),
+            options={"x": "workers", "y": "speedup", "series": "where", "ideal": True}
+            | {"published": tuple(f"batch {batch}, lab" for batch in LAB_BATCHES)},
         ),
     ),
 )
 
 
-# Question 3: communication measured and derived, and the bandwidth that follows from each.
-
-
 def _communication_rows(found: Found) -> list[Row]:
     rows = []
-    for row in _timings(found, "cifar10_communication"):
-        if row.workers == 1 or not (row.communication or row.lab_communication):
-            continue
-        here, lab = row.communication or Row(), row.lab_communication or Row()
-        transfer_s = here.measured_s or None
-        steps = steps_per_epoch(LAB_SAMPLES, row.batch, row.workers)
-        rows.append(
-            row.but(
-                gradient_bytes=here.gradient_bytes,
-                transfer_step_s=transfer_s,
-                waiting_step_s=row.split.waiting_s if transfer_s and row.split else None,
-                derived_step_s=here.derived_s,
-                transfer_epoch_s=_scaled(transfer_s, steps),
-                derived_epoch_s=_scaled(here.derived_s, steps),
-                bus_gb_per_s=_scaled(here.bus_bytes_per_s, 1 / GB),
-                peak_gb_per_s=_scaled(here.peak_bytes_per_s, 1 / GB),
-                derived_gb_per_s=_scaled(here.derived_bus_bytes_per_s, 1 / GB),
-                lab_derived_epoch_s=lab.derived_epoch_s,
-                lab_derived_gb_per_s=_scaled(lab.derived_bus_bytes_per_s, 1 / GB),
+    for row in _timings(found, "communication"):
+        here, lab = row.communication or Row(), row.lab.communication or Row()
+        if row.workers > 1 and (row.communication or row.lab.communication):
+            row.transfer_step_s, row.derived_step_s = here.measured_s or None, here.derived_s
+            row.waiting_step_s = row.transfer_step_s and row.split and row.split.waiting_s
+            row.transfer_epoch_s = row.transfer_step_s and row.transfer_step_s * row.steps
+            row.derived_epoch_s = here.derived_s and here.derived_s * row.steps
+            row.bus_gb_per_s = here.bus_bytes_per_s and here.bus_bytes_per_s / GB
+            row.peak_gb_per_s = here.peak_bytes_per_s and here.peak_bytes_per_s / GB
+            derived = here.derived_bus_bytes_per_s, lab.derived_bus_bytes_per_s
+            row.derived_gb_per_s, row.lab_derived_gb_per_s = (
+                rate and rate / GB for rate in derived
             )
-        )
+            row.gradient_bytes, row.lab_derived_epoch_s = here.gradient_bytes, lab.derived_epoch_s
+            row.lab_computing_s = row.lab_epoch_s and row.lab_epoch_s - lab.derived_epoch_s
+            rows.append(row)
     return rows
-
-
-def _largest_transfer(rows: Sequence[Row]) -> Row | None:
-    """Return what was measured with most workers, and there at the largest batch."""
-    measured = [row for row in rows if row.transfer_step_s]
-    return max(measured, key=lambda row: (row.workers, row.batch), default=None)
-
-
-# Figures within a quarter of each other are called about the same.
-SAY_TRANSFER = """
-{% if moved %}
-{% set derived, transfer = moved.derived_step_s, moved.transfer_step_s %}
-At batch {{ moved.batch }}, {{ moved.workers }} workers take {{ transfer|seconds }} of a step to \
-move {{ moved.gradient_bytes|size }} of gradients\
-{% if moved.bus_gb_per_s %} ({{ moved.bus_gb_per_s|number }} GB/s){% endif %}; \
-{% if derived is none %}T(N) - T(1)/N needs the time of one worker, which is missing\
-{% elif derived <= 0 %}T(N) - T(1)/N gives {{ derived|seconds }}, not above zero, so it \
-cannot be the time of communication\
-{% elif derived > 1.25 * transfer %}T(N) - T(1)/N gives {{ derived|seconds }}, \
-{{ (derived / transfer)|times }} as much, because it includes waiting for the slower worker\
-{% if moved.waiting_step_s %} ({{ moved.waiting_step_s|seconds }}){% endif %} and usually what \
-workers lose by sharing memory and caches\
-{% elif derived < 0.8 * transfer %}T(N) - T(1)/N gives {{ derived|seconds }}, less than the \
-transfer, usually because part of it runs during the backward pass\
-{% else %}T(N) - T(1)/N gives {{ derived|seconds }}, about the same{% endif %}.
-{% endif %}
-"""
 
 
 def _communication_bars(rows: Sequence[Row]) -> list[Row]:
@@ -525,51 +532,63 @@ TRANSFERS = Question(
     text="How much of it is communication, and at which bandwidth?",
     title=f"Communication: measured, and derived as T(N) - T(1)/N; an epoch is {IMAGES}",
     rows=_communication_rows,
-    columns=(
-        BATCH,
-        WORKERS,
-        _column("transfer_step_s", "transfer per step (s)"),
-        _column("waiting_step_s", "waiting for the slower, per step (s)"),
-        _column("derived_step_s", "derived per step (s)"),
-        _column("transfer_epoch_s", "transfer per epoch (s)"),
-        _column("derived_epoch_s", "derived per epoch (s)"),
-        _column("bus_gb_per_s", "measured (GB/s)"),
-        _column("peak_gb_per_s", "link's peak (GB/s)"),
-        _column("derived_gb_per_s", "derived (GB/s)"),
-        _column("lab_derived_epoch_s", "lab: derived per epoch (s)", _PUBLISHED),
-        _column("lab_derived_gb_per_s", "lab: derived (GB/s)", _blank(lambda v: f"{v:.5f}")),
+    columns=columns(
+        "batch workers",
+        column("transfer_step_s", "transfer per step (s)"),
+        column("waiting_step_s", "waiting for the slower, per step (s)"),
+        column("derived_step_s", "derived per step (s)"),
+        column("transfer_epoch_s", "transfer per epoch (s)"),
+        column("derived_epoch_s", "derived per epoch (s)"),
+        column("bus_gb_per_s", "measured (GB/s)"),
+        column("peak_gb_per_s", "link's peak (GB/s)"),
+        column("derived_gb_per_s", "derived (GB/s)"),
+        column("lab_derived_epoch_s", "lab: derived per epoch (s)", PUBLISHED),
+        column("lab_derived_gb_per_s", "lab: derived (GB/s)", "{:.5f}".format),
+        column("lab_computing_s", "lab: computing, T(1)/N (s)", PUBLISHED),
+        column("lab_epoch_s", "lab: epoch, T(N) (s)", PUBLISHED),
     ),
     notes=(
         "GB = 10^9 bytes. Bus bandwidth: 2(N-1)/N x bytes of gradients / seconds. Transfer: "
         "moving the gradients, during the backward pass or after it, without waiting for the "
         "slower worker.",
     ),
-    facts=lambda found, rows: {"why": _why(found, TIME), "moved": _largest_transfer(rows)},
+    facts=lambda found, rows: {
+        "moved": (moved := having(rows, "transfer_step_s")[-1:]),
+        "parts": [split_words(row.split) for row in moved if row.split],
+        "example": first(rows, batch=32, workers=2),
+        "parameters": PARAMETERS,
+    },
     say="""
-{% if not moved %}
-No communication was measured: {{ why }}.
-{% endif %}
-"""
-    + SAY_TRANSFER
-    + """
-{% set rates = rows|map(attribute="lab_derived_gb_per_s")|select|list %}
-{% if rates %}
-The lab could only derive it: {{ rates|min|number }} to {{ rates|max|number }} GB/s for the same \
-gradients on the same links.
-{% endif %}
+{% for row in moved %}
+At batch {{ row.batch }}, {{ row.workers }} workers need {{ row.transfer_step_s | seconds }} of a \
+step of {{ row.step_s.value | seconds }} to move {{ row.gradient_bytes | size }} of gradients \
+({{ row.bus_gb_per_s | number }} GB/s), measured; the lab's T(N) - T(1)/N would be \
+{{ row.derived_step_s | seconds }}.
+{% else %}
+No transfer was measured here.
+{% endfor %}
+{{ parts | join }}
+Bandwidth = 2(N-1)/N x 4 bytes x {{ parameters | whole }} parameters x steps per epoch / \
+communication time, for a ring all-reduce (Lemma 4 of Patarasuk and Yuan 2009), with 50,000 / \
+(batch x N) steps per epoch.
+{% set rate = example.lab_derived_gb_per_s %}
+Worked example, the lab's 2 GPUs at batch 32: 2(2-1)/2 x 4 x {{ parameters | whole }} x \
+{{ example.steps }} bytes / {{ "%.7f" % example.lab_derived_epoch_s }} s = \
+{{ "%.5f" % rate }} GB/s (/ 10^9), or {{ "%.5f" % (rate * 1e9 / 2**30) }} GiB/s (/ 2^30).
 """,
+    why="T(N) - T(1)/N counts as communication whatever does not shrink with more workers: waiting "
+    "for the slower one, and usually shared memory and caches.",
     figures=(
         Bars(
             name="communication-epoch",
             title=f"Communication in an epoch of {IMAGES}",
             caption="Measured here, by the lab's formula here, and by its formula in the lab.",
             rows=_communication_bars,
-            columns=(
-                _text("cell", "cell"),
-                _text("kind", "kind"),
-                _column("epoch_s", "communication per epoch", seconds),
+            columns=columns(
+                *(text("cell", "cell"), text("kind", "kind")),
+                column("epoch_s", "communication per epoch", seconds),
             ),
-            options=_axes("cell", "epoch_s", "kind", log=True),
+            options={"x": "cell", "y": "epoch_s", "series": "kind", "log": True},
         ),
     ),
 )
@@ -578,90 +597,43 @@ gradients on the same links.
 # Question 4: what a large global batch does to accuracy, and what helps.
 
 
+def _runs(found: Found, **values: Any) -> list[Row]:
+    """Return the ways of training that ended with an accuracy, one worker first."""
+    runs = having(setting_rows(found, *TRAINED), "final", **values)
+    return sorted(runs, key=lambda run: bool(run.workers > 1))
+
+
 def _accuracy_rows(found: Found) -> list[Row]:
-    """Compare every way of training with one worker, seed by seed."""
-    runs, tests, rows = _remedies(_runs(found)), _tested_on(found), []
+    """Compare one worker with whatever is meant to keep accuracy on several."""
+    runs = [run for run in _runs(found, order="epoch") if run.norm != "broadcast"]
     for run in runs:
-        gap, limit = _gap(run, runs[0] if runs[0].workers == 1 else None), None
-        if gap and run.accuracy and 0 <= run.accuracy.value <= 1:
-            limit = smallest_difference(tests, run.accuracy.value, gap.seeds)
-        row = run.but(difference=gap.difference if gap else None, resolvable=limit)
-        rows.append(row.but(verdict=_verdict(gap, limit), speed="void" if run.note else "counts"))
-    return rows
-
-
-def _verdict(gap: Gap | None, limit: float | None) -> str:
-    if gap is None:
-        return ""
-    difference = gap.difference
-    if gap.diverged:
-        return "diverged in some runs"
-    if difference.low is None or difference.high is None:
-        return "one seed: no interval"
-    if limit is not None and abs(difference.value) < limit:
-        return "not resolved"
-    if difference.high < 0:
-        return "loses"
-    return "gains" if difference.low > 0 else "no difference shown"
-
-
-def _tested_on(found: Found) -> int:
-    """Return how many samples accuracies are a share of."""
-    studies = [found.records[name] for name in TRAINED if name in found.records]
-    given = (one.params.get("test_samples") for study in studies for one in study.launches)
-    return next(filter(None, given), found.data.test)
+        run.name = f"{run.recipe} + SyncBatchNorm" if run.norm == "sync" else run.recipe
+    rows = against(first(runs, workers=1), runs)
+    return [row.but(recipe=row.name, speed="void" if row.note else "counts") for row in rows]
 
 
 def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     most = max((row.workers for row in rows), default=0)
-    at_most = [row for row in rows if row.workers == most]
-    known = [row for row in at_most if row.accuracy]
-    equal = [row for row in known if not row.longer]
-    theirs = [
-        row.but(accuracy=row.metrics["accuracy"].final.value, loss=row.metrics["loss"].final.value)
-        for row in cell_rows(found.published.get("cifar10_accuracy"))
-    ]
-    ends = [row.accuracy for row in theirs]
+    several = having(rows, "difference", workers=most)
+    (lab,) = cell_rows(found.published["cifar10_accuracy"])
     return {
-        "one": next((row for row in rows if row.workers == 1), None),
-        "most": most,
-        "plain": next((row for row in at_most if row.name == "fixed"), None),
-        "best": max(equal or known, key=lambda row: float(row.accuracy.value), default=None),
-        "longer": next((row for row in at_most if row.longer), None),
-        "limit": max((row.resolvable for row in rows if row.resolvable is not None), default=None),
-        "tests": _tested_on(found),
-        "points": points,
-        "theirs": theirs,
-        "their_limit": smallest_difference(10_000, min(ends) / 100, 1) if ends else None,
+        "one": first(rows, workers=1),
+        "plain": first(several, recipe="fixed"),
+        "several": several,
+        "least": max((row.resolvable for row in several), default=None),
+        "untried": [name for name in TRIED if not having(rows, recipe=name)],
+        "lab_run": {name: metric.final.value for name, metric in lab.metrics.items()},
     }
-
-
-def _accuracy_notes(rows: Sequence[Row]) -> list[str]:
-    single = all(row.difference is None or row.difference.low is None for row in rows)
-    return [
-        f"Accuracy: mean and 95 % interval over seeds. {PAIRED}",
-        *(["One seed each: no intervals."] if single else []),
-        *dict.fromkeys(f"Speed: {row.note}." for row in rows if row.note),
-    ]
-
-
-def _accuracy_points(rows: Sequence[Row]) -> list[Row]:
-    """Return a line per recipe; on one worker all are the same, except for more epochs."""
-    one, drawn = [row for row in rows if row.workers == 1][:1], []
-    several = [row for row in rows if row.workers > 1]
-    for name in dict.fromkeys(row.name for row in several):
-        line = [row for row in several if row.name == name]
-        drawn += [row.but(name=name) for row in one if not line[0].longer] + line
-    return [row for row in drawn if row.accuracy]
 
 
 def _epoch_points(rows: Sequence[Row]) -> list[Row]:
     most = max((row.workers for row in rows), default=0)
     return [
-        row.but(series=f"{row.name}, {plural(row.workers, 'worker')}", point=point)
+        row.but(series=f"{row.recipe}, {plural(row.workers, 'worker')}", point=point)
         for row in rows
-        if row.workers in (1, most) and row.curve
-        for point in row.curve.points
+        for curve in row.metric_curves or ()
+        if row.workers in (1, most) and curve.metric == METRIC
+        for point in curve.points
     ]
 
 
@@ -670,219 +642,177 @@ REMEDIES = Question(
     text="What does a large global batch do to accuracy, and what helps?",
     title="Accuracy by recipe and workers, and the difference to one worker",
     rows=_accuracy_rows,
-    columns=(
-        RECIPE,
-        WORKERS,
-        _column("global_batch", "global batch", whole),
-        _column("epochs", "epochs", whole),
-        _column("steps", "steps made", whole),
-        TEST_ACCURACY,
-        _range("difference", "difference to 1 worker", _SIGNED),
-        _column("resolvable", "smallest resolved", _FOUR),
-        SEEDS,
-        _text("verdict", "verdict"),
-        _text("speed", "speed"),
+    columns=columns(
+        *("recipe workers global_batch epochs", column("steps", "steps made", whole, "counted")),
+        *(TEST_ACCURACY, "difference"),
+        column("resolvable", "resolvable (points)", in_points, lambda r: r.gap and r.resolvable),
+        *("seeds", text("verdict", "verdict"), text("speed", "speed")),
     ),
-    notes=_accuracy_notes,
+    notes=(f"Accuracy: mean and 95 % interval over seeds. {PAIRED}",),
     facts=_accuracy_facts,
     say="""
-{% if not one or not one.accuracy %}
-Accuracy was not measured: the runs with one worker are missing.
-{% elif most < 2 %}
-Only one worker was trained (accuracy {{ one.accuracy.value|four }}): use -np 1,2 to compare.
+{% if plain and one %}
+At the learning rate of one worker, {{ plain.workers }} workers end at \
+{{ plain.final.value | four }} and one worker at {{ one.final.value | four }}, after \
+{{ plain.counted | whole }} updates instead of {{ one.counted | whole }}.
+Differences to one worker: {{ several | each("{recipe} {change}") }}.
+Only differences above {{ least | in_points }} points can be resolved with \
+{{ one.test_samples | count("test image") }} and {{ one.seeds | count("seed") }}; more of both \
+resolve smaller ones.
 {% else %}
-{% if plain and plain.difference %}
-With the learning rate of one worker, {{ most }} workers change accuracy by \
-{{ points(plain.difference) }} from {{ one.accuracy.value|four }}\
-{% if plain.steps and one.steps %}; a run makes {{ plain.steps|whole }} updates instead of \
-{{ one.steps|whole }}{% endif %}.
+There are no runs of one and of several workers to compare.
 {% endif %}
-{% if best and best is sameas plain %}
-No other recipe with as many epochs does better.
-{% elif best and best.difference %}
-The best recipe for {{ most }} workers with equal epochs is {{ best.name }}: \
-{{ points(best.difference) }}.
+{% if untried %}
+Not tried at this size: {{ untried | listed }}.
 {% endif %}
-{% if longer and longer.difference %}
-Training for {{ longer.epochs }} epochs instead of {{ one.epochs }} at that rate: \
-{{ points(longer.difference) }}.
-{% endif %}
-{% if limit is not none %}
-With {{ tests|count("test image") }} and {{ one.seeds|count("seed") }}, only differences above \
-{{ (100 * limit)|number }} points are detectable.
-{% endif %}
-{% endif %}
-{% if theirs %}
-{% set ends = theirs|map(attribute="accuracy")|list %}
-The lab's runs at batch {{ theirs[0].batch }} on {{ theirs[0].workers }} GPUs end at \
-{% for run in theirs %}{{ run.accuracy|number }} % (loss {{ run.loss|number }}, \
-{{ run.attempt }}){{ " and " if not loop.last }}{% endfor %}, {{ (ends|max - ends|min)|number }} \
-points apart; with 10,000 test images, single runs can show only differences above \
-{{ (100 * their_limit)|number }} points.
-The lab has no run on one GPU to compare with.
-{% endif %}
+The lab's largest batch, 512 on each of 4 GPUs, ended at a training accuracy of \
+{{ lab_run.train_accuracy }} % (loss {{ lab_run.train_loss }}).
+The 49.78 % (loss 1.3860) beside it are an earlier lab's SGD run: another experiment, so they say \
+nothing about the batch.
 """,
+    why="In the same epochs a larger global batch makes fewer updates, which usually costs "
+    "accuracy. A rate scaled with the workers (linear), a gradual warm-up over 5 epochs (warmup) "
+    "and more epochs (longer) usually win it back (Goyal et al. 2017).",
+    study=ACCURACY,
     figures=(
         Lines(
             name="accuracy-workers",
             title="Test accuracy by workers and recipe",
-            caption="Equal epochs, except for the recipe longer; on one worker the others are the "
-            "same.",
-            rows=_accuracy_points,
-            columns=(RECIPE, WORKERS, TEST_ACCURACY),
-            options=_axes("workers", METRIC, "recipe", zero=False),
+            caption="Every line begins with one worker, and the epochs of the recipe fixed.",
+            rows=recipe_lines,
+            columns=columns("recipe workers", TEST_ACCURACY),
+            options={"x": "workers", "y": METRIC, "series": "recipe", "zero": False},
         ),
         Lines(
             name="accuracy-epochs",
             title="Test accuracy by epoch: one worker, and the recipes on the most workers",
             caption="Mean over seeds.",
             rows=_epoch_points,
-            columns=(
-                _text("series", "run"),
-                _column("epoch", "epoch", brief, "point.epoch"),
-                _range("value", METRIC, number, "point.value"),
-                _column("seeds", "seeds", whole, "point.seeds"),
+            columns=columns(
+                *(text("series", "run"), column("epoch", "epoch", brief, "point.epoch")),
+                measure("value", "test accuracy", number, "point.value"),
+                column("seeds", "seeds", whole, "point.seeds"),
             ),
-            options=_axes(
-                "epoch", "value", "series", y_title="test accuracy", x_log=False, zero=False
-            ),
+            options={"x": "epoch", "y": "value", "series": "series", "x_log": False, "zero": False},
         ),
     ),
 )
 
 
-# Question 5: replicas as threads of one process or as processes, and the order of samples.
+# Question 5: DataParallel and DistributedDataParallel, and the order of samples.
+
+STEP = table_rows(
+    "step first other process",
+    ("1. data", "loads the whole batch, splits it", "receives its part", "loads its own batch"),
+    ("2. weights", "sends a copy to every GPU", "receives a copy", ""),
+    ("3. forward", *["computes its part"] * 2, "computes its batch"),
+    ("4. loss", "collects outputs, computes the loss", "sends its outputs", "computes its loss"),
+    ("5. backward", *["computes its gradients"] * 2, "computes and averages gradients"),
+    ("6. gradients", "adds up all gradients", "sends its gradients", ""),
+    ("7. update", "updates the weights", "", "updates its replica"),
+)
+ORDERS = {"epoch": "epoch in the seed", "fixed": "the same in every epoch"}
 
 
 def _replica_rows(found: Found) -> list[Row]:
     """Return one process, then threads, then processes, as far as they were run."""
-    runs = _runs(found)
-    one, (count, name) = _find(runs, 1), _pair(found, runs)
-    many = _find(runs, count, name)
-    rows = [one.but(arrangement="1 process")] if one else []
-    rows += [
-        row.but(arrangement=f"{row.replicas} threads of 1 process", kind="threads")
-        for row in cell_rows(found.studies.get(REPLICAS))
+    one = _runs(found, workers=1, recipe="fixed", norm="local", order="epoch")
+    threads = cell_rows(found.studies.get(REPLICAS))
+    processes = having(_norm_rows(found), norm="local")
+    rows = [
+        *(row.but(arrangement="1 process") for row in one),
+        *(row.but(arrangement=f"{row.replicas} threads of 1 process", kind=1) for row in threads),
+        *(row.but(arrangement=f"{row.workers} processes", kind=2) for row in processes),
     ]
-    rows += [many.but(arrangement=f"{count} processes", kind="processes")] if many else []
-    base = next((row.throughput.value for row in rows if row.throughput), None)
-    return [
-        row.but(
-            batch=one.batch if one else None,
-            ratio=row.throughput.value / base if row.throughput and base else None,
-            note=row.note or ("" if row.throughput else "does not count"),
-        )
-        for row in rows
-    ]
+    base = first(rows, "throughput")
+    for row in rows:
+        row.batch = one[0].batch if one else None
+        row.ratio = base and row.throughput and row.throughput.value / base.throughput.value
+        row.note = row.note or ("" if row.throughput else "does not count")
+    return rows
 
 
 def _order_rows(found: Found) -> list[Row]:
     """Return runs of one worker whose order of samples does and does not depend on the epoch."""
-    runs = _runs(found)
-    words = {"epoch": "epoch in the seed", "fixed": "the same in every epoch"}
-    orders = [run for order in words if (run := _find(runs, 1, order=order))]
-    orders = [run.but(difference=_difference(run, _find(runs, 1))) for run in orders]
-    return [run.but(words=words[run.order], repeats=_repeats(run)) for run in orders]
+    runs = [run for order in ORDERS for run in _runs(found, workers=1, order=order)]
+    for run in runs:
+        run.words, same = ORDERS[run.order], []
+        for launch in run.records:
+            recorded = [one for one in launch.ranks[0].metrics if one.name == "first_sample"]
+            firsts = [one.value for one in sorted(recorded, key=lambda one: one.epoch or 0)]
+            same += [sample == firsts[0] for sample in firsts[1:]]
+        run.repeats = sum(same) / len(same) if same else None
+    return against(first(runs, order="epoch"), runs)
 
 
-def _repeats(run: Row) -> float | None:
-    """Return the share of later epochs that begin with the same sample as the first epoch."""
-    same: list[bool] = []
-    for launch in run.records:
-        recorded = [one for one in launch.ranks[0].metrics if one.name == "first_sample"]
-        firsts = [one.value for one in sorted(recorded, key=lambda one: one.epoch or 0)]
-        same += [first == firsts[0] for first in firsts[1:]]
-    return sum(same) / len(same) if same else None
+def _order_table(found: Found, _: Sequence[Row]) -> tuple[Table]:
+    parts = columns(
+        text("order", "order", "words"),
+        column("repeats", "later epochs that begin as the first", percent),
+        *(TEST_ACCURACY, "difference seeds"),
+    )
+    title = "The order of samples with and without the epoch in the seed, one worker"
+    return (tabulate("order", title, _order_rows(found), parts, absent=absent),)
 
 
 def _replica_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    speeds = {row.kind: row for row in rows if row.kind and row.throughput}
-    orders = {row.order: row for row in _order_rows(found)}
+    fast = sorted(having(rows, "throughput", "kind"), key=lambda row: -int(row.kind))
     return {
-        "why": _why(found, REPLICAS),
-        "margin": SPEED_MARGIN,
-        "points": points,
-        "threads": speeds.get("threads"),
-        "processes": speeds.get("processes"),
-        "anew": orders.get("epoch"),
-        "same": orders.get("fixed"),
-        "disturbed": limits(found, REPLICAS),
+        "fast": fast,
+        "relation": relation_words("speed", {row.arrangement: row.rates for row in fast}),
+        "orders": Row(**{row.order: row for row in _order_rows(found)}),
     }
-
-
-def _order_table(found: Found, rows: Sequence[Row]) -> tuple[Table]:
-    columns = (
-        _text("order", "order", "words"),
-        _column("repeats", "later epochs that begin as the first", percent),
-        TEST_ACCURACY,
-        _range("difference", "difference", _SIGNED),
-        SEEDS,
-    )
-    title = "The order of samples with and without the epoch in the seed, one worker"
-    return (tabulate("order", title, _order_rows(found), columns),)
 
 
 ARRANGEMENTS = Question(
     key="replicas",
-    text="Replicas as threads of one process, or processes? And does the order of samples matter?",
+    text="How do DataParallel and DistributedDataParallel differ, and does sample order matter?",
     title="Replicas as threads of one process, and as processes",
     rows=_replica_rows,
-    columns=(
-        _text("arrangement", "arrangement"),
-        _column("batch", "batch per replica", whole),
-        _range("throughput", "images/s", number),
-        _range("step_s", "step", seconds),
-        _column("ratio", "over one process", times),
-        _text("note", "note"),
-    ),
-    notes=lambda rows: (
-        ("Single launches: no intervals.",) if rows and all(r.launches < 2 for r in rows) else ()
+    columns=columns(
+        *(text("arrangement", "arrangement"), column("batch", "batch per replica", whole)),
+        *(measure("throughput", "images/s"), "step_s"),
+        *(column("ratio", "over one process", times), text("note", "note")),
     ),
     facts=_replica_facts,
     say="""
-{% macro speeds(first, second) %}
-({{ first.throughput.value|number }} images/s against {{ second.throughput.value|number }}\
-{{ ", no interval" if first.throughput.low is none or second.throughput.low is none }})\
-{% endmacro %}
-{% if not threads or not processes %}
-Threads and processes cannot be compared: {{ why }}.
+DataParallel is one process with a thread per GPU: it copies the weights to every GPU in every \
+step, its threads share Python's lock, and it cannot leave its machine.
+DistributedDataParallel (DDP) is one process per GPU: each keeps its replica, only gradients are \
+exchanged, and any number of machines can take part.
+{% if relation %}
+Here, {{ fast | each("{arrangement} train {throughput:interval} images/s") }}. {{ relation }}
 {% else %}
-{% set ratio = processes.throughput.value / threads.throughput.value %}
-{% if ratio > 1 + margin %}
-{{ processes.arrangement }} are {{ ratio|times }} as fast as {{ threads.arrangement }} \
-{{ speeds(processes, threads) }}: threads usually wait for Python's lock, and one of them alone \
-adds up the gradients.
-{% elif ratio < 1 - margin %}
-{{ threads.arrangement }} are {{ (1 / ratio)|times }} as fast as {{ processes.arrangement }} \
-{{ speeds(threads, processes) }}.
+Threads and processes were not both timed here.
+{% endif %}
+{% if orders.fixed and orders.fixed.difference %}
+Without the epoch in the sampler's seed, {{ orders.fixed.repeats | percent }} of the later epochs \
+begin with the same sample as the first; with it, {{ orders.epoch.repeats | percent }}.
+That changes accuracy by {{ orders.fixed.change }}.
 {% else %}
-{{ threads.arrangement }} and {{ processes.arrangement }} are about equally fast \
-{{ speeds(threads, processes) }}.
+The two orders of samples were not both trained here.
 {% endif %}
-{% endif %}
-{% if not anew or not same %}
-The order of samples was not compared: its runs are missing.
-{% else %}
-{% if anew.repeats is not none and same.repeats is not none %}
-Without the epoch in the sampler's seed, {{ same.repeats|percent }} of the later epochs begin \
-with the same sample as the first; with it, {{ anew.repeats|percent }}.
-{% endif %}
-{% set effect = same.difference %}
-{% if effect %}
-The same order in every epoch changes accuracy by {{ points(effect) }}\
-{% if effect.low is none or effect.low <= 0 <= effect.high %}, which these runs cannot tell from \
-zero{% endif %}.
-{% endif %}
-{% endif %}
-{{ disturbed|join(" ") }}
 """,
+    why="Threads usually wait for each other at Python's lock. The threads here share one set of "
+    "weights, so DataParallel's copies are not in their time.",
+    study=REPLICAS,
     tables=_order_table,
     figures=(
+        Boxes(
+            name="replicas-designs",
+            title="One training step of DataParallel and of DDP",
+            caption="No box: nothing to do.",
+            rows=lambda rows: STEP,
+            columns=columns(
+                *(text("step", "step"), text("first", "DataParallel, first GPU")),
+                *(text("other", "DataParallel, other GPUs"), text("process", "DDP, every GPU")),
+            ),
+        ),
         Bars(
             name="replicas-throughput",
             title="Images per second by arrangement",
             caption="The same network and batch per replica, one thread each.",
-            options=_axes("arrangement", "throughput"),
+            options={"x": "arrangement", "y": "throughput"},
         ),
     ),
 )
@@ -890,12 +820,7 @@ zero{% endif %}.
 
 # Questions 6 and 7: what crosses the network besides gradients, and whether it has to.
 
-STATISTICS_WORDS = {
-    "local": "left alone",
-    "broadcast": "broadcast from rank 0",
-    "sync": "synchronised",
-}
-"""What is done with batch norm's statistics."""
+STATISTICS = {"local": "left alone", "broadcast": "broadcast from rank 0", "sync": "synchronised"}
 AT_START = ("parameters", "objects")
 """Kinds that cross once, whatever the number of steps."""
 PURPOSES = {
@@ -906,29 +831,40 @@ PURPOSES = {
     "other": "collectives of the script: losses, right answers",
     "control": "messages by which workers agree",
 }
+NORM_COLUMN = text("norm", "statistics", "statistics")
 
 
 def _norm_rows(found: Found) -> list[Row]:
     """Return each way to treat the statistics, at the fewest workers above one."""
-    runs = _runs(found)
-    count, name = _pair(found, runs)
-    ways = [run for norm in STATISTICS_WORDS if (run := _find(runs, count, name, norm))]
-    return [run.but(difference=_difference(run, _find(runs, count, name))) for run in ways]
+    several = [run for run in _runs(found, order="epoch") if run.workers > 1]
+    ways: list[Row] = []
+    for chosen in (having(several, study=NORM) or several)[:1]:
+        same = having(several, workers=chosen.workers, recipe=chosen.recipe)
+        ways = [run for norm in STATISTICS for run in having(same, norm=norm)]
+    for run in ways:
+        sent = run.communication or Row(bytes_by_kind={}, total_bytes_by_kind={})
+        run.statistics, run.total, each = STATISTICS[run.norm], sent.total_bytes_by_kind, {}
+        for kind in BYTE_KINDS if sent.bytes_by_kind else ():
+            each[kind] = sent.bytes_by_kind.get(kind, 0.0) / run.workers
+        run.each = {kind: count for kind, count in each.items() if kind not in AT_START}
+        run.gradients, run.start = each.get("gradients"), sum(map(run.total.get, AT_START, (0, 0)))
+        run.beside_bytes = sum(run.each.values()) - run.gradients if each else None
+    return against(first(ways, norm="local"), ways)
 
 
 def _wire_rows(found: Found) -> list[Row]:
     return [
-        Row(
-            statistics=run.statistics,
+        run.but(
             kind=kind,
-            total_bytes=run.total_bytes[kind],
-            step_bytes=run.step_bytes.get(kind),
-            share=run.total_bytes[kind] / sum(run.total_bytes.values()),
+            total_bytes=run.total[kind],
+            step_bytes=run.each.get(kind),
+            share=run.total[kind] / sum(run.total.values()),
             what=PURPOSES[kind],
+            not_applicable=("step_bytes",) if kind in AT_START else (),
         )
         for run in _norm_rows(found)
         for kind in BYTE_KINDS
-        if run.total_bytes.get(kind)
+        if run.total.get(kind)
     ]
 
 
@@ -937,44 +873,34 @@ PAYLOAD = Question(
     text="What crosses the network besides gradients?",
     title="Payload by kind and by what is done with batch norm's statistics",
     rows=_wire_rows,
-    columns=(
-        STATISTICS,
-        _text("kind", "kind"),
-        _column("total_bytes", "whole run, all workers", size),
-        _column("step_bytes", "per step and worker", _SIZE),
-        _column("share", "share of the run's bytes", percent),
-        _text("what", "what it is"),
+    columns=columns(
+        *(NORM_COLUMN, text("kind", "kind"), column("total_bytes", "whole run, all workers", size)),
+        column("step_bytes", "per step and worker", size),
+        *(column("share", "share of the run's bytes", percent), text("what", "what it is")),
     ),
     notes=("Payload, before a transport multiplies it by 2(N-1)/N.",),
-    facts=lambda found, rows: {"runs": _norm_rows(found)},
+    facts=lambda found, rows: {"sent": having(_norm_rows(found), "gradients")},
     say="""
-{% if not runs %}
+{% if sent %}
+Besides {{ sent[0].gradients | size }} of gradients, each worker sends in a step, by what is done \
+with batch norm's statistics: {{ sent | each("{beside_bytes:size} ({statistics})") }}.
+{{ (sent[0].start / sent[0].workers) | size }} of weights cross once, at the start.
+{% else %}
 With one worker nothing crosses the network: use -np 1,2 to see what does.
-{% elif not runs|selectattr("step_bytes")|list %}
-Bytes by kind were not recorded.
 {% endif %}
-{% for run in runs if run.step_bytes %}
-{% set total, by_step = run.total_bytes, run.step_bytes %}
-With statistics {{ run.statistics }}, each worker sends {{ by_step.gradients|size }} of gradients \
-per step, plus \
-{% for kind, part in by_step.items() if part and kind != "gradients" %}{{ kind }} {{ part|size }}\
-{{ ", " if not loop.last }}{% else %}nothing{% endfor %}\
-{% if by_step.gradients %} ({{ (run.beside_bytes / by_step.gradients)|percent }}){% endif %}, and \
-{{ ((total.get("parameters", 0) + total.get("objects", 0)) / run.workers)|size }} once at the start.
-{% endfor %}
 """,
+    why="Statistics are a mean and a variance per channel, usually far smaller than gradients.",
     figures=(
         Bars(
             name="wire-kinds",
             title="Payload per step and worker, by kind",
             caption="On a logarithmic axis; without what crosses once, at the start.",
-            rows=lambda rows: [row for row in rows if row.step_bytes is not None],
-            columns=(
-                STATISTICS,
-                _text("kind", "kind"),
-                _column("step_bytes", "bytes per step and worker", size),
+            rows=lambda rows: having(rows, "step_bytes"),
+            columns=columns(
+                *(NORM_COLUMN, text("kind", "kind")),
+                column("step_bytes", "bytes per step and worker", size),
             ),
-            options=_axes("kind", "step_bytes", "norm", log=True),
+            options={"x": "kind", "y": "step_bytes", "series": "norm", "log": True},
         ),
     ),
 )
@@ -983,52 +909,31 @@ NORMS = Question(
     text="Would gradients alone do?",
     title="Batch norm's statistics left alone, broadcast and synchronised",
     rows=_norm_rows,
-    columns=(
-        STATISTICS,
-        _column("workers", "workers", optional),
-        TEST_ACCURACY,
-        _range("difference", "difference to left alone", _SIGNED),
-        _column("beside_bytes", "beside gradients, per step and worker", size),
-        _range("step_s", "step", seconds),
-        SEEDS,
+    columns=columns(
+        *(NORM_COLUMN, "workers", TEST_ACCURACY, "difference"),
+        *(column("beside_bytes", "beside gradients, per step and worker", size), "step_s seeds"),
     ),
     notes=(PAIRED,),
-    facts=lambda found, rows: {
-        "local": next((row for row in rows if row.norm == "local"), None),
-        "points": points,
-    },
     # Running statistics are not used in training: rank 0's are the same, sent around or not.
     say="""
-{% set others = rows|selectattr("difference")|list %}
-{% set better = others|selectattr("difference.low")|selectattr("difference.low", "gt", 0)|list %}
-{% set worse = others|selectattr("difference.high")|selectattr("difference.high", "lt", 0)|list %}
-{% if not local or not local.accuracy %}
+{% set others = rows | selectattr("difference") | list %}
+{% if others %}
+With gradients alone, {{ rows[0].workers }} workers end at {{ rows[0].final.value | four }}; the \
+difference with statistics {{ others | each("{statistics} is {change}") }}.
+{% else %}
 Batch norm was not compared: it takes 2 workers or more (-np 1,2).
-{% elif not others %}
-The runs that broadcast or synchronise statistics are missing.
-{% else %}
-{% if better %}
-Gradients alone train the network, but accuracy is higher with statistics \
-{{ better|map(attribute="statistics")|list|listed }}.
-{% elif not others|rejectattr("difference.low", "none")|list %}
-Gradients alone train the network; one seed cannot show a difference.
-{% elif worse|length == others|length %}
-Gradients alone are enough, and accuracy is higher with them alone.
-{% else %}
-Gradients alone are enough, as far as these runs can show.
 {% endif %}
-On {{ local.workers }} workers, accuracy is {{ local.accuracy.value|four }} with statistics left \
-alone{% for row in others %}; {{ row.statistics }}: {% if row.difference.value == 0 and not \
-row.difference.high %}identical{% else %}{{ points(row.difference) }}{% endif %}{% endfor %}.
-The lab answered yes: its statistics stay on each GPU, and it keeps those of the first.
-{% endif %}
+The lab answered yes: its statistics stay on each GPU, and those of the first are used in the end.
 """,
+    why="Batch norm takes mean and variance over the n images of one worker's batch, not of the "
+    "global one, so the loss of several workers is usually not that of one worker with the whole "
+    "batch, unless statistics are synchronised.",
     figures=(
         Bars(
             name="batch-norm-accuracy",
             title="Test accuracy by what is done with batch norm's statistics",
             caption="Mean over seeds.",
-            options=_axes("norm", METRIC, zero=False),
+            options={"x": "norm", "y": METRIC, "zero": False},
         ),
     ),
 )
@@ -1038,110 +943,68 @@ The lab answered yes: its statistics stay on each GPU, and it keeps those of the
 
 CORRECTIONS = (
     (
-        "A fixed batch per worker is called strong scaling in one place and weak in another.",
+        "Item 120: a fixed batch per worker is strong scaling in one place and weak in another.",
         "It is weak scaling of the step (the work per worker stays, the global batch grows) and "
         "strong scaling of the epoch (the images stay the same).",
-        """
-The lab's 2 GPUs at batch 32 take {{ two_s|number }} s for an epoch instead of \
-{{ second_s|number }} s, in half as many steps of {{ (two_s / steps)|seconds }} instead of \
-{{ (second_s / (2 * steps))|seconds }}.
-{{ "No pair of step times was measured here." if not pair }}
-"""
-        + SAY_STEP_AND_EPOCH,
+        """The lab's 2 GPUs at batch 32 take {{ two_s | number }} s for an epoch instead of \
+{{ ones[1] | number }} s, in half as many steps of {{ (two_s / steps) | seconds }} instead of \
+{{ (ones[1] / (2 * steps)) | seconds }}.""",
     ),
     (
-        "One GPU at batch 32 takes {{ first_s|number }} s in one table and {{ second_s|number }} s "
-        "in another, and communication is derived from the first.",
+        "Items 118, 122 and 123: one GPU at batch 32 takes {{ ones[0] | number }} s in one table "
+        "and {{ ones[1] | number }} s in another, and communication is derived from the first.",
         "Two measurements of one setting have to agree, or nothing derived from them holds: "
         "measure communication instead of deriving it.",
-        """
-T(2) - T(1)/2 at batch 32 is {{ derived[0]|number }} s ({{ rates[0]|number }} GB/s) with the \
-first time and {{ derived[1]|number }} s ({{ rates[1]|number }} GB/s) with the other.
-{{ "No transfer was measured here." if not moved }}
-"""
-        + SAY_TRANSFER,
+        """T(2) - T(1)/2 at batch 32 is {{ derived[0] | number }} s ({{ rates[0] | rate }}) with \
+the first time and {{ derived[1] | number }} s ({{ rates[1] | rate }}) with the other.""",
     ),
     (
-        "A GB is 2^30 bytes.",
-        "The lab's own figures use 10^9 bytes, and so do all of ours.",
-        """
-2 GPUs at batch 32 move {{ "%.6g" % rate }} bytes/s: {{ "%.5f" % (rate / 1e9) }} GB/s, as \
-published, but {{ "%.5f" % (rate / 2**30) }} in units of 2^30.
-{% if moved and moved.bus_gb_per_s %}
-Here, {{ moved.bus_gb_per_s|number }} GB/s was measured; in units of 2^30 that is \
-{{ (moved.bus_gb_per_s * 1e9 / 2**30)|number }}.
-{% endif %}
-""",
+        "Item 128: bandwidth is divided by 2^30 to get GB/s.",
+        "The lab's own figures are divided by 10^9, and so are all of ours.",
+        """2 GPUs at batch 32 move {{ "%.6g" % rates[0] }} bytes/s: \
+{{ "%.5f" % (rates[0] / 1e9) }} GB/s, as published, but {{ "%.5f" % (rates[0] / 2**30) }} in units \
+of 2^30.""",
     ),
     (
-        "The lab's {{ slips|listed }}.",
-        "{{ wrong|map(attribute='value')|map('four')|list|listed }}, by the lab's own times.",
-        """
-{{ wrong|map(attribute="sentence")|join(" ") }}
-{% if reached %}
-Here, {{ reached.workers }} workers at batch {{ reached.batch }} reach \
-{{ reached.speedup|interval_times }} by the same formula.
-{% else %}
-No speedup was measured here.
-{% endif %}
-""",
+        """Item 119: the {{ wrong | each("{what}, is {claimed}") }}.""",
+        """It is {{ wrong | each("{value:four}") }}, by the lab's own times.""",
+        """{{ wrong | map(attribute="sentence") | join(" ") }}""",
     ),
     (
-        "A large batch loses accuracy because fewer parameters are updated.",
-        "Every update changes every parameter, whatever the batch. A large batch makes fewer "
-        "updates in the same epochs; a higher learning rate or more epochs make up for that.",
-        """
-{% if not many %}
-No runs of one and of several workers at the same learning rate were made here.
-{% else %}
-At the same learning rate and epochs, one worker makes {{ one.steps|whole }} updates and \
-{{ many.workers }} workers make {{ many.steps|whole }}, \
-{% if not one.parameters or not many.parameters %}of all parameters each\
-{% elif one.parameters == many.parameters %}of all {{ one.parameters|whole }} parameters each\
-{% else %}of {{ one.parameters|whole }} and {{ many.parameters|whole }} parameters{% endif %}\
-{{ "; accuracy changes by " + points(effect) if effect }}.
-{% endif %}
-""",
+        "Item 116: an epoch gets faster with a larger batch because fewer parameters are updated.",
+        "Every update changes every parameter, whatever the batch; an epoch has fewer updates.",
+        """50,000 images are {{ (50000 / 32) | round(0, "ceil") | whole }} updates at batch 32 and \
+{{ (50000 / 512) | round(0, "ceil") | whole }} at batch 512. {% if timed %}Updated in a step here: \
+{{ timed | each("{parameters:whole} parameters at batch {batch}") }}.{% endif %}""",
+    ),
+    (
+        "Item 136: a full batch is certain to reach the global optimum.",
+        "No batch is: the loss of such a network is not convex. A full batch has the exact "
+        "gradient, which is zero at a local minimum and on a plateau, too. Small batches make more "
+        "and noisier updates, without a guarantee either.",
+        "One unit max(0, w x), squared error, and x = 1, y = 1 as the full batch: from w = -1 its "
+        "gradient is 0 and the loss stays 1; from w = 0.5 descent reaches 0.",
     ),
 )
 
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the arithmetic on its own figures."""
-    published = [
-        _by_place(found.published[f"cifar10_{name}"])
-        for name in ("batch", "speedup", "communication")
-    ]
-    first_s, second_s = (cells[32, 1].epoch_s.value for cells in published[:2])
-    sent, steps = published[2][32, 2].communication, steps_per_epoch(LAB_SAMPLES, 32, 2)
-    derived = [
-        derived_communication_s(published[2][32, 2].epoch_s.value, one, 2)
-        for one in (first_s, second_s)
-    ]
-    runs = [run for run in _remedies(_runs(found)) if run.name == "fixed" and run.steps]
-    one, many = _find(runs, 1), max(runs, key=lambda run: int(run.workers), default=None)
-    wrong = [claim for claim in claims_of("cifar10") if not claim.agrees]
-    facts = {
-        "steps": steps,
-        "first_s": first_s,
-        "second_s": second_s,
-        "two_s": published[1][32, 2].epoch_s.value,
-        "pair": _step_and_epoch(found),
-        "derived": derived,
-        "rates": [bus_bandwidth(sent.gradient_bytes * steps, s, 2) / GB for s in derived],
-        "moved": _largest_transfer(_communication_rows(found)),
-        "rate": sent.derived_bus_bytes_per_s,
-        "wrong": wrong,
-        "slips": [f"{claim.what}: {claim.claimed}" for claim in wrong],
-        "reached": next(iter(reversed(_most(_timings(found, "cifar10_speedup"), "speedup"))), None),
-        "one": one,
-        "many": many if one and many is not one else None,
-        "effect": _difference(many, one) if many else None,
-        "points": points,
-    }
-    fields = ("said", "right", "shown_by")
-    told = [[" ".join(sentences(one, **facts)) for one in templates] for templates in CORRECTIONS]
-    return tuple(Correction(**dict(zip(fields, texts, strict=True))) for texts in told)
+    names = ("batch", "speedup", "communication")
+    batch, speedup, sent = (_by_place(found.published[f"cifar10_{name}"]) for name in names)
+    ones = [cells[32, 1].epoch_s.value for cells in (batch, speedup)]
+    derived = [derived_communication_s(sent[32, 2].epoch_s.value, one, 2) for one in ones]
+    steps = steps_per_epoch(LAB_SAMPLES, 32, 2)
+    return correct(
+        CORRECTIONS,
+        steps=steps,
+        ones=ones,
+        two_s=speedup[32, 2].epoch_s.value,
+        derived=derived,
+        rates=[bus_bandwidth(4 * PARAMETERS * steps, one, 2) for one in derived],
+        wrong=[claim for claim in claims_of("cifar10") if not claim.agrees],
+        timed=having(_timings(found, "speedup"), "parameters", "step_s", workers=1),
+    )
 
 
 QUESTIONS = (EPOCH_TIME, SPEEDUPS, TRANSFERS, REMEDIES, ARRANGEMENTS, PAYLOAD, NORMS)
@@ -1153,6 +1016,52 @@ LAB = Lab(
     published=("cifar10_batch", "cifar10_speedup", "cifar10_communication", "cifar10_accuracy"),
     leading=("speedup", "communication", "accuracy"),
     efforts=len(LADDER),
+    introduction="Computing, moving gradients and waiting for others are the parts of a training "
+    "step. This lab trains ResNet-18 on CIFAR-10 and asks where the time goes: how long an epoch "
+    "takes by batch and by workers, how much of it is communication and at which bandwidth, what "
+    "the large global batch of many workers does to accuracy, how DataParallel and "
+    "DistributedDataParallel differ, and what has to cross the network besides gradients. The "
+    "original ran PyTorch on 1 to 4 K80 GPUs and derived communication from epoch times; here it "
+    "is measured.",
+    original_data={
+        "source": "CIFAR-10",
+        "training samples": "50,000",
+        "test samples": "10,000",
+        "classes": "10",
+        "training samples per class": "5,000",
+        "as trained": "32x32 RGB",
+    },
+    method=(
+        (
+            "SLURM request",
+            "srun: 10 CPUs per task, 8 K80, 120 GB",
+            "none (examples/cifar10.sbatch asks for as much)",
+        ),
+        ("gradients", f"4 bytes x {PARAMETERS:,} parameters of ResNet-18", "the same, for times"),
+        ("optimizer", "SGD", "SGD with momentum 0.9"),
+    ),
+    conclusion="""
+{% for sentence in answers.communication.sentences if sentence.startswith("A step of") %}
+Where the time goes here: {{ sentence[0] | lower }}{{ sentence[1:] }}
+{% endfor %}
+T(N) - T(1)/N counts waiting and contention as communication, and it depends on T(1), of which the \
+lab has two values: measure the transfer instead.
+With a fixed batch per worker the global batch grows with the workers, so a run makes fewer \
+updates; whether that costs accuracy takes several seeds and enough test images to see.
+Gradients have to cross the network in every step, batch norm's statistics need not.
+{% if found.asked.size == "quick" %}
+This quick run shows figures and makes no claims: farandole lab cifar10 repeats every setting.
+{% endif %}
+""",
+    references=(
+        "P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of "
+        "workstations. Journal of Parallel and Distributed Computing 69, 2009.",
+        "P. Goyal et al.: Accurate, large minibatch SGD: training ImageNet in 1 hour. 2017.",
+        "G. Amdahl: Validity of the single processor approach to achieving large scale computing "
+        "capabilities. AFIPS, 1967.",
+        "S. Ioffe, C. Szegedy: Batch normalization. ICML, 2015.",
+        "A. Krizhevsky: Learning multiple layers of features from tiny images. 2009.",
+    ),
     data=describe_cifar10,
     pilot=pilot,
     plan=plan,

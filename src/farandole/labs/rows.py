@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from statistics import median
@@ -21,6 +21,7 @@ from farandole.format import (
     NOT_APPLICABLE,
     NOT_MEASURED,
     NOT_PUBLISHED,
+    between,
     known,
     listed,
     number,
@@ -36,7 +37,7 @@ from farandole.labs.lab import Found, published_path
 from farandole.labs.plan import LAB_RECIPES
 from farandole.model.jobs import training_steps
 from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
-from farandole.model.statistics import Estimate, mean
+from farandole.model.statistics import Estimate, mean, ratio, speed_relation
 from farandole.report.table import Column
 from farandole.study.records import Launch
 
@@ -79,6 +80,11 @@ def having(rows: Iterable[Row], *keys: str, **values: Any) -> list[Row]:
         if all(getattr(row, key) is not None for key in keys)
         and all(getattr(row, key) == value for key, value in values.items())
     ]
+
+
+def first(rows: Iterable[Row], *keys: str, **values: Any) -> Row | None:
+    """Return the first row that has these figures and values; None when none has."""
+    return next(iter(having(rows, *keys, **values)), None)
 
 
 # Rows of studies.
@@ -215,18 +221,25 @@ def against(base: Row | None, rows: Iterable[Row]) -> list[Row]:
     """Return settings that ended with an accuracy, each beside the one that is the base.
 
     `gap` is the difference to it, seed by seed, `resolvable` the smallest that the test samples can
-    tell from none, `verdict` what the two show.
+    tell from none, `verdict` what the two show, and `change` says all of it.
     """
-    return [
-        row.but(
-            base=row is base,
-            gap=(difference := gap(row, base)),
-            difference=difference.difference if difference else None,
-            resolvable=(least := smallest(row)),
-            verdict=_verdict(difference, least),
+    compared = []
+    for row in rows:
+        found, least = gap(row, base), smallest(row)
+        verdict = _verdict(found, least)
+        change = points(found.difference) if found else ""
+        compared.append(
+            row.but(
+                base=row is base,
+                not_applicable=("difference", "resolvable") if row is base else (),
+                gap=found,
+                difference=found.difference if found else None,
+                resolvable=least,
+                verdict=verdict,
+                change=change if verdict in change else f"{change}: {verdict}",
+            )
         )
-        for row in rows
-    ]
+    return compared
 
 
 def smallest(row: Row) -> float:
@@ -377,6 +390,33 @@ def points(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{shown} (one seed: no interval)"
     return f"{shown} ({100 * estimate.low:+.2f} to {100 * estimate.high:+.2f})"
+
+
+_RELATIONS = {
+    "higher": "The {what} of {first} is {ratio} that of {second}.",
+    "lower": "The {what} of {first} is {ratio} that of {second}.",
+    "same": "{first} and {second} have the same {what}.",
+    "cannot_tell": "These launches cannot tell the {what} of {first} from that of {second}; more "
+    "launches would.",
+}
+
+
+def relation_words(what: str, rates: Mapping[str, Sequence[float]]) -> str:
+    """Say what the model's test finds between the speeds of two settings; empty for fewer.
+
+    Args:
+        what: "speed" or "speedup".
+        rates: One per launch, by the settings' names.
+    """
+    if len(rates) != 2 or not all(rates.values()):
+        return ""
+    (first, ours), (second, theirs) = rates.items()
+    gain = ratio(ours, theirs)
+    shown = times(gain.value)
+    if gain.low is not None and gain.high is not None:
+        shown += f" ({between(gain.low, gain.high, decimals=2)})"
+    words = {"what": what, "first": first, "second": second, "ratio": shown}
+    return _RELATIONS[speed_relation(ours, theirs)].format(**words)
 
 
 def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
