@@ -7,9 +7,11 @@ several labs ask are at the end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import fmean
 from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,18 +22,23 @@ from farandole.labs.rows import (
     LAB,
     Row,
     absent,
+    cell_rows,
     column,
     columns,
     compared,
     exchange_words,
     exchanged,
     four,
+    having,
     in_points,
     limits,
     measure,
     points,
     setting_rows,
     signed,
+    split_words,
+    text,
+    use_words,
 )
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure
@@ -97,6 +104,22 @@ class Question:
     """Further tables."""
     build: Callable[[Found], Answered] | None = None
     """Answers a question that is too special for rows, columns and a template."""
+
+
+def figure(
+    kind: type[Lines], name: str, title: str, caption: str, *parts: str | Column, **options: Any
+) -> Lines:
+    """Draw the last column over the one before it, by the first of three, where it has a figure."""
+    drawn = columns(*parts)
+    axes = dict(zip(("y", "x", "series"), (one.key for one in reversed(drawn)), strict=False))
+    return kind(
+        name=name,
+        title=title,
+        caption=caption,
+        rows=lambda rows: [row for row in rows if drawn[-1].cell(row) is not None],
+        columns=drawn,
+        options=axes | options,
+    )
 
 
 def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]:
@@ -344,4 +367,92 @@ No launch on several workers ran to its end: nothing was exchanged.
 {% endif %}
 """,
     why="Weights travel once, at the start: equal gradients keep equal weights equal.",
+)
+
+
+# Utilisation over time.
+
+_POINTS = 16
+"""Of a line: each is the mean of as many samples in a row."""
+_KEEPS_UP = 0.05
+"""Input that takes less than this share of a step keeps up."""
+
+
+def input_words(rows: Sequence[Row]) -> str:
+    """Say whether samples come in time, or by how much they do not."""
+    known = having(rows, "data_share")
+    if not known:
+        return "Waiting for data was not measured."
+    most = max(known, key=lambda row: float(row.data_share))
+    kept = "keeps up" if most.data_share < _KEEPS_UP else "is too slow"
+    share, workers = format.percent(most.data_share), format.plural(most.workers, "worker")
+    return f"Input {kept}: waiting for data takes up to {share} of a step ({workers})."
+
+
+def _rank_rows(found: Found) -> list[Row]:
+    rows = []
+    for cell in cell_rows(found.studies.get("workers")):
+        split = cell.split or Row()
+        share = split.data_s / split.step_s if split.data_s is not None else None
+        for rank, cpu, _, memory in cell.use.by_rank if cell.use and not cell.today else ():
+            row = Row(workers=cell.workers, rank=rank, cpu=cpu, memory_bytes=memory)
+            sampled = [one for one in cell.utilisation_series if one.rank == rank]
+            rows.append(row.but(data_share=share, note=cell.note, sampled=sampled))
+    return rows
+
+
+def _over_time(rows: Sequence[Row]) -> list[Row]:
+    """Return the utilisation over time of the fewest workers, and of the most that have a core."""
+    fitting = [row for row in rows if row.sampled and not row.note]
+    ends = {row.workers for row in (*fitting[:1], *fitting[-1:])}
+    return [
+        Row(series=f"{format.plural(row.workers, 'worker')}, rank {row.rank}", time_s=at_s, cpu=cpu)
+        for row in fitting
+        if row.workers in ends
+        for at_s, cpu in thinned(row.sampled[0].time_s, row.sampled[0].cpu)
+    ]
+
+
+def thinned(times_s: Sequence[float], shares: Sequence[float | None]) -> list[tuple[float, float]]:
+    """Return at most 16 points of a line, each the mean of as many samples in a row."""
+    pairs = zip(times_s, shares, strict=True)
+    samples = [(time_s, share) for time_s, share in pairs if share is not None]
+    width = max(1, math.ceil(len(samples) / _POINTS))
+    parts = [samples[at : at + width] for at in range(0, len(samples), width)]
+    return [(fmean(time_s for time_s, _ in part), fmean(cpu for _, cpu in part)) for part in parts]
+
+
+def _use_sentences(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
+    cells = [row for row in cell_rows(found.studies.get("workers")) if row.use and not row.today]
+    said = [use_words(row.use) for row in cells] or ["Utilisation was not measured."]
+    said += [split_words(row.split) for row in cells[-1:] if row.split]
+    return {"said": [*said, input_words(rows)]}
+
+
+UTILISATION = Question(
+    key="utilisation",
+    text="How busy are the workers over time?",
+    title="Utilisation, memory and waiting for data by worker",
+    rows=_rank_rows,
+    columns=columns(
+        "workers rank cpu memory_bytes",
+        column("data_share", "step spent waiting for data", format.percent),
+    ),
+    notes=("Utilisation is of the cores that a worker may use, from its first step on.",),
+    facts=_use_sentences,
+    say='{{ said | join("\n") }}',
+    figures=(
+        Lines(
+            name="utilisation-over-time",
+            title="CPU utilisation over time",
+            caption="Share of its cores that each worker kept busy while it trained and validated; "
+            "what comes before is start-up.",
+            rows=_over_time,
+            columns=columns(
+                text("series", "worker"), column("time_s", "time", format.seconds), "cpu"
+            ),
+            options={"x": "time_s", "y": "cpu", "series": "series", "x_log": False}
+            | {"x_title": "time since the launch (s)"},
+        ),
+    ),
 )

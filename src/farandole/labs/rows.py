@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
-from statistics import median
+from statistics import fmean, median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from farandole.errors import UsageError
+from farandole.errors import FarandoleError, UsageError
 from farandole.format import (
     BUSY,
     NOT_APPLICABLE,
@@ -37,9 +37,17 @@ from farandole.labs.lab import Found, published_path
 from farandole.labs.plan import LAB_RECIPES
 from farandole.model.jobs import training_steps
 from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
-from farandole.model.statistics import Estimate, mean, ratio, speed_relation
+from farandole.model.statistics import (
+    ACCURACY_MARGIN,
+    LEAST_SEEDS,
+    Estimate,
+    mean,
+    ratio,
+    relation,
+    speed_relation,
+)
 from farandole.report.table import Column
-from farandole.study.records import Launch
+from farandole.study.records import Launch, Study
 
 if TYPE_CHECKING:
     from farandole.model.analyse import ScalingInfo
@@ -263,6 +271,69 @@ def _verdict(gap: Gap | None, least: float) -> str:
     return "loses" if difference.high < 0 else "gains"
 
 
+def judge(
+    what: str, rows: Sequence[Row], key: str, *, least: float = 0.0, margin: float = ACCURACY_MARGIN
+) -> str:
+    """Say whether a figure changes from the first row to the last, by the model's test over runs.
+
+    Args:
+        what: The figure's name.
+        rows: By workers, with the figure's value in each run under `key`.
+        key: See there.
+        least: Differences below are not resolved.
+        margin: Differences within do not matter.
+    """
+    if len(rows) < 2:
+        return ""
+    reference, values = getattr(rows[0], key), getattr(rows[-1], key)
+    runs, told = min(len(values), len(reference)), "cannot_tell"
+    if runs and abs(fmean(values) - fmean(reference)) >= least:
+        told = relation(values, reference, margin=margin, least=LEAST_SEEDS)
+    if told == "cannot_tell":
+        needed = f"{LEAST_SEEDS} or more" if runs < LEAST_SEEDS else "more seeds or test samples"
+        made = plural(runs, "run")
+        return f"Whether workers change {what} cannot be told from {made} each; {needed} would."
+    than = "the same as" if told == "same" else f"{told} than"
+    return f"With {rows[-1].workers} workers, {what} is {than} with {rows[0].workers}."
+
+
+def project_rows(study: Study | None, info: ScalingInfo | None, **asked: Any) -> list[Row]:
+    """Return the rows of `farandole project`, or one that says why there are none.
+
+    `kind` is "measured" or "projected", `middle` marks the link that a headline speaks of. Epochs
+    are those to stability: what every job was given is no finding.
+
+    Args:
+        study: Its records.
+        info: What they say.
+        asked: Fields of the projection's question: workers, only, per_host.
+    """
+    from farandole.model.projection.advice import project  # imports SciPy
+    from farandole.model.projection.question import Question
+
+    if study is None or info is None:
+        return [Row(kind="not projected", link="", why="there is no study")]
+    try:
+        made = project(study, info, Question(**asked))
+    except FarandoleError as error:
+        return [Row(kind="not projected", link="", why=str(error).rstrip("."))]
+    stable = made.goal is not None and made.goal.kind == "stable"
+    projected = [row for row in made.rows if not row.measured]
+    rows = []
+    for row in made.rows:
+        figures = {
+            key: Estimate(value=one.value, low=one.low, high=one.high)
+            for key in ("throughput", "speedup", "step_s", "epoch_s", "epochs", "metric")
+            if (one := getattr(row, key)) is not None and (stable or key != "epochs")
+        }
+        kind = "measured" if row.measured else "projected"
+        middle = bool(projected) and row is projected[len(projected) // 2]
+        rows.append(
+            Row(workers=row.workers, link=row.link or "", kind=kind, middle=middle, **figures)
+        )
+    return rows
+
+
 def exchanged(row: Row) -> Row:
     """Return a setting with what the workers of its last launch that ended well exchanged.
 
@@ -364,6 +435,14 @@ COLUMNS = (
     column("fixed_s", "fixed", seconds),
     column("fixed_share", "fixed share", percent),
     column("counted", "counted", optional),
+    text("optimizer", "optimizer"),
+    column("epoch_speedup", "speedup of the epoch", times),
+    measure("training", "training accuracy", four),
+    measure("validation", "validation accuracy", four),
+    measure("loss", "training loss"),
+    measure("lost", "difference (points)", signed),
+    column("diverged", "diverged", whole),
+    column("fingerprints", "different weights", whole),
 )
 _BY_KEY = {one.key: one for one in COLUMNS}
 

@@ -191,7 +191,7 @@ def metric_rows(
         diverged = sum(not math.isfinite(series.final) for series in seeds)
         higher = higher_is_better(name) is not False
         margin = margin_of(name, [*values, *reference])
-        stable = [_stable(series, higher, margin) for series in seeds]
+        stable = [when_stable(series, higher, margin) for series in seeds]
         stable_epoch = kaplan_meier_median(stable)
         claims = [claim for one in found.launches if (claim := stated(one, "stable_epoch"))]
         if claims:
@@ -303,7 +303,8 @@ def still_improving(series: Series, *, higher: bool, margin: float) -> bool:
     return clear and values[-1] - values[-WINDOW] > gain / 3
 
 
-def _stable(series: Series, higher: bool, margin: float) -> Reached:
+def when_stable(series: Series, higher: bool, margin: float) -> Reached:
+    """Find the evaluation from which one run's metric is at the level where it ends."""
     finite = [value for value in series.values if math.isfinite(value)]
     rising = still_improving(series, higher=higher, margin=margin)
     if len(finite) < 2 * WINDOW or series.by_step or rising:
