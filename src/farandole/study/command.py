@@ -111,9 +111,6 @@ def find_in_script(command: Sequence[str], text: str) -> Found | None:
     Args:
         command: What is studied.
         text: The script.
-
-    Raises:
-        UsageError: It is not told how many workers to start.
     """
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     match = _IN_SCRIPT.search("\n".join(lines))

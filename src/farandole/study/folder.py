@@ -127,9 +127,6 @@ def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
         path: The file; what it held before stays when anything fails.
         data: Its whole content.
         durable: Whether to wait for the disk, so that it is also there after a power cut.
-
-    Raises:
-        StoreError: The disk is full or the folder may not be written to.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -177,12 +174,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 @contextlib.contextmanager
 def locked(study: Path) -> Iterator[None]:
-    """Hold the folder for this process; the kernel lets go of it however the process ends.
-
-    Raises:
-        UsageError: Another process holds it; the message has its number.
-        StoreError: The folder cannot be written to.
-    """
+    """Hold the folder for this process; the kernel lets go of it however the process ends."""
     path = study / LOCK_FILE
     with contextlib.ExitStack() as stack:
         try:
@@ -247,11 +239,7 @@ def is_study(path: Path) -> bool:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a place for a new study at which there is something else.
-
-    Raises:
-        UsageError: It is a file, a study, or holds anything that a new study's folder would not.
-    """
+    """Refuse a place for a new study at which there is something else."""
     try:
         if path.exists() and not path.is_dir():
             raise UsageError(f"--out {path} is a file. Name a folder for the study.")
@@ -278,12 +266,7 @@ def create_study(
     machine: Mapping[str, Any],
     created: str | None = None,
 ) -> Study:
-    """Begin a study in a folder that is empty or not there yet, and return it without launches.
-
-    Raises:
-        UsageError: Something else is there.
-        StoreError: The folder cannot be written to.
-    """
+    """Begin a study in a folder that is empty or not there yet, and return it without launches."""
     check_new(path)
     study = Study(
         path=str(path),
@@ -301,11 +284,7 @@ def create_study(
 
 
 def write_head(study: Study) -> None:
-    """Write study.json: the study without its launches and its link.
-
-    Raises:
-        StoreError: It cannot be written; what was there before still is.
-    """
+    """Write study.json: the study without its launches and its link."""
     content = encode(study, leave=("path", "launches", "link", "apart", "notes"))
     write_json(Path(study.path) / STUDY_FILE, {"schema": SCHEMA, "kind": KIND, **content})
 
@@ -321,9 +300,6 @@ def new_launch_folder(study: Path, cell: Cell, repeat: int) -> Path:
     """Make the folder of the next launch, and in it the launch's own, `work`.
 
     Its name is the launch's id. Only for who holds the folder's lock.
-
-    Raises:
-        StoreError: It cannot be made.
     """
     number = max(map(_number, launch_folders(study)), default=0) + 1
     place = study / LAUNCHES / launch_id(number, cell, repeat)
@@ -345,9 +321,6 @@ def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
         place: The launch's folder. The workers have written the ranks' files there themselves.
         launch: What to write; its `ranks` are not.
         durable: Whether to wait for the disk.
-
-    Raises:
-        StoreError: It cannot be written; the launch then counts as interrupted.
     """
     _make_folder(place)
     content = {"schema": SCHEMA, **encode(launch, leave=("ranks",))}
@@ -355,11 +328,7 @@ def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
 
 
 def write_rows(study: Path, launches: Sequence[Launch]) -> None:
-    """Write the launches of a long imported table into one file, launches.jsonl.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
+    """Write the launches of a long imported table into one file, launches.jsonl."""
     cells = {cell: encode(cell) for cell in {launch.cell for launch in launches}}  # few
     dump = json.JSONEncoder(allow_nan=False).encode
     lines = []
@@ -375,18 +344,10 @@ def write_rows(study: Path, launches: Sequence[Launch]) -> None:
 
 
 def write_link(study: Path, link: Link) -> None:
-    """Write the calibration of what connects the workers.
-
-    Raises:
-        StoreError: It cannot be written; what was there before still is.
-    """
+    """Write the calibration of what connects the workers."""
     write_json(study / LINK_FILE, {"schema": SCHEMA, **encode(link)})
 
 
 def write_apart(study: Path, apart: Sequence[Apart]) -> None:
-    """Write what workers did each for itself.
-
-    Raises:
-        StoreError: It cannot be written; what was there before still is.
-    """
+    """Write what workers did each for itself."""
     write_json(study / APART_FILE, {"schema": SCHEMA, "apart": encode(apart)})

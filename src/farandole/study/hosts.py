@@ -119,11 +119,7 @@ class Hosts:
 
 
 def find_hosts(command: Sequence[str], environ: Mapping[str, str]) -> Hosts | None:
-    """Return the nodes of the SLURM job around this process; None where a command stays here.
-
-    Raises:
-        UsageError: This process is one of many tasks, or the job's variables cannot be read.
-    """
+    """Return the nodes of the SLURM job around this process; None where a command stays here."""
     from farandole.launch.slurm.allocation import nodes_to_reach, step_tasks
     from farandole.launch.starters.srun import SrunStarter
 

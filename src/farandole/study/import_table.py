@@ -107,11 +107,7 @@ class Column:
 
 
 def understand(index: int, given: str) -> Column:
-    """Tell what a column holds, from its name alone.
-
-    Raises:
-        UsageError: It is a known figure in a unit that is not known.
-    """
+    """Tell what a column holds, from its name alone."""
     # `Job time (min)` is job_time_min.
     name = re.sub(r"[(\[]\s*(.*?)\s*[)\]]", r" \1", given.strip().lower())
     name = re.sub(r"_+", "_", re.sub(r"[^\w/%.]+", "_", name)).strip("_")
@@ -165,12 +161,7 @@ class Imported:
 
 
 def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[Study, Imported]:
-    """Make a study of a table; nothing is written unless all of it can be read.
-
-    Raises:
-        UsageError: The table cannot be read or used, or `out` is taken.
-        StoreError: The folder cannot be written to.
-    """
+    """Make a study of a table; nothing is written unless all of it can be read."""
     try:
         content = table.read_bytes()
     except OSError as error:
@@ -196,11 +187,7 @@ def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[S
 
 
 def read_table(content: bytes, *, name: str) -> Imported:
-    """Return the launches that a table tells of.
-
-    Raises:
-        UsageError: Something in it is not clear; the message says where.
-    """
+    """Return the launches that a table tells of."""
     collects = gc.isenabled()
     gc.disable()  # nothing of a table is garbage before its end, and looking for it takes a fifth
     try:

@@ -250,11 +250,7 @@ def resumed(spec: Spec, given: Mapping[str, Any]) -> Spec:
 
 
 def check_resume(given: Mapping[str, Any], folder: str) -> None:
-    """Refuse options that a study in a folder has decided already.
-
-    Raises:
-        UsageError: There is one.
-    """
+    """Refuse options that a study in a folder has decided already."""
     for option in OPTIONS:
         if not option.resumable and given.get(option.name) not in (None, False, []):
             raise UsageError(
@@ -283,9 +279,6 @@ def make_spec(
         reads: Whether the script reads a name by `farandole.param`.
         script: The text of the command's shell script, if it has one.
         job_flags: Of `farandole run --launcher slurm`, where each launch is a job.
-
-    Raises:
-        UsageError: Something cannot be used as given.
     """
     unknown = set(options) - {option.name for option in OPTIONS if option.decides} - {"env"}
     if unknown:
@@ -362,11 +355,7 @@ def make_spec(
 
 
 def patterns_of(spec: Spec) -> list[Pattern]:
-    """Return what is to be looked for in the output.
-
-    Raises:
-        UsageError: A pattern cannot be used.
-    """
+    """Return what is to be looked for in the output."""
     found = [metric_pattern(text) for text in spec.metrics]
     return found if spec.throughput is None else [*found, throughput_pattern(spec.throughput)]
 

@@ -40,21 +40,13 @@ class Pattern:
 
 
 def throughput_pattern(text: str) -> Pattern:
-    """Check the value of --throughput.
-
-    Raises:
-        UsageError: It is no regular expression, or has no group.
-    """
+    """Check the value of --throughput."""
     regex = _compile(text, f"--throughput {text!r}")
     return Pattern(name=THROUGHPUT, regex=regex, flag="--throughput")
 
 
 def metric_pattern(text: str) -> Pattern:
-    """Check one value of --metric, NAME=REGEX.
-
-    Raises:
-        UsageError: It has no name, is no regular expression, or has no group.
-    """
+    """Check one value of --metric, NAME=REGEX."""
     match = _NAMED.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -82,11 +74,7 @@ class OutputReader:
     """Lines in, figures and metrics out."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        """Prepare to look for all of these in every line.
-
-        Raises:
-            UsageError: Two have one name.
-        """
+        """Prepare to look for all of these in every line."""
         names = [pattern.name for pattern in patterns]
         for name in names:
             if names.count(name) > 1:

@@ -20,9 +20,6 @@ def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:
     Args:
         spec: What was asked for.
         max_batch: The largest batch per worker that fits, once it has been found.
-
-    Raises:
-        UsageError: A batch cannot be shared by the workers.
     """
     cells = tuple(dict.fromkeys(_grid(spec, max_batch)))
     alone = [cell for cell in cells if cell.workers == 1]

@@ -49,9 +49,6 @@ def read_study(path: str | PathLike[str]) -> Study:
     """Read a study with all launches that were recorded to their end; it always has a label.
 
     A damaged link.json is left out, and the study's notes say so: it is a calibration only.
-
-    Raises:
-        UsageError: There is no study, it cannot be read, or a newer Farandole wrote it.
     """
     place = Path(path)
     head = read_head(place)
@@ -77,11 +74,7 @@ def read_study(path: str | PathLike[str]) -> Study:
 
 
 def read_head(path: Path) -> Study:
-    """Read study.json alone: the study without its launches.
-
-    Raises:
-        UsageError: As `read_study`.
-    """
+    """Read study.json alone: the study without its launches."""
     _check_place(path)
     file = path / folder.STUDY_FILE
     with _read_json(file, kind=folder.KIND) as content:
@@ -89,11 +82,7 @@ def read_head(path: Path) -> Study:
 
 
 def read_launch(path: Path, *, ranks: bool = True) -> Launch:
-    """Read the launch in this folder, without its ranks on request.
-
-    Raises:
-        UsageError: It was not recorded to its end, is damaged, or a newer Farandole wrote it.
-    """
+    """Read the launch in this folder, without its ranks on request."""
     with _read_json(path / folder.LAUNCH_FILE) as content:
         launch = decode(Launch, content, ranks=())
     return replace(launch, ranks=read_ranks(path)) if ranks else launch
@@ -106,11 +95,7 @@ def read_ranks(path: Path) -> tuple[Rank, ...]:
 
 
 def read_apart(path: Path) -> tuple[Apart, ...]:
-    """Read what workers did each for itself; nothing where that was not measured.
-
-    Raises:
-        UsageError: It is damaged, or a newer Farandole wrote it.
-    """
+    """Read what workers did each for itself; nothing where that was not measured."""
     file = path / folder.APART_FILE
     if not file.exists():
         return ()
@@ -202,11 +187,7 @@ def _check_place(path: Path) -> None:
 
 
 def read_rank(path: Path) -> Rank | None:
-    """Read a worker's file; None when it holds no `begin`, because the worker never got so far.
-
-    Raises:
-        UsageError: It cannot be read, or a newer Farandole wrote it.
-    """
+    """Read a worker's file; None when it holds no `begin`, because the worker never got so far."""
     with _problems(path), path.open("rb") as file:
         return parse_rank(file, name=str(path))
 

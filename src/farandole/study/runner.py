@@ -113,11 +113,7 @@ def begin_spec(
     function: bool = False,
     job_flags: Sequence[str] | None = None,
 ) -> tuple[Spec, list[str]]:
-    """Decide a study from options; with the folder of an earlier one it is extended.
-
-    Raises:
-        UsageError: Something cannot be used as given, or the folder holds something else.
-    """
+    """Decide a study from options; with the folder of an earlier one it is extended."""
     with inside(folder):
         spec, notes = make_spec(
             command,
@@ -138,11 +134,7 @@ def begin_spec(
 def resume_spec(
     out: Path, options: Mapping[str, Any], hosts: Hosts | None
 ) -> tuple[Spec, list[str]]:
-    """Return the Spec of an earlier study, with what a resumed one may change.
-
-    Raises:
-        UsageError: It cannot be gone on with, or not with these options or hosts.
-    """
+    """Return the Spec of an earlier study, with what a resumed one may change."""
     check_resume(options, str(out))
     head = read_head(out)
     spec = spec_from_json(head.spec)
@@ -209,11 +201,7 @@ class StudyRun:
         self._begin_s = time.monotonic()
 
     def check(self) -> None:
-        """Refuse what cannot be begun, before anything is written or said of it.
-
-        Raises:
-            UsageError: There is nothing to launch, or no such command.
-        """
+        """Refuse what cannot be begun, before anything is written or said of it."""
         self._preview()
         if "{" not in self._spec.command[0]:
             with inside(Path(self._spec.folder or ".")):

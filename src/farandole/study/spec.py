@@ -151,11 +151,7 @@ def spec_from_json(content: Mapping[str, Any]) -> Spec:
 
 
 def check_resumable(spec: Spec) -> None:
-    """Refuse a spec that was kept without the secrets of its command.
-
-    Raises:
-        UsageError: The command has to be given again.
-    """
+    """Refuse a spec that was kept without the secrets of its command."""
     if any(MASK in part for part in (*spec.command, *(value for _, value in spec.environ))):
         raise UsageError(
             "The study's command has secrets, which are not kept. Give the whole command again, "
@@ -164,11 +160,7 @@ def check_resumable(spec: Spec) -> None:
 
 
 def merge(old: Spec, new: Spec) -> Spec:
-    """Extend a study: every value that either asks for, the new one's ways of measuring.
-
-    Raises:
-        UsageError: They study different commands.
-    """
+    """Extend a study: every value that either asks for, the new one's ways of measuring."""
     if _studied(old) != _studied(new):
         raise UsageError(
             "The folder holds a study of another command or folder: "
@@ -235,11 +227,7 @@ def shared_threads(room: Room, places: tuple[Place, ...]) -> int:
 
 
 def parse_places(text: str, *, room: Room, auto: Sequence[int]) -> tuple[Place, ...]:
-    """Read counts and shapes; a count takes as few hosts as have room for it.
-
-    Raises:
-        UsageError: A part cannot be read, or needs more hosts than there are.
-    """
+    """Read counts and shapes; a count takes as few hosts as have room for it."""
     found: set[Place] = set()
     counts = []
     for part in text.split(","):

@@ -42,11 +42,7 @@ class Sheet:
 
 
 def parse_sheet(content: bytes, *, name: str) -> Sheet:
-    """Return the table in a file; rows without any value and lines with `#` are left out.
-
-    Raises:
-        UsageError: It is empty, has only a header, or is no table.
-    """
+    """Return the table in a file; rows without any value and lines with `#` are left out."""
     text = _decode(content, name)
     # Lines keep their numbers: a comment becomes an empty row.
     lines = ["" if line.startswith("#") else line for line in re.split(r"\r\n|\r|\n", text)]
