@@ -90,10 +90,3 @@ def test_without_a_view_of_the_work_there_is_no_speedup(tmp_path: Path) -> None:
     assert "could not be seen" in info.answer.void
     assert "farandole.record(samples=...)" in info.answer.next
     assert all(point.speedup is None for curve in info.curves for point in curve.points[1:])
-
-
-def test_samples_that_the_script_tells_make_a_speedup(tmp_path: Path) -> None:
-    told = scripts.FUNCTIONAL + "    import farandole; farandole.record(samples=64 // hvd.size())\n"
-    (curve,) = analyse(run(tmp_path, told)).curves
-    assert (curve.scaling, curve.batch, curve.unit) == ("strong", 64, "samples/s")
-    assert curve.points[1].speedup is not None

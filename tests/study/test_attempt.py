@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from farandole.launch.supervisor import Verdict
-from farandole.study.attempt import launch_environ, launcher_failure, values_of, worker_failure
+from farandole.study.attempt import launch_environ, launcher_failure, worker_failure
 from farandole.study.plan import Planned
 from farandole.study.records import Cell
 from farandole.study.spec import Room, Spec
@@ -69,20 +68,6 @@ def environ(one: Planned, **base: str) -> dict[str, str]:
     return launch_environ(base, SPEC, one, folder=PLACE, cell_dir=PLACE / "work")
 
 
-def test_values() -> None:
-    assert values_of(ONE, cell_dir=PLACE) == {
-        "workers": 2,
-        "hosts": 1,
-        "threads": 1,
-        "batch": 16,
-        "global_batch": 32,
-        "seed": 7,
-        "cell_dir": str(PLACE),
-        "lr": 0.1,
-        "opt": "sgd",
-    }
-
-
 def test_what_a_worker_sees() -> None:
     seen = environ(ONE, HOME="/home")
     assert seen["FARANDOLE_RECORD_DIR"] == str(PLACE)
@@ -91,11 +76,6 @@ def test_what_a_worker_sees() -> None:
     assert json.loads(seen["FARANDOLE_PARAMS"])["lr"] == 0.1
     assert json.loads(seen["FARANDOLE_STOP"])["precision"] == 0.03
     assert (seen["HOME"], seen["A"]) == ("/home", "1")
-
-
-def test_an_accuracy_run_goes_to_its_end() -> None:
-    seen = environ(replace(ONE, purpose="accuracy"), FARANDOLE_STOP='{"steps": 1}')
-    assert "FARANDOLE_STOP" not in seen
 
 
 def test_logs_go_to_the_launchs_own_folder_unless_the_user_said_where() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from farandole.study.calibrate import (
     SIZES,
     calibrate,
     measure_apart,
-    memcpy_bytes_per_s,
     read_apart_launch,
     to_measure,
 )
@@ -29,7 +27,7 @@ from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
 from farandole.study.runner import StudyRun
 from farandole.study.spec import Room, Spec
-from tests.conftest import clean_environ, keras_on
+from tests.conftest import clean_environ
 from tests.study import scripts
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
 
@@ -56,11 +54,6 @@ class Alone:
         pass
 
 
-def test_the_sizes_go_from_4_kib_to_64_mib_by_four() -> None:
-    assert (SIZES[0], SIZES[-1]) == (4 << 10, 64 << 20)
-    assert {after // before for before, after in itertools.pairwise(SIZES)} == {4}
-
-
 def test_all_workers_repeat_alike() -> None:
     channel = Alone()
     found = measure(channel, [4096, 16384], budget_s=1.0)
@@ -69,12 +62,6 @@ def test_all_workers_repeat_alike() -> None:
     assert channel.asked.count(("there and back", 4)) == 2 + 3
     assert [nbytes for nbytes, _ in found["allreduce"]] == [4096, 16384]
     assert found["stream_s"] > 0
-
-
-def test_memory_is_copied_faster_than_a_disk_and_slower_than_light() -> None:
-    speed = memcpy_bytes_per_s()
-    assert speed is not None
-    assert 1e8 < speed < 1e12
 
 
 @pytest.mark.ranks
@@ -91,19 +78,6 @@ def test_a_link_is_measured(transport: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert link.latency_s is not None
     assert link.latency_s < SIZES[-1] / link.peak_bytes_per_s
     assert link.memcpy_bytes_per_s is not None
-
-
-@pytest.mark.ranks
-def test_a_machine_that_cannot_gets_what_it_has() -> None:
-    # There is no GPU here, or no two of them: the workers fail.
-    link = calibrate([2], "no such transport", threads=1)
-    assert link.allreduce == ()
-    assert link.peak_bytes_per_s is link.latency_s is None
-    assert link.memcpy_bytes_per_s is not None
-
-
-def test_one_worker_has_nobody_to_talk_to() -> None:
-    assert calibrate([1], "auto", threads=1).allreduce == ()
 
 
 ROOM = Room(cores=4, physical=4)
@@ -266,16 +240,6 @@ def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
     found = measured(tmp_path, spec_of(sys.executable, script))
     assert found.computing_alone_s is None
     assert "not alone" in found.why_not
-
-
-@pytest.mark.soak
-@pytest.mark.ranks
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
-def test_copies_of_a_fit(tmp_path: Path, backend: str) -> None:
-    script = scripts.write(tmp_path, scripts.KERAS.replace("epochs=3", "epochs=3000"))
-    found = measured(tmp_path, spec_of(sys.executable, script), env=keras_on(backend))
-    assert complete(replace(found, update_alone_s=1.0)), found
 
 
 @pytest.mark.soak

@@ -9,9 +9,6 @@ import pytest
 import farandole
 from farandole.errors import UsageError
 from farandole.study.command import name_of_command, script_reader, shell_script
-from farandole.study.folder import new_folder
-from farandole.study.hosts import read_room
-from tests.conftest import clean_environ
 
 
 def test_a_script_that_reads_a_param(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,19 +49,6 @@ def test_the_shell_script_of_a_command(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_names(command: list[str], name: str) -> None:
     assert name_of_command(command) == name
-
-
-def test_a_new_folder_is_new(tmp_path: Path) -> None:
-    first = new_folder("train", tmp_path)
-    assert first.name == "study-train-1"
-    first.mkdir()
-    assert new_folder("train", tmp_path).name == "study-train-2"
-
-
-def test_the_room_of_this_machine() -> None:
-    room = read_room(clean_environ())
-    assert room.cores >= 1
-    assert room.workers == (room.gpus or room.cores)
 
 
 def test_arguments_that_are_not_there(tmp_path: Path) -> None:

@@ -30,13 +30,6 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    write_text(tmp_path / "a", "one")
-    write_text(tmp_path / "a", "two", durable=False)
-    assert (tmp_path / "a").read_text() == "two"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "one")
     with files_of_at_most(4096), pytest.raises(StoreError, match="a cannot be written: File too"):
@@ -112,15 +105,3 @@ def test_a_lock_that_kill_9_left_is_no_obstacle(tmp_path: Path) -> None:
     assert (tmp_path / ".lock").exists()
     with locked(tmp_path):
         assert (tmp_path / ".lock").read_text().split()[0] == str(os.getpid())
-
-
-def test_the_folder_is_made(tmp_path: Path) -> None:
-    with locked(tmp_path / "a" / "b"):
-        assert (tmp_path / "a" / "b").is_dir()
-
-
-def test_an_error_inside_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), locked(tmp_path):
-        raise RuntimeError
-    with locked(tmp_path):
-        pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -181,12 +180,6 @@ def test_mnist_with_thousands_and_two_hosts() -> None:
     assert (found[4].cell, found[4].repeat) == (found[0].cell, 1)
 
 
-def test_driving_in_minutes() -> None:
-    found = launches(DRIVING)
-    assert [launch.figures["job_s"] for launch in found] == [480, 450, 480, 510]
-    assert [launch.metrics[0].value for launch in found] == [0.019, 0.046, 0.047, 0.8]
-
-
 def test_cifar10_with_a_cell_that_did_not_fit_and_a_repeat() -> None:
     found = launches(CIFAR10)
     assert [launch.outcome for launch in found[2:5]] == ["ok", "out_of_memory", "ok"]
@@ -209,12 +202,6 @@ def test_a_lab_becomes_a_study(tmp_path: Path, text: str) -> None:
     assert (found.label, found.complete, found.machine) == ("lab table", True, {})
     assert found.spec["imported"]["file"] == "lab table.csv"
     assert found.created == study.created
-
-
-def test_a_label_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(CIFAR10)
-    import_table(tmp_path / "t.csv", tmp_path / "out", label="K80s")
-    assert read_study(tmp_path / "out").label == "K80s"
 
 
 def test_a_table_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
@@ -249,31 +236,6 @@ def test_what_was_made_of_columns_is_said() -> None:
         "Column 'wattage' is not known and became a metric.",
     )
     assert [launch.repeat for launch in imported.launches] == [0, 1]
-
-
-def test_a_loss_that_is_not_a_number_is_a_result() -> None:
-    (launch,) = launches("workers,loss\n2,nan\n")
-    assert math.isnan(launch.metrics[0].value)
-
-
-def test_a_global_batch_is_shared_out() -> None:
-    found = launches("workers,global_batch,throughput\n1,128,5\n4,128,9\n")
-    assert [launch.cell.batch for launch in found] == [128, 32]
-
-
-def test_seeds_are_no_repeats() -> None:
-    found = launches("workers,seed,acc\n1,0,0.5\n1,1,0.6\n1,0,0.5\n")
-    assert [(launch.seed, launch.repeat) for launch in found] == [(0, 0), (1, 0), (0, 1)]
-
-
-def test_a_row_without_figures_is_left_out_and_said() -> None:
-    imported = read_table(b"workers,epoch_s\n1,2\n2,\n", name="t.csv")
-    assert len(imported.launches) == 1
-    assert imported.notes == ("Line 3 has no figures and was left out.",)
-
-
-def test_what_pandas_numbers_the_rows_with_is_passed_over() -> None:
-    assert len(launches(",workers,epoch_s\n0,1,2\n1,2,1\n")) == 2
 
 
 @pytest.mark.parametrize(

@@ -49,18 +49,6 @@ def test_a_placeholder_that_nobody_knows_is_said() -> None:
     assert "passed on" not in said
 
 
-def test_a_batch_that_nobody_gave_is_said() -> None:
-    spec, said = decide()
-    assert spec.batches == (32,)
-    assert "No batch was given: 32 per worker" in said
-
-
-def test_gpus_count_before_cores() -> None:
-    spec, _ = decide("python", "t.py", room=Room(cores=8, physical=8, gpus=3))
-    assert spec.workers == (1, 2, 3)
-    assert spec.threads == (2,)
-
-
 def test_threads_follow_the_largest_count_that_fits() -> None:
     assert decide(workers="1,2,16")[0].threads == (4,)
     assert decide(workers="16")[0].threads == (1,)
@@ -83,25 +71,6 @@ def test_a_factor_may_be_read_by_the_script() -> None:
 def test_mpi_is_for_those_whom_mpirun_starts(program: str) -> None:
     spec, _ = decide(program, "python", "train.py", transport="mpi,gloo")
     assert spec.transports == ("mpi", "gloo")
-
-
-def test_transport_and_threads_are_factors_too() -> None:
-    spec, _ = decide(params={"transport": ("shm", "gloo"), "threads": ("1", "2")})
-    assert spec.transports == ("shm", "gloo")
-    assert spec.threads == (1, 2)
-    assert spec.params == ()
-
-
-def test_a_global_batch_means_strong_scaling() -> None:
-    spec, _ = decide("python", "t.py", "{batch}", params={"global_batch": ("64",)})
-    assert (spec.scaling, spec.global_batches, spec.batches) == ("strong", (64,), ())
-
-
-def test_a_launcher_is_kept_and_said() -> None:
-    spec, said = decide("torchrun", "t.py")
-    assert spec.launcher == "torchrun"
-    assert "--nproc-per-node={workers}" in spec.command
-    assert "torchrun" in said
 
 
 def test_when_a_launch_ends() -> None:
@@ -170,27 +139,12 @@ def test_texts_and_values_ask_for_the_same() -> None:
     ]
 
 
-def test_no_command() -> None:
-    with pytest.raises(UsageError, match="No command was given"):
-        make_spec((), {}, room=ROOM, folder="/", reads=lambda name: False)
-
-
-def test_strong_scaling_needs_a_batch() -> None:
-    with pytest.raises(UsageError, match=r"Put \{batch\} where"):
-        decide("python", "train.py", scaling="strong")
-
-
 def test_places_on_several_hosts() -> None:
     spec, said = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2))
     assert spec.placed == ((1, 1), (2, 1), (4, 1), (8, 2))
     assert "up to the cores of 2 hosts" in said
     spec, _ = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2), workers="4,2x2")
     assert (spec.workers, spec.placed, spec.threads) == ((4,), ((4, 1), (4, 2)), (1,))
-
-
-def test_one_host_has_no_places() -> None:
-    spec, _ = decide("python", "t.py", workers="1,1x2")
-    assert (spec.places, spec.placed) == ((), ((1, 1), (2, 1)))
 
 
 def test_a_job_for_each_launch() -> None:

@@ -55,13 +55,6 @@ def test_rank_0_speaks_for_all() -> None:
     assert reader.throughput() == 10.0
 
 
-def test_where_rank_0_is_silent_the_lowest_speaks() -> None:
-    reader = speed_reader()
-    for rank, value in ((3, 99.0), (2, 10.0)):
-        read(reader, *speeds(value), rank=rank)
-    assert reader.throughput() == 10.0
-
-
 @pytest.mark.parametrize(
     ("line", "rank", "rest"),
     [
@@ -78,12 +71,6 @@ def test_where_rank_0_is_silent_the_lowest_speaks() -> None:
 )
 def test_tags_of_launchers(line: str, rank: int | None, rest: str) -> None:
     assert split_tag(line) == (rank, rest)
-
-
-def test_tags_tell_the_rank_where_nobody_else_does() -> None:
-    reader = speed_reader()
-    read(reader, "[1,1]<stdout>: img/sec: 9", "[1,0]<stdout>: img/sec: 5", rank=None)
-    assert reader.throughput() == 5.0
 
 
 def test_metrics_keep_time_rank_and_named_groups() -> None:
@@ -121,11 +108,6 @@ def test_alternatives_have_a_group_each() -> None:
     assert [m.value for m in read(reader, "acc=1", "accuracy: 2").metrics()] == [1.0, 2.0]
 
 
-def test_several_on_one_line() -> None:
-    reader = OutputReader([metric_pattern(r"acc=acc (\S+)")])
-    assert [m.value for m in read(reader, "acc 1 acc 2").metrics()] == [1.0, 2.0]
-
-
 def test_what_did_not_work_is_said() -> None:
     reader = OutputReader([throughput_pattern("speed (x)"), metric_pattern(r"acc=acc (\S+)")])
     read(reader, "acc soon")
@@ -156,8 +138,3 @@ def test_a_pattern_that_cannot_work_is_refused(text: str, message: str) -> None:
 def test_a_metric_needs_a_name(text: str) -> None:
     with pytest.raises(UsageError, match="has no name"):
         metric_pattern(text)
-
-
-def test_two_patterns_of_one_name() -> None:
-    with pytest.raises(UsageError, match="Two patterns are called 'acc'"):
-        OutputReader([metric_pattern("acc=(a)"), metric_pattern("acc=(b)")])

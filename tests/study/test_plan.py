@@ -20,7 +20,7 @@ from farandole.study.plan import (
     pending,
     seconds_of,
 )
-from farandole.study.records import Cell, Launch
+from farandole.study.records import Launch
 from farandole.study.spec import Room, Spec
 
 GRID = Spec(
@@ -36,14 +36,6 @@ def grid(**changes: Any) -> list[tuple[int, int | None]]:
     return sorted((cell.workers, cell.batch) for cell in cells if not cell.today)
 
 
-def test_weak_keeps_the_batch_per_worker() -> None:
-    assert grid(scaling="weak") == [(1, 128), (2, 128), (4, 128)]
-
-
-def test_strong_shares_it() -> None:
-    assert grid(scaling="strong") == [(1, 128), (2, 64), (4, 32)]
-
-
 def test_both_have_no_cell_twice() -> None:
     assert grid(scaling="both") == [(1, 128), (2, 64), (2, 128), (4, 32), (4, 128)]
     # One grid serves both: these nine cells hold all three curves of either kind.
@@ -52,17 +44,9 @@ def test_both_have_no_cell_twice() -> None:
     assert {(1, 32), (2, 16), (2, 32), (2, 64), (1, 128)} <= set(found)
 
 
-def test_a_global_batch_is_shared_whatever_the_scaling() -> None:
-    assert grid(batches=(), global_batches=(64,), scaling="strong") == [(1, 64), (2, 32), (4, 16)]
-
-
 def test_the_largest_that_fits_joins() -> None:
     cells = make_cells(replace(GRID, find_max=True), max_batch=300)
     assert {cell.batch for cell in cells} == {128, 300}
-
-
-def test_without_a_batch() -> None:
-    assert grid(batches=()) == [(1, None), (2, None), (4, None)]
 
 
 def test_factors_multiply() -> None:
@@ -139,11 +123,6 @@ def test_hosts_and_workers_of_each_place() -> None:
     assert [is_void_for_speed(spec, cell) for cell in cells] == [False, True, False]
 
 
-def test_places_that_hosts_cannot_share_evenly() -> None:
-    (cell,) = make_cells(replace(GRID, workers=(7,), places=((7, 2),), today=False))
-    assert cell.placement == "7 on 2 hosts"
-
-
 def find(most: int, start: int = 32) -> tuple[int | None, list[int]]:
     tried: dict[int, bool] = {}
     while (batch := next_trial(start, tried)) is not None:
@@ -158,18 +137,6 @@ def test_it_finds_the_largest_within_an_eighth(most: int) -> None:
     assert found is not None
     assert found <= most <= found + max(1, found // 8)
     assert len(tried) <= 20
-
-
-def test_nothing_fits() -> None:
-    assert find(0)[0] is None
-
-
-def test_it_ends_where_everything_fits() -> None:
-    assert find(10**9)[0] == 1 << 20
-
-
-def test_it_doubles_first() -> None:
-    assert find(250)[1][:5] == [32, 64, 128, 256, 192]
 
 
 SPEC = Spec(
@@ -203,12 +170,6 @@ def words(ones: list[Planned]) -> list[str]:
 
 def test_cells_take_turns_and_an_epoch_comes_after_the_first_round() -> None:
     assert words(planned(SPEC)) == ["s1.0", "s2.0", "e1.0", "e2.0", "s1.1", "s2.1"]
-
-
-def test_accuracy_has_seeds() -> None:
-    spec = replace(SPEC, measure="accuracy", seeds=2)
-    assert words(planned(spec)) == ["a1.0", "a2.0", "a1.1", "a2.1"]
-    assert [one.seed for one in planned(spec)] == [0, 0, 1, 1]
 
 
 def test_threads_and_transports_make_no_other_model() -> None:
@@ -262,18 +223,6 @@ def test_what_failed_in_an_earlier_session_is_tried_again_for_it_may_have_been_m
     assert words(pending(SPEC, plan, done, earlier=len(done) - 1)) == ["s1.1"]
 
 
-def test_too_much_memory_is_a_result_in_every_session() -> None:
-    plan = planned(SPEC)
-    done = [made(plan[0]), made(plan[1], outcome="out_of_memory"), made(plan[2])]
-    assert words(pending(SPEC, plan, done, earlier=len(done))) == ["s1.1"]
-
-
-def test_a_cell_that_worked_once_is() -> None:
-    plan = planned(replace(SPEC, epoch_launches=False, repeats=3))
-    done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="failed")]
-    assert words(pending(SPEC, plan, done)) == ["s2.1", "s1.2", "s2.2"]
-
-
 def test_a_timeout_says_nothing_about_shorter_launches() -> None:
     plan = planned(SPEC)
     done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="timeout")]
@@ -303,13 +252,6 @@ def test_what_others_disturbed_is_tried_again() -> None:
     done.append(made(Planned(cell=again[0].cell, purpose="speed", repeat=4)))
     assert pending(spec, plan, done, earlier=len(done)) == []
     assert pending(replace(spec, retry_busy=False), plan, done[:4]) == []
-
-
-def test_a_try_comes_after_what_is_planned() -> None:
-    spec = replace(SPEC, epoch_launches=False)
-    plan = planned(spec)
-    done = [made(plan[0], busy=True)]
-    assert words(pending(spec, plan, done)) == ["s2.0", "s1.1", "s2.1", "s1.2"]
 
 
 def test_estimates_come_from_launches_like_these() -> None:
@@ -358,7 +300,3 @@ def test_a_first_training_is_begun_on_a_guess_and_left_out_on_knowledge() -> Non
     done.append(made(plan[1], wall_s=50.0, outcome="ok"))
     assert fits(spec, plan[2:], done, left_s=100.0)
     assert not fits(spec, plan[2:], done, left_s=99.0)
-
-
-def test_cells_are_hashable_keys() -> None:
-    assert len({Cell(workers=1), Cell(workers=1), Cell(workers=2)}) == 2

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from farandole.study.plan import Estimate
 from farandole.study.progress import (
-    begin_lines,
     cell_words,
-    duration,
     ended_line,
     plan_lines,
 )
@@ -81,17 +79,3 @@ def test_the_plan_in_lines() -> None:
     assert lines[0] == "1 cell:"
     assert "6 launches, 2 of them made already." in lines
     assert lines[-1].startswith("About 7 min and 0.20 worker-hours, a guess")
-
-
-def test_what_is_about_to_be_done_has_no_guess() -> None:
-    whole = Estimate(launches=6, seconds=600, worker_hours=0.25, guessed=6)
-    assert begin_lines(whole, whole) == ["6 launches."]
-    rest = Estimate(launches=1, seconds=40, worker_hours=0.01, guessed=0)
-    assert begin_lines(whole, rest) == [
-        "6 launches, 5 of them made already.",
-        "About 40 s and 0.01 worker-hours.",
-    ]
-
-
-def test_durations() -> None:
-    assert [duration(s) for s in (0.2, 40, 840, 9000)] == ["1 s", "40 s", "14 min", "2.5 h"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.study.runner import git_state, gpu_names, machine
+from farandole.study.runner import git_state, gpu_names
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -23,22 +22,6 @@ def git(folder: Path, *arguments: str) -> None:
         check=True,
         capture_output=True,
     )
-
-
-def test_the_description_is_strict_json() -> None:
-    found = json.loads(json.dumps(machine(Path.cwd()), allow_nan=False))
-    assert found.keys() >= {
-        "host", "cpu", "physical_cores", "cores", "quota", "memory_bytes", "gpus", "system",
-        "governor", "versions", "git",
-    }  # fmt: skip
-    assert found["versions"].keys() >= {
-        "farandole",
-        "python",
-        "torch",
-        "keras",
-        "tensorflow",
-        "jax",
-    }
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -55,13 +38,6 @@ def test_the_state_of_a_repository(tmp_path: Path) -> None:
     assert (len(clean["commit"]), clean["dirty"]) == (40, False)
     (tmp_path / "train.py").write_text("2")
     assert git_state(tmp_path) == {"commit": clean["commit"], "dirty": True}
-
-
-def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert git_state(tmp_path) is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state(Path.cwd()) is None
 
 
 @pytest.fixture
@@ -95,7 +71,3 @@ def test_names_of_the_gpus_that_are_visible(
 ) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert gpu_names(environ, nvidia) == names
-
-
-def test_a_machine_without_gpus(tmp_path: Path) -> None:
-    assert gpu_names({}, tmp_path) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.study.folder import mark_complete, write_launch, write_link
-from farandole.study.read import parse_rank, read_head, read_launch, read_rank, read_study
+from farandole.study.read import parse_rank, read_head, read_launch, read_study
 from farandole.study.records import Cell, GradientTimes, Link, Metric, Opened, Rank, Study
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
 
@@ -37,10 +36,6 @@ def parsed_noise(*lines: dict[str, Any]) -> Rank:
     rank = parse_rank(encoded, name="rank-0.jsonl")
     assert rank is not None
     return rank
-
-
-def test_a_file_without_such_lines_has_none() -> None:
-    assert parsed_noise().noise == ()
 
 
 def test_lines_become_columns_with_the_samples_of_their_steps() -> None:
@@ -101,14 +96,6 @@ def test_blocks_follow_each_other_and_null_is_not_a_number() -> None:
     np.testing.assert_array_equal(steps.duration_s, [np.nan, 1.5, 2.0])
 
 
-def test_a_rank_that_did_nothing_has_empty_columns() -> None:
-    rank = parsed()
-    assert (len(rank.steps), len(rank.utilisation.cpu)) == (0, 0)
-    assert (rank.end_s, rank.weights, rank.parameters) == (None, None, None)
-    assert (rank.rank, rank.host, rank.begin_s) == (0, "n1", 5.0)
-    assert rank.size == BEGIN["size"]
-
-
 def test_everything_that_a_rank_says_is_read() -> None:
     rank = parsed(
         {"kind": "setup", "framework": "ddp", "device": "cpu", "parameters": 10},
@@ -157,11 +144,6 @@ def test_a_metric_that_is_not_finite_comes_as_a_word(word: str) -> None:
     np.testing.assert_equal(metric.value, float(word))
 
 
-def test_metrics_carry_their_rank() -> None:
-    line = {"kind": "metric", "name": "acc", "value": 0.5, "epoch": 1.5, "time_s": 2.0}
-    assert parsed(line).metrics == (Metric(name="acc", value=0.5, epoch=1.5, time_s=2.0, rank=0),)
-
-
 def test_a_torn_last_line_is_what_a_killed_worker_leaves() -> None:
     rank = parsed({"kind": "epoch", "begin_s": 1.0, "end_s": 2.0}, b'{"kind": "epoch", "beg')
     assert rank.epochs == ((1.0, 2.0),)
@@ -198,11 +180,6 @@ def test_a_worker_that_never_began_is_no_rank(lines: list[Any]) -> None:
 def test_a_rank_file_of_a_newer_schema_is_refused() -> None:
     with pytest.raises(UsageError, match=r"newer Farandole: its schema is 2, this one reads 1"):
         parse(BEGIN | {"schema": 2})
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"rank-0\.jsonl cannot be read \(No such file"):
-        read_rank(tmp_path / "rank-0.jsonl")
 
 
 def test_without_a_label_a_study_is_called_as_its_folder(
@@ -246,14 +223,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert found.cells == (cell,)
 
 
-def test_a_launch_without_its_last_file_was_interrupted(tmp_path: Path) -> None:
-    make_study(tmp_path)
-    add_launch(tmp_path, make_launch(), [BEGIN])
-    place = add_launch(tmp_path, make_launch(repeat=1), [BEGIN])
-    (place / "launch.json").unlink()
-    assert [launch.repeat for launch in read_study(tmp_path).launches] == [0]
-
-
 def test_launches_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     make_study(tmp_path)
     for number in (10, 9, 10_000, 2):
@@ -265,34 +234,10 @@ def test_launches_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert ids == ["0002-w1-r0", "0009-w1-r0", "0010-w1-r0", "10000-w1-r0"]
 
 
-def test_fields_of_the_future_are_passed_over(tmp_path: Path) -> None:
-    make_study(tmp_path)
-    place = add_launch(tmp_path, make_launch())
-    for file in (tmp_path / "study.json", place / "launch.json"):
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"mood": "good"}))
-    assert len(read_study(tmp_path).launches) == 1
-
-
-def test_a_place_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="none does not exist"):
-        read_study(tmp_path / "none")
-
-
-def test_a_file_instead_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("")
-    with pytest.raises(UsageError, match="is a file, but a study is a folder"):
-        read_study(tmp_path / "report.html")
-
-
 def test_a_table_instead_of_a_folder_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("workers\n1\n")
     with pytest.raises(UsageError, match=r"farandole study import .*t\.csv --out DIR"):
         read_study(tmp_path / "t.csv")
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is empty"):
-        read_study(tmp_path)
 
 
 def test_a_foreign_folder(tmp_path: Path) -> None:
@@ -355,15 +300,6 @@ def test_a_newer_schema_is_refused(tmp_path: Path, name: str) -> None:
         read_study(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["study.json", "launches/0001-w2-b64-r0/launch.json"])
-def test_nesting_that_is_too_deep_is_damage(tmp_path: Path, name: str) -> None:
-    make_study(tmp_path)
-    add_launch(tmp_path, make_launch())
-    (tmp_path / name).write_text('{"spec": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(UsageError, match=r"is damaged \(.* nested too deeply\)"):
-        read_study(tmp_path)
-
-
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"schema": 1, "allreduce": 3}', '{"a": ' + "[" * 100_000 + "]" * 100_000]
 )
@@ -376,14 +312,3 @@ def test_a_damaged_link_is_left_out(tmp_path: Path, text: str) -> None:
     (note,) = study.notes
     assert "link.json is damaged (" in note
     assert note.endswith("The study is read without it.")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
-    make_study(tmp_path / "s")
-    (tmp_path / "s").chmod(0)
-    try:
-        with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\)"):
-            read_study(tmp_path / "s")
-    finally:
-        (tmp_path / "s").chmod(0o755)

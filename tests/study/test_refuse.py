@@ -186,16 +186,6 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "work" / "study", tmp_path / "work"
 
 
-def test_a_checkpoint_in_the_working_directory(places: tuple[Path, Path]) -> None:
-    study, folder = places
-    files = Files(study, folder)
-    (folder / "last.pt").write_text("x")
-    files.check(launched("0001-w1-r0"), began_unix_s=time.time() - 10)
-    began_unix_s = time.time() + 10
-    with pytest.raises(StudyRefusedError, match=r"0002-w1-r0 read .*last\.pt.* 0001-w1-r0"):
-        files.check(launched("0002-w1-r0", read(folder / "last.pt")), began_unix_s=began_unix_s)
-
-
 def test_a_checkpoint_elsewhere_that_only_its_time_betrays(
     places: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -207,26 +197,6 @@ def test_a_checkpoint_elsewhere_that_only_its_time_betrays(
     began_unix_s = time.time() + 10
     with pytest.raises(StudyRefusedError, match="wrote: it went on from there"):
         resumed.check(launched("0002-w1-r0", read(elsewhere)), began_unix_s=began_unix_s)
-
-
-def test_weights_from_before_the_study_may_be_read_by_all(places: tuple[Path, Path]) -> None:
-    study, folder = places
-    pretrained = folder / "pretrained.pt"
-    pretrained.write_text("x")
-    os.utime(pretrained, (1000, 1000))
-    files = Files(study, folder)
-    for name in ("0001-w1-r0", "0002-w1-r0"):
-        files.check(launched(name, read(pretrained)), began_unix_s=time.time())
-
-
-def test_what_a_launch_wrote_itself_it_may_read(places: tuple[Path, Path]) -> None:
-    study, folder = places
-    files = Files(study, folder)
-    for name in ("0001-w1-r0", "0002-w1-r0"):
-        began_unix_s = time.time() - 1
-        (folder / "best.pt").write_text(name)
-        os.utime(folder / "best.pt")
-        files.check(launched(name, read(folder / "best.pt")), began_unix_s=began_unix_s)
 
 
 @pytest.mark.parametrize(

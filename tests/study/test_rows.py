@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 
@@ -52,23 +51,6 @@ def test_launches_name_their_cell_and_figures(study: Study) -> None:
         ("c", 1, 0),
     ]
     assert rows[0]["figure_epoch_s"] == 2.0
-
-
-def test_steps_of_all_ranks(study: Study) -> None:
-    rows = list(step_rows(study))
-    assert [(r["launch"], r["rank"], r["step"], r["end_s"]) for r in rows] == [
-        ("b", 0, 0, 1.0),
-        ("b", 0, 1, 3.0),
-        ("b", 1, 0, 1.0),
-        ("b", 1, 1, 3.0),
-    ]
-    assert rows[1]["duration_s"] == 2.0
-    assert math.isnan(rows[1]["data_s"])
-
-
-def test_metrics_of_launches_and_ranks(study: Study) -> None:
-    rows = [(row["launch"], row["name"], row["value"], row["rank"]) for row in metric_rows(study)]
-    assert rows == [("b", "acc", 0.9, None), ("b", "loss", 0.5, 1)]
 
 
 def test_frames_hold_what_the_rows_hold(study: Study) -> None:

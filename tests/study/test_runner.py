@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import farandole
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.verdicts import void_of
-from farandole.study.attempt import Interrupted
 from farandole.study.hosts import function_name
 from farandole.study.records import Launch, Study
 from farandole.study.refuse import StudyRefusedError
@@ -121,11 +119,6 @@ def test_out_of_memory_ends_the_cell_only(tmp_path: Path) -> None:
     assert "its limit is 0.10 GB" in study.launches[1].reason
 
 
-def test_a_memory_error_of_the_scripts_own_is_one_too(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, "raise MemoryError\n")
-    assert outcomes(run(script, workers=[1])) == [(1, "out_of_memory")]
-
-
 def test_the_largest_batch_that_fits_is_found(tmp_path: Path) -> None:
     script = scripts.write(
         tmp_path,
@@ -135,13 +128,6 @@ def test_the_largest_batch_that_fits_is_found(tmp_path: Path) -> None:
     )
     study = run(script, "{batch}", params={"batch": [16, "max"]}, workers=[1])
     assert [launch.cell.batch for launch in study.launches] == [16, 40]
-
-
-def test_time_outs(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, "import time\ntime.sleep(60)\n")
-    study = run(script, workers=[1], launch_timeout="0.3s")
-    assert outcomes(study) == [(1, "timeout")]
-    assert "0.3 s" in study.launches[0].reason
 
 
 def test_a_time_limit_leaves_what_there_is(tmp_path: Path) -> None:
@@ -200,19 +186,6 @@ def test_what_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing about speed"):
         run(scripts.write(tmp_path, scripts.PRINTS), workers=[4000])
     assert not Path("out").exists()
-
-
-def test_a_time_limit_within_the_search_for_a_batch(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, "import time\ntime.sleep(60)\n")
-    study = run(script, "{batch}", params={"batch": ["max"]}, workers=[1], time_limit="1s")
-    assert outcomes(study) == []
-    assert not study.complete
-
-
-def test_another_command_in_the_same_folder(tmp_path: Path) -> None:
-    run(scripts.write(tmp_path, scripts.PRINTS), workers=[1])
-    with pytest.raises(UsageError, match="another command"):
-        run(scripts.write(tmp_path, scripts.PRINTS, "other.py"), workers=[1])
 
 
 WAITS = """
@@ -302,18 +275,6 @@ def test_a_study_cannot_run_twice_at_once(tmp_path: Path) -> None:
         process.communicate(timeout=20)
 
 
-def test_a_keyboard_interrupt_reaches_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = scripts.write(
-        tmp_path, f"import os, signal, time\nos.kill({os.getpid()}, signal.SIGINT)\ntime.sleep(60)"
-    )
-    with pytest.raises(Interrupted) as caught:
-        run(script, workers=[1])
-    assert caught.value.signum == signal.SIGINT
-    assert isinstance(caught.value, KeyboardInterrupt)
-
-
 def test_plain_ddp_is_followed_and_stopped(tmp_path: Path) -> None:
     script = scripts.write(tmp_path, scripts.DDP)
     study = run(script, "{batch}", params={"batch": [16]}, throughput=None, steps=12)
@@ -381,12 +342,6 @@ def test_a_fit_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
     rows = analyse(study).each("metrics")
     assert {row.cell.workers for row in rows if row.metric == "val_accuracy"} == {1, 2}
-
-
-def test_another_batch_than_the_cells_is_refused(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, scripts.DDP)
-    with pytest.raises(StudyRefusedError, match=r"batch of 64 per worker.*trained with 16"):
-        run(script, "16", "{batch}", params={"batch": [64]}, throughput=None, steps=3, workers=[1])
 
 
 def test_a_study_of_a_function(tmp_path: Path) -> None:

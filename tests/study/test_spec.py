@@ -13,9 +13,7 @@ from farandole.study.spec import (
     check_resumable,
     default_workers,
     merge,
-    packed,
     parse_places,
-    per_host,
     shared_threads,
     spec_from_json,
 )
@@ -35,11 +33,6 @@ SPEC = Spec(
 def test_it_survives_its_file() -> None:
     content = json.loads(json.dumps(SPEC.to_json()))
     assert spec_from_json({**content, "of a later version": 1}) == SPEC
-
-
-def test_an_imported_study_has_no_plan() -> None:
-    with pytest.raises(UsageError, match="no plan to go on with"):
-        spec_from_json({"imported": {"file": "a.csv"}})
 
 
 def test_secrets_are_not_kept_and_then_missed() -> None:
@@ -66,11 +59,6 @@ def test_more_values_extend() -> None:
     assert merge(SPEC, chosen).threads == (2, 4)
     # Repeats are speed's, seeds are accuracy's; who measures neither has no say in them.
     assert (both.measure, both.repeats, both.seeds) == ("both", 3, 2)
-
-
-def test_more_values_of_a_factor_extend() -> None:
-    new = replace(SPEC, params=(("lr", ("0.3",)),))
-    assert merge(SPEC, new).params == (("lr", ("0.1", "0.2", "0.3")),)
 
 
 def test_another_factor_does_not() -> None:
@@ -151,11 +139,6 @@ def test_what_cannot_be_placed_is_named(text: str, room: Room, says: str) -> Non
     assert says in str(caught.value)
 
 
-def test_defaults_go_up_to_all_hosts() -> None:
-    assert default_workers(TWO) == (1, 2, 4, 8)
-    assert [packed(count, TWO) for count in default_workers(TWO)][-1] == (8, 2)
-
-
 def test_slots_limit_workers_and_not_threads() -> None:
     named = Room(cores=8, physical=8, hosts=2, slots=2)
     assert default_workers(named) == (1, 2, 4)
@@ -163,14 +146,6 @@ def test_slots_limit_workers_and_not_threads() -> None:
     assert shared_threads(named, ((1, 1), (4, 2))) == 4
     # More slots than cores are for accuracy only.
     assert Room(cores=2, physical=2, slots=4).per_host == 2
-
-
-def test_threads_are_what_the_fullest_host_leaves() -> None:
-    assert shared_threads(TWO, ((1, 1), (4, 2))) == 2
-    assert shared_threads(TWO, ((1, 1), (8, 2))) == 1
-    # 1x8 does not fit, and takes no part.
-    assert shared_threads(TWO, ((2, 1), (8, 1))) == 2
-    assert per_host(7, 2) == 4
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from farandole.study.tensorboard import Scalar, _checksum, read_file, read_metrics, to_metrics
+from farandole.study.tensorboard import _checksum, read_file, read_metrics
 
 needs_tensorboard = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
@@ -95,13 +95,6 @@ def test_damage_costs_one_record_or_the_rest_of_the_file(tmp_path: Path) -> None
     assert [scalar.value for scalar in read_file(path)] == [1.0]
 
 
-def test_an_announced_length_that_is_not_there_allocates_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "x.tfevents"
-    length = struct.pack("<Q", 1 << 60)
-    path.write_bytes(length + struct.pack("<I", _checksum(length)) + b"rest")
-    assert list(read_file(path)) == []
-
-
 @pytest.mark.parametrize(
     ("tensor", "value"),
     [
@@ -156,17 +149,6 @@ def test_two_folders_with_one_tag_are_told_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_keras_names_are_those_of_its_history() -> None:
-    scalars = [
-        Scalar(folder=folder, tag="epoch_accuracy", step=3, value=0.5, wall_time_s=1.0)
-        for folder in ("train", "validation")
-    ]
-    assert [(m.name, m.epoch, m.step) for m in to_metrics(scalars)] == [
-        ("accuracy", 3.0, None),
-        ("val_accuracy", 3.0, None),
-    ]
-
-
 @needs_tensorboard
 @quietly
 def test_files_that_torch_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,21 +177,3 @@ def test_files_that_torch_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "both_train/both": (1.0, 5),
         "both_val/both": (2.0, 5),
     }
-
-
-@needs_tensorboard
-@quietly
-def test_tensors_as_tensorboard_itself_encodes_them(tmp_path: Path) -> None:
-    import numpy as np
-    from tensorboard.compat.proto import event_pb2, summary_pb2
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    from tensorboard.util import tensor_util
-
-    writer = EventFileWriter(str(tmp_path))
-    values = [np.float32(0.1), np.float64(0.1), np.int32(-3), np.int64(2**40), np.float16(0.5)]
-    for step, value in enumerate([*values, np.float32([1, 2])]):
-        summary = summary_pb2.Summary()
-        summary.value.add(tag="x", tensor=tensor_util.make_tensor_proto(value))
-        writer.add_event(event_pb2.Event(step=step, wall_time=step, summary=summary))
-    writer.close()
-    assert [metric.value for metric in read_metrics(tmp_path)] == [float(v) for v in values]

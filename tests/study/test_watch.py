@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -15,10 +14,7 @@ from farandole.study.watch import (
     Watch,
     describes_lack_of_memory,
     end_leftovers,
-    free_bytes,
-    kernel_kills,
     leftovers,
-    worker_limit,
 )
 from tests.conftest import clean_environ, eventually
 
@@ -57,15 +53,6 @@ def test_time_passes() -> None:
     assert "30 s" in watch.reason
 
 
-def test_the_studys_own_time_makes_the_launch_void() -> None:
-    clock = Clock()
-    watch = make(clock, [], left_s=5.0)
-    assert not watch([])
-    clock.now += 5.1
-    assert watch([])
-    assert watch.outcome == "interrupted"
-
-
 def test_a_job_that_waits_in_a_queue_does_not_begin(tmp_path: Path) -> None:
     clock = Clock()
     file = tmp_path / "rank-0.jsonl"
@@ -87,13 +74,6 @@ def test_a_job_that_waits_in_a_queue_does_not_begin(tmp_path: Path) -> None:
     clock.now = 531.0
     assert watch([])
     assert watch.outcome == "timeout"
-
-
-def test_memory() -> None:
-    watch = make(Clock(), [], limit=1000)
-    assert watch([os.getpid()])
-    assert watch.outcome == "out_of_memory"
-    assert "--memory" in watch.reason
 
 
 HOLD = "import sys; a = bytearray(100_000_000); a[::4096] = b'x' * len(a[::4096]); print('held'); "
@@ -140,19 +120,6 @@ def test_a_single_request_far_beyond_the_limit_is_refused_at_once() -> None:
         assert soft == 125_000_000 + (1 << 30)
         process.communicate("go\n")
     assert process.returncode == 1
-
-
-def test_a_process_that_is_gone_uses_nothing() -> None:
-    process = start("pass")
-    process.communicate()
-    assert MemoryGuard(1, caps_requests=True).over([process.pid]) is None
-
-
-def test_limits() -> None:
-    assert worker_limit(None, workers=4, free=1_000) == 200
-    assert worker_limit(77, workers=4, free=1_000) == 77
-    assert 0 < free_bytes() < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert kernel_kills() >= 0
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from farandole.errors import StoreError, UsageError
+from farandole.errors import UsageError
 from farandole.study.folder import (
     launch_id,
     locked,
@@ -34,34 +33,11 @@ def test_a_study_begins_in_a_folder_that_only_its_lock_is_in(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["launches", "study.json"]
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match="is not empty"):
-        make_study(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
 def test_a_study_is_not_begun_twice(tmp_path: Path) -> None:
     make_study(tmp_path)
     with pytest.raises(UsageError, match="holds a study already"):
         make_study(tmp_path, label="other")
     assert read_head(tmp_path).label == "digits"
-
-
-def test_a_file_is_no_place_for_a_study(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("x")
-    with pytest.raises(UsageError, match="is a file"):
-        make_study(tmp_path / "out")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_place_that_may_not_be_written_to(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(StoreError, match="Permission denied"):
-            make_study(tmp_path / "s")
-    finally:
-        tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize(
