@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.cli import study_hosts
 from farandole.cli.flags import add_flag, add_job_flags
 from farandole.errors import UsageError
 from farandole.format import plural
@@ -18,7 +18,7 @@ from farandole.study.options import HOSTS, MEASURE, OPTIONS, VARY, WHERE, check_
 
 if TYPE_CHECKING:
     from farandole.study.hosts import Hosts
-    from farandole.study.spec import Spec
+    from farandole.study.spec import Room, Spec
 
 _EPILOG = """\
 examples:
@@ -72,8 +72,9 @@ def main(args: argparse.Namespace) -> int:
     from farandole.study.attempt import Interrupted
     from farandole.study.runner import StudyRun, finished
 
-    hosts = study_hosts.find(args)
-    path, spec, notes = _resumed(args, hosts) if args.resume is not None else _begun(args, hosts)
+    command = args.command_line[args.command_line[:1] == ["--"] :]
+    hosts = _hosts(args, command)
+    path, spec, notes = (_resumed if args.resume is not None else _begun)(args, command, hosts)
     with listener(sys.stderr) as shown:
         run = StudyRun(path, spec, label=args.label or "", listener=shown, hosts=hosts)
         if not args.dry_run:
@@ -88,41 +89,45 @@ def main(args: argparse.Namespace) -> int:
         try:
             run.go()
         except KeyboardInterrupt as stop:
+            named = {"-H": args.hosts, "--hostfile": args.hostfile, "--rsh": args.rsh}
+            again = ["farandole", "study", "--resume", _shown(path)]
+            again += [x for pair in named.items() if pair[1] is not None for x in pair]
             _say(
                 "farandole: the study was interrupted, and finished launches are kept. Go on with: "
-                f"farandole study --resume {shlex.quote(_shown(path))}{study_hosts.again(args)}"
+                f"{shlex.join(again)}"
             )
             return 128 + stop.signum if isinstance(stop, Interrupted) else 130
     if not args.no_report:
         _report(path, as_json=args.json)
-    good = [launch for launch in finished(path) if launch.outcome in ("ok", "stopped")]
-    return 0 if good else 1
+    return 0 if any(launch.succeeded for launch in finished(path)) else 1
 
 
-def _begun(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
+def _begun(
+    args: argparse.Namespace, command: list[str], hosts: Hosts | None
+) -> tuple[Path, Spec, list[str]]:
     """Decide a study from flags."""
     from farandole.study.command import name_of_command
     from farandole.study.folder import new_folder
     from farandole.study.runner import begin_spec
 
-    command: list[str] = args.command_line
-    command = command[1:] if command[:1] == ["--"] else command
-    if args.out is None:
-        path = new_folder(name_of_command(command), Path.cwd())
-    else:
+    path = new_folder(name_of_command(command), Path.cwd())
+    if args.out is not None:
         path = Path(args.out).absolute()
-    spec, notes = begin_spec(
+    job_flags = [part for text in args.sbatch for part in ("--sbatch", text)]
+    job_flags += ["--setup", str(Path(args.setup).absolute())] if args.setup else []
+    return path, *begin_spec(
         command,
         {option.name: getattr(args, option.name) for option in OPTIONS if option.decides},
         path,
-        room=study_hosts.room(args, hosts),
+        room=_room(args, hosts),
         folder=Path.cwd(),
-        job_flags=study_hosts.job_flags(args),
+        job_flags=job_flags if args.per_cell_jobs else None,
     )
-    return path, spec, notes
 
 
-def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec, list[str]]:
+def _resumed(
+    args: argparse.Namespace, command: list[str], hosts: Hosts | None
+) -> tuple[Path, Spec, list[str]]:
     """Read what an earlier study was asked for; the folder has all that is needed."""
     from farandole.study.runner import resume_spec
 
@@ -134,6 +139,41 @@ def _resumed(args: argparse.Namespace, hosts: Hosts | None) -> tuple[Path, Spec,
     check_resume(vars(args), args.resume)
     path = Path(args.resume).absolute()
     return path, *resume_spec(path, vars(args), hosts)
+
+
+def _hosts(args: argparse.Namespace, command: list[str]) -> Hosts | None:
+    """Find the hosts of a study: those that are named, or the nodes of the job around it."""
+    from farandole.launch.placement import named_hosts
+    from farandole.study.hosts import find_hosts, hosts_by_ssh
+
+    flag = "--sbatch" if args.sbatch else "--setup" if args.setup else None
+    if flag and args.resume is not None:
+        raise UsageError(
+            f"--resume {args.resume} submits jobs as they were begun: leave {flag} away. To change "
+            f"it, use --out {args.resume} with the whole command."
+        )
+    if flag and not args.per_cell_jobs:
+        raise UsageError(f"{flag} is for --per-cell-jobs. Add it, or leave {flag} away.")
+    slots = named_hosts(args.hosts, args.hostfile, os.environ)
+    if slots is not None and args.per_cell_jobs:
+        raise UsageError("--per-cell-jobs lets SLURM choose the nodes. Leave -H away.")
+    if slots is not None:
+        return hosts_by_ssh(slots, args.rsh or os.environ.get("FARANDOLE_RSH"), os.environ)
+    return None if args.per_cell_jobs else find_hosts(command, os.environ)
+
+
+def _room(args: argparse.Namespace, hosts: Hosts | None) -> Room:
+    """Read what decides a plan: of this machine, of the hosts, or of SLURM's nodes."""
+    from farandole.launch.slurm.client import Slurm
+    from farandole.launch.slurm.script import parse_options
+    from farandole.study.hosts import read_room
+    from farandole.study.spec import Room
+
+    if not args.per_cell_jobs:
+        return read_room(os.environ) if hosts is None else hosts.room
+    partition = dict(parse_options(args.sbatch)).get("partition")
+    cpus, nodes = Slurm(os.environ).nodes(partition)
+    return Room(cores=cpus, physical=cpus, hosts=nodes)
 
 
 def _report(path: Path, *, as_json: bool) -> None:

@@ -209,7 +209,10 @@ class _Reader:
         except UnreadableError as error:
             raise UsageError(f"{name}: {error}.") from error
         self._columns = self._understood()
-        self._read = functools.cache(self._value)
+        self._readers = [
+            (column, functools.cache(functools.partial(self._value, column)))
+            for column in self._columns
+        ]
         self._cells: dict[tuple[Any, ...], Cell] = {}
         """By what rows say of them: a long table has few."""
 
@@ -304,26 +307,25 @@ class _Reader:
 
     def _row(self, values: tuple[str, ...]) -> tuple[Any, ...] | None:
         """Return cell, counts, figures, metrics and outcome; None when a row has no figure."""
-        found: dict[Role, dict[str, Any]] = {
-            role: {} for role in ("count", "text", "time", "rate", "repeat", "other")
-        }
+        found: dict[Role, dict[str, Any]] = {column.role: {} for column in self._columns}
         outcome: Outcome = "ok"
-        for column in self._columns:
+        for column, read in self._readers:
             text = values[column.index]
             if is_missing(text):
                 continue
             if column.role != "text" and text.lower() in _ENDS:
                 outcome = _ENDS[text.lower()]
             else:
-                found[column.role][column.name] = self._read(column, text)
-        counts, texts, figures = found["count"], found["text"], found["time"] | found["rate"]
-        figures = {name: value for name, value in figures.items() if not math.isnan(value)}
-        if not figures and not found["other"] and outcome == "ok":
+                found[column.role][column.name] = read(text)
+        counts, texts, metrics = (found.get(role, {}) for role in ("count", "text", "other"))
+        timed = {**found.get("time", {}), **found.get("rate", {})}
+        figures = {name: value for name, value in timed.items() if not math.isnan(value)}
+        if not figures and not metrics and outcome == "ok":
             return None
-        key = (*counts.items(), *texts.items())
+        key = (*((name, n) for name, n in counts.items() if name != "seed"), *texts.items())
         if key not in self._cells:
             self._cells[key] = self._cell(counts, texts)
-        return self._cells[key], counts, figures, found["other"], outcome
+        return self._cells[key], counts, figures, metrics, outcome
 
     def _cell(self, counts: dict[str, int], texts: dict[str, str]) -> Cell:
         workers, hosts = counts.get("workers"), counts.get("hosts")

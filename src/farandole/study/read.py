@@ -109,8 +109,7 @@ def _read_rows(path: Path) -> list[Launch]:
     if not file.exists():
         return []
     with _problems(file), file.open("rb") as lines:
-        contents = [_checked(file, json.loads(line)) for line in lines]
-        return [decode(Launch, content, ranks=()) for content in contents]
+        return [decode(Launch, _checked(file, json.loads(line)), ranks=()) for line in lines]
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Whichever separator, byte-order mark, quotes, comments; 1,234.5 and 1.234,5, 95 
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from collections.abc import Iterable
@@ -15,8 +14,20 @@ from typing import Literal
 
 from farandole.errors import UsageError
 
-_SEPARATORS = (",", ";", "\t")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+Decimal = Literal[".", ","]
+
+_MISSING = {"", "-", "--", "\u2013", "\u2014", "n/a", "na", "none", "null", "?", "not measured"}
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d{2}(?:[.,]\d+)?)")
+_SPACES = str.maketrans("", "", " _'\u00a0\u2009\u202f\u2019")
+# By decimal mark; the other mark parts thousands, which no lone zero comes before.
+_NUMBERS = {
+    mark: re.compile(rf"[+-]?(?:[1-9]\d{{0,2}}(?:{other}\d{{3}})+|\d*)(?:{mark}\d*)?(?:e[+-]?\d+)?")
+    for mark, other in ((r"\.", ","), (",", r"\."))
+}
+
+
+class UnreadableError(ValueError):
+    """A value that is no number; the importer says where it stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +54,21 @@ class Sheet:
 
 def parse_sheet(content: bytes, *, name: str) -> Sheet:
     """Return the table in a file; rows without any value and lines with `#` are left out."""
-    text = _decode(content, name)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
+        raise UsageError(f"{name} is not a CSV file in UTF-8. Save it as CSV (UTF-8).")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageError(f"{name}, line {line}: not UTF-8. Save it as CSV (UTF-8).") from error
     # Lines keep their numbers: a comment becomes an empty row.
-    lines = ["" if line.startswith("#") else line for line in re.split(r"\r\n|\r|\n", text)]
-    header = next((line for line in lines if line.strip()), None)
+    lines = ["" if line.startswith("#") else f"{line}\n" for line in re.split(r"\r\n?|\n", text)]
+    header = next((line.strip() for line in lines if line.strip()), None)
     if header is None:
         raise UsageError(f"{name} is empty. Its first line must name the columns.")
-    separator = max(_SEPARATORS, key=_outside_quotes(header).count)
-    reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
+    outside_quotes = "".join(header.split('"')[::2])
+    separator = max((",", ";", "\t"), key=outside_quotes.count)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     found: list[tuple[int, list[str]]] = []
     try:
         for values in reader:
@@ -62,62 +80,25 @@ def parse_sheet(content: bytes, *, name: str) -> Sheet:
     (_, columns), *rest = found
     if not any(re.search(r"[^\W\d_]", column) for column in columns):
         raise UsageError(
-            f"{name} has no header: its first line, {header.strip()!r}, has no letters. Name the "
+            f"{name} has no header: its first line, {header!r}, has no letters. Name the "
             "columns there, without # before them, which makes a line a comment."
         )
     if not rest:
         raise UsageError(f"{name} has a header and no rows. Add one row per run.")
-    rows = tuple(_row(name, line, values, columns, separator) for line, values in rest)
-    return Sheet(columns=tuple(columns), rows=rows, separator=separator)
-
-
-def _decode(content: bytes, name: str) -> str:
-    if content.startswith(_UTF16) or b"\0" in content:
-        raise UsageError(f"{name} is not a CSV file in UTF-8. Save it as CSV (UTF-8).")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"{name}, line {line}: not UTF-8. Save it as CSV (UTF-8).") from error
-
-
-def _row(name: str, line: int, values: list[str], columns: list[str], separator: str) -> Row:
-    extra = [value for value in values[len(columns) :] if value]
-    if extra:
-        raise UsageError(
-            f"{name}, line {line}: {len(values)} values for {len(columns)} columns. Put values "
-            f"with {separator!r} in them into quotes."
-        )
-    missing = [""] * (len(columns) - len(values))
-    return Row(line=line, values=tuple(values[: len(columns)] + missing))
-
-
-def _outside_quotes(line: str) -> str:
-    return "".join(line.split('"')[::2])
-
-
-Decimal = Literal[".", ","]
-
-_MISSING = {"", "-", "--", "\u2013", "\u2014", "n/a", "na", "none", "null", "?", "not measured"}
-_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d{2}(?:[.,]\d+)?)")
-_SPACES = str.maketrans("", "", " _'\u00a0\u2009\u202f\u2019")
-# What can be read in one way only. Three digits after one mark, and not after a lone zero, may
-# be either thousands or decimals.
-_ONLY_DOT = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+\.\d*|\d{1,3}(?:,\d{3}){2,})")
-_ONLY_COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+,\d*|\d{1,3}(?:\.\d{3}){2,})")
-_EITHER = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
-_PLAIN = re.compile(r"[+-]?\d*([.,])\d*(?:[eE][+-]?\d+)?")
-
-
-class UnreadableError(ValueError):
-    """A value that is no number; the importer says where it stands."""
+    width, rows = len(columns), []
+    for line, values in rest:
+        if any(values[width:]):
+            raise UsageError(
+                f"{name}, line {line}: {len(values)} values for {width} columns. Put values with "
+                f"{separator!r} in them into quotes."
+            )
+        rows.append(Row(line=line, values=tuple((values + [""] * width)[:width])))
+    return Sheet(columns=tuple(columns), rows=tuple(rows), separator=separator)
 
 
 def is_missing(text: str) -> bool:
     """Tell whether somebody left the value out."""
-    if text and text[0].isdecimal():
-        return False
-    return text.strip().lower() in _MISSING
+    return not text[:1].isdecimal() and text.strip().lower() in _MISSING
 
 
 def decimal_mark(texts: Iterable[str], *, separator: str) -> Decimal:
@@ -132,27 +113,21 @@ def decimal_mark(texts: Iterable[str], *, separator: str) -> Decimal:
         if text.isdecimal() or (dot and "," not in text and text.count(".") == 1):
             continue
         bare = _bare(text)
-        if _ONLY_DOT.fullmatch(bare):
+        with_dot, with_comma = (pattern.fullmatch(bare) for pattern in _NUMBERS.values())
+        if with_dot and not with_comma:
             dot = dot or text
-        elif _ONLY_COMMA.fullmatch(bare):
+        elif with_comma and not with_dot:
             comma = comma or text
-        elif either := _EITHER.fullmatch(bare):
-            unclear = unclear or (text if either[1] == "," else None)
-        elif plain := _PLAIN.fullmatch(bare):
-            if plain[1] == ".":
-                dot = dot or text
-            else:
-                comma = comma or text
+        elif with_dot and "," in bare:
+            unclear = unclear or text
     if dot and comma:
         raise UnreadableError(f"{dot!r} and {comma!r} have different decimal marks")
-    if comma:
-        return ","
     # Where commas part the columns, one inside a number parts thousands. Elsewhere who knows.
-    if unclear and not dot and separator != ",":
+    if unclear and not (dot or comma) and separator != ",":
         raise UnreadableError(
             f"{unclear!r} may have decimals or thousands; write it without the comma"
         )
-    return "."
+    return "," if comma else "."
 
 
 def parse_number(text: str, mark: Decimal) -> float:
@@ -161,20 +136,13 @@ def parse_number(text: str, mark: Decimal) -> float:
     Raises:
         UnreadableError: It is no number.
     """
-    if mark == "." and "," not in text:
-        try:
-            return float(text)
-        except ValueError:
-            pass  # spaces within, a percentage, or no number
-    bare = _bare(text)
-    thousands = "," if mark == "." else "."
-    if thousands in bare:
-        whole = bare.partition(mark)[0]
-        if not re.fullmatch(rf"[+-]?\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+", whole):
-            raise UnreadableError(text)
-        bare = bare.replace(thousands, "")
     try:
-        value = float(bare.replace(",", "."))
+        if mark == "." and text.replace(".", "", 1).isdecimal():
+            return float(text)  # most of a large table
+        bare, thousands = _bare(text), "," if mark == "." else "."
+        if thousands in bare and not _NUMBERS[r"\." if mark == "." else ","].fullmatch(bare):
+            raise UnreadableError(text)
+        value = float(bare.replace(thousands, "").replace(",", "."))
     except ValueError as error:
         raise UnreadableError(text) from error
     return value / 100 if text.rstrip().endswith("%") else value
@@ -210,4 +178,4 @@ def whole(value: float) -> int | None:
 
 
 def _bare(text: str) -> str:
-    return text.strip().removesuffix("%").translate(_SPACES)
+    return text.strip().lower().removesuffix("%").translate(_SPACES)
