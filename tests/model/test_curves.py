@@ -16,12 +16,22 @@ from farandole.model.curves import (
     fit_law,
     gain,
     gustafson_fraction,
+    recommend,
     split_cores,
 )
 from farandole.model.measured import measure
 from farandole.model.statistics import Estimate
 from farandole.study.records import Cell, Launch
-from tests.model.build import make_launch, make_study, noisy, repeated, table_launch, timed_launch
+from tests.model.build import (
+    make_launch,
+    make_rank,
+    make_steps,
+    make_study,
+    noisy,
+    repeated,
+    table_launch,
+    timed_launch,
+)
 
 
 def curves_of(launches: list[Launch], **options: object) -> tuple[Curve, ...]:
@@ -49,7 +59,7 @@ def test_weak_scaling_of_three_counts() -> None:
 @pytest.mark.parametrize("asked", ["strong", "weak"])
 def test_one_grid_serves_both_kinds_and_the_one_asked_for_is_main(asked: str) -> None:
     launches = [timed_launch(Cell(workers=n, batch=b), 0.1) for n in (1, 2) for b in (16, 32)]
-    curves = curves_of(launches, prefer=asked)
+    curves = curves_of(launches, scaling=asked)
     found = {(curve.scaling, curve.batch): curve for curve in curves}
     assert set(found) == {("weak", 16), ("weak", 32), ("strong", 32)}
     assert [(p.workers, p.batch) for p in found["strong", 32].points] == [(1, 32), (2, 16)]
@@ -130,6 +140,44 @@ def test_times_of_jobs_are_enough_for_a_curve() -> None:
 def test_the_count_to_use(times: dict[int, list[float]], expected: int) -> None:
     launches = [one for n, ts in times.items() for one in repeated(Cell(workers=n, batch=8), ts)]
     assert gain(measure(make_study(launches))[0]).cell.workers == expected
+
+
+@pytest.mark.parametrize(
+    ("speeds", "time", "money", "balance"),
+    [
+        ({1: 100.0, 2: 190.0, 4: 200.0}, 4, 1, 2),
+        ({1: 100.0, 2: 108.0}, 2, 1, 1),
+        ({1: 100.0, 2: 199.0, 4: 396.0}, 4, 4, 4),
+        ({1: 100.0, 2: 150.0, 4: 152.0}, 2, 1, 2),
+        ({2: 50.0}, 2, 2, 2),
+    ],
+)
+def test_one_rule_recommends(speeds: dict[int, float], time: int, money: int, balance: int) -> None:
+    found = [recommend(speeds, prefer) for prefer in ("time", "money", "balance")]
+    assert found == [time, money, balance]
+
+
+def epoch_launch(cell: Cell, epoch_s: float, steps: int = 10) -> Launch:
+    """A launch of one epoch in which each worker made so many steps."""
+    made = make_steps(epoch_s / steps, steps, begin_s=100.0, samples=8)
+    epochs = ((100.0, 100.0 + epoch_s + 1e-6),)
+    ranks = [make_rank(n, made, epochs=epochs, dataset_size=2000) for n in range(cell.workers)]
+    return make_launch(cell, ranks, purpose="epoch", wall_s=epoch_s + 2.0)
+
+
+def test_an_epoch_that_does_not_shrink_is_what_counts() -> None:
+    # 10 steps of 8 samples on every worker, whatever their number: twice the samples per second.
+    one, two = (Cell(workers=n, batch=8, threads=1) for n in (1, 2))
+    info = analyse(make_study([epoch_launch(one, 1.0), epoch_launch(two, 1.05)]))
+    assert info.curves[0].unit == "epochs/s"
+    assert info.answer.workers == 1
+    assert info.answer.headline.startswith(
+        "More workers do not pay: 2 workers reach 0.95x of 1 worker"
+    )
+    assert "Counted by the time of an epoch, which samples/s contradict." in info.answer.sentences
+    # With half the steps on each of two workers both say the same.
+    info = analyse(make_study([epoch_launch(one, 1.0), epoch_launch(two, 0.52, steps=5)]))
+    assert info.curves[0].unit == "samples/s"
 
 
 # Laws

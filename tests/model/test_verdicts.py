@@ -732,6 +732,34 @@ def test_each_void_says_what_to_do(
         assert find_voids(replace(cell, launches=(replace(launch, outcome="failed"),))) == []
 
 
+@pytest.mark.parametrize(
+    ("sizes", "steps", "void"),
+    [
+        ((2048, 2048), 256, True),
+        ((2048, 2048), 128, False),
+        # Each worker has a data set of its own, of half the samples.
+        ((2048, 1024), 128, False),
+        ((None, None), 256, False),
+    ],
+)
+def test_workers_that_all_go_through_the_whole_data(
+    sizes: tuple[int | None, int | None], steps: int, void: bool
+) -> None:
+    def launch(workers: int, size: int | None, number: int) -> Launch:
+        made = make_steps(0.1, number, samples=8)
+        given = {"epochs": ((100.0, 101.0 + 0.1 * number),), "dataset_size": size}
+        ranks = [make_rank(n, made, **given) for n in range(workers)]
+        return make_launch(Cell(workers=workers, batch=8), ranks, purpose="epoch", wall_s=99.0)
+
+    info = analyse(make_study([launch(1, sizes[0], 256), launch(2, sizes[1], steps)]))
+    assert (info.answer.void is not None) is void
+    if void:
+        assert info.answer.headline.startswith(
+            "Each of your 2 workers went through all 2,048 samples: an epoch did not shrink."
+        )
+        assert info.answer.speedup is None
+
+
 def test_void_cells_have_no_verdict_about_speed() -> None:
     two = launch_of(*both(bytes_sent=NOTHING))
     info = analyse(make_study([timed_launch(Cell(workers=1, batch=8), 0.1), two]))

@@ -14,6 +14,7 @@ from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.model.analyse import Comparison, ScalingInfo
+    from farandole.model.curves import Prefer
     from farandole.study.records import Study
 
 _SEVERAL = "farandole-report"
@@ -50,6 +51,13 @@ def add_parser(subparsers: Any) -> None:
         ("--out", "DIR", f"where to write (default: the study's folder; ./{_SEVERAL} for several)"),
         ("--price", "P", "of one worker and hour, in any currency"),
         ("--target", "METRIC=VALUE", "a value to reach, and when"),
+        (
+            "--prefer",
+            "WHAT",
+            "recommend workers by time, money, or balance: the cheapest within 10%% of the fastest "
+            "(default balance)",
+            {"default": "balance"},
+        ),
     )
     parser.set_defaults(func=main)
 
@@ -60,7 +68,10 @@ def main(args: argparse.Namespace) -> int:
     tables = endings(args.tables, flag="--tables", known=("csv", "md", "tex"))
     price = None if args.price is None else _price(args.price)
     target = None if args.target is None else read_target(args.target)
-    found = load(args.folders, price=price, target=target)
+    from farandole.study.values import choice
+
+    prefer = choice(args.prefer, flag="--prefer", choices=("time", "money", "balance"))
+    found = load(args.folders, price=price, target=target, prefer=prefer)
     from farandole.report import terminal_lines, to_json, write
     from farandole.report.anonymous import anonymous
     from farandole.report.figures import studies
@@ -88,6 +99,7 @@ def load(
     *,
     price: float | None = None,
     target: tuple[str, float] | None = None,
+    prefer: Prefer = "balance",
 ) -> ScalingInfo | Comparison:
     """Read studies and compute what they say, side by side if there are several.
 
@@ -101,11 +113,11 @@ def load(
         from farandole.cli.project import with_earlier_projection
         from farandole.model.analyse import analyse
 
-        found = analyse(studies[0], price_per_worker_hour=price, target=target)
+        found = analyse(studies[0], price_per_worker_hour=price, target=target, prefer=prefer)
         return with_earlier_projection(studies[0], found, Path(folders[0]))
     from farandole.model.analyse import compare
 
-    return compare(studies, price_per_worker_hour=price, target=target)
+    return compare(studies, price_per_worker_hour=price, target=target, prefer=prefer)
 
 
 def say_notes(*studies: Study) -> None:

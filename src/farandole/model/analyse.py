@@ -17,12 +17,14 @@ from farandole.model.communication import LinkPoint, calibration
 from farandole.model.curves import (
     BatchSweep,
     Curve,
+    Prefer,
     SingleProcess,
     SplitTable,
     draw_curves,
     split_cores,
     sweep_batches,
 )
+from farandole.model.jobs import time_job
 from farandole.model.measured import LaunchRow, Measured, measure, positive, usable_cores
 from farandole.model.rows import CellRow, collect_rows
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, Estimate, ratio
@@ -93,6 +95,7 @@ def analyse(
     *,
     price_per_worker_hour: float | None = None,
     target: tuple[str, float] | None = None,
+    prefer: Prefer = "balance",
 ) -> ScalingInfo:
     """Compute everything that a study says.
 
@@ -100,6 +103,7 @@ def analyse(
         study: its records; figures without steps (an imported table) will do.
         price_per_worker_hour: what one worker costs in an hour; without it nothing is priced.
         target: a metric and the value to reach.
+        prefer: what the number of workers is recommended by.
 
     Raises:
         UsageError: when the price is not above 0, or the target's metric was not recorded.
@@ -108,16 +112,17 @@ def analyse(
     spec = study.spec
     voids = tuple(void for cell in cells for void in find_voids(cell, cells))
     void_cells = frozenset(void.cell for void in voids)
-    prefer = spec.get("scaling")
-    curves = draw_curves(
-        cells,
-        {void.cell: void.why for void in voids},
-        prefer if prefer in ("strong", "weak") else None,
-    )
+    jobs = {found.cell: job for found in cells if (job := time_job(found, spec))}
+    epoch_s = {
+        cell: job.epoch_s for cell, job in jobs.items() if job.epoch_measured and job.epoch_s
+    }
+    why_void = {void.cell: void.why for void in voids}
+    curves = draw_curves(cells, why_void, spec.get("scaling"), epoch_s=epoch_s, prefer=prefer)
     rows, metric = collect_rows(
         study,
         cells,
         curves,
+        jobs,
         void_cells,
         price_per_worker_hour=price_per_worker_hour,
         target=target,
@@ -138,6 +143,7 @@ def analyse(
         voids=voids,
         verdicts=verdicts,
         seeds=int(positive(spec.get("seeds")) or LEAST_SEEDS),
+        prefer=prefer,
         split_tables=split_tables,
     )
     margins = {"speed": SPEED_MARGIN}
@@ -172,14 +178,16 @@ def _single_process(
     """Compare the answer with one process that has all cores."""
     single = next((found for found in cells if found.cell.today), None)
     unit = curves[0].unit if curves else ""
+    if single and not single.rates(unit):
+        unit = single.unit
     throughput = single.throughput(unit) if single else None
-    if single is None or throughput is None:
+    if single is None or throughput is None or not curves:
         return None
     gain = None
     sentence = "One process with all cores reaches {rate.value:number} {unit}."
     point = next((point for point in curves[0].points if point.workers == workers), None)
-    if point is not None and point.valid:
-        chosen = next(found for found in cells if found.cell == point.cell)
+    chosen = next((found for found in cells if point and found.cell == point.cell), None)
+    if point is not None and point.valid and chosen is not None and chosen.rates(unit):
         gain = ratio(chosen.rates(unit), single.rates(unit))
         sentence += " The answer's {workers:worker}: {gain:interval} of that."
     return SingleProcess(
@@ -262,6 +270,7 @@ def compare(
     *,
     price_per_worker_hour: float | None = None,
     target: tuple[str, float] | None = None,
+    prefer: Prefer = "balance",
 ) -> Comparison:
     """Put studies side by side by label.
 
@@ -275,7 +284,7 @@ def compare(
         raise UsageError("There is no study to compare. Name at least one folder.")
     labels = unique_labels([study.label for study in studies])
     infos = [
-        analyse(study, price_per_worker_hour=price_per_worker_hour, target=target)
+        analyse(study, price_per_worker_hour=price_per_worker_hour, target=target, prefer=prefer)
         for study in studies
     ]
     by_label = dict(zip(labels, infos, strict=True))

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from farandole.format import fill, interval, number, percent, plural
 from farandole.model.accuracy import AccuracyVerdict, MetricRow
-from farandole.model.curves import Curve, CurvePoint, SplitTable, group_of
+from farandole.model.curves import (
+    NEAR,
+    RECOMMENDED,
+    Curve,
+    CurvePoint,
+    Prefer,
+    SplitTable,
+    group_of,
+)
 from farandole.model.jobs import JobTime
 from farandole.model.measured import TOO_BUSY
 from farandole.model.rows import CellRow
@@ -62,6 +70,7 @@ def give_answer(
     voids: Sequence[Void],
     verdicts: Sequence[Verdict],
     seeds: int,
+    prefer: Prefer,
     split_tables: Sequence[SplitTable] = (),
 ) -> Answer:
     """Put the answer together from what was computed."""
@@ -109,7 +118,7 @@ def give_answer(
         efficiency=point.efficiency.value if point.efficiency and not single else None,
         accuracy=accuracy,
         limited_by=bound,
-        sentences=tuple(_sentences(curves, point, by_cell)),
+        sentences=tuple(_sentences(curves, point, by_cell, prefer)),
     )
 
 
@@ -356,10 +365,27 @@ def _next_row(curve: Curve, accuracy: AccuracyVerdict, metric: str | None) -> st
 
 
 def _sentences(
-    curves: Sequence[Curve], point: CurvePoint, rows: Mapping[Cell, CellRow]
+    curves: Sequence[Curve], point: CurvePoint, rows: Mapping[Cell, CellRow], prefer: Prefer
 ) -> list[str]:
     main, *others = curves
     sentences = [main.sentence]
+    best = max(main.points, key=lambda one: one.throughput.value if one.valid else 0.0)
+    faster = best.throughput.value / point.throughput.value - 1
+    if best.valid and faster > 0 and (faster <= NEAR or prefer == "money"):
+        sentences.append(
+            fill(
+                "{chosen:worker} are recommended, {rule}: {most:worker} are {faster:percent} "
+                "faster.",
+                chosen=point.workers,
+                rule=RECOMMENDED[prefer],
+                most=best.workers,
+                faster=faster,
+            )
+        )
+    if main.unit == "epochs/s" != rows[point.cell].unit:
+        sentences.append(
+            f"Counted by the time of an epoch, which {rows[point.cell].unit} contradict."
+        )
     base, job = rows[main.points[0].cell].job, rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
         sentences.append(

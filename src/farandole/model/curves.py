@@ -7,13 +7,30 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from farandole.format import fill, number, percent, plural
-from farandole.model.measured import Measured, common_unit, factor_words, varying_factors
-from farandole.model.statistics import SPEED_MARGIN, Estimate, ratio, scaled, speed_relation
+from farandole.model.measured import UNITS, Measured, common_unit, factor_words, varying_factors
+from farandole.model.statistics import (
+    SPEED_MARGIN,
+    Estimate,
+    quotient,
+    ratio,
+    scaled,
+    speed_relation,
+)
 from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell
 
 Scaling = Literal["strong", "weak"]
 Law = Literal["amdahl", "gustafson"]
+Prefer = Literal["time", "money", "balance"]
+NEAR = 0.10
+RECOMMENDED: Mapping[Prefer, str] = {
+    "time": "the cheapest within 3 % of the fastest",
+    "balance": "the cheapest within 10 % of the fastest",
+    "money": "the fastest within 3 % of the cheapest",
+}
+"""The rule by which a number of workers is recommended, by what is preferred."""
+_UNKNOWN_SPREAD = 0.20
+"""Relative spread of an epoch's time that was measured once."""
 Group = tuple[int | None, str, str, tuple[tuple[str, str], ...]]
 
 
@@ -114,7 +131,10 @@ def group_labels(cells: Iterable[Cell]) -> dict[Group, str]:
 def draw_curves(
     cells: Sequence[Measured],
     void: Mapping[Cell, str] | None = None,
-    prefer: Scaling | None = None,
+    scaling: object = None,
+    *,
+    epoch_s: Mapping[Cell, Estimate] | None = None,
+    prefer: Prefer = "balance",
 ) -> tuple[Curve, ...]:
     """Return every strong and weak curve of at least two worker counts, the main one first.
 
@@ -123,7 +143,9 @@ def draw_curves(
     Args:
         cells: of a study, sorted.
         void: cells that have no speedup, each with the reason.
-        prefer: the kind of scaling that was asked for.
+        scaling: the kind that was asked for.
+        epoch_s: measured times of an epoch; where they contradict the throughput, they count.
+        prefer: what the number of workers is recommended by.
     """
     labels = group_labels(cell.cell for cell in cells)
     rows: dict[tuple[Group, Scaling], dict[int | None, list[Measured]]] = {}
@@ -139,14 +161,15 @@ def draw_curves(
             by_batch.setdefault(cell.global_batch, []).append(cell)
     curves = [
         _curve(
-            scaling,
+            kind,
             ", ".join(filter(None, [labels[group], "more hosts" * (number > 0)])),
             batch,
             layer,
             void or {},
             len(by_batch) > 1,
+            prefer,
         )
-        for (group, scaling), by_batch in rows.items()
+        for (group, kind), by_batch in rows.items()
         for batch, row in by_batch.items()
         for number, layer in enumerate(_layers(row))
     ]
@@ -155,7 +178,7 @@ def draw_curves(
 
     def rank(curve: Curve) -> tuple[bool, int, int, bool, int, float]:
         return (
-            prefer is not None and curve.scaling != prefer,
+            scaling in ("strong", "weak") and curve.scaling != scaling,
             -len(curve.points),
             places[curve.group],
             curve.scaling != "weak",
@@ -164,11 +187,29 @@ def draw_curves(
         )
 
     ordered = sorted(several or curves[:1], key=rank)
-    return tuple(replace(curve, main=index == 0) for index, curve in enumerate(ordered))
+    return tuple(
+        replace(_by_epoch(curve, epoch_s or {}, prefer), main=index == 0)
+        for index, curve in enumerate(ordered)
+    )
+
+
+def recommend(speeds: Mapping[int, float], prefer: Prefer = "balance") -> int:
+    """Return the number of workers to use, by the rule that RECOMMENDED names.
+
+    Args:
+        speeds: work per second, by workers.
+        prefer: time, money (worker-hours), or a balance of both.
+    """
+    cost = {workers: workers / speed for workers, speed in speeds.items()}
+    if prefer == "money":
+        limit = (1 + SPEED_MARGIN) * min(cost.values())
+        return max((n for n in speeds if cost[n] <= limit), key=lambda n: speeds[n])
+    limit = max(speeds.values()) / (1 + (SPEED_MARGIN if prefer == "time" else NEAR))
+    return min((n for n in speeds if speeds[n] >= limit), key=lambda n: cost[n])
 
 
 def gain(cells: Sequence[Measured], margin: float = SPEED_MARGIN) -> Measured | None:
-    """Return the fewest workers that nobody clearly beats: the count to use.
+    """Return the fewest workers that nobody clearly beats.
 
     From the smallest count upwards, more workers are taken when they are faster by more than the
     margin, and clearly so wherever launches have been repeated.
@@ -214,16 +255,16 @@ def _curve(
     row: Sequence[Measured],
     void: Mapping[Cell, str],
     many: bool,
+    prefer: Prefer,
 ) -> Curve:
     unit = common_unit(row)
     row = [found for found in row if found.rates(unit)]
     base = row[0]
     points = tuple(_point(found, base, unit, void.get(found.cell, "")) for found in row)
-    good = [point for point in points if point.valid and point.speedup is not None]
-    # Laws speak of multiples of the baseline, which is one worker where it was measured.
-    multiples = [point.workers / base.cell.workers for point in good]
-    speedups = [point.speedup for point in good if point.speedup is not None]
-    best = gain([found for found in row if found.cell not in void])
+    # More workers that are not clearly faster are no reason to take them.
+    fastest = gain([found for found in row if found.cell not in void])
+    most = fastest.cell.workers if fastest else 0
+    speeds = {p.workers: p.throughput.value for p in points if p.valid and p.workers <= most}
     kind = "batch" if scaling == "weak" else "global batch"
     words = [group] if group else []
     if batch is not None and (many or scaling == "strong"):
@@ -236,12 +277,71 @@ def _curve(
         unit=unit,
         baseline_workers=base.cell.workers,
         points=points,
-        amdahl=fit_law("amdahl", multiples, speedups),
-        gustafson=fit_law("gustafson", multiples, speedups),
-        best_workers=best.cell.workers if best else None,
+        amdahl=None,
+        gustafson=None,
+        best_workers=recommend(speeds, prefer) if speeds else None,
         sentence="",
     )
+    return _with_laws(curve)
+
+
+def _with_laws(curve: Curve) -> Curve:
+    # Laws speak of multiples of the baseline, which is one worker where it was measured.
+    good = [
+        (point.workers / curve.baseline_workers, point.speedup)
+        for point in curve.points
+        if point.speedup is not None
+    ]
+    multiples, speedups = [multiple for multiple, _ in good], [speedup for _, speedup in good]
+    curve = replace(
+        curve,
+        amdahl=fit_law("amdahl", multiples, speedups),
+        gustafson=fit_law("gustafson", multiples, speedups),
+    )
     return replace(curve, sentence=_sentence(curve))
+
+
+def _by_epoch(curve: Curve, epoch_s: Mapping[Cell, Estimate], prefer: Prefer) -> Curve:
+    """Count by the time of an epoch where that contradicts the samples per second.
+
+    Then an epoch's work did not shrink as the number of workers says, or something beside the steps
+    takes the time. An epoch is what a user waits for.
+    """
+    times = [epoch_s[point.cell] for point in curve.points if point.cell in epoch_s]
+    if len(times) < max(2, len(curve.points)) or curve.unit not in UNITS[:2]:
+        return curve
+    speedups = [quotient(times[0], time) for time in times]
+    agree = [
+        point.speedup is None or _overlap(point.speedup, by_epoch)
+        for point, by_epoch in zip(curve.points, speedups, strict=True)
+    ]
+    if all(agree):
+        return curve
+    points = tuple(
+        replace(
+            point,
+            throughput=quotient(Estimate(value=1.0, low=1.0, high=1.0), time),
+            speedup=speedup if point.valid else None,
+            efficiency=scaled(speedup, 1 / point.ideal_speedup) if point.valid else None,
+            ideal_throughput=point.ideal_speedup / times[0].value,
+        )
+        for point, time, speedup in zip(curve.points, times, speedups, strict=True)
+    )
+    speeds = {point.workers: point.throughput.value for point in points if point.valid}
+    best = recommend(speeds, prefer) if speeds else None
+    return _with_laws(replace(curve, points=points, unit="epochs/s", best_workers=best))
+
+
+def _overlap(first: Estimate, second: Estimate) -> bool:
+    """Tell whether two intervals meet; one launch is taken to be off by up to a fifth."""
+    bounds = [
+        (
+            one.low or one.value / (1 + _UNKNOWN_SPREAD),
+            one.high or one.value * (1 + _UNKNOWN_SPREAD),
+        )
+        for one in (first, second)
+    ]
+    return max(low for low, _ in bounds) <= min(high for _, high in bounds)
 
 
 def _point(found: Measured, base: Measured, unit: str, why_void: str) -> CurvePoint:

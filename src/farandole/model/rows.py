@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from farandole.model.accuracy import (
@@ -20,7 +20,7 @@ from farandole.model.communication import (
     measure_contention,
 )
 from farandole.model.curves import Curve, CurvePoint
-from farandole.model.jobs import Cost, JobTime, price, time_job
+from farandole.model.jobs import Cost, JobTime, price
 from farandole.model.measured import Measured
 from farandole.model.noise import NoiseRow, cell_noise
 from farandole.model.split import StepSplit, split_step
@@ -79,6 +79,7 @@ def collect_rows(
     study: Study,
     cells: Sequence[Measured],
     curves: Sequence[Curve],
+    jobs: Mapping[Cell, JobTime],
     void: frozenset[Cell],
     *,
     price_per_worker_hour: float | None,
@@ -90,6 +91,7 @@ def collect_rows(
         study: its records.
         cells: of it, measured.
         curves: the main one first.
+        jobs: their times.
         void: cells whose workers did not train together.
         price_per_worker_hour: None where nothing is to be priced.
         target: a metric and the value to reach.
@@ -101,7 +103,7 @@ def collect_rows(
     rows = []
     for found in cells:
         cell, unit = found.cell, found.unit
-        split, job = split_step(found), time_job(found, study.spec)
+        split, job = split_step(found), jobs.get(cell)
         contention = measure_contention(alone[cell], found) if cell in alone else None
         # Workers that did not train together have nothing to derive from.
         others = () if cell in void else cells

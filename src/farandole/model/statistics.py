@@ -191,6 +191,20 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
     return _mapped(estimate, lambda value: value * factor)
 
 
+def quotient(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """Divide two independent values; their relative errors add as squares."""
+    value = numerator.value / denominator.value
+    widths = [
+        math.log(one.high / one.low) / 2
+        for one in (numerator, denominator)
+        if one.low is not None and one.high is not None and one.low > 0
+    ]
+    if len(widths) < 2:
+        return Estimate(value=value)
+    factor = math.exp(math.hypot(*widths))
+    return Estimate(value=value, low=value / factor, high=value * factor)
+
+
 def known_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of what was measured; None when nothing was."""
     known = [value for value in values if value is not None and math.isfinite(value)]

@@ -29,7 +29,7 @@ Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
 ]
 Severity = Literal["void", "warn", "note", "good"]
-VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "work_unknown"]
+VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "whole_data", "work_unknown"]
 Evidence = Mapping[str, float | str]
 LINEAR = 0.90
 """An efficiency below is no longer linear."""
@@ -65,6 +65,8 @@ _RANKING = ("cpu", "k80", "m60", "p4", "p100", "t4", "v100", "a10", "l4", "a100"
 """Devices by training speed, slowest first; a name that holds one of these is compared by it."""
 _SAME_SAMPLES = 0.5
 """Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
+_WHOLE = 0.9
+"""Share of the data in a pass of one worker; an equal part of two workers is 0.5."""
 _ELSEWHERE = ("buffers", "parameters", "objects", "other")
 
 
@@ -105,6 +107,13 @@ RULES: Mapping[str, Rule] = {
     "same_samples": Rule(
         "void",
         "Your {workers:worker} all trained on the same samples: the work was repeated, not shared.",
+        "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
+        "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
+        with_keras="Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
+    ),
+    "whole_data": Rule(
+        "void",
+        "Each of your {workers:worker} went through all {samples:sample}: an epoch did not shrink.",
         "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
         "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
         with_keras="Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
@@ -406,7 +415,7 @@ def more_than_linear(curve: Curve) -> Verdicts:
 def same_speed(few: Measured, many: Measured, unit: str) -> Verdicts:
     """Fire when two speeds are the same by an equivalence test."""
     rates = many.rates(unit), few.rates(unit)
-    if speed_relation(*rates) == "same":
+    if all(rates) and speed_relation(*rates) == "same":
         found = ratio(*rates)
         yield _verdict(
             "same_speed",
@@ -1064,6 +1073,8 @@ class Void:
         """Why the cell has no speedup, in a few words."""
         if self.kind == "work_unknown":
             return "how much work a step is was not seen"
+        if self.kind == "whole_data":
+            return "every worker went through all of the data"
         return "the workers did not train together"
 
 
@@ -1076,16 +1087,20 @@ def find_voids(found: Measured, cells: Sequence[Measured] = ()) -> list[Void]:
     """
     if found.cell.workers < 2:
         return []
-    by_kind: dict[VoidKind, list[Launch]] = {}
-    for launch in found.ended_well:
-        if kind := void_of(launch):
-            by_kind.setdefault(kind, []).append(launch)
     # A speedup of this cell may be relative to any with fewer workers.
     fewer = [
         other
         for other in cells
         if other.cell.workers < found.cell.workers and group_of(other.cell) == group_of(found.cell)
     ]
+    by_kind: dict[VoidKind, list[Launch]] = {}
+    for launch in found.ended_well:
+        kind = void_of(launch)
+        # A worker's own part has fewer samples than one worker had for itself.
+        if kind is None and fewer and fewer[0].samples == found.samples and _whole_data(launch):
+            kind = "whole_data"
+        if kind is not None:
+            by_kind.setdefault(kind, []).append(launch)
     if not by_kind and any(map(_work_unknown, (found, *fewer))):
         by_kind["work_unknown"] = [pace.launch for pace in found.paces]
     return [_void(kind, found, launches) for kind, launches in by_kind.items()]
@@ -1156,6 +1171,20 @@ def _same_samples(ranks: Sequence[Rank]) -> bool:
     return size is None or looked_at <= size
 
 
+def _whole_data(launch: Launch) -> bool:
+    """Tell whether every worker of several went through the whole data set in its first pass."""
+    for rank in launch.ranks:
+        if not rank.epochs or not rank.dataset_size:
+            return False
+        begin, end = rank.epochs[0]
+        inside = (rank.steps.end_s > begin) & (rank.steps.end_s <= end)
+        batch = launch.cell.batch or rank.batch_seen or 0
+        seen = np.nan_to_num(rank.steps.samples[inside], nan=batch).sum()
+        if seen < _WHOLE * rank.dataset_size:
+            return False
+    return len(launch.ranks) > 1
+
+
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
     ranks, rule = launches[0].ranks, RULES[kind]
     evidence: dict[str, float | str] = {}
@@ -1166,6 +1195,8 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
     if kind in ("not_averaged", "weights_differ"):
         for rank in ranks[:4]:
             evidence[f"weights of rank {rank.rank}"] = rank.weights or "not known"
+    if kind == "whole_data":
+        evidence["samples"] = found.samples or 0
     if kind == "same_samples":
         shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
         evidence["overlap of samples"] = min(share for share in shares if share is not None)
@@ -1175,7 +1206,7 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         cell=found.cell,
         label=found.label,
         launches=tuple(launch.id for launch in launches),
-        sentence=fill(rule.sentence, workers=found.cell.workers),
+        sentence=fill(rule.sentence, workers=found.cell.workers, samples=found.samples),
         mend=(keras and rule.with_keras) or rule.action,
         evidence=evidence,
     )
