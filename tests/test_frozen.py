@@ -1,11 +1,12 @@
-"""What the analysis says of recorded folders, compared with snapshots: see tools/freeze.py."""
+"""What the analysis says of recorded folders, compared with snapshots: tests/frozen/freeze.py."""
 
 from __future__ import annotations
 
 import platform
 
 import pytest
-from tools import freeze
+
+from tests.frozen import freeze
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="projections were recorded with x86-64's rounding"
@@ -28,7 +29,7 @@ def test_frozen(name: str, found: dict[str, freeze.Snapshot]) -> None:
         for line in freeze.differences(freeze.stored(name, part), found[name][part])
     ]
     assert not lines, "\n".join(
-        [*lines, "If this is meant: tools/freeze.py record, in a commit of its own."]
+        [*lines, "If this is meant: tests/frozen/freeze.py record, in a commit of its own."]
     )
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tools import freeze
 
 from farandole.errors import UsageError
 from farandole.labs.exercise import write_notebook
 from farandole.labs.lab import load_lab
+from tests.frozen import freeze
 
 
 def outputs(cell: Any) -> str:

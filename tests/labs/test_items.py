@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tools import freeze
 
 from farandole.labs import report as reports
 from farandole.labs.report import LabReport, body_words, document
 from farandole.report.table import Table
+from tests.frozen import freeze
 
 ITEMS = 141
 # Items that no report covers yet; shrinks to nothing.
