@@ -134,11 +134,14 @@ def ranked(rows: Iterable[Row]) -> list[Row]:
     """Compare the rows of each network that has several, the fastest with the slowest."""
     found = []
     for title, own in by_network(rows).items():
-        slow, *_, fast = by_speed = sorted(own, key=lambda row: float(row.throughput.value))
-        gain = fast.throughput.value / slow.throughput.value
-        found.append(Row(model=title, rows=own, fast=fast, slow=slow, gain=gain))
-        found[-1].clear = resolved(reversed(by_speed))
-    return [row for row in found if len(row.rows) > 1]
+        fast, *others = sorted(own, key=lambda row: -float(row.throughput.value))
+        row = Row(model=title, rows=own, fast=fast, slow=others[-1] if others else fast)
+        row.gain, row.clear = (
+            fast.throughput.value / row.slow.throughput.value,
+            resolved((fast, *others)),
+        )
+        found += [row] if others else []
+    return found
 
 
 def resolved(rows: Iterable[Row]) -> bool:
@@ -157,8 +160,12 @@ def verdicts(rows: Iterable[Row], verdict: Callable[[Row], str]) -> str:
     return f"{said[:1].upper()}{said[1:]}.{more * ('annot tell' in said)}" if said else ""
 
 
-# Columns.
+def confirmed(what: str, whether: str = "") -> Callable[[Row], str]:
+    """Return the verdict on rows that launches resolve or do not."""
+    return lambda row: f"repeats show {what}" if row.clear else f"cannot tell {whether or what}"
 
+
+# Columns.
 
 _COUNT = "workers (here) or nodes (lab)"
 _two = partial(number, decimals=2)
@@ -175,7 +182,7 @@ LAYERS = """
 framework | forward, backward, update of one replica | PyTorch, TensorFlow, Keras \
 | the same, built with CUDA | TensorFlow | {framework}
 kernels | the arithmetic of a layer, on the threads of one process \
-| oneDNN, MKL, on OpenMP threads | cuDNN, cuBLAS | not said | oneDNN
+| oneDNN, MKL (OpenMP) | cuDNN, cuBLAS | not said | oneDNN
 API | who am I; average my gradients; begin with rank 0's weights | Horovod's | Horovod's \
 | Horovod | {farandole}
 engine | agrees on which gradients are ready, fuses them, reduces them beside backward \
@@ -237,7 +244,7 @@ def splits(found: Found) -> list[Row]:
     """Return the splits of all cores that share one global batch, and the lab's."""
     batch = next((row.curve.batch for row in measured(found, "strong")), 0)
     rows = [
-        row.but(shared=batch, memory_bytes=row.memory_bytes and row.workers * row.memory_bytes)
+        row.but(memory_bytes=row.memory_bytes and row.workers * row.memory_bytes)
         for study in (BATCH, SPLIT, SCALING)
         for row in having(cells(found.studies.get(study)), "throughput", "threads")
         if row.cell.global_batch == batch and row.workers * row.threads == found.asked.cores
@@ -263,19 +270,12 @@ SPLITS = Question(
     ),
     facts=lambda found, rows: {
         "ranked": (own := ranked(rows)),
-        "verdict": verdicts(
-            own,
-            lambda one: "repeats confirm it" if one.clear else "cannot tell which split is best",
-        ),
+        "verdict": verdicts(own, confirmed("which split is best")),
     },
     say="""
-{% if ranked %}
-Highest throughput at a global batch of {{ here[0].shared }}: \
+Highest throughput here, all at one global batch: \
 {{ ranked | each("{model} with {fast.split} ({gain:times} that of {slow.split})") }}.
 {{ verdict }}
-{% else %}
-Fewer than two splits of the cores were measured here.
-{% endif %}
 """,
     why="Several processes usually use cores better than the threads of one layer do; they cost "
     "memory and an exchange of gradients.",
@@ -290,10 +290,7 @@ Fewer than two splits of the cores were measured here.
             options={"x": "model", "y": "images_per_s", "series": "split"},
         ),
     ),
-    notes=(
-        "The splits come from two or more studies, so they did not all take turns.",
-        "The lab publishes its best split, and one more for ResNet50.",
-    ),
+    notes=("The lab publishes its best split, and one more for ResNet50.",),
 )
 
 
@@ -310,9 +307,8 @@ def knee(network: Row) -> str:
     if resolved((end, smaller[-1])):
         return f"it still rises at batch {end.batch}, the largest tried"
     flat = [row for row in smaller if speed_relation(end.rates, row.rates) in ("same", "lower")]
-    return (
-        f"it stops rising at batch {flat[0].batch}" if flat else "cannot tell where it stops rising"
-    )
+    found = f"it stops rising at batch {flat[0].batch}" if flat else ""
+    return found or "cannot tell where it stops rising"
 
 
 BATCHES = Question(
@@ -327,13 +323,9 @@ BATCHES = Question(
         "gpu": having(rows, source=GPU),
     },
     say="""
-{% if ranked %}
-Throughput on all cores is {{ ranked | each("{gain:times} as high at batch {fast.batch} as at \
-{slow.batch} ({model})") }}.
+Throughput on all cores depends on the batch: \
+{{ ranked | each("{model} {gain:times} (batch {fast.batch} over {slow.batch})") }}.
 {{ verdict }}
-{% else %}
-Fewer than two batches were measured here.
-{% endif %}
 On the lab's CPU nodes it rose until a batch of about 8 and then stayed flat. One GPU at 128 \
 reached {{ gpu | each("{throughput.value} ({model})") }} images/s, InceptionV3 slightly more at 64.
 """,
@@ -411,20 +403,12 @@ def _scaling(key: Scaling, ask: str, fixed: str, more: str = "", *lines: Lines) 
 
 
 _SCALING = """
-{% if ours %}
-{% set shares = ours | map(attribute="efficiency.value") | list %}
-With {{ fixed }}, {{ ours[0].count | count("worker") }} speed up \
-{{ ours | each("{model} by {speedup:interval_times}") }}, an efficiency of \
-{{ shares | min | percent }} to {{ shares | max | percent }}.
-{% else %}
-No speedup with {{ fixed }} was measured here.
-{% endif %}
+Speedup of {{ ours[0].count if ours else "several" }} workers with {{ fixed }}: \
+{{ ours | each("{model} {speedup:interval_times} ({efficiency.value:percent} of ideal)") }}.
 The lab's 8 CPU nodes reach {{ cpu | each("{speedup.value:times} ({model})") }}\
 {{ ", its 8 GPUs " ~ (gpu | each("{speedup.value:times}")) if gpu }}.
-{% if ahead %}
-Projected, not measured: {{ ahead[0].count | count("worker") }} would speed up \
-{{ ahead | each("{model} by {speedup:interval_times}") }}, with 90 % intervals.
-{% endif %}
+{{ "Projected, not measured: %s, with 90 %% intervals." | format(
+   ahead | each("{model} {speedup:interval_times} on {count:workers}")) if ahead }}
 """
 WEAK = _scaling(
     "weak",
@@ -496,34 +480,38 @@ def losses(found: Found) -> list[Row]:
     """Return what a step of each network loses at the most workers (here) or nodes (lab)."""
     rows = []
     for source, points in ((HERE, measured), (CPU, published)):
-        weak, strong = (by_network(points(found, kind), source) for kind in ("weak", "strong"))
+        kinds = [by_network(points(found, kind), source) for kind in ("weak", "strong")]
         for network in NETWORKS:
-            row = Row(source=source, model=network.model, amdahl=Row(), gustafson=Row())
-            row.gradient_bytes = 4 * network.trainable if source == CPU else None
-            own = (weak.get(row.model, []), strong.get(row.model, []))
-            _lose(row, "weak", "gustafson", own[0])
-            _lose(row, "strong", "amdahl", own[1])
-            row.parts = loss_parts(*own) if all(len(each) > 1 for each in own) else {}
-            rows += [row] if row.count else []
+            own = [kind.get(network.model, []) for kind in kinds]
+            if any(len(one) > 1 for one in own):
+                row = Row(source=source, model=network.model, **_lost("weak", "gustafson", own[0]))
+                row = row.but(**_lost("strong", "amdahl", own[1]))
+                row.gradient_bytes = row.sent if source == HERE else 4 * network.trainable
+                row.parts = loss_parts(*own) if all(len(one) > 1 for one in own) else {}
+                rows.append(row)
     return rows
 
 
-def _lose(row: Row, kind: Scaling, law: Law, own: Sequence[Row]) -> None:
-    """Add what the last of these rows loses against the first, and the law through them."""
+def _lost(kind: Scaling, law: Law, own: Sequence[Row]) -> dict[str, Any]:
+    """Return what the last of these rows loses against the first, and the law through them."""
     if len(own) < 2:
-        return
+        return {law: Row()}
     one, many = own[0], own[-1]
     rate = many.throughput or scaled(many.speedup, one.throughput.value)
-    many_s = many.workers * many.batch / rate.value
-    one_s = one.workers * one.batch / one.throughput.value
-    setattr(row, f"{kind}_lost_s", many_s - one_s / (many.count if kind == "strong" else 1))
-    setattr(row, kind, many.speedup)
-    speedups = [each.speedup for each in own]
-    setattr(row, law, fit_law(law, [each.count for each in own], speedups) or Row())
-    row.count = row.count or many.count
-    row.gradient_bytes = row.gradient_bytes or many.gradient_bytes
-    if many.split and many.split.exposed_s is not None:
-        setattr(row, f"{kind}_waited", many.split.exposed_s / many.split.step_s)
+    lost_s = many.workers * many.batch / rate.value
+    lost_s -= (
+        one.workers * one.batch / one.throughput.value / (many.count if law == "amdahl" else 1)
+    )
+    waited = many.split and many.split.exposed_s
+    fitted = fit_law(law, [row.count for row in own], [row.speedup for row in own])
+    return {
+        "count": many.count,
+        "sent": many.gradient_bytes,
+        kind: many.speedup,
+        law: fitted or Row(),
+        f"{kind}_lost_s": lost_s,
+        f"{kind}_waited": None if waited is None else waited / many.split.step_s,
+    }
 
 
 def loss_parts(weak: Sequence[Row], strong: Sequence[Row]) -> dict[str, float]:
@@ -541,34 +529,29 @@ def loss_parts(weak: Sequence[Row], strong: Sequence[Row]) -> dict[str, float]:
     return dict(zip(PARTS, (fixed_s, lost["compute"] - fixed_s, *rest), strict=True))
 
 
-def _why_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
+def explained(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows whose losses are known by part, with the largest of them."""
     ours = [row for row in rows if row.parts and row.strong_lost_s > 0]
     for row in ours:
         main = max(row.parts, key=lambda part: float(row.parts[part]))
         row.main, row.main_share = PARTS[main], row.parts[main] / row.strong_lost_s
         row.sent_share = (row.parts["waiting_s"] + row.parts["exchange_s"]) / row.strong_lost_s
+    return ours
+
+
+def _why_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     for row in rows:
         # One run has no interval, and bounds nothing.
         least = row.amdahl.law and row.amdahl.serial_fraction.low
         row.bound = f", at most {times(1 / least)}" if least and least > 0 else ""
         row.adds = 1 - row.gustafson.serial_fraction.value if row.gustafson.law else None
-    weak = {row.model: row for row in last(measured(found, "weak"))}
-    pairs = [
-        Row(model=row.model, behind=resolved((weak[row.model], row)))
-        for row in last(measured(found, "strong"))
-        if row.model in weak
-    ]
+    pairs = zip(last(measured(found, "weak")), last(measured(found, "strong")), strict=False)
+    both = [Row(model=a.model, clear=resolved((a, b))) for a, b in pairs if a.model == b.model]
+    slower = "strong scaling is slower than weak"
     return {
-        "ours": ours,
+        "ours": explained(rows),
         "laws": [having(rows, "strong", "weak", source=source) for source in (HERE, CPU)],
-        "verdict": verdicts(
-            pairs,
-            lambda one: (
-                "strong scaling is clearly slower than weak"
-                if one.behind
-                else "cannot tell whether strong scaling is slower than weak"
-            ),
-        ),
+        "verdict": verdicts(both, confirmed(f"that {slower}", f"whether {slower}")),
     }
 
 
@@ -591,14 +574,12 @@ WHY = Question(
     ),
     facts=_why_facts,
     say="""
-{% if ours %}
-On {{ ours[0].count | count("worker") }} a shared step takes longer than its share of one worker's \
-step, by {{ ours | each("{strong_lost_s:seconds} for {model} ({main_share:percent} {main})") }}; \
-waiting and exchange are {{ ours | each("{sent_share:percent}") }} of that.
+On {{ ours[0].count if ours else "several" }} workers a shared step takes \
+{{ ours | each("{strong_lost_s:seconds} ({model})") }} longer than its share of one worker's step\
+{% for main, own in ours | groupby("main") %}; {{ main }} is \
+{{ own | each("{main_share:percent} ({model})") }} of it{% endfor %}, waiting and exchange \
+{{ ours | each("{sent_share:percent}") }}.
 {{ verdict }}
-{% else %}
-No network was scaled both ways here with the parts of its steps.
-{% endif %}
 {% for own in laws if own %}
 {{ "Here" if own[0].source == "here" else "On the lab's 8 CPU nodes" }}, Amdahl's law fits serial \
 shares of {{ own | each("{amdahl.serial_fraction.value:percent}{bound} ({model})") }}; by \
@@ -636,7 +617,7 @@ the weak loss is not their exchange.
             "Fixed: by a line through the computing times of two batches.",
             rows=lambda rows: [row.but(**row.parts) for row in rows if row.parts],
             columns=(MODEL, *(column(key, title, seconds) for key, title in PARTS.items())),
-            options={"x": "model", "y": tuple(PARTS)},
+            options={"x": "model", "y": tuple(PARTS), "y_title": "lost per step"},
         ),
     ),
     notes=(
@@ -673,18 +654,11 @@ ORDER = Question(
     facts=lambda found, rows: {
         "theirs": [row for row in rows if row.source != HERE],
         "networks": NETWORKS,
-        "verdict": verdicts(
-            having(rows, source=HERE),
-            lambda one: "repeats confirm the order" if one.clear else "cannot tell the order",
-        ),
+        "verdict": verdicts(having(rows, source=HERE), confirmed("the order")),
     },
     say="""
-{% if here %}
 The order is {{ here | each("{order} ({setting})") }}.
 {{ verdict }}
-{% else %}
-Fewer than two networks were measured here.
-{% endif %}
 {% set cpu, gpu = theirs[0], theirs[2] %}
 In the lab VGG16 is last on CPUs and first on 8 GPUs: {{ theirs | each("{order} ({setting})") }}. \
 One GPU is as fast as {{ (gpu.inceptionv3 / cpu.inceptionv3) | number }} CPU nodes (InceptionV3), \
@@ -780,7 +754,6 @@ def corrections(found: Found) -> tuple[Correction, ...]:
     lost, shared = losses(found), having(splits(found), source=CPU)
     cpu, _, gpu, _ = (row for row in orders(found) if row.source != HERE)
     once = {row.model: row.throughput.value for row in shared if row.workers == 4}
-    _why_facts(found, lost)
     return correct(
         _CORRECTIONS,
         wrong=[claim for claim in claims_of("faces") if not claim.agrees],
@@ -789,7 +762,7 @@ def corrections(found: Found) -> tuple[Correction, ...]:
         twice=[Row(model=one, once=once[one], again=cpu.speeds[one]) for one in TITLES],
         resnet=having(shared, model="ResNet50"),
         theirs=having(lost, source=CPU),
-        ours=having(lost, "weak", "strong", "main", source=HERE),
+        ours=explained(lost),
         networks=demands(published(found, "strong")),
     )
 

@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farandole.errors import DataError, MissingExtraError, UsageError
+from farandole.errors import DataError, MissingExtraError
 
 if TYPE_CHECKING:
     from torch import nn
-
-SMALLEST = {"resnet50": 32, "inceptionv3": 75, "vgg16": 32, "small": 32}
-"""By name of a network for faces: the side of the smallest image that it takes, in pixels."""
-_APPLICATIONS = {"resnet50": "ResNet50", "inceptionv3": "InceptionV3", "vgg16": "VGG16"}
 
 
 def resnet18() -> nn.Module:
@@ -107,42 +103,6 @@ def pilotnet() -> Any:
             layers.Dense(1, kernel_initializer="zeros"),
         ]
     )
-
-
-def application(name: str, *, size: int, classes: int) -> Any:
-    """Return a network for faces with random weights, in Keras, for square images in bytes.
-
-    It takes size x size x 3 with values of 0 to 255, and gives the probability of each class: its
-    loss is "sparse_categorical_crossentropy". The three of keras.applications are whole, with the
-    dense layers at their ends; "small" is for runs whose accuracy counts.
-
-    Raises:
-        UsageError: There is no such network, or it does not take images as small as these.
-    """
-    if name not in SMALLEST:
-        raise UsageError(f"there is no network {name!r}. Networks: {', '.join(SMALLEST)}.")
-    if size < SMALLEST[name]:
-        raise UsageError(
-            f"{name} does not take images of {size} pixels: its layers would leave nothing of "
-            f"them. Give it {SMALLEST[name]} or more (--image-size {SMALLEST[name]})."
-        )
-    import keras
-    from keras import layers
-
-    images = keras.Input((size, size, 3))
-    # What InceptionV3 was made for, and good enough for the others: nothing is pretrained here.
-    outputs = layers.Rescaling(1 / 127.5, offset=-1.0)(images)
-    if name != "small":
-        make = getattr(keras.applications, _APPLICATIONS[name])
-        body = make(weights=None, input_shape=(size, size, 3), classes=classes)
-        return keras.Model(images, body(outputs), name=name)
-    for channels in (16, 32, 64, 128):
-        outputs = layers.Conv2D(channels, 3, strides=2, padding="same", use_bias=False)(outputs)
-        outputs = layers.BatchNormalization(momentum=0.9)(outputs)
-        outputs = layers.ReLU()(outputs)
-    outputs = layers.GlobalAveragePooling2D()(outputs)
-    outputs = layers.Dense(classes, activation="softmax")(outputs)
-    return keras.Model(images, outputs, name=name)
 
 
 # EfficientNet-Lite0: which convolutions it has, and what PyTorch's network calls them.
