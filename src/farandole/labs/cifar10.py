@@ -108,37 +108,29 @@ QUICK, FULL, *LADDER = table_rows(
 )
 
 
-def memory_limit(batches: Sequence[int], images: int) -> int:
-    """Return a limit in bytes per worker that half as much again as the largest batch fits into.
+def sizing(here: Row, asked: Asked, data: DataFacts, rates: Mapping[str, Rate]) -> Row:
+    """Return an effort with what all studies of a plan have in common.
 
-    Peak of ResNet-18 with SGD on torch 2.13, without mapped files: 387 MB at batch 4, 1360 MB at
-    128, that is 355 MB and 7.85 MB an image of a batch. On top come what the heap keeps for the
-    next step (engine.memory), the shared buckets of gradients, and the images to choose from as
+    The memory limit of a worker has room for half as much again as the largest batch. Peak of
+    ResNet-18 with SGD on torch 2.13, without mapped files: 387 MB at batch 4, 1360 MB at 128, that
+    is 355 MB and 7.85 MB an image of a batch. On top come 100 MB that the heap keeps for the next
+    step (engine.memory), 150 MB of shared buckets of gradients, and the images to choose from as
     32-bit numbers, three times while they are made. The batch that is too large goes beyond the
     limit in its first layers.
     """
-    fixed, heap, per_image, buckets = 355e6, 100e6, 7.85e6, 150e6
-    chosen_from = 3 * 4 * 32 * 32 * 3 * images
-    return int(fixed + heap + buckets + chosen_from + 1.5 * per_image * max(batches))
-
-
-def sizing(here: Row, asked: Asked, data: DataFacts, rates: Mapping[str, Rate]) -> Row:
-    """Return an effort with what all studies of a plan have in common."""
     chosen = plans.counts(asked, here.workers)
     # Speed counts up to the cores; one worker is what the others are compared with.
     timed = tuple(sorted({1, *(count for count in chosen if count <= asked.cores)}))
     # One batch of each worker, also where it does not fit; 0: all. Passes over them go on.
     images = here.steps and here.too_large * timed[-1]
-    return here.but(
-        asked=asked,
-        data=data,
-        rates={**_GUESS, **rates},
-        timed=timed,
+    memory = 355e6 + 100e6 + 150e6 + 1.5 * 7.85e6 * max(here.batches)
+    memory += 3 * 4 * 32 * 32 * 3 * (images or LAB_SAMPLES)
+    sized = here.but(asked=asked, data=data, rates={**_GUESS, **rates}, timed=timed, images=images)
+    return sized.but(
+        memory_bytes=int(memory),
         trained=tuple(count for count in chosen if count > 1),
         # The first is used wherever something else is varied.
         names=plans.recipes(asked, TRIED[: here.recipes]),
-        images=images,
-        memory_bytes=memory_limit(here.batches, images or LAB_SAMPLES),
     )
 
 
@@ -147,19 +139,10 @@ def _launch_s(here: Row, model: str, workers: int, samples: int, **more: int) ->
     return plans.launch_s(here.rates[model], cores=here.asked.cores, **count)
 
 
-def _study(
-    here: Row, name: str, title: str, params: Mapping[str, Any], settings: str, **given: Any
-) -> Planned:
-    """Return a study of the lab's script.
+def _study(here: Row, name: str, title: str, **given: Any) -> Planned:
+    """Return a study: `workers`, `params`, `options`, `settings` of the script, `seconds` in all.
 
-    Args:
-        here: The plan's effort.
-        name: Of the study.
-        title: Of the study.
-        params: What is varied.
-        settings: Further arguments of the script.
-        given: `workers`, `options`, the estimate in `seconds`, and where they are not the effort's:
-            model, batch, epochs, samples and test samples.
+    Where they are not the effort's, also model, batch, epochs, samples and test samples.
     """
     run = here.but(**given)
     # Whole epochs of ResNet-18 take longer than a launch usually may; where time is short, no
@@ -168,11 +151,11 @@ def _study(
     samples = plans.subset(run.samples, here.data.train)
     tests = plans.subset(run.test_samples, here.data.test)
     arguments = f"--model {run.model} --epochs {run.epochs} --batch-size {run.batch} "
-    arguments += f"--samples {samples} --test-samples {tests} --lr {LEARNING_RATE:g} {settings}"
+    arguments += f"--samples {samples} --test-samples {tests} --lr {LEARNING_RATE:g} {run.settings}"
     return Planned(
         name=name,
         title=title,
-        options={"workers": run.workers, "threads": 1, "params": params, **run.options, **busy},
+        options={"workers": run.workers, "threads": 1, "params": run.params, **run.options, **busy},
         script="cifar10.py",
         arguments=(*plans.data_arguments(here.asked), *arguments.split()),
         estimate_s=run.seconds + plans.STUDY_S,
@@ -180,38 +163,38 @@ def _study(
 
 
 # A launch for its speed ends after some steps.
-_UNENDING = {"epochs": 1000, "test_samples": 10}
+_TIMED = {"epochs": 1000, "batch": "{batch}", "test_samples": 10, "settings": "--recipe fixed"}
 
 
 def _times(here: Row) -> Planned:
     """Return the study of ResNet-18's times by batch and workers."""
-    counts, batches = here.timed, (*here.batches, here.too_large)
     seconds = here.repeats * sum(
         _launch_s(here, RESNET, n, here.steps * batch * n or here.data.train)
-        for n in counts
+        for n in here.timed
         for batch in here.batches
     )
-    seconds += sum(_launch_s(here, RESNET, n, 0) + _OUT_OF_MEMORY_S for n in counts)
+    seconds += sum(_launch_s(here, RESNET, n, 0) + _OUT_OF_MEMORY_S for n in here.timed)
     options = plans.speed_options(here.repeats) | {"memory": f"{here.memory_bytes // 10**6}M"}
     options |= {"steps": here.steps} if here.steps else {"epochs": 1}
     if here.repeats > 1 or here.steps == 0:
         # The link between the workers is measured as well.
-        options["no_calibration"], seconds = False, seconds + _CALIBRATION_S * (len(counts) - 1)
-    title = "ResNet-18's times by batch and workers"
-    given = _UNENDING | {"model": RESNET, "batch": "{batch}", "samples": here.images}
-    given |= {"workers": counts, "options": options, "seconds": seconds}
-    return _study(here, TIME, title, {"batch": batches}, "--recipe fixed", **given)
+        options["no_calibration"] = False
+        seconds += _CALIBRATION_S * (len(here.timed) - 1)
+    given = {"workers": here.timed, "options": options, "seconds": seconds}
+    given |= {"model": RESNET, "samples": here.images}
+    given |= {"params": {"batch": (*here.batches, here.too_large)}}
+    return _study(here, TIME, "ResNet-18's times by batch and workers", **_TIMED | given)
 
 
 def _replicas(here: Row, count: int) -> Planned:
     """Return the study of replicas as threads of one process."""
     steps, repeats = 24 if here.seeds == 1 else 60, max(here.repeats, here.seeds)
-    seconds = repeats * _launch_s(here, here.model, count, steps * here.batch * count)
-    options = {"steps": steps, **plans.speed_options(repeats)}
-    given = _UNENDING | {"workers": 1, "options": options, "seconds": seconds}
+    given = {"workers": 1, "params": {"replicas": count}, "batch": here.batch}
+    given |= {"options": {"steps": steps, **plans.speed_options(repeats)}}
     settings = "--recipe fixed --norm local --order epoch --replicas {replicas} --seed {seed}"
-    title = f"{count} replicas as threads of one process"
-    return _study(here, REPLICAS, title, {"replicas": count}, settings, **given)
+    seconds = repeats * _launch_s(here, here.model, count, steps * here.batch * count)
+    given |= {"settings": settings, "seconds": seconds}
+    return _study(here, REPLICAS, f"{count} replicas as threads of one process", **_TIMED | given)
 
 
 def _training(
@@ -219,6 +202,7 @@ def _training(
 ) -> Planned:
     """Return a study whose launches run to the script's end, `by` a recipe if that is fixed."""
     settings = {"recipe": by, "norm": "local", "order": "epoch"} | {varied: f"{{{varied}}}"}
+    words = " ".join(f"--{key} {value}" for key, value in settings.items())
     epochs = [recipe(v if varied == "recipe" else by).epochs(here.epochs) for v in values]
     samples = plans.taken(here.samples, here.data.train)
     tests = plans.taken(here.test_samples, here.data.test)
@@ -228,25 +212,22 @@ def _training(
         for each in epochs
     )
     options = {"measure": "accuracy", "seeds": here.seeds, "no_calibration": True}
-    words = " ".join(f"--{key} {value}" for key, value in settings.items()) + " --seed {seed}"
-    given = {"workers": workers, "options": options, "seconds": seconds}
-    return _study(here, name, title, {varied: values}, words, **given)
+    given = {"workers": workers, "params": {varied: values}, "options": options}
+    given |= {"settings": f"{words} --seed {{seed}}", "seconds": seconds}
+    return _study(here, name, title, **given)
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
     """Return the studies that measure what one worker does in a second, for both networks."""
     here = sizing(QUICK, asked, DataFacts(source="", train=1024, test=1024, sample=""), {})
-    planned = []
-    for model, name, batch, steps in (
-        (RESNET, "ResNet-18", 8, 5),
-        (SMALL, "the small network", QUICK.batch, 40),
-    ):
-        given = _UNENDING | {"model": model, "batch": "{batch}", "samples": 512, "workers": 1}
+    made = []
+    names = {RESNET: ("ResNet-18", 8, 5), SMALL: ("the small network", QUICK.batch, 40)}
+    for model, (words, batch, steps) in names.items():
+        given = {"workers": 1, "params": {"batch": batch}, "model": model, "samples": 512}
         given |= {"options": {"steps": steps, **plans.speed_options(1)}}
         given |= {"seconds": _launch_s(here, model, 1, steps * batch)}
-        title = f"How fast one worker trains {name}"
-        planned += [_study(here, model, title, {"batch": batch}, "--recipe fixed", **given)]
-    return tuple(planned)
+        made += [_study(here, model, f"How fast one worker trains {words}", **_TIMED | given)]
+    return tuple(made)
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
@@ -379,12 +360,8 @@ EPOCH_TIME = Question(
         "lab_timed": having(rows, "lab_epoch_s"),
     },
     say="""
-{% if timed %}
-An epoch of 50,000 images takes one worker \
+An epoch of 50,000 images on one worker: \
 {{ timed | each("{epoch_s:interval_seconds} at batch {batch}") }}.
-{% else %}
-No launch of one worker has a time that counts.
-{% endif %}
 {{ relation }}
 The lab's GPU took {{ lab_timed | each("{lab_epoch_s:seconds} at batch {batch}") }}, and ran out \
 of memory at batch 2,048.
@@ -453,18 +430,14 @@ SPEEDUPS = Question(
     ),
     facts=_speedup_facts,
     say="""
-{% if most %}
-{% set last = most[-1] %}
-{{ last.workers }} workers reach a speedup of \
-{{ most | each("{speedup:interval_times} at batch {batch}") }}.
+Speedup: {{ most | each("{speedup:interval_times} on {workers} workers at batch {batch}") }}.
 {{ relation }}
+{% for last in most[-1:] %}
 At batch {{ last.batch }} per worker, a step takes {{ last.one.step_s.value | seconds }} on one \
 worker and {{ last.step_s.value | seconds }} on {{ last.workers }} (weak scaling: the work per \
 worker stays), and an epoch {{ last.steps | round(0, "ceil") | whole }} steps instead of \
 {{ last.one.steps | round(0, "ceil") | whole }} (strong scaling: the images stay).
-{% else %}
-No speedup was measured: it takes launches of one and of several workers whose times count.
-{% endif %}
+{% endfor %}
 The lab's {{ lab_most[0].workers }} GPUs reach \
 {{ lab_most | each("{speedup.value:times} at batch {batch}") }}.
 By Amdahl's law, more GPUs do not shorten {{ lab_law | each("{serial.value:percent} (batch \
@@ -617,8 +590,7 @@ def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     several = having(rows, "difference", workers=most)
     (lab,) = cell_rows(found.published["cifar10_accuracy"])
     return {
-        "one": first(rows, workers=1),
-        "plain": first(several, recipe="fixed"),
+        "plain": having(rows, recipe="fixed"),
         "several": several,
         "least": max((row.resolvable for row in several), default=None),
         "untried": [name for name in TRIED if not having(rows, recipe=name)],
@@ -651,17 +623,14 @@ REMEDIES = Question(
     notes=(f"Accuracy: mean and 95 % interval over seeds. {PAIRED}",),
     facts=_accuracy_facts,
     say="""
-{% if plain and one %}
-At the learning rate of one worker, {{ plain.workers }} workers end at \
-{{ plain.final.value | four }} and one worker at {{ one.final.value | four }}, after \
-{{ plain.counted | whole }} updates instead of {{ one.counted | whole }}.
+Accuracy at the learning rate of one worker: \
+{{ plain | each("{final.value:four} on {workers:workers} after {counted:whole} updates") }}.
 Differences to one worker: {{ several | each("{recipe} {change}") }}.
+{% for row in several[:1] %}
 Only differences above {{ least | in_points }} points can be resolved with \
-{{ one.test_samples | count("test image") }} and {{ one.seeds | count("seed") }}; more of both \
+{{ row.test_samples | count("test image") }} and {{ row.seeds | count("seed") }}; more of both \
 resolve smaller ones.
-{% else %}
-There are no runs of one and of several workers to compare.
-{% endif %}
+{% endfor %}
 {% if untried %}
 Not tried at this size: {{ untried | listed }}.
 {% endif %}
@@ -711,7 +680,7 @@ STEP = table_rows(
     ("6. gradients", "adds up all gradients", "sends its gradients", ""),
     ("7. update", "updates the weights", "", "updates its replica"),
 )
-ORDERS = {"epoch": "epoch in the seed", "fixed": "the same in every epoch"}
+ORDERS = {"epoch": "epoch in the seed", "fixed": "the same seed in every epoch"}
 
 
 def _replica_rows(found: Found) -> list[Row]:
@@ -760,7 +729,7 @@ def _replica_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "fast": fast,
         "relation": relation_words("speed", {row.arrangement: row.rates for row in fast}),
-        "orders": Row(**{row.order: row for row in _order_rows(found)}),
+        "orders": _order_rows(found),
     }
 
 
@@ -778,20 +747,15 @@ ARRANGEMENTS = Question(
     say="""
 DataParallel is one process with a thread per GPU: it copies the weights to every GPU in every \
 step, its threads share Python's lock, and it cannot leave its machine.
-DistributedDataParallel (DDP) is one process per GPU: each keeps its replica, only gradients are \
-exchanged, and any number of machines can take part.
-{% if relation %}
-Here, {{ fast | each("{arrangement} train {throughput:interval} images/s") }}. {{ relation }}
-{% else %}
-Threads and processes were not both timed here.
-{% endif %}
-{% if orders.fixed and orders.fixed.difference %}
-Without the epoch in the sampler's seed, {{ orders.fixed.repeats | percent }} of the later epochs \
-begin with the same sample as the first; with it, {{ orders.epoch.repeats | percent }}.
-That changes accuracy by {{ orders.fixed.change }}.
-{% else %}
-The two orders of samples were not both trained here.
-{% endif %}
+DistributedDataParallel (DDP) is one process per GPU: each keeps its replica and exchanges \
+gradients instead of weights, and any number of machines can take part.
+Measured here: {{ fast | each("{throughput:interval} images/s with {arrangement}") }}.
+{{ relation }}
+Later epochs that begin with the same sample as the first: \
+{{ orders | each("{repeats:percent} ({words})") }}.
+{% for row in orders if row.difference %}
+The same order in every epoch changes accuracy by {{ row.change }}.
+{% endfor %}
 """,
     why="Threads usually wait for each other at Python's lock. The threads here share one set of "
     "weights, so DataParallel's copies are not in their time.",
@@ -881,13 +845,12 @@ PAYLOAD = Question(
     notes=("Payload, before a transport multiplies it by 2(N-1)/N.",),
     facts=lambda found, rows: {"sent": having(_norm_rows(found), "gradients")},
     say="""
-{% if sent %}
-Besides {{ sent[0].gradients | size }} of gradients, each worker sends in a step, by what is done \
-with batch norm's statistics: {{ sent | each("{beside_bytes:size} ({statistics})") }}.
-{{ (sent[0].start / sent[0].workers) | size }} of weights cross once, at the start.
-{% else %}
-With one worker nothing crosses the network: use -np 1,2 to see what does.
-{% endif %}
+Sent by a worker in a step besides gradients, by what is done with batch norm's statistics: \
+{{ sent | each("{beside_bytes:size} ({statistics})") }}.
+{% for row in sent[:1] %}
+Gradients are {{ row.gradients | size }}; {{ (row.start / row.workers) | size }} of weights cross \
+once, at the start.
+{% endfor %}
 """,
     why="Statistics are a mean and a variance per channel, usually far smaller than gradients.",
     figures=(
@@ -916,13 +879,9 @@ NORMS = Question(
     notes=(PAIRED,),
     # Running statistics are not used in training: rank 0's are the same, sent around or not.
     say="""
-{% set others = rows | selectattr("difference") | list %}
-{% if others %}
-With gradients alone, {{ rows[0].workers }} workers end at {{ rows[0].final.value | four }}; the \
-difference with statistics {{ others | each("{statistics} is {change}") }}.
-{% else %}
-Batch norm was not compared: it takes 2 workers or more (-np 1,2).
-{% endif %}
+Accuracy with gradients alone: \
+{{ rows[:1] | each("{final.value:four} on {workers} workers") }}; difference with statistics \
+{{ rows | selectattr("difference") | each("{statistics}: {change}") }}.
 The lab answered yes: its statistics stay on each GPU, and those of the first are used in the end.
 """,
     why="Batch norm takes mean and variance over the n images of one worker's batch, not of the "
@@ -1035,7 +994,7 @@ LAB = Lab(
         (
             "SLURM request",
             "srun: 10 CPUs per task, 8 K80, 120 GB",
-            "none (examples/cifar10.sbatch asks for as much)",
+            "none (examples/cifar10.sbatch: 4 tasks of 10 CPUs, 120 GB)",
         ),
         ("gradients", f"4 bytes x {PARAMETERS:,} parameters of ResNet-18", "the same, for times"),
         ("optimizer", "SGD", "SGD with momentum 0.9"),
