@@ -37,7 +37,7 @@ from farandole.labs.rows import (
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.statistics import scaled
 from farandole.recipes import recipe
-from farandole.report.table import Table, tabulate
+from farandole.report.table import tabulate
 from farandole.study.records import BYTE_KINDS
 
 if TYPE_CHECKING:
@@ -486,17 +486,14 @@ def _communication_rows(found: Found) -> list[Row]:
 
 
 def _communication_bars(rows: Sequence[Row]) -> list[Row]:
-    kinds = {
-        "transfer, measured": "transfer_epoch_s",
-        "T(N) - T(1)/N": "derived_epoch_s",
-        "lab: T(N) - T(1)/N": "lab_derived_epoch_s",
-    }
+    transfer, derived = "transfer, measured", "T(N) - T(1)/N"
+    kinds = {"transfer": transfer, "derived": derived, "lab_derived": f"lab: {derived}"}
     return [
         Row(cell=f"batch {row.batch}, {plural(row.workers, 'worker')}", kind=kind, epoch_s=value)
         for row in rows
-        for kind, key in kinds.items()
+        for key, kind in kinds.items()
         # What is not above zero has no place on a logarithmic axis; the table has it.
-        if (value := getattr(row, key)) is not None and value > 0
+        if (value := getattr(row, f"{key}_epoch_s")) is not None and value > 0
     ]
 
 
@@ -520,11 +517,7 @@ TRANSFERS = Question(
         column("lab_computing_s", "lab: computing, T(1)/N (s)", PUBLISHED),
         column("lab_epoch_s", "lab: epoch, T(N) (s)", PUBLISHED),
     ),
-    notes=(
-        "GB = 10^9 bytes. Bus bandwidth: 2(N-1)/N x bytes of gradients / seconds. Transfer: "
-        "moving the gradients, during the backward pass or after it, without waiting for the "
-        "slower worker.",
-    ),
+    notes=("GB = 10^9 bytes. Transfer: during backward or after it, without waiting.",),
     facts=lambda found, rows: {
         "moved": (moved := having(rows, "transfer_step_s")[-1:]),
         "parts": [split_words(row.split) for row in moved if row.split],
@@ -681,6 +674,12 @@ STEP = table_rows(
     ("7. update", "updates the weights", "", "updates its replica"),
 )
 ORDERS = {"epoch": "epoch in the seed", "fixed": "the same seed in every epoch"}
+ORDER_TITLE = "The order of samples with and without the epoch in the seed, one worker"
+ORDER_COLUMNS = columns(
+    text("order", "order", "words"),
+    column("repeats", "later epochs that begin as the first", percent),
+    *(TEST_ACCURACY, "difference seeds"),
+)
 
 
 def _replica_rows(found: Found) -> list[Row]:
@@ -714,16 +713,6 @@ def _order_rows(found: Found) -> list[Row]:
     return against(first(runs, order="epoch"), runs)
 
 
-def _order_table(found: Found, _: Sequence[Row]) -> tuple[Table]:
-    parts = columns(
-        text("order", "order", "words"),
-        column("repeats", "later epochs that begin as the first", percent),
-        *(TEST_ACCURACY, "difference seeds"),
-    )
-    title = "The order of samples with and without the epoch in the seed, one worker"
-    return (tabulate("order", title, _order_rows(found), parts, absent=absent),)
-
-
 def _replica_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     fast = sorted(having(rows, "throughput", "kind"), key=lambda row: -int(row.kind))
     return {
@@ -749,7 +738,7 @@ DataParallel is one process with a thread per GPU: it copies the weights to ever
 step, its threads share Python's lock, and it cannot leave its machine.
 DistributedDataParallel (DDP) is one process per GPU: each keeps its replica and exchanges \
 gradients instead of weights, and any number of machines can take part.
-Measured here: {{ fast | each("{throughput:interval} images/s with {arrangement}") }}.
+Speed here: {{ fast | each("{throughput:interval} images/s with {arrangement}") }}.
 {{ relation }}
 Later epochs that begin with the same sample as the first: \
 {{ orders | each("{repeats:percent} ({words})") }}.
@@ -760,7 +749,9 @@ The same order in every epoch changes accuracy by {{ row.change }}.
     why="Threads usually wait for each other at Python's lock. The threads here share one set of "
     "weights, so DataParallel's copies are not in their time.",
     study=REPLICAS,
-    tables=_order_table,
+    tables=lambda found, rows: (
+        tabulate("order", ORDER_TITLE, _order_rows(found), ORDER_COLUMNS, absent=absent),
+    ),
     figures=(
         Boxes(
             name="replicas-designs",
@@ -1018,8 +1009,6 @@ This quick run shows figures and makes no claims: farandole lab cifar10 repeats 
         "P. Goyal et al.: Accurate, large minibatch SGD: training ImageNet in 1 hour. 2017.",
         "G. Amdahl: Validity of the single processor approach to achieving large scale computing "
         "capabilities. AFIPS, 1967.",
-        "S. Ioffe, C. Szegedy: Batch normalization. ICML, 2015.",
-        "A. Krizhevsky: Learning multiple layers of features from tiny images. 2009.",
     ),
     data=describe_cifar10,
     pilot=pilot,
