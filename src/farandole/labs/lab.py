@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from farandole.errors import MissingExtraError, UsageError
 from farandole.report.document import Figure
@@ -29,15 +29,12 @@ if TYPE_CHECKING:
 Size = Literal["quick", "budget", "full"]
 """About a minute; what fits a budget of time; the lab's literal protocol."""
 
+_KERAS = ("keras", "torch")
 # In the order in which they are listed, with the frameworks that their scripts import. What data
 # need beside them (Pillow, scikit-learn) depends on the data: their loaders say so.
 _FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "cifar10": ("torch",),
-    "mnist": ("keras", "torch"),
-    "driving": ("keras", "torch"),
-    "fruits": ("keras", "torch"),
-    "caltech": ("keras", "torch"),
-    "faces": ("keras", "torch"),
+    **dict.fromkeys(("mnist", "driving", "fruits", "caltech", "faces"), _KERAS),
 }
 _EXTRAS = {"torch": "torch", "keras": "labs"}
 _HERE = Path(__file__).resolve().parent
@@ -259,21 +256,10 @@ class Found:
     """By name of a study that could not be made: why it has no figures."""
 
 
-class MakePlan(Protocol):
-    """How a lab plans."""
-
-    def __call__(
-        self, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int
-    ) -> Plan:
-        """Return the studies of a size.
-
-        Args:
-            asked: `quick` and `full` have one plan each, whatever the effort.
-            data: what there is to train on.
-            rates: from the pilot; empty for `quick` and `full`, and for a dry run: the lab guesses.
-            effort: 0 to `efforts` - 1; a larger one never takes less time.
-        """
-        ...
+MakePlan = Callable[[Asked, DataFacts, Mapping[str, Rate], int], Plan]
+"""Returns the studies of a size: for what was asked, the data at hand, the pilot's rates (without
+any the lab guesses) and an effort from 0 on, of which a larger one never takes less time. `quick`
+and `full` have one plan each, whatever the effort."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,8 +315,8 @@ class Lab:
 
 
 def lab_names() -> tuple[str, ...]:
-    """Name the labs of this installation."""
-    return tuple(name for name in _FRAMEWORKS if _is_there(f"farandole.labs.{name}"))
+    """Name the labs."""
+    return tuple(_FRAMEWORKS)
 
 
 def load_lab(name: str) -> Lab:
@@ -340,24 +326,22 @@ def load_lab(name: str) -> Lab:
         UsageError: There is none of this name; the message lists those that there are.
     """
     if name not in lab_names():
-        listed = ", ".join(lab_names()) or "none in this installation"
-        raise UsageError(f"there is no lab {name!r}. Labs: {listed}.")
+        raise UsageError(f"there is no lab {name!r}. Labs: {', '.join(lab_names())}.")
     lab: Lab = import_module(f"farandole.labs.{name}").LAB
     return lab
 
 
-def check_packages(name: str, is_there: Callable[[str], bool] | None = None) -> None:
+def check_packages(name: str, find: Callable[[str], object] = find_spec) -> None:
     """Refuse a lab whose script could not be run.
 
     Args:
         name: The lab's.
-        is_there: Tells whether a module can be imported; this Python's own when None.
+        find: Finds a module that can be imported.
 
     Raises:
         MissingExtraError: A package is not installed; names the extra that brings it.
     """
-    there = is_there or _is_there
-    missing = [module for module in _FRAMEWORKS.get(name, ()) if not there(module)]
+    missing = [module for module in _FRAMEWORKS.get(name, ()) if not find(module)]
     if not missing:
         return
     extras = ",".join(_EXTRAS[module] for module in missing)
@@ -369,13 +353,6 @@ def check_packages(name: str, is_there: Callable[[str], bool] | None = None) -> 
         f"farandole lab {name} needs {' and '.join(missing)}, which this Python ({sys.executable}) "
         f"does not have. Run: pip install 'farandole[{extras}]'{cpu if 'torch' in missing else ''}."
     )
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False  # the package around it is not there
 
 
 def examples_path(name: str) -> Path:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.format import known, moment, number, percent, plural, seconds, times, whole
+from farandole.format import known, moment, number, percent, plural, seconds, whole
 from farandole.labs.lab import Answered, Choice, Correction, Found, Lab
 from farandole.labs.questions import sentences
-from farandole.labs.rows import LAB, absent, busy_sentence, cell_rows, column, text
+from farandole.labs.rows import LAB, Row, absent, busy_sentence, cell_rows, column, columns, text
 from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
@@ -46,6 +46,7 @@ SCHEMA = 1
 QUICK = "Quick: one run per setting, no intervals. Differences may be noise."
 _MOST_LEADING = 3
 _MOST_SKIPPED = 100
+_RATIOS = ("speedup", "efficiency")
 _MOST_PUBLISHED = MOST_SERIES // 2
 
 
@@ -153,17 +154,6 @@ def write_lab(
     return render.write(document(report), folder, figures=figures, tables=tables, more=more)
 
 
-def missing_answers(report: LabReport) -> list[str]:
-    """Return the keys of the questions whose own table is not there, or has no figure in it."""
-    return [
-        one.question.key
-        for one in report.answered
-        if not any(
-            cell not in (None, "") for table in one.tables[:1] for row in table.rows for cell in row
-        )
-    ]
-
-
 def anonymous(report: LabReport) -> LabReport:
     """Return the same answers and figures without host, user, path, address or commit.
 
@@ -267,6 +257,9 @@ def document(report: LabReport) -> Document:
     wrong = plural(len(report.corrections), "statement")
     corrected = (f"The appendix corrects {wrong} of the original.",) if report.corrections else ()
     quick = QUICK if found.asked.size == "quick" else ""
+    title = "What was said, what is right, and what shows it"
+    heads = {"said": "the lab said", "right": "right is", "shown_by": "shown by"}
+    corrections = _words_table("corrections", title, report.corrections, **heads)
     body: list[Section] = [
         _section("introduction", "Introduction", _prose(lab.introduction)),
         _section("data", "Data", _data(report), link="data"),
@@ -276,7 +269,7 @@ def document(report: LabReport) -> Document:
         _section("references", "References", _bullets(lab.references)),
     ]
     appendix = [
-        _section("corrections", "What the original got wrong", _corrections(report), "appendix"),
+        _section("corrections", "What the original got wrong", corrections, "appendix"),
         _section("tables", "Further tables", [block for _, more in questions for block in more]),
         _section("published", "The lab's own figures", _published(report, names)),
         _section("missing", "Not shown", _bullets(lost)),
@@ -297,18 +290,6 @@ def document(report: LabReport) -> Document:
         sections=tuple(section for section in sections if section.blocks),
         extra_tables=tuple(names.table(table) for one in report.answered for table in one.tables),
     )
-
-
-def body_words(found: Document) -> int:
-    """Count the words of a report without tables, captions and appendix."""
-    texts = [sentence for one in found.openings for sentence in (one.headline, *one.sentences)]
-    for section in found.sections:
-        if not section.appendix:
-            texts.append(section.title)
-            for block in section.blocks:
-                if isinstance(block, Prose | Bullets):
-                    texts += block.sentences if isinstance(block, Prose) else block.items
-    return sum(len(text.split()) for text in texts)
 
 
 def _section(key: str, title: str, blocks: Sequence[Block], link: str = "") -> Section:
@@ -352,17 +333,6 @@ def _words_table(name: str, title: str, rows: Iterable[Any], **titles: str) -> l
     return [Tables((table,), wordy=True)] if table.rows else []
 
 
-def _corrections(report: LabReport) -> list[Block]:
-    return _words_table(
-        "corrections",
-        "What was said, what is right, and what shows it",
-        report.corrections,
-        said="the lab said",
-        right="right is",
-        shown_by="shown by",
-    )
-
-
 def _method(report: LabReport) -> list[Block]:
     title = "The lab's method, and where this run differs from it"
     rows = (*report.found.plan.choices, *report.method)
@@ -373,13 +343,14 @@ def _data(report: LabReport) -> list[Block]:
     """Return the lab's data beside those at hand, and some of their samples as a picture."""
     data, lab = report.found.data, dict(report.lab.original_data)
     counts = [train for train, _ in data.class_counts.values()]
+    spread = [min(counts), sum(counts) / len(counts), max(counts)] if counts else []
     here = {
         "source": data.source,
         "training samples": whole(data.train),
         "test samples": whole(data.test),
         "classes": whole(len(counts)) if counts else "",
-        "training samples per class": _spread(counts) if counts else "",
-        "image size": _sides(data.sides),
+        "training samples per class": _range(spread),
+        "image size": _range(data.sides, " pixels a side"),
         "as trained": data.sample,
         "skipped": plural(len(data.skipped), "file") if data.skipped else "nothing",
     }
@@ -400,26 +371,19 @@ def _data(report: LabReport) -> list[Block]:
     return blocks
 
 
-def _spread(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    same = whole(low)
-    return (
-        same if low == high else f"{same} to {whole(high)}, mean {whole(sum(counts) / len(counts))}"
-    )
-
-
-def _sides(sides: Sequence[int]) -> str:
-    if not sides:
+def _range(values: Sequence[float], unit: str = "") -> str:
+    """Write the smallest, the mean and the largest of something."""
+    if not values:
         return ""
-    low, mean, high = map(whole, sides)
-    return f"{low} pixels a side" if low == high else f"{low} to {high} pixels a side, mean {mean}"
+    low, mean, high = map(whole, values)
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}, mean {mean}"
 
 
 def _published(report: LabReport, names: Names) -> list[Block]:
     blocks: list[Block] = []
     for name, info in report.found.published.items():
         blocks.append(Tables((names.table(published_table(name, info)),), titled=True))
-        figure = _beside(name, info, _partners(report, name))
+        figure = _beside(report, name, info)
         if figure is not None:
             blocks.append(Figures((names.figure(figure),), table="auto", alone=True))
     return blocks
@@ -457,10 +421,13 @@ def published_table(name: str, info: ScalingInfo) -> Table:
     def exact(key: str, title: str, get: Any) -> Column:
         return column(key, title, _as_published, lambda row: _value(get(row)))
 
-    def ratio(key: str, show: Any) -> Column:
-        return column(key, key, show, lambda row: None if row.cell in alone else _value(row[key]))
+    def ratio(one: Column) -> Column:
+        def get(row: Row) -> float | None:
+            return None if row.cell in alone else _value(one.cell(row))
 
-    columns = (
+        return replace(one, interval=False, get=get)
+
+    shown = (
         text("cell", "cell", "label"),
         column("workers", "workers", whole),
         column("batch_per_worker", "batch per worker", whole, "batch"),
@@ -468,8 +435,7 @@ def published_table(name: str, info: ScalingInfo) -> Table:
         exact("epoch_s", "epoch (s)", lambda row: row.epoch_s),
         exact("throughput", "throughput", lambda row: row.throughput if row.unit else None),
         text("unit", "unit"),
-        ratio("speedup", times),
-        ratio("efficiency", percent),
+        *map(ratio, columns("speedup efficiency")),
         column("gpu_utilisation", "GPU in use", percent, "gpu"),
         *(exact(f"metric_{key}", key, _final_of(key)) for key in metrics),
         column("runs", "runs", whole, lambda row: row.attempts if row.attempts > 1 else None),
@@ -481,7 +447,7 @@ def published_table(name: str, info: ScalingInfo) -> Table:
         for row in cell_rows(info, LAB)
     ]
     title = f"Published: {info.label or name}"
-    return tabulate(f"published-{name}", title, rows, columns, absent=absent).without_empty()
+    return tabulate(f"published-{name}", title, rows, shown, absent=absent).without_empty()
 
 
 def _final_of(metric: str) -> Any:
@@ -497,62 +463,43 @@ def _as_published(value: float | None) -> str:
     return number(value) if value is None or not known(value) else f"{value:.10g}"
 
 
-def _partners(report: LabReport, name: str) -> dict[str, ScalingInfo]:
-    """Return the studies of this machine that belong beside a published one."""
+def _beside(report: LabReport, name: str, info: ScalingInfo) -> Figure | None:
+    """Draw the speedup by workers of a published study and of those here that are like it."""
     lab, studies = report.lab, report.found.studies
     own = name.removeprefix(lab.name).strip("_-")
-    named = lab.beside.get(name, (own,))
-    alike = {key: studies[key] for key in named if key in studies}
-    return alike if alike or name in lab.beside else dict(studies)
-
-
-def _beside(name: str, info: ScalingInfo, here: Mapping[str, ScalingInfo]) -> Figure | None:
-    """Draw speedup by workers of both; None where either has no curve."""
-    published = _curves({"": info})
-    if not published:
-        return None
+    named = [key for key in lab.beside.get(name, (own,)) if key in studies]
+    named = named if named or name in lab.beside else list(studies)
+    published = _curves("published", {"": info})[:_MOST_PUBLISHED]
     # Weak and strong scaling in one figure would compare what is not alike.
-    scaling = published[0][1].scaling
-    published = [pair for pair in published if pair[1].scaling == scaling][:_MOST_PUBLISHED]
-    measured = [pair for pair in _curves(here) if pair[1].scaling == scaling]
-    measured = measured[: MOST_SERIES - len(published)]
-    if not measured:
+    kinds = {curve.scaling for _, curve in published[:1]}
+    measured = _curves("here", {key: studies[key] for key in named})
+    both = [pair for pair in (*published, *measured) if pair[1].scaling in kinds][:MOST_SERIES]
+    there = [series for series, _ in both if series.startswith("published")]
+    if len(there) in (0, len(both)):
         return None
-    there = unlike(f"published{': ' if label else ''}{label}" for label, _ in published)
-    ours = unlike(f"here{': ' if label else ''}{label}" for label, _ in measured)
     rows = [
-        (series, point.workers, point.speedup, point.efficiency)
-        for names, curves in ((there, published), (ours, measured))
-        for series, (_, curve) in zip(names, curves, strict=True)
+        Row(series=series, **{key: getattr(point, key) for key in ("workers", *_RATIOS)})
+        for series, curve in both
         for point in _points(curve)
     ]
-    both = Table(
-        name=f"beside-{name}",
-        title="Speedup by workers: published, and measured here",
-        columns=(
-            Column(key="series", title="series", text=True),
-            Column(key="workers", title="workers", show=whole),
-            Column(key="speedup", title="speedup", show=times, interval=True),
-            Column(key="efficiency", title="efficiency", show=percent, interval=True),
-        ),
-        rows=tuple(rows),
-    )
+    title = "Speedup by workers: published, and measured here"
+    shown = (text("series", "series"), *columns("workers speedup efficiency"))
     return lines(
         f"beside-{name}",
         f"Speedup: {info.label or name}, published and here",
         "Speedup over the fewest workers of each series. Hollow marks: published, on the lab's "
         "machines, one run each; filled marks: measured here; bars are 95 % intervals.",
-        both,
+        tabulate(f"beside-{name}", title, rows, shown),
         x="workers",
         y="speedup",
         series="series",
-        ideal=all(curve.baseline_workers == 1 for _, curve in (*published, *measured)),
+        ideal=all(curve.baseline_workers == 1 for _, curve in both),
         published=there,
     )
 
 
-def _curves(infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Curve]]:
-    """Return curves that have a speedup at two counts or more, main ones first."""
+def _curves(source: str, infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Curve]]:
+    """Return curves that have a speedup at two counts or more, named, main ones first."""
     found = [
         (", ".join(part for part in (name, curve.label) if part), curve)
         for name, info in infos.items()
@@ -560,7 +507,9 @@ def _curves(infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Curve]]:
         for curve in info.curves
         if len(_points(curve)) > 1
     ]
-    return sorted(found, key=lambda pair: not pair[1].main)
+    found.sort(key=lambda pair: not pair[1].main)
+    names = unlike(f"{source}{': ' if label else ''}{label}" for label, _ in found)
+    return [(name, curve) for name, (_, curve) in zip(names, found, strict=True)]
 
 
 def _points(curve: Curve) -> list[CurvePoint]:
