@@ -105,7 +105,7 @@ def test_every_item_stands_once() -> None:
 def test_a_report_is_short(fixture: str) -> None:
     """Its body: without tables, captions and appendix."""
     shown = document(frozen_report(fixture))
-    said = [*shown.openings]
+    said: list[object] = [(one.headline, one.sentences) for one in shown.openings]
     for section in shown.sections:
         prose = [one for one in section.blocks if isinstance(one, Prose | Bullets)]
         said += [] if section.appendix else [section.title, *prose]
