@@ -49,12 +49,6 @@ def test_a_larger_effort_never_takes_less_time(
     assert found == sorted(found)
 
 
-def test_the_default_budget_has_room_for_intervals_at_eight_workers() -> None:
-    fitting = [seconds for seconds in estimates(LAB, SHARED, RATES) if seconds < 770]
-    chosen = LADDER[len(fitting) - 1]
-    assert (chosen.workers[-1], chosen.seeds >= 3, chosen.repeats >= 2) == (8, True, True)
-
-
 @pytest.mark.parametrize("size", ["quick", "budget", "full"])
 def test_no_cell_is_run_twice(size: str) -> None:
     cells = []
@@ -105,7 +99,7 @@ def test_data_are_handed_on_and_subsets_fit_them() -> None:
 @pytest.mark.parametrize("effort", [QUICK, *LADDER, FULL])
 @pytest.mark.parametrize("cores", [1, 8])
 def test_the_limit_leaves_room_for_every_batch_but_the_last(effort: Row, cores: int) -> None:
-    # As measured: see memory_limit.
+    # As measured: see sizing.
     need = {batch: 355e6 + 7.85e6 * batch for batch in (*effort.batches, effort.too_large)}
     limit = sizing(effort, asked(cores=cores), DATA, {}).memory_bytes
     assert all(1.2 * need[batch] < limit for batch in effort.batches)
@@ -146,10 +140,9 @@ def trained(workers: int, accuracies: Sequence[float], steps: int = 40, **way: s
     """Return runs of the small network to its end, one per seed."""
     way = {"recipe": "fixed", "norm": "local", "order": "epoch"} | way
     cell = Cell(workers=workers, threads=1, batch=32, params=tuple(way.items()))
+    more = {"broadcast": {"buffers": 1000 * steps}, "sync": {"other": 2000 * steps}}
     sent = {"gradients": 4 * SMALL_PARAMETERS * steps, "parameters": 4 * SMALL_PARAMETERS}
-    sent |= {"broadcast": {"buffers": 1000 * steps}, "sync": {"other": 2000 * steps}}.get(
-        way["norm"], {}
-    )
+    sent |= more.get(way["norm"], {})
     launches = []
     for seed, accuracy in enumerate(accuracies):
         values = [("val_accuracy", accuracy / 2, accuracy)]
@@ -224,21 +217,11 @@ def said(key: str, launches: Mapping[str, Sequence[Launch]] = USUAL) -> str:
     return " ".join((ANSWERED if launches is USUAL else answers(launches))[key].sentences)
 
 
-def test_every_question_has_a_table_with_figures() -> None:
-    names = [table.name for one in ANSWERED.values() for table in one.tables]
-    assert len(names) == len(set(names))
-    for key, one in ANSWERED.items():
-        assert (one.tables[0].name, bool(one.tables[0].rows)) == (key, True)
-        assert all(figure.spec for figure in one.figures)
-
-
 def test_epochs_by_batch() -> None:
     row = the_row("batch", batch=16)
     # 50,000 / 16 steps of 0.8 and 0.82 s.
     assert row["epoch_s"].value == pytest.approx(3125 * math.sqrt(0.8 * 0.82))
     assert (row["outcome"], row["lab_outcome"]) == ("ran", "")
-    assert the_row("batch", batch=256)["outcome"] == "out of memory"
-    assert the_row("batch", batch=512)["lab_epoch_s"] == 5.201220
     assert the_row("batch", batch=2048)["lab_outcome"] == "out of memory"
     assert "Batch 256 failed here: out of memory: a worker had 0.95 GB" in said("batch")
 
@@ -247,9 +230,7 @@ def test_speedups_beside_the_labs() -> None:
     row = the_row("speedup", batch=16, workers=2)
     assert row["speedup"].value == pytest.approx(2 * math.sqrt(0.8 * 0.82 / (0.9 * 0.92)))
     assert row["speedup"].low is not None
-    lab = the_row("speedup", batch=512, workers=2)
-    assert lab["lab_speedup"] == pytest.approx(1.2313, abs=5e-5)
-    assert lab["speedup"] is None
+    assert the_row("speedup", batch=512, workers=2)["speedup"] is None
     assert "an epoch 1,563 steps instead of 3,125 (strong scaling" in said("speedup")
 
 
@@ -330,16 +311,12 @@ def test_bytes_by_kind_and_batch_norm() -> None:
     row = the_row("wire", norm="synchronised", kind="gradients")
     assert row["step_bytes"] == pytest.approx(4 * SMALL_PARAMETERS)
     assert row["total_bytes"] == 2 * 40 * 4 * SMALL_PARAMETERS
-    start = the_row("wire", norm="synchronised", kind="parameters")
-    assert (start["step_bytes"], start["total_bytes"]) == (None, 2 * 4 * SMALL_PARAMETERS)
+    assert the_row("wire", norm="synchronised", kind="parameters")["step_bytes"] is None
     assert "0 B (left alone), 1.00 kB (broadcast from rank 0)" in said("wire")
     assert "273 kB of weights cross once" in said("wire")
-    table = ANSWERED["batch_norm"].tables[0].records()
-    assert [row["norm"] for row in table] == [
-        *("left alone", "broadcast from rank 0", "synchronised")
-    ]
     # 0.685 and 0.695 against 0.680 and 0.691.
-    assert table[2]["difference"].value == pytest.approx(0.0045)
+    row = the_row("batch_norm", norm="synchronised")
+    assert row["difference"].value == pytest.approx(0.0045)
     assert "synchronised: +0.45 points (+0.13 to +0.77): not resolved" in said("batch_norm")
 
 
