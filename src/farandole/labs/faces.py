@@ -277,8 +277,8 @@ Highest throughput here, all at one global batch: \
 {{ ranked | each("{model} with {fast.split} ({gain:times} that of {slow.split})") }}.
 {{ verdict }}
 """,
-    why="Several processes usually use cores better than the threads of one layer do; they cost "
-    "memory and an exchange of gradients.",
+    why="Threads usually wait for each other after every layer; processes do not, but cost memory "
+    "and an exchange of gradients.",
     study=BATCH,
     figures=(
         Bars(
@@ -323,7 +323,7 @@ BATCHES = Question(
         "gpu": having(rows, source=GPU),
     },
     say="""
-Throughput on all cores depends on the batch: \
+Throughput on all cores by batch: \
 {{ ranked | each("{model} {gain:times} (batch {fast.batch} over {slow.batch})") }}.
 {{ verdict }}
 On the lab's CPU nodes it rose until a batch of about 8 and then stayed flat. One GPU at 128 \
@@ -407,8 +407,8 @@ Speedup of {{ ours[0].count if ours else "several" }} workers with {{ fixed }}: 
 {{ ours | each("{model} {speedup:interval_times} ({efficiency.value:percent} of ideal)") }}.
 The lab's 8 CPU nodes reach {{ cpu | each("{speedup.value:times} ({model})") }}\
 {{ ", its 8 GPUs " ~ (gpu | each("{speedup.value:times}")) if gpu }}.
-{{ "Projected, not measured: %s, with 90 %% intervals." | format(
-   ahead | each("{model} {speedup:interval_times} on {count:workers}")) if ahead }}
+{{ "Projected, not measured, for %s workers: %s, with 90 %% intervals." | format(
+   ahead[0].count, ahead | each("{model} {speedup:interval_times}")) if ahead }}
 """
 WEAK = _scaling(
     "weak",
@@ -442,7 +442,7 @@ process on 1, 2, 4 and 8 nodes. For GPUs it gives no figures: InceptionV3 scales
 flattens after 4 nodes.
 {% set inception, resnet, vgg = networks %}
 It explains that by ResNet50's depth, which the counts do not support: InceptionV3 has more layers \
-({{ inception.layers }} against {{ resnet.layers }}) and nearly the same gradients \
+with weights ({{ inception.layers }} against {{ resnet.layers }}) and nearly the same gradients \
 ({{ inception.gradients | size }} against {{ resnet.gradients | size }}). But at the speed of one \
 GPU, {{ resnet.share }} images take ResNet50 {{ resnet.compute_s | seconds }} and InceptionV3 \
 {{ inception.compute_s | seconds }}: whatever else a step costs weighs more in the shorter one.
@@ -451,7 +451,8 @@ GPU, {{ resnet.share }} images take ResNet50 {{ resnet.compute_s | seconds }} an
         name="strong-gpus",
         title="What strong scaling asks of the lab's 8 GPUs",
         caption="What each GPU has to exchange per second so that an all-reduce hides behind its "
-        "computing: 2 x 7/8 x gradients over the time of 16 images.",
+        "computing: 2 x 7/8 x gradients over the time of 16 images. VGG16's 138,357,544 parameters "
+        "are 553 MB in units of 1000, the lab's 528 MB in units of 1024.",
         rows=demands,
         columns=(
             *(MODEL, column("parameters", "parameters", whole), column("layers", "layers", whole)),
@@ -586,12 +587,13 @@ shares of {{ own | each("{amdahl.serial_fraction.value:percent}{bound} ({model})
 Gustafson's law each further one adds {{ own | each("{adds:percent}") }} of the first.
 {% endfor %}
 A step of the lab loses {{ laws[1] | each("{weak_lost_s:seconds}") }} in weak scaling and \
-{{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The gradients are the same, so most of \
-the weak loss is not their exchange.
+{{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The gradients are the same, \
+so their exchange takes no more than the smaller of the two.
 """,
-    why="In weak scaling the fixed cost of a step is part of one worker's step, too, and only "
-    "waiting and exchange are added. Sharing a batch shortens everything but the fixed cost: "
-    "Amdahl's serial part. Losses that grow with the batch usually are waits for nodes or input.",
+    why="In weak scaling one worker's step has its fixed cost, too, and only waiting, exchange and "
+    "slower computing are added. Sharing a batch shortens computing, but not the fixed cost, the "
+    "update and the exchange: Amdahl's serial part. Losses that grow with the batch are usually "
+    "waits for nodes or input.",
     study=SCALING,
     figures=(
         Bars(
@@ -654,7 +656,9 @@ ORDER = Question(
     facts=lambda found, rows: {
         "theirs": [row for row in rows if row.source != HERE],
         "networks": NETWORKS,
-        "verdict": verdicts(having(rows, source=HERE), confirmed("the order")),
+        "verdict": verdicts(
+            having(rows, source=HERE), confirmed("this order", "whether this order holds")
+        ),
     },
     say="""
 The order is {{ here | each("{order} ({setting})") }}.
@@ -666,7 +670,7 @@ One GPU is as fast as {{ (gpu.inceptionv3 / cpu.inceptionv3) | number }} CPU nod
 (VGG16).
 """,
     why="A GPU usually runs a few large layers more efficiently than many small ones. VGG16 has 16 "
-    "layers of a billion multiply-adds per image each, InceptionV3 95 of 30 million.",
+    "layers of a billion multiply-adds per image on average, InceptionV3 95 of 30 million.",
     figures=(
         Bars(
             name="order-relative",
@@ -737,14 +741,8 @@ runs of one setting.""",
         """
 {{ networks | each("{model}: {layers} layers, {tensors} tensors, {gradients:size} of gradients, \
 {multiply_adds:whole} multiply-adds, {compute_s:seconds} for {share} images") }}. Largest part of \
-a step's loss here: {{ ours | each("{main} ({model})") }}.
+a step's loss here: {{ ours | each("{main} ({model}, {main_share:percent})") }}.
 """,
-    ),
-    (
-        "VGG16: 138,357,544 parameters, 528 MB.",
-        "They are 553 MB; 528 counts in MiB, of 2^20 bytes.",
-        "4 x {{ networks[2].parameters | whole }} = {{ networks[2].gradients | whole }} bytes = "
-        "{{ (networks[2].gradients / 2**20) | whole }} MiB.",
     ),
 )
 
@@ -792,7 +790,7 @@ The lab's conclusions hold with limits. Weak scaling stays close to linear on it
 Gustafson's law describes; a GPU speedup above linear points to a slow baseline. Strong scaling \
 loses efficiency, as Amdahl's law says, because a smaller batch does not shrink what a step costs \
 whatever its batch. So keep the batch per worker where throughput is flat: from about 8 on its CPUs.
-{{ "One run per setting proves none of it here; a larger --budget would." if found.asked.size ==
+{{ "One run per setting proves none of this here; a larger --budget may." if found.asked.size ==
    "quick" }}
 """,
     references=(
