@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -40,27 +39,17 @@ def test_what_was_asked_for_comes_before_the_plans_own() -> None:
     assert plan.counts(asked(), (1, 2)) == (1, 2)
     assert plan.counts(asked(workers=(4, 1, 4)), (1, 2)) == (1, 4)
     assert plan.recipes(asked(recipes=("fixed", "linear")), ("linear",)) == ("linear", "fixed")
-    assert plan.recipes(asked(recipes=("warmup",)), ("linear", "fixed")) == ("warmup",)
-
-
-def test_all_samples_are_asked_for_by_zero() -> None:
     assert plan.subset(100, 1000) == 100
     assert plan.subset(1000, 1000) == plan.subset(0, 1000) == plan.subset(9999, 1000) == 0
     assert plan.taken(0, 1000) == plan.taken(9999, 1000) == 1000
 
 
-def test_equal_choices_are_left_out() -> None:
+def test_choices_are_told_where_they_differ() -> None:
     other = Choice(what="batch", lab="32", here="16")
     assert plan.choices(("epochs", "10", "10"), other, ("batch", "32", "16")) == (other, other)
-
-
-def test_runs_are_given_by_study_where_they_differ() -> None:
     assert plan.runs_choice({"speedup": 1, "order": 1}).here == "1"
     told = plan.runs_choice({"speedup": 5, "baseline": 4, "order": 4})
     assert told.here == "4 (baseline and order), 5 (speedup)"
-
-
-def test_only_counts_beyond_the_cores_are_named() -> None:
     assert plan.beyond((1, 2), 2) == ""
     assert plan.beyond((1, 2, 4, 8), 2).startswith("4 and 8 share 2 cores")
 
@@ -77,21 +66,10 @@ def test_a_launch_takes_start_up_samples_and_a_third_of_the_test() -> None:
     found = launch_s(RATE, workers=1, cores=2, samples=1000, epochs=3, test_samples=300)
     assert found == pytest.approx(5 + 3 * (10 + 1))
     assert steps_s(RATE, threads=1, batches=(10, 100), steps=20) == pytest.approx(10 + 2 + 20)
-
-
-def test_two_workers_on_two_cores_are_faster_and_four_are_not() -> None:
-    times = [launch_s(RATE, workers=n, cores=2, samples=1000, epochs=3) for n in (1, 2, 4)]
+    times = [launch_s(RATE, workers=n, cores=2, samples=1000, epochs=1) for n in (1, 2, 4)]
     assert times[1] < times[0]
     # As fast in training, but imports take turns.
     assert times[2] - times[1] == pytest.approx(5.0)
-
-
-def test_more_of_anything_takes_no_less() -> None:
-    amounts = itertools.product((100, 1000), (1, 2), (0, 100), (1, 2, 8))
-    for samples, epochs, tests, n in amounts:
-        given = {"workers": n, "cores": 2, "epochs": epochs}
-        less = launch_s(RATE, samples=samples, test_samples=tests, **given)
-        assert less < launch_s(RATE, samples=2 * samples, test_samples=2 * tests, **given)
 
 
 def test_a_study_takes_what_its_launches_take() -> None:
@@ -103,24 +81,19 @@ def test_a_study_takes_what_its_launches_take() -> None:
     )
     assert made.estimate_s == pytest.approx(2 * each + STUDY_S)
     given = [flag(made.arguments, name) for name in ("--samples", "--test-samples")]
-    assert (given, flag(made.flags, "--seeds")) == (["400", "0"], "2")
+    assert (given, made.runs) == (["400", "0"], 2)
     assert made.arguments[-2:] == ("--image-size", "64")
-
-
-def test_sizes_are_a_factor_with_one_seed() -> None:
-    made = TRAINING.study("s", "S", recipes=("fixed",), workers=(1,), sizes=(100, 200))
-    assert "samples=100,200" in made.flags
-    assert (flag(made.arguments, "--samples"), flag(made.flags, "--seeds")) == ("{samples}", "1")
-
-
-def test_only_the_literal_protocol_waits_for_a_quiet_machine() -> None:
-    for training, keeps in ((TRAINING, True), (replace(TRAINING, asked=asked("full")), False)):
-        made = training.study("one", "One", recipes=("fixed",), workers=(1,))
-        assert ("--keep-busy" in made.flags) is keeps
+    sized = TRAINING.study("s", "S", recipes=("fixed",), workers=(1,), sizes=(100, 200))
+    assert "samples=100,200" in sized.flags
+    assert (flag(sized.arguments, "--samples"), sized.runs) == ("{samples}", 1)
+    # Only the literal protocol waits for a quiet machine.
+    full = replace(TRAINING, asked=asked("full"))
+    assert "keep_busy" in made.options
+    assert "keep_busy" not in full.study("f", "F", recipes=("fixed",), workers=(1,)).options
 
 
 def test_the_pilot_ends_an_endless_job_of_one_worker_with_one_thread() -> None:
     pilot = WORK.pilot(asked("budget"))
-    assert (flag(pilot.flags, "-np"), flag(pilot.flags, "--threads")) == ("1", "1")
-    assert "--steps" in pilot.flags
+    assert (pilot.options["workers"], pilot.options["threads"]) == (1, 1)
+    assert "steps" in pilot.options
     assert (flag(pilot.arguments, "--lr"), pilot.arguments[-1]) == ("0.01", "64")

@@ -24,7 +24,8 @@ from farandole.labs.run import (
 )
 from farandole.study.read import read_study
 from tests.conftest import clean_environ
-from tests.labs.tiny import SCRIPT, asked, tiny
+from tests.labs.tiny import SCRIPT, tiny
+from tests.labs.trained import asked
 
 ONE = tiny(script="train_digits.py").pilot(asked())[0]
 

@@ -118,19 +118,6 @@ def _answer(found: Found) -> Answered:
 QUESTION = Question(key="speed", text="How fast?", build=_answer)
 
 
-def asked(**changes: object) -> Asked:
-    """What a user asked for: a quick lab, but for these changes."""
-    given: dict[str, object] = {
-        "size": "quick",
-        "budget_s": None,
-        "data": None,
-        "workers": (),
-        "recipes": (),
-        "cores": 2,
-    }
-    return Asked(**(given | changes))  # type: ignore[arg-type]
-
-
 def main(place: Path, argv: list[str]) -> int:
     """Run the command line in a process of its own, with this lab as the only one."""
     from farandole.cli.main import main as command_line
