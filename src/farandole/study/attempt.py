@@ -303,15 +303,7 @@ def values_of(one: Planned, *, cell_dir: Path) -> dict[str, int | float | str]:
 def launch_environ(
     base: Mapping[str, str], spec: Spec, one: Planned, *, folder: Path, cell_dir: Path
 ) -> dict[str, str]:
-    """Return the environment to build the workers' from.
-
-    Args:
-        base: The study's own.
-        spec: What is studied.
-        one: The launch.
-        folder: Where the workers record.
-        cell_dir: The launch's own folder for whatever the script writes.
-    """
+    """Return the environment to build the workers' from."""
     environ = {name: str(cell_dir / below) for name, below in _FOLDERS.items()}
     environ |= {name: value for name, value in base.items() if name not in _ONLY_FOR_WORKERS}
     environ |= dict(spec.environ)

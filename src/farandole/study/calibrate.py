@@ -173,12 +173,6 @@ def to_measure(spec: Spec, done: Iterable[Launch], known: Iterable[Apart]) -> li
 def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float | None) -> Apart:
     """Let copies of the script compute and load alone and at once; return what they took.
 
-    Args:
-        setting: of the study's launches.
-        like: a launch with as many workers, whose cell the copies are of.
-        study: the study's folder, which keeps what the copies recorded.
-        left_s: what the study still may take.
-
     Raises:
         Interrupted: Somebody ended it.
         TimeIsOver: The study's time was over.

@@ -192,13 +192,7 @@ _DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def copy_environ(environ: Mapping[str, str], copy: int, copies: int) -> dict[str, str]:
-    """Return a copy's environment: files of its own, the values of one worker, one GPU.
-
-    Args:
-        environ: of the launch of all copies.
-        copy: which this is.
-        copies: how many there are.
-    """
+    """Return a copy's environment: files of its own, the values of one worker, one GPU."""
     cell_dir, place = environ[_CELL_DIR], Path(environ[RECORD_DIR])
     own_dir = str(Path(cell_dir, str(copy)))
     found = {name: text.replace(cell_dir, own_dir) for name, text in environ.items()}

@@ -56,11 +56,6 @@ def number(value: float) -> float | str:
 def decode(record: type[_Record], content: Mapping[str, Any], **given: Any) -> _Record:
     """Return a record from JSON.
 
-    Args:
-        record: Its dataclass.
-        content: The JSON object.
-        given: Fields that are not read from it.
-
     Raises:
         AttributeError, KeyError, TypeError, ValueError: It does not hold what it should.
     """

@@ -106,12 +106,7 @@ def find_launcher(command: Sequence[str]) -> Found | None:
 
 
 def find_in_script(command: Sequence[str], text: str) -> Found | None:
-    """Recognise a shell script that starts its workers by a launcher itself.
-
-    Args:
-        command: What is studied.
-        text: The script.
-    """
+    """Recognise a shell script that starts its workers by a launcher itself."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     match = _IN_SCRIPT.search("\n".join(lines))
     if match is None:

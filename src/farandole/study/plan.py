@@ -122,12 +122,7 @@ _MOST = 1 << 20
 
 
 def next_trial(start: int, tried: Mapping[int, bool]) -> int | None:
-    """Return the batch to try next; None when the largest is known well enough.
-
-    Args:
-        start: The first batch to try.
-        tried: For each batch that was tried whether it fitted.
-    """
+    """Return the batch to try next; None when the largest is known well enough."""
     if not tried:
         return start
     below = largest(tried)

@@ -121,13 +121,7 @@ class Snapshot:
     """The files under a folder at one moment, without following links."""
 
     def __init__(self, root: Path, *, skip: Path, most_files: int = _MOST_FILES) -> None:
-        """Look at all files under the root.
-
-        Args:
-            root: The script's working directory.
-            skip: A folder to leave out: the study's own.
-            most_files: Stop after so many.
-        """
+        """Look at all files under the root."""
         self.files: dict[str, os.stat_result] = {}
         self.complete = False
         """Whether all were looked at; False when there were too many or it took too long."""
@@ -180,12 +174,7 @@ class Files:
     """Knows which launch wrote what, also after the study was interrupted."""
 
     def __init__(self, study: Path, folder: Path) -> None:
-        """Look at the folder in which the script runs.
-
-        Args:
-            study: The study's own folder, which is left out.
-            folder: Where the script runs.
-        """
+        """Look at the folder in which the script runs."""
         self._study, self._folder = study, folder
         self._written: dict[str, str] = {}
         """Files, and the ids of the launches that wrote them last."""

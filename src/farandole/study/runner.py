@@ -445,11 +445,7 @@ _GIT_LIMIT_S = 5.0
 
 
 def machine(folder: Path) -> dict[str, Any]:
-    """Return this machine, its versions and the state of the code, as study.json has them.
-
-    Args:
-        folder: Where the user's script lies.
-    """
+    """Return this machine, its versions and the state of the code, as study.json has them."""
     from farandole.world.machine import describe_machine
 
     described = asdict(describe_machine(_PACKAGES))
