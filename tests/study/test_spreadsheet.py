@@ -7,7 +7,7 @@ import math
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.spreadsheet import (
+from farandole.study.import_table import (
     Decimal,
     UnreadableError,
     decimal_mark,

@@ -13,7 +13,7 @@ from farandole.errors import DataError
 from farandole.format import plural
 from farandole.model.projection.epochs import EpochRow
 from farandole.model.projection.steps import StepRow
-from farandole.study.spreadsheet import (
+from farandole.study.import_table import (
     Decimal,
     Row,
     Sheet,
