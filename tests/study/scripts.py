@@ -104,26 +104,17 @@ def get_batch():
     at = torch.randint(len(data) - block - 1, (batch,)).tolist()
     return tuple(torch.stack([data[i + n : i + n + block] for i in at]) for n in (0, 1))
 
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mix = torch.nn.Linear(width, width)
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, x):
-        return x + self.mix(self.norm(x))
-
 class GPT(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = torch.nn.Embedding(vocabulary, width)
-        self.blocks = torch.nn.ModuleList([Block() for _ in range(3)])
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(3))
         self.head = torch.nn.Linear(width, vocabulary)
 
     def forward(self, tokens, targets):
         x = self.embed(tokens)
         for block in self.blocks:
-            x = block(x)
+            x = x + block(x)
         logits = self.head(x).view(-1, vocabulary)
         return logits, F.cross_entropy(logits, targets.view(-1))
 

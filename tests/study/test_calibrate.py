@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from farandole.study import calibration_worker
 from farandole.study.attempt import Setting
 from farandole.study.calibrate import (
     SIZES,
@@ -19,7 +20,7 @@ from farandole.study.calibrate import (
     read_apart_launch,
     to_measure,
 )
-from farandole.study.calibration_worker import measure
+from farandole.study.calibration_worker import copy_environ, measure
 from farandole.study.folder import write_apart, write_link
 from farandole.study.hosts import Function, command_of
 from farandole.study.progress import Listener
@@ -258,3 +259,45 @@ def test_copies_of_a_function(tmp_path: Path) -> None:
     data = cloudpickle.dumps((list(sys.path), cloudpickle.dumps(call)))
     found = measured(tmp_path, spec_of(*command_of(train)), function=Function(data=data))
     assert complete(found), found
+
+
+LAUNCH = {
+    "FARANDOLE_RECORD_DIR": "/s/apart/w4",
+    "FARANDOLE_CELL_DIR": "/s/apart/w4/work",
+    "TENSORBOARD_LOGDIR": "/s/apart/w4/work/tensorboard",
+    "FARANDOLE_STOP": '{"steps": 20}',
+    "FARANDOLE_PARAMS": json.dumps(
+        {"workers": 4, "batch": 8, "global_batch": 32, "seed": 0, "cell_dir": "/s/apart/w4/work"}
+    ),
+    "HOME": "/home/me",
+}
+
+
+def test_a_copy_is_the_only_worker_and_has_files_of_its_own() -> None:
+    found = copy_environ(LAUNCH, 2, 4)
+    assert found["FARANDOLE_RECORD_DIR"] == "/s/apart/w4/copy-2"
+    assert found["FARANDOLE_CELL_DIR"] == "/s/apart/w4/work/2"
+    assert found["TENSORBOARD_LOGDIR"] == "/s/apart/w4/work/2/tensorboard"
+    assert found["HOME"] == "/home/me"
+    assert json.loads(found["FARANDOLE_PARAMS"]) == {
+        "workers": 1,
+        "batch": 8,
+        "global_batch": 8,
+        "seed": 0,
+        "cell_dir": "/s/apart/w4/work/2",
+    }
+
+
+def test_what_ends_a_copy_is_not_what_ends_a_launch() -> None:
+    found = copy_environ(LAUNCH, 2, 4)
+    assert "FARANDOLE_STOP" not in found
+    order = json.loads(found["FARANDOLE_APART"])
+    assert order == {"copy": 2, "copies": 4, "control": "/s/apart/w4/control"}
+
+
+def test_each_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "CUDA_VISIBLE_DEVICES" not in copy_environ(LAUNCH, 2, 4)
+    monkeypatch.setattr(calibration_worker, "count_gpus", lambda environ: 4)
+    assert copy_environ(LAUNCH, 2, 4)["CUDA_VISIBLE_DEVICES"] == "2"
+    some = LAUNCH | {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    assert copy_environ(some, 3, 4)["CUDA_VISIBLE_DEVICES"] == "7"

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from farandole.errors import UsageError
 from farandole.study.read import parse_rank
-from farandole.study.records import Cell, Launch, Metric, Rank, Steps, Utilisation
+from farandole.study.records import Cell, Launch, Metric, Rank
 from farandole.study.refuse import (
     Files,
     Snapshot,
@@ -30,44 +29,22 @@ from farandole.study.spec import Room, Spec
 from tests.study.folders import BEGIN, make_launch
 
 SPEC = Spec(command=("x", "{batch}"), room=Room(cores=2, physical=2), workers=(2,), batches=(64,))
-NONE = np.empty(0)
+
+
+def parsed(*lines: dict[str, Any]) -> Rank:
+    rank = parse_rank([json.dumps(one).encode() + b"\n" for one in lines], name="x")
+    assert rank is not None
+    return rank
 
 
 def rank(*, seen: int | None = None, steps: int = 1) -> Rank:
-    column = np.arange(float(steps))
-    return Rank(
-        rank=0,
-        host="h",
-        framework="torch",
-        device="cpu",
-        steps=Steps(**dict.fromkeys(Steps.__dataclass_fields__, column)),
-        begin_s=0.0,
-        end_s=1.0,
-        bytes_sent={},
-        gradient_bytes_per_step=None,
-        parameters=None,
-        peak_memory_bytes=None,
-        peak_gpu_bytes=None,
-        weights=None,
-        sample_hashes=(),
-        batch_seen=seen,
-        epochs=(),
-        dataset_size=None,
-        utilisation=Utilisation(**dict.fromkeys(Utilisation.__dataclass_fields__, NONE)),
-        metrics=(),
-    )
+    columns = {"end_s": [float(step) for step in range(steps)]}
+    found = parsed(BEGIN, {"kind": "steps", "columns": columns})
+    return replace(found, batch_seen=seen, size=None)
 
 
-def launch(*ranks: Rank, batch: int = 64) -> Launch:
-    return Launch(
-        id="a",
-        cell=Cell(workers=2, batch=batch),
-        repeat=0,
-        seed=0,
-        purpose="speed",
-        outcome="ok",
-        ranks=ranks,
-    )
+def launch(*ranks: Rank) -> Launch:
+    return make_launch(Cell(workers=2, batch=64), id="a", ranks=ranks)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +146,7 @@ def test_what_was_written_and_what_was_only_read(tmp_path: Path) -> None:
 
 def launched(name: str, *opened: dict[str, Any]) -> Launch:
     """A launch whose only worker opened these."""
-    lines = [BEGIN, *({"kind": "opened", **fields} for fields in opened)]
-    rank = parse_rank([json.dumps(line).encode() + b"\n" for line in lines], name="x")
-    assert rank is not None
+    rank = parsed(BEGIN, *({"kind": "opened", **fields} for fields in opened))
     return make_launch(id=name, ranks=(rank,))
 
 
