@@ -25,7 +25,7 @@ def parse_arguments():
     """Return what the command line says."""
     parser = argparse.ArgumentParser()
     option = parser.add_argument
-    option("--data", help="folder with CIFAR-10; without it, patterns are generated")
+    option("--data", help="folder with CIFAR-10; without it, images are generated")
     option("--model", choices=MODELS, default="small")
     option("--epochs", type=int, default=10)
     option("--batch-size", type=int, default=32, help="of each worker or replica")
