@@ -24,7 +24,7 @@ from tests.frozen import freeze
 
 ITEMS = 141
 # Items that no report covers yet; shrinks to nothing.
-OPEN = set(range(1, 113))
+OPEN = set(range(51, 113))
 MOST_WORDS = 1_500
 LABS = sorted(path.name.removesuffix(".tar.xz") for path in freeze.FROZEN.glob("labs/*"))
 

@@ -283,11 +283,11 @@ def judge(
         least: Differences below are not resolved.
         margin: Differences within do not matter.
     """
-    if len(rows) < 2:
-        return ""
-    reference, values = getattr(rows[0], key), getattr(rows[-1], key)
+    reference, values = (getattr(row, key) for row in (rows[0], rows[-1])) if rows else ([], [])
     runs, told = min(len(values), len(reference)), "cannot_tell"
-    if runs and abs(fmean(values) - fmean(reference)) >= least:
+    if len(rows) < 2 or not runs:
+        return ""
+    if abs(fmean(values) - fmean(reference)) >= least:
         told = relation(values, reference, margin=margin, least=LEAST_SEEDS)
     if told == "cannot_tell":
         needed = f"{LEAST_SEEDS} or more" if runs < LEAST_SEEDS else "more seeds or test samples"

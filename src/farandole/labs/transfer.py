@@ -354,6 +354,19 @@ def rate_rows(spec: TransferLab, found: Found) -> list[Row]:
     return sorted(rows, key=lambda row: (row.recipe == ORIGINAL.name, row.workers))
 
 
+def fitting(tried: Sequence[Row], published: Sequence[float]) -> str:
+    """Say which optimizer's training accuracy fits the lab's, where samples tell them apart."""
+    known = having(tried, "training", "validation")
+    if not published or len({row.optimizer for row in known}) < 2:
+        return ""
+    known.sort(key=lambda row: abs(row.training.value - mean(published).value))
+    near, far = known[0], known[-1]
+    if abs(near.validation.value - far.validation.value) < shared.smallest(near):
+        return "Which optimizer fits that, these runs cannot tell."
+    once = "In one run each, " if near.seeds == 1 else ""
+    return f"{once}{near.optimizer.title()} fits that, and {far.optimizer.title()} does not."
+
+
 _WRAPPED = {
     "workers": "wrapped",
     "same_batch": "wrapped, sharing one worker's batch",
@@ -385,7 +398,8 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
         for row in shared.project_rows(*both, workers=(16,), only=only):
             measured = row.kind == "measured"
             cell = cells.get(row.workers, Row()) if measured else Row()
-            row.source, row.series = series, series if measured else f"projected from {series}"
+            row.source, row.workers = series, row.workers or 16
+            row.series = series if measured else f"projected from {series}"
             rest_s, one = fixed_s.get(row.workers, last_s), row.epoch_s
             if one:
                 ends = (spec.epochs * end + rest_s for end in (one.value, one.low, one.high))
@@ -397,17 +411,24 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
     if spec.guess:
         guessed = {key: shared.estimate(value) for key, value in vars(spec.guess).items()}
         row = Row(source=f"the author's guess, {spec.projected}", series="the author's guess")
-        rows.append(
-            row.but(kind="guessed", link="", workers=16, drawn=guessed["epoch_s"], **guessed)
-        )
+        row = row.but(link="", not_applicable=("validation",))
+        rows.append(row.but(kind="guessed", workers=16, drawn=guessed["epoch_s"], **guessed))
     return rows
 
 
 def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     """Return what the templates of questions and corrections see."""
     steady = having([steadiness(row) for row in setting_rows(found, "workers")], "first", "final")
-    start, spread = "validation accuracy after the first epoch", "how much accuracy varies"
+    first, varies = "validation accuracy after the first epoch", "how much accuracy varies"
+    least = shared.smallest(steady[0]) if steady else 0.0
+    changes = [
+        shared.judge(first, steady, "starts", least=least),
+        shared.judge(varies, steady, "spreads"),
+    ]
+    if all(one.startswith("Whether") for one in changes):
+        changes = [shared.judge(f"{first}, or {varies},", steady, "starts", least=least)]
     tried, wrapped = rate_rows(spec, found), wrapped_rows(found)
+    own = [row for row in tried if row.recipe == ORIGINAL.name]
     several = [row for row in wrapped if row.workers > 1 and row.study == "workers"]
     alone = having(wrapped, study="workers", workers=1)
     ends = having(configurations(spec, found), "validation", source=LAB)
@@ -419,15 +440,14 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
     return {
         "spec": spec,
         "pixels": IMAGE_SIZES[found.asked.size],
+        "contradictions": [one for one in verdicts if one.kind == "contradicting_times"],
         "same_speed": [one for one in verdicts if one.kind == "faster_device_gains_nothing"],
         "steady": steady,
-        "start": shared.judge(
-            start, steady, "starts", least=shared.smallest(steady[0]) if steady else 0.0
-        ),
-        "steadier": shared.judge(spread, steady, "spreads"),
+        "changes": changes,
         "later": shared.judge("the epochs to stability", steady, "stable", margin=1.0),
         "steps": having(steady, "counted"),
-        "tried": [row for row in tried if row.recipe == ORIGINAL.name],
+        "tried": own,
+        "fits": fitting(own, [row.training for row in having(ends, "training")]),
         "used": having([row for row in tried if row.recipe != ORIGINAL.name], "validation")[:1],
         "sent": f"Gradients are averaged in every step: {shared.exchange_words(several[-1])}."
         if several
@@ -503,11 +523,14 @@ With {{ many.workers | workers }} an epoch is {{ many.epoch_speedup | times }} a
 {% endif %}
 The lab's jobs and epochs took {{ lab | each("{job_s.value:seconds} and {epoch_s.value:seconds} \
 on {workers} {device}") }}.
+{% for one in contradictions %}
+{{ one.sentence }}
+{% endfor %}
 {% for one in same_speed %}
 {{ one.sentence }} {{ one.action }}
 Each GPU trained {{ lab | selectattr("workers", "eq", 4) | each("{images:whole} images/s on \
-{workers} {device}") }}; one core here trains {{ known[:1] | each("{throughput.value:whole}") }}, \
-of {{ pixels }} pixels.
+{workers} {device}") }}; one core here trains {{ known[:1] | each("{throughput.value:whole}") }} \
+images/s of {{ pixels }} pixels.
 {% endfor %}
 """,
         why="Start-up usually does not shrink with workers: a short job gains less than an epoch.",
@@ -544,11 +567,10 @@ of {{ pixels }} pixels.
         say="""
 After the first epoch, accuracy is {{ steady | each("{first_training:four} in training and \
 {first:four} in validation with {workers:workers}") }}.
-Training accuracy falls from one epoch to the next by at most {{ steady | each("{fall} with \
+The largest fall of training accuracy between two epochs: {{ steady | each("{fall} with \
 {workers:workers}") }}; late validation accuracies vary by {{ steady | each("{spread:in_points} \
 points with {workers:workers}") }}.
-{{ start }}
-{{ steadier }}
+{{ changes | join("\n") }}
 {{ spec.seen }} Its validation accuracy ends at {{ ends | each("{validation:four} on {workers} \
 {device}") }}.
 """,
@@ -709,7 +731,7 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         facts=facts,
         say=RATES
         + """
-{{ spec.trained }}
+{{ spec.trained }} {{ fits }}
 The rate used here, {{ used | each("{base_rate:g} for one worker, ends at {validation.value:four} \
 with {workers:workers}") }}.
 """,
@@ -763,8 +785,8 @@ with {workers:workers}") }}.
         ),
         facts=facts,
         say="""
-{% macro inside(one, guess, what) %}{{ "inside" if one.low <= guess <= one.high else "outside" }} \
-the interval of the {{ what }}{% endmacro %}
+{% macro placed(what, one, guess) %}{{ what }} {{ "inside" if one.low <= guess <= one.high
+else "outside" }}{% endmacro %}
 {% for own in rows if own.middle and own.source != "here, CPU" %}
 16 {{ spec.projected }} would take {{ own.epoch_s | interval_seconds }} per epoch\
 {{ ", %s epochs to stability" | format(own.epochs | interval) if own.epochs }} and \
@@ -773,16 +795,16 @@ the interval of the {{ what }}{% endmacro %}
    | each("{workers}") }} {{ spec.projected }} ({{ own.link or "same" }} link, 90 % intervals).
 {% if spec.guess %}
 The author guessed {{ spec.guess.epoch_s | seconds }} per epoch, {{ spec.guess.epochs | brief }} \
-epochs, slightly more than {{ spec.guess.job_s | seconds }} and similar accuracies, \
-which is {{ inside(own.epoch_s, spec.guess.epoch_s, "epoch") }}, \
-{{ inside(own.epochs, spec.guess.epochs, "epochs to stability") }} and \
-{{ inside(own.job_s, spec.guess.job_s, "job") }}.
+epochs, slightly more than {{ spec.guess.job_s | seconds }} and similar accuracies; against these \
+intervals: {{ placed("epoch", own.epoch_s, spec.guess.epoch_s) }}, \
+{{ placed("epochs", own.epochs, spec.guess.epochs) }}, \
+{{ placed("job", own.job_s, spec.guess.job_s) }}.
 {% else %}
 The author of this lab made no guess for 16 workers.
 {% endif %}{% endfor %}
 {% if next %}
-Accuracy on 16: were workers without effect, one more run would end between {{ next[0] | four }} \
-and {{ next[1] | four }}, as the lab's {{ ends | length }} did; single runs cannot tell more.
+Accuracy on 16 is not projected: if workers have no effect, one more run like the lab's \
+{{ ends | length }} ends between {{ next[0] | four }} and {{ next[1] | four }} (95 %).
 {% endif %}
 {% for row in rows if row.source == "here, CPU" and (row.middle or row.why) %}
 {% if row.why %}
