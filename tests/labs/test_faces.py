@@ -19,7 +19,6 @@ from farandole.labs import faces
 from farandole.labs.faces import CPU, LAB
 from farandole.labs.faces_plan import BATCH, SCALING, SPLIT, WORKERS
 from farandole.labs.lab import Answered, Found, Planned, Rate
-from farandole.labs.report import lab_report
 from farandole.labs.rows import Row
 from farandole.model.curves import Scaling
 from farandole.study.options import make_spec
@@ -27,7 +26,6 @@ from farandole.study.plan import make_cells
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.spec import Room
 from tests.labs.test_networks import run
-from tests.labs.test_report import beside
 from tests.labs.trained import (
     MACHINE,
     asked,
@@ -123,12 +121,6 @@ def rows(key: str, repeats: int = 2, **wanted: object) -> list[dict[str, Any]]:
 # The lab as a whole.
 
 
-def test_the_report_answers_everything_and_draws_published_curves_once() -> None:
-    report = lab_report(LAB, found(), created="2026-11-16T00:00:00+00:00")
-    assert all(one.tables[0].rows for one in report.answered)
-    assert beside(report) is None
-
-
 def check(made: Found) -> None:
     """Every question is answered by whole sentences, and every correction told."""
     for one in LAB.answer(made):
@@ -164,8 +156,6 @@ def test_one_launch_per_cell_claims_nothing() -> None:
     }.items():
         assert f"Cannot tell {claim}" in said(key, repeats=1), key
     assert "at most" not in said("why", repeats=1)
-    assert "One run per setting" in said("weak", repeats=1)
-    assert "One run per setting" not in said("weak")
 
 
 def test_repeats_resolve_what_differs_by_more_than_they_do() -> None:
@@ -275,11 +265,6 @@ def test_the_laws_on_the_labs_cpu_nodes() -> None:
     assert strong == pytest.approx((0.145, 0.078, 0.490), abs=1e-3)
 
 
-def test_what_strong_scaling_asks_of_gpus() -> None:
-    vgg = faces.demands(faces.published(found(0), "strong"))[-1]
-    assert vgg.bytes_per_s == pytest.approx(1.75 * 4 * 138_357_544 * 63.88 / 16)
-
-
 _COUNT = """
 import json, math, keras
 from keras.layers import Conv2D, Dense
@@ -333,13 +318,6 @@ def test_a_larger_effort_never_takes_less_time(wanted: dict[str, object]) -> Non
     slow = {name: Rate(samples_per_s=1.0, startup_s=12.0) for name in RATES}
     longer = estimates(LAB, DRAWN, slow, **wanted)
     assert all(one > other for one, other in zip(longer, times, strict=True))
-
-
-def test_quick_is_about_four_minutes_of_one_and_two_workers() -> None:
-    plan = LAB.plan(asked(), DRAWN, {}, 0)
-    assert plan.estimate_s < 300
-    assert {flag(study.flags, "-np") for study in plan.studies} == {"1,2", "1"}
-    assert SPLIT not in {study.name for study in plan.studies}
 
 
 @pytest.mark.parametrize("cores", [2, 4, 8, 28])

@@ -131,16 +131,15 @@ def projected(found: Found, here: Sequence[Row]) -> list[Row]:
 
 
 def ranked(rows: Iterable[Row]) -> list[Row]:
-    """Compare the rows of each network that has several, the fastest with the slowest."""
+    """Compare the rows of each network that has several, the fastest with all others."""
     found = []
     for title, own in by_network(rows).items():
         fast, *others = sorted(own, key=lambda row: -float(row.throughput.value))
-        row = Row(model=title, rows=own, fast=fast, slow=others[-1] if others else fast)
-        row.gain, row.clear = (
-            fast.throughput.value / row.slow.throughput.value,
-            resolved((fast, *others)),
-        )
-        found += [row] if others else []
+        if others:
+            row = Row(model=title, rows=own, fast=fast, slow=others[-1])
+            row.gain = fast.throughput.value / row.slow.throughput.value
+            row.clear = all(resolved((fast, one)) for one in others)
+            found.append(row)
     return found
 
 
