@@ -13,12 +13,6 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .PHONY: demo test pytest lint style types bench setup docs docs-serve lab-pages clean
 
-LABS := cifar10 mnist driving fruits caltech faces
-LAB_FLAGS ?= --quick
-# Few colours are enough for charts, and take a third of the bytes.
-SHRINK := import sys; from PIL import Image; \
-  [Image.open(p).convert('RGB').quantize(64).save(p, optimize=True) for p in sys.argv[1:]]
-
 # Train on the digits with 1 and then 2 workers; say what the second one brought.
 demo: $(READY)
 	$(BIN)/farandole demo
@@ -60,16 +54,9 @@ $(VENV)/.docs: $(READY)
 	$(PIP_INSTALL) -e '.[docs]'
 	@touch $@
 
-# docs/labs: the report of each lab, as the lab itself wrote it. LAB_FLAGS="--budget 1h" for more.
+# docs/labs: the report of each lab, rendered from the records that tests keep; a test compares.
 lab-pages: $(READY)
-	@for lab in $(LABS); do \
-	  $(BIN)/farandole lab $$lab $(LAB_FLAGS) --out build/labs/$$lab && \
-	  rm -rf docs/labs/$$lab && mkdir -p docs/labs/$$lab && \
-	  cp build/labs/$$lab/figures/*.png docs/labs/$$lab && \
-	  $(BIN)/python -c "$(SHRINK)" docs/labs/$$lab/*.png && \
-	  sed -e "s|(figures/|($$lab/|g" -e "s|$(CURDIR)/||g" build/labs/$$lab/report.md \
-	    > docs/labs/$$lab.md || exit; \
-	done
+	$(BIN)/python tests/frozen/freeze.py record --only page
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

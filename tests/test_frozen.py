@@ -33,6 +33,17 @@ def test_frozen(name: str, found: dict[str, freeze.Snapshot]) -> None:
     )
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("lab", freeze.PAGES)
+def test_a_page_of_the_documentation_is_what_its_lab_says(
+    lab: str, found: dict[str, freeze.Snapshot]
+) -> None:
+    page = found[f"lab-{lab}"]["page"]
+    assert page == freeze.stored(f"lab-{lab}", "page"), "make lab-pages"
+    shown = {str(path.relative_to(freeze.DOCS)) for path in (freeze.DOCS / lab).iterdir()}
+    assert shown == freeze.pictures(page)
+
+
 def test_every_snapshot_is_checked() -> None:
     stored = {path.name for path in freeze.SNAPSHOTS.iterdir()}
     assert stored == {f"{name}.{part}.json" for name in freeze.names() for part in freeze.PARTS}

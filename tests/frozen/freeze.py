@@ -20,6 +20,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -33,6 +34,9 @@ from unittest import mock
 FROZEN = Path(__file__).resolve().parent
 SNAPSHOTS = FROZEN / "snapshots"
 PARTS = ("numbers", "words")
+DOCS = FROZEN.parents[1] / "docs" / "labs"
+PAGES = ("cifar10", "mnist", "driving", "fruits", "caltech", "faces")
+"""Labs whose report, as rendered from the fixture, is a page of the documentation."""
 TOLERANCE = 1e-9
 
 CORES = 2
@@ -111,11 +115,15 @@ def _make(name: str, place: Path) -> Snapshot:
     except Exception:
         return {"error": traceback.format_exc()}
     words: dict[str, Any] = {}
-    return {"numbers": _split(found, "", "", words), "words": words}
+    page = found.pop("page", None)
+    return {"numbers": _split(found, "", "", words), "words": words, "page": page}
 
 
 def stored(name: str, part: str) -> Any:
-    """Read a snapshot from disk; None if there is none."""
+    """Read a snapshot or a page of the documentation from disk; None if there is none."""
+    if part == "page":
+        path = DOCS / f"{name.removeprefix('lab-')}.md"
+        return path.read_text(encoding="utf-8") if path.exists() else None
     path = SNAPSHOTS / f"{name}.{part}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -203,6 +211,13 @@ def _lab(fixture: str, place: Path) -> dict[str, Any]:
         report[key] = {"text": json.dumps(report[key], ensure_ascii=False)}
     lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
     found = {"report": report, "printed": _printed(printed), "lab.json": _keys(lab)}
+    if fixture in PAGES:
+        page = (folder / "report.md").read_text(encoding="utf-8")
+        page = page.replace("(figures/", f"({fixture}/")
+        if "scikit-learn" in report["data"]["source"]:
+            # The documentation shows no images of others, only generated ones.
+            page = re.sub(r"!\[Some of the training samples\].*\n\n.*\n\n", "", page)
+        found["page"] = re.sub(r"Made by Farandole .*", "Made by Farandole.", page)
     return _neutral(found | _files(folder), {data: DATA, folder: "DIR"})
 
 
@@ -619,7 +634,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("check", "record"):
         command = commands.add_parser(name)
         command.add_argument("names", nargs="*", metavar="NAME", help="snapshots (default: all)")
-        command.add_argument("--only", choices=PARTS, help="this part of the snapshots")
+        command.add_argument("--only", choices=(*PARTS, "page"), help="this part of the snapshots")
     making = commands.add_parser("make")
     making.add_argument("place", type=Path)
     making.add_argument("names", nargs="*")
@@ -640,21 +655,39 @@ def main(argv: Sequence[str] | None = None) -> int:
             (args.place / f"{name}.json").write_text(content, "utf-8")
         return 0
     wanted = args.names or names()
+    changed = 0
     with tempfile.TemporaryDirectory() as place:
         found = snapshots(wanted, Path(place))
-    changed = 0
-    for name in wanted:
-        if "error" in found[name]:
-            raise SystemExit(f"{name}: {found[name]['error']}")
-        for part in PARTS if args.only is None else (args.only,):
-            lines = differences(stored(name, part), found[name][part])
-            changed += len(lines)
-            print(f"{name}.{part}: {len(lines)} differences", *lines, sep="\n  ")
-            if args.command == "record":
-                SNAPSHOTS.mkdir(parents=True, exist_ok=True)
-                path = SNAPSHOTS / f"{name}.{part}.json"
-                path.write_text(written(found[name][part], part), encoding="utf-8")
+        for name in wanted:
+            if "error" in found[name]:
+                raise SystemExit(f"{name}: {found[name]['error']}")
+            for part in (*PARTS, "page") if args.only is None else (args.only,):
+                lines = differences(stored(name, part), found[name][part])
+                changed += len(lines)
+                print(f"{name}.{part}: {len(lines)} differences", *lines, sep="\n  ")
+                if args.command == "record" and part in PARTS:
+                    path = SNAPSHOTS / f"{name}.{part}.json"
+                    path.write_text(written(found[name][part], part), encoding="utf-8")
+                elif args.command == "record" and lines:
+                    _write_page(name.removeprefix("lab-"), found[name][part], Path(place) / name)
     return 1 if changed and args.command == "check" else 0
+
+
+def _write_page(lab: str, text: str, place: Path) -> None:
+    """Write a lab's page of the documentation, with its pictures in few colours."""
+    from PIL import Image
+
+    (DOCS / f"{lab}.md").write_text(text, encoding="utf-8")
+    shutil.rmtree(DOCS / lab, ignore_errors=True)
+    (DOCS / lab).mkdir()
+    for name in pictures(text):
+        picture = Image.open(place / "lab" / "figures" / Path(name).name).convert("RGB")
+        picture.quantize(64).save(DOCS / name, optimize=True)
+
+
+def pictures(page: str) -> set[str]:
+    """Return the pictures that a page shows, as it names them."""
+    return set(re.findall(r"\]\(([\w-]+/[\w.-]+\.png)\)", page))
 
 
 def written(content: Any, part: str) -> str:
