@@ -28,11 +28,12 @@ args = parser.parse_args()
 
 
 class OwnLoss(keras.callbacks.Callback):
-    """Tell this worker's own loss: `farandole run` writes its rank before each line."""
+    """Tell this worker's own losses: `farandole run` writes its rank before each line."""
 
     def on_epoch_end(self, epoch, logs):
-        print(f"epoch {epoch + 1}: loss {logs['loss']:.4f}", flush=True)
-        farandole.record(epoch=epoch, rank_loss=logs["loss"])
+        loss, val_loss = logs["loss"], logs["val_loss"]
+        print(f"epoch {epoch + 1}: loss {loss:.4f}, val_loss {val_loss:.4f}", flush=True)
+        farandole.record(epoch=epoch, rank_loss=loss, rank_val_loss=val_loss)
 
 
 hvd.init()

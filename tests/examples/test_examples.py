@@ -142,8 +142,9 @@ def test_driving_tells_each_workers_own_loss(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = [recorded(tmp_path, rank) for rank in (0, 1)]
     for rank in (0, 1):
-        (own,) = re.findall(rf"\[{rank}\]<stdout>:epoch 1: loss (\S+)", done.stdout)
-        assert found[rank]["rank_loss"] == [pytest.approx(float(own), abs=0.0001)]
+        told = re.findall(rf"\[{rank}\]<stdout>:epoch 1: loss (\S+), val_loss (\S+)", done.stdout)
+        own = [found[rank][name][0] for name in ("rank_loss", "rank_val_loss")]
+        assert own == [pytest.approx(float(value), abs=0.0001) for value in told[0]]
     assert found[0]["rank_loss"] != found[1]["rank_loss"]
     assert found[0]["val_loss"] == found[1]["val_loss"], "of all workers"
     assert len(found[0]["constant_mse"]) == 1

@@ -296,3 +296,13 @@ def smallest_difference(test_samples: int, accuracy: float, seeds: int) -> float
     chance = 2 * accuracy * (1 - accuracy) / draws
     z = NormalDist().inv_cdf(0.5 + GAP_CONFIDENCE / 2)
     return max(z * math.sqrt(max(chance, 0.0)), 1 / draws)
+
+
+def smallest_error_change(test_samples: int, seeds: int) -> float:
+    """Return the smallest relative difference of two mean squared errors that a test set can tell.
+
+    z x sqrt(4 / (n x seeds)), with z = 1.645 (two sides, 90 %): a squared error that is normally
+    distributed before squaring deviates by sqrt(2) of its mean, a mean over n of them by
+    sqrt(2 / n), and a difference of two such means by sqrt(2) times that.
+    """
+    return NormalDist().inv_cdf(0.5 + GAP_CONFIDENCE / 2) * math.sqrt(4 / (test_samples * seeds))
