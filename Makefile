@@ -11,11 +11,31 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 
-.PHONY: demo test pytest lint style types bench setup docs docs-serve lab-pages clean
+.PHONY: demo test pytest lint style types bench setup docs docs-serve readme release-check lab-pages clean
 
 # Train on the digits with 1 and then 2 workers; say what the second one brought.
-demo: $(READY)
+demo: $(VENV)/.demo
 	$(BIN)/farandole demo
+
+# What the demo needs, and nothing else.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@test -e $(READY) || $(PIP_INSTALL) -e '.[torch,demo]'
+	@touch $@
+
+# The figure and the sentence in README.md, from a run of the demo; needs a quiet machine.
+readme: $(READY)
+	$(BIN)/python tools/readme.py
+
+# What a release would be: built, checked, installed into a new environment, tried.
+release-check: $(BIN)/python
+	rm -rf dist build/release
+	$(PIP_INSTALL) build twine
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(ls dist/*.whl)[torch,demo]"
+	cd build && release/bin/farandole demo --seeds 1 --out release/demo
 
 # Types are checked beside the tests, which leave a core alone now and then.
 test: style

@@ -280,7 +280,7 @@ def test_every_example_has_a_test() -> None:
 
 @pytest.mark.parametrize(
     ("page", "example"),
-    [("README.md", "train_digits.py"), ("docs/how-to/keras.md", "keras_digits.py")],
+    [("docs/how-to/keras.md", "keras_digits.py")],
 )
 def test_pages_show_the_examples_as_they_are(page: str, example: str) -> None:
     source = (ROOT / "examples" / example).read_text()
