@@ -82,7 +82,7 @@ def test_an_unknown_flag_is_one_line(
     command.main = lambda args: 0  # type: ignore[attr-defined]
     assert main(["env", "--nonsense"]) == 2
     error = capsys.readouterr().err
-    assert "unrecognized arguments: --nonsense. See farandole env --help." in error
+    assert "unknown arguments: --nonsense. See farandole env --help." in error
     assert error.count("\n") == 1
 
 
@@ -175,3 +175,17 @@ def test_errors_have_no_reader() -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stdout) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["studdy"], "Did you mean study?"),
+        (["run", "--thread", "2", "x"], "Did you mean --threads?"),
+    ],
+)
+def test_a_near_miss_is_guessed(
+    argv: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert meant in capsys.readouterr().err

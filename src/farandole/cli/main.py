@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -168,18 +169,29 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Parse with the parser of the one command that is wanted; the others are not imported."""
     name = arguments[0]
     if name not in commands():
-        raise UsageError(f"there is no command {name!r}. Choose from {', '.join(commands())}.")
+        meant = did_you_mean(name, commands())
+        raise UsageError(
+            f"there is no command {name!r}.{meant} Choose from {', '.join(commands())}."
+        )
     parser = _Parser(prog="farandole")
     subparsers = parser.add_subparsers(dest="command", parser_class=_Parser)
     module = import_module(f"farandole.cli.{name}")
     module.add_parser(subparsers)
-    command: argparse.ArgumentParser = subparsers.choices[name]
+    command: _Parser = subparsers.choices[name]
     command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
     command.set_defaults(func=module.main)
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+        flags = [flag for action in command._actions for flag in action.option_strings]
+        meant = did_you_mean(unknown[0].partition("=")[0], flags)
+        command.error(f"unknown arguments: {' '.join(unknown)}", meant)
     return args
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return a question about the nearest known word; empty where none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -189,10 +201,10 @@ class _Parser(argparse.ArgumentParser):
         # argparse's own keeps quiet if it cannot write.
         (file or sys.stdout).write(message)
 
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str, meant: str = "") -> NoReturn:
         command = self.prog.removeprefix("farandole").strip()
         hint = f" See {self.prog} --help." if command else ""
-        raise UsageError(f"{message}.{hint}")
+        raise UsageError(f"{message}.{meant}{hint}")
 
 
 if __name__ == "__main__":

@@ -159,6 +159,25 @@ class Section:
     """Its name in the page's contents; empty leaves it out of them."""
     appendix: bool = False
     """Whether it belongs to the appendix, which stands at the end and is folded on a page."""
+    folded: bool = False
+    """Whether a page shows its title only, until a reader opens it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One figure of the first screen, with its change."""
+
+    title: str
+    value: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that must hold for workers that train together; None: it could not be checked."""
+
+    passed: bool | None
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +186,17 @@ class Opening:
 
     label: str
     note: str
-    """Beside the label: when, whether complete."""
+    """Beside the label: when, where, whether it may be quoted."""
     headline: str
     sentences: tuple[str, ...]
     next: str = ""
     void: bool = False
+    tiles: tuple[Tile, ...] = ()
+    figures: Figures | None = None
+    """The charts of the first screen."""
+    checks: tuple[Check, ...] = ()
+    commands: tuple[str, ...] = ()
+    """What to do next, as commands to copy; at most three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,19 +222,18 @@ class Document:
 
     def figures(self) -> list[Figure]:
         """Return the figures of the page."""
-        return [
-            one for block in self.blocks() if isinstance(block, Figures) for one in block.figures
-        ]
+        first = [one.figures for one in self.openings if one.figures is not None]
+        later = [block for block in self.blocks() if isinstance(block, Figures)]
+        return [one for block in (*first, *later) for one in block.figures]
 
     def tables(self) -> list[Table]:
         """Return all tables to be written, each name once."""
         found: dict[str, Table] = {figure.table.name: figure.table for figure in self.extra_figures}
+        shown = [figure.table for figure in self.figures()]
         for block in self.blocks():
-            if isinstance(block, Tables):
-                found |= {table.name: table for table in block.tables if table.name not in found}
-            elif isinstance(block, Figures):
-                tables = [figure.table for figure in block.figures]
-                found |= {table.name: table for table in tables if table.name not in found}
+            shown += block.tables if isinstance(block, Tables) else ()
+        for table in shown:
+            found.setdefault(table.name, table)
         return list((found | {table.name: table for table in self.extra_tables}).values())
 
 

@@ -27,10 +27,26 @@ async function drawAll() {
     }
   }
   // Folded only now: a chart in a folded part has no width to be drawn at.
-  for (const part of document.querySelectorAll("details.appendix")) {
+  for (const part of document.querySelectorAll("details.appendix, details.part")) {
     part.open = part.contains(document.getElementById(location.hash.slice(1)));
   }
   document.documentElement.dataset.drawn = "yes";
+}
+
+// A link to a folded part opens it.
+addEventListener("hashchange", () => {
+  const part = document.getElementById(location.hash.slice(1))?.closest("details");
+  if (part) part.open = true;
+});
+
+for (const command of document.querySelectorAll("pre.copy")) {
+  const button = document.createElement("button");
+  button.textContent = "copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(command.querySelector("code").textContent);
+    button.textContent = "copied";
+  });
+  command.append(button);
 }
 
 // Paper has no hidden parts.
