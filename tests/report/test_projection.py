@@ -117,7 +117,9 @@ def test_measured_points_bands_and_the_ideal_line() -> None:
 def test_what_is_indicative_has_a_band_and_no_line() -> None:
     layers = figures()["projected-time"].spec["layer"]
     data = figures()["projected-time"].spec["datasets"]
-    line = next(one for one in layers if one["mark"] == {"type": "line"})
+    line = next(
+        one for one in layers if one["mark"]["type"] == "line" and "style" not in one["mark"]
+    )
     area = next(one for one in layers if one["mark"]["type"] == "area")
     assert 64 not in {row["x"] for row in data[line["data"]["name"]]}
     assert 64 in {row["x"] for row in data[area["data"]["name"]]}

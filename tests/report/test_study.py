@@ -22,6 +22,7 @@ import pytest
 from farandole.errors import StoreError, UsageError
 from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
+from farandole.model.verdicts import Check
 from farandole.report import figures, terminal_lines, to_json, write
 from farandole.report.document import Bullets
 from farandole.report.figures import Missing
@@ -66,7 +67,7 @@ def test_the_page_opens_with_the_answer() -> None:
     assert read.texts["h1"] == [HEADLINE]
     assert read.texts["title"] == [HEADLINE]
     headings = read.texts["h2"]
-    assert headings[:2] == ["What it means", "Speed"]
+    assert headings[:2] == ["Do next", "What it means"]
     assert headings[-5:] == [
         "Method",
         "Machine",
@@ -143,7 +144,35 @@ def test_every_chart_has_a_place_and_a_table() -> None:
     places = {found.get("id") for tag, found in read.attributes if tag == "div"}
     specs = json.loads(read.texts["script"][1])
     assert {f"chart-{name}" for name in specs} <= places
-    assert len(read.texts["details"]) == len(specs)
+    assert sum(text.startswith("Table") for text in read.texts["details"]) == len(specs)
+
+
+def test_the_first_screen() -> None:
+    """Tiles with their change, two charts, checks, commands; details are folded."""
+    read = Reader(page(document(study()), scripts=SCRIPT))
+    header = read.texts["header"][0]
+    for text in (
+        "1.85x (1.81 to 1.89) of 1 worker",
+        "40.0 s with 1 worker",
+        "farandole project DIR",
+    ):
+        assert text in header
+    assert [one.name for one in document(study()).openings[0].figures.figures] == [
+        "speedup",
+        "step-split",
+    ]
+    folded = [found["id"] for tag, found in read.attributes if tag == "details" and "id" in found]
+    assert {"method", "machine", "cells", "commands"} <= set(folded)
+
+
+def test_checks_say_what_held_and_what_could_not_be_seen() -> None:
+    checks = tuple(
+        Check(kind="weights_differ", passed=passed, text=f"rule {passed}")
+        for passed in (True, False, None)
+    )
+    text = markdown(document(replace(study(), checks=checks)), picture=None)
+    for line in ("- yes: rule True", "- no: rule False", "- not checked: rule None"):
+        assert line in text
 
 
 def test_many_sentences_and_much_evidence_are_folded() -> None:
@@ -151,15 +180,13 @@ def test_many_sentences_and_much_evidence_are_folded() -> None:
     answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
     much = replace(info.verdicts[0], evidence={f"key{index}": 1.0 for index in range(50)})
     text = page(document(replace(info, answer=answer, verdicts=(much,))), scripts=SCRIPT)
-    assert "<summary>and 94 more</summary>" in text
+    assert "<summary>and 96 more</summary>" in text
     assert "and 42 more" in text
     assert "key49" not in text
 
 
 ALL = {
-    "throughput",
     "speedup",
-    "efficiency",
     "step-split",
     "job-time",
     "bandwidth",
@@ -208,7 +235,7 @@ def test_what_one_thing_would_give_is_said_in_one_line() -> None:
     assert isinstance(block, Bullets)
     hints = [line.partition(": ")[2] for line in block.items]
     assert len(hints) == len(set(hints))
-    assert any(line.startswith("Throughput, Speedup and Efficiency: ") for line in block.items)
+    assert any(line.startswith("Speedup: ") for line in block.items)
 
 
 def test_where_no_launch_counts_nothing_else_is_asked_for() -> None:
@@ -277,7 +304,7 @@ def with_floats(value: Any, number: float) -> Any:
 def test_figures_that_make_no_sense_break_nothing(number: float) -> None:
     info = with_floats(study(), number)
     text = page(document(info), scripts="")
-    assert '<h2 id="cells">' in text
+    assert '<details class=part id="cells"' in text
     assert terminal_lines(info)
     json.dumps(to_json(info), allow_nan=False)
     for table in document(info).tables():
@@ -315,7 +342,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     names = {str(path.relative_to(page.parent)) for path in page.parent.rglob("*.*")}
     for ending in ("png", "svg", "pdf", "txt"):
         assert f"figures/scaling.{ending}" in names
-    assert {"report.md", "tables/speedup.csv", "tables/cells.tex", "tables/launches.csv"} <= names
+    assert {"report.md", "tables/scaling.csv", "tables/cells.tex", "tables/launches.csv"} <= names
     assert not [name for name in names if name.endswith(".tmp")]
     assert 500_000 < page.stat().st_size < 1_500_000
     png = (page.parent / "figures/scaling.png").read_bytes()
@@ -325,7 +352,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert 400 < height < 1200
     assert (page.parent / "figures/scaling.pdf").read_bytes().startswith(b"%PDF")
     assert "<svg" in (page.parent / "figures/scaling.svg").read_text()
-    with (page.parent / "tables/speedup.csv").open() as stream:
+    with (page.parent / "tables/scaling.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert float(rows[1]["speedup"]) == pytest.approx(speedup(2))
     assert float(rows[1]["speedup_low"]) == pytest.approx(0.98 * speedup(2))

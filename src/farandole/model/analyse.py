@@ -29,8 +29,10 @@ from farandole.model.measured import LaunchRow, Measured, measure, positive, usa
 from farandole.model.rows import CellRow, collect_rows
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, Estimate, ratio
 from farandole.model.verdicts import (
+    Check,
     Verdict,
     Void,
+    check_together,
     faster_device_gains_nothing,
     find_verdicts,
     find_voids,
@@ -77,6 +79,8 @@ class ScalingInfo:
     """ISO 8601, UTC."""
     projection: Projection | None = None
     """What more workers would give; None where nobody asked."""
+    checks: tuple[Check, ...] = ()
+    """Whether the workers trained together."""
 
     def each(self, part: str) -> list[Any]:
         """Return one part of all cells that have it: `info.each("split")`."""
@@ -169,6 +173,7 @@ def analyse(
         command=study.command,
         spec=spec,
         created=study.created,
+        checks=check_together(rows, voids),
     )
 
 

@@ -1210,3 +1210,42 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         mend=(keras and rule.with_keras) or rule.action,
         evidence=evidence,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that must hold for workers that train together."""
+
+    kind: VoidKind
+    passed: bool | None
+    """None where it could not be seen."""
+    text: str
+
+
+_CHECKS: Mapping[VoidKind, str] = {
+    "not_averaged": "Gradients were exchanged in every launch with several workers.",
+    "weights_differ": "All workers ended with the same weights.",
+    "same_samples": "Each worker trained on samples of its own.",
+}
+
+
+def check_together(rows: Sequence[CellRow], voids: Sequence[Void]) -> tuple[Check, ...]:
+    """Say of each rule whether it held; empty where no launch had several workers."""
+    launches = [
+        one for row in rows if row.cell.workers > 1 for one in row.measured.ended_well if one.ranks
+    ]
+    ranks = [rank for one in launches for rank in one.ranks if len(rank.steps)]
+    seen: Mapping[VoidKind, bool] = {
+        "not_averaged": any("gradients" in rank.bytes_sent for rank in ranks),
+        "weights_differ": any(rank.weights is not None for rank in ranks),
+        "same_samples": any(rank.sample_hashes and not repeats_one_batch(rank) for rank in ranks),
+    }
+    failed = {void.kind: void.sentence for void in voids}
+    return tuple(
+        Check(
+            kind=kind,
+            passed=False if kind in failed else True if seen[kind] else None,
+            text=failed.get(kind, text),
+        )
+        for kind, text in (_CHECKS.items() if launches else ())
+    )

@@ -90,10 +90,10 @@ def lines(
     x_title: str | None = None,
     y_title: str | None = None,
     x_log: bool | None = None,
-    log: bool | int = False,
+    log: bool = False,
     zero: bool = True,
     ideal: bool | str = False,
-    level: tuple[float, str] | None = None,
+    square: bool = False,
     published: Collection[str] = (),
     note: str | None = None,
     height: int = 260,
@@ -112,10 +112,10 @@ def lines(
         x_title: Words at the axis; None: the column's title.
         y_title: Words at the axis, the unit is added; None: the column's title.
         x_log: Equal room for doublings; None: where the values span more than four times.
-        log: Whether the figure's axis is logarithmic; 2 has its ticks double.
+        log: Whether the figure's axis is logarithmic.
         zero: Whether a linear axis begins at zero.
         ideal: Also draw y = x, for a speedup; or the key of the column with the ideal.
-        level: Also draw a level line at this value, with its word.
+        square: Whether both axes have one scale, so that the ideal is the diagonal.
         published: Series that come from elsewhere, drawn with hollow marks.
         note: Key of a column of words: a row without a figure that has one failed and gets a cross.
         height: Of the chart, in pixels.
@@ -142,6 +142,9 @@ def lines(
         crosses = [row for row in failed if row["name"] in chosen]
         values = [row["x"] for row in (*rows, *crosses)]
         axes = {"x": _x_axis(values, x_column, x_title, log=x_log), "y": y_axis}
+        if square and all(0 < row["y"] < 4 * max(values) for row in rows):
+            axes = _square(rows, [int(value) for value in values], x_title, y_title)
+        rows = _side_by_side(rows)
         chart = _Chart()
         if ideal:
             _add_ideal(chart, _ideal_rows(rows, values, factor, straight=ideal is True), axes)
@@ -158,8 +161,6 @@ def lines(
         if not several:
             best = [row for row in rows if row["note"] == "best"]
             chart.add(best, {"type": "text", "style": "value", "text": "best", "dy": -14}, **axes)
-        if level is not None:
-            _add_level(chart, level[0] / factor, level[1], max(row["x"] for row in rows), axes)
         spec = chart.spec(height=height)
     return Figure(
         name=name,
@@ -246,7 +247,7 @@ def stacked(
     sums = [sum(row[key] for key in parts if known(row[key])) for row in drawn]
     factor, unit = _unit_of(show, max(sums, default=0.0))
     rows: list[Row] = []
-    names = unlike(str(row[category]) for row in drawn)
+    names = unlike(_without_common_end([str(row[category]) for row in drawn]))
     for order, row in enumerate(drawn):
         begin = 0.0
         for key in parts:
@@ -438,7 +439,7 @@ def bands(
     chart = _Chart()
     chart.add(within, {"type": "area", "opacity": 0.18}, **between, color=colour)
     _add_ideal(chart, promised, axes)
-    chart.add(sure, {"type": "line"}, **axes, color=colour, strokeDash=look["strokeDash"])
+    _add_strokes(chart, sure, axes, colour)
     hollow = {"type": "point", "style": "hollow"}
     chart.add(asked, hollow, **axes, color=colour, tooltip=hover)
     rule = {"type": "rule", "style": ["interval", "over"]}
@@ -463,6 +464,14 @@ def scatter(rows: Sequence[Row], *, x_title: str, y_title: str, hover: Mapping[s
     chart.add(rows, point, x=x, y=y, tooltip=_tooltip(**hover))
     chart.add(rows, word | {"dx": 7, "dy": -5}, x=x, y=y, text=_word("name"))
     return chart.spec()
+
+
+def _without_common_end(names: Sequence[str]) -> list[str]:
+    """Return the names without what all of them end with: "2 workers" of "2 workers, batch 64"."""
+    parts = [name.split(", ") for name in names]
+    while len(names) > 1 and all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
+        parts = [one[:-1] for one in parts]
+    return [", ".join(one) for one in parts]
 
 
 def left_out(drawn: int, there: int, nouns: str) -> str:
@@ -577,7 +586,7 @@ def _tooltip(**titles: str) -> list[Spec]:
 
 
 def _measured(
-    points: Sequence[Row], column: Column, title: str, *, log: bool | int, zero: bool
+    points: Sequence[Row], column: Column, title: str, *, log: bool, zero: bool
 ) -> tuple[list[Row], Spec, float]:
     """Return points in the unit of the largest, the axis of their figures, and the unit's size."""
     largest = max(abs(point["y"]) for point in points)
@@ -600,15 +609,12 @@ def _measured(
     bottom = 0.7 * min(row["low"] or row["y"] for row in rows)
     ideals = [row["ideal"] / factor for row in rows if known(row["ideal"])]
     top = max(1.4 * max(row["end"] for row in rows), 1.1 * max(ideals, default=0.0))
-    if log is not True:
-        values = [2.0**power for power in range(-20, 40)]
-    else:
-        # Less than two decades need what lies between the tens, too.
-        digits = (1, 2, 5) if top < 100 * bottom else (1,)
-        powers = range(math.floor(math.log10(bottom)), 40)
-        values = [digit * 10.0**power for power in powers for digit in digits]
+    # Less than two decades need what lies between the tens, too.
+    digits = (1, 2, 5) if top < 100 * bottom else (1,)
+    powers = range(math.floor(math.log10(bottom)), 40)
+    values = [digit * 10.0**power for power in powers for digit in digits]
     values = [value for value in values if bottom <= value < top]
-    axis |= {"values": values} if len(values) > 1 or log is not True else {"tickCount": 4}
+    axis |= {"values": values} if len(values) > 1 else {"tickCount": 4}
     scale = {"type": "log", "base": 10, "domain": [bottom, top], "nice": False}
     return rows, _quantity("y", scale=scale, axis=axis), factor
 
@@ -649,6 +655,41 @@ def _counts_axis(title: str, counts: Sequence[int], *, log: bool) -> Spec:
     return _quantity("x", scale=scale, axis=axis)
 
 
+def _square(rows: list[Row], counts: list[int], x_title: str, y_title: str) -> dict[str, Spec]:
+    """Return two axes of one scale; an interval that would dwarf all else is cut off."""
+    log = doubling(counts)
+    x = _counts_axis(x_title, counts, log=log)
+    low, high = x["scale"]["domain"]
+    least = min(row["y"] for row in rows)
+    most = max(row["end"] for row in rows)
+    low = max(min(low, 0.8 * least), low / 16) if log else 0.0
+    high = max(high, min(1.05 * most, 1.5 * high))
+    for row in rows:
+        ends = (row["low"], row["high"])
+        row |= {"low": max(low, ends[0]), "high": min(high, ends[1])} if None not in ends else {}
+    scale = {**x["scale"], "domain": [low, high]}
+    axis = {**x["axis"], "title": y_title, "format": "~g"}
+    return {"x": x | {"scale": scale}, "y": _quantity("y", scale=scale, axis=axis)}
+
+
+def _side_by_side(rows: list[Row]) -> list[Row]:
+    """Return rows whose marks stand beside each other where several series meet in one point."""
+    names = _unique(row["name"] for row in rows)
+    places: dict[float, list[float]] = {}
+    for row in rows:
+        places.setdefault(row["x"], []).append(row["y"])
+    meet = any(
+        abs(a - b) <= 0.02 * max(abs(a), abs(b))
+        for values in places.values()
+        for a, b in pairwise(sorted(values))
+    )
+    if not meet or any(not x for x in places):
+        return rows
+    middle = (len(names) - 1) / 2
+    aside = {name: 1 + 0.012 * (place - middle) for place, name in enumerate(names)}
+    return [row | {"x": row["x"] * aside[row["name"]]} for row in rows]
+
+
 def _category_axis(field: str, *, sort: Any, grid: bool = False, title: str | None = None) -> Spec:
     axis = {"labelLimit": 220, "ticks": False, "domain": False, "grid": grid}
     # Points have no width that could be padded.
@@ -677,17 +718,12 @@ def _unitless(title: str) -> str:
 
 
 def _by_series(names: Sequence[str], *, legend: bool, room: int = _LEGEND_ROOM) -> dict[str, Any]:
-    """Return colour and dash by series, so that grey print can tell them apart."""
-    shown_legend = None
-    if legend:
-        columns = _legend_columns(names, room)
-        strokes = {"symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
-        shown_legend = {"title": None, "columns": columns, **strokes}
-    scale: Spec = {"domain": list(names)}
-    dashes = scale | {"range": DASHES[: len(names)]}
+    """Return colour and mark by series, so that grey print can tell them apart."""
+    shown = {"title": None, "columns": _legend_columns(names, room)} if legend else None
+    domain = {"domain": list(names)}
     return {
-        "color": _word("name", scale=scale, legend=shown_legend),
-        "strokeDash": _word("name", scale=dashes, legend=shown_legend),
+        "color": _word("name", scale=domain, legend=shown),
+        "shape": _word("name", scale=domain | {"range": SHAPES[: len(names)]}, legend=shown),
     }
 
 
@@ -722,9 +758,8 @@ def _add_lines(
 ) -> None:
     """Add lines, intervals and points, hollow ones for series from elsewhere."""
     names = _unique(row["name"] for row in rows)
-    symbols = dict(zip(names, SHAPES, strict=False))
     colour = look["color"]
-    chart.add(rows, {"type": "line"}, **axes, **look)
+    _add_strokes(chart, rows, axes, colour)
     ends = _with_intervals(rows)
     low, high = (axes["y"] | {"field": end} for end in ("low", "high"))
     rule = {"type": "rule", "style": "interval"}
@@ -734,16 +769,19 @@ def _add_lines(
         chart.add(ends, cap, x=axes["x"], y=end, color=colour)
     hover = _tooltip(name="series", category=hover_title, text="value", note="note")
     hover = hover[0 if len(names) > 1 else 1 : None if any(row["note"] for row in rows) else 3]
-    # As a value of data: a scale would join the legend and tear its dashes.
-    shape = _word("symbol", scale=None)
     for hollow in (False, True):
-        points = [
-            row | {"symbol": symbols[row["name"]]}
-            for row in rows
-            if (row["name"] in published) == hollow
-        ]
+        points = [row for row in rows if (row["name"] in published) == hollow]
         mark = {"type": "point", "style": "hollow"} if hollow else {"type": "point"}
-        chart.add(points, mark, **axes, color=colour, shape=shape, tooltip=hover)
+        chart.add(points, mark, **axes, color=colour, shape=look["shape"], tooltip=hover)
+
+
+def _add_strokes(
+    chart: _Chart, rows: Sequence[Row], axes: Mapping[str, Spec], colour: Spec
+) -> None:
+    """Add a line per series, each with its own dashes: as a scale they would join the legend."""
+    for name, dash in zip(_unique(row["name"] for row in rows), DASHES, strict=False):
+        own = [row for row in rows if row["name"] == name]
+        chart.add(own, {"type": "line", "strokeDash": dash}, **axes, color=colour)
 
 
 def _add_names(
@@ -766,16 +804,6 @@ def _add_names(
         falls = along[-1]["y"] < along[0]["y"]
         beside = {"baseline": "bottom", "dy": -4} if falls else {"baseline": "top", "dy": 5}
         chart.add(rows, word | {"dx": 7} | beside, **axes, text=_word("short"))
-
-
-def _add_level(
-    chart: _Chart, value: float, text: str, right: float, axes: Mapping[str, Spec]
-) -> None:
-    """Add a level line with its word at the right end."""
-    chart.add([{"y": value}], {"type": "rule", "style": "today"}, y=axes["y"])
-    word = {"type": "text", "style": "ideal-label", "align": "right", "baseline": "bottom"}
-    place = [{"x": right, "y": value, "text": text}]
-    chart.add(place, word | {"dx": -2, "dy": -3}, **axes, text=_word("text"))
 
 
 def _ideal_rows(

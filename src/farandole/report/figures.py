@@ -28,7 +28,7 @@ from farandole.model.curves import Curve
 from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationSeries
 from farandole.report import charts
-from farandole.report.charts import MOST_SERIES, doubling, left_out
+from farandole.report.charts import MOST_SERIES, left_out
 from farandole.report.document import Figure, unlike
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.records import BYTE_KINDS
@@ -336,7 +336,6 @@ _BATCH = item("batch_per_worker", "batch per worker", whole, path="batch")
 _GLOBAL_BATCH = item("global_batch", "global batch", whole)
 _RATE = speed("{throughput}", "{unit}", path="throughput", interval=True)
 SPEEDUP = speed("speedup", "speedup", times, interval=True)
-_IDEAL_RATE = speed("ideal_{throughput}", "ideal", path="ideal_throughput")
 _IDEAL_SPEEDUP = speed("ideal_speedup", "ideal", times)
 _EFFICIENCY = speed("efficiency", "efficiency", percent, interval=True)
 _COUNTS = text("counts", "counts", lambda entry: entry.item.why or "yes")
@@ -398,14 +397,10 @@ def figure(spec: FigureSpec, infos: Infos) -> Figure | Missing:
     return replace(spec.draw(spec.name, filled(spec.title), caption, drawn, **options), table=table)
 
 
-def _curves(*words: Any, log: bool | int = True, **options: Any) -> Figure:
-    """Draw curves against workers, logarithmic where counts double."""
-    table = words[-1]
-    several = any(column.key == "series" for column in table.columns)
-    counts = [row["workers"] for row in table.records()]
-    series = "series" if several else None
-    log = log if doubling(counts) else False
-    return charts.lines(*words, x="workers", series=series, log=log, **options)
+def _curves(*words: Any, **options: Any) -> Figure:
+    """Draw curves against workers."""
+    several = any(column.key == "series" for column in words[-1].columns)
+    return charts.lines(*words, x="workers", series="series" if several else None, **options)
 
 
 def _stacked(
@@ -435,72 +430,21 @@ def _heat_map(name: str, title: str, caption: str, table: Table) -> Figure:
     return Figure(name=name, title=title, caption=caption, spec=spec, table=table, alt=alt)
 
 
-def _today(found: Sequence[Entry]) -> tuple[float, str] | None:
-    """Return the level of one process with all cores; None where studies are compared."""
-    today, studies = found[0].info.today, {id(entry.info) for entry in found}
-    if today is None or today.unit != found[0].of.unit or len(studies) > 1:
-        return None
-    return today.throughput.value, "today"
-
-
 # The figures.
 
-_THROUGHPUT = FigureSpec(
-    name="throughput",
-    title="Throughput",
-    caption=lambda found: (
-        f"Throughput in {found[0].of.unit}; bars are 95 % intervals over launches, dashed: the "
-        "first count's throughput times the workers"
-        + ("; dotted: one process with all cores, what you have today." if _today(found) else ".")
-    ),
-    rows=curve_points("throughput"),
-    heading="Throughput by workers ({unit}), 95 % intervals",
-    columns=_curve_columns(_BATCH, _GLOBAL_BATCH, _RATE, _IDEAL_RATE),
-    draw=_curves,
-    options={
-        "y": "{throughput}",
-        "y_title": "throughput ({unit})",
-        "ideal": "ideal_{throughput}",
-        "level": _today,
-    },
-    nouns="curves",
-    hint=_TWO_COUNTS,
-)
 _SPEEDUPS = FigureSpec(
     name="speedup",
     title="Speedup",
-    caption=lambda found: (
-        "Speedup over the smallest worker count, same threads per worker; bars are 95 % "
-        f"intervals (Welch's t over launches), dashed: ideal. {found[0].of.sentence}"
-    ),
+    caption="Over the smallest worker count, same threads per worker; bars are 95 % intervals over "
+    "launches.",
     rows=curve_points("speedup"),
-    heading="Speedup by workers, 95 % intervals",
-    columns=_curve_columns(_BATCH, SPEEDUP, _IDEAL_SPEEDUP),
-    draw=_curves,
-    options={"y": "speedup", "ideal": "ideal_speedup", "log": 2},
-    nouns="curves",
-    hint=_TWO_COUNTS,
-)
-_EFFICIENCIES = FigureSpec(
-    name="efficiency",
-    title="Efficiency",
-    caption="Efficiency: speedup over workers. 100 % means that no worker's time is lost.",
-    rows=curve_points("efficiency"),
-    heading="Efficiency by workers, 95 % intervals",
-    columns=_curve_columns(_BATCH, _EFFICIENCY),
-    draw=_curves,
-    options={"y": "efficiency", "log": False, "level": (1.0, "ideal")},
-    nouns="curves",
-    hint=_TWO_COUNTS,
-)
-_SCALING = replace(
-    _SPEEDUPS,
-    name="scaling",
-    title="Scaling",
-    caption="",
-    heading="Speedup and efficiency by workers, 95 % intervals",
+    table="scaling",
+    heading="Throughput, speedup and efficiency by workers, 95 % intervals",
     columns=_curve_columns(_BATCH, _GLOBAL_BATCH, _RATE, SPEEDUP, _EFFICIENCY, _IDEAL_SPEEDUP),
-    options={**_SPEEDUPS.options, "height": 200, "room": 30},
+    draw=_curves,
+    options={"y": "speedup", "ideal": "ideal_speedup", "square": True},
+    nouns="curves",
+    hint=_TWO_COUNTS,
 )
 _STEP_SPLIT = FigureSpec(
     name="step-split",
@@ -761,7 +705,7 @@ def _training(
 def sections(infos: Infos) -> list[tuple[str, list[Figure | Missing]]]:
     """Return all figures of a report by section."""
     planned: dict[str, Sequence[FigureSpec]] = {
-        "Speed": (_THROUGHPUT, _SPEEDUPS, _EFFICIENCIES),
+        "Speed": (_SPEEDUPS,),
         "Where the time goes": (_STEP_SPLIT, _JOB_TIME),
         "Communication": (_BANDWIDTH, _BYTES),
         "Use of the machine": (_CALIBRATION,),
@@ -785,10 +729,10 @@ def scaling(infos: Infos) -> Figure | None:
     """Draw the figure to paste into a report: small, few words, readable in grey."""
     found = curves(infos, "speedup")
     main = [one.name for one in found if one.item.main] or [one.name for one in found[:1]]
-    drawn = figure(replace(_SCALING, drawable=lambda one: one.name in main[:3]), infos)
-    if isinstance(drawn, Missing):
-        return None
-    return replace(drawn, table=drawn.table.without({"ideal_speedup"}))
+    small = {**_SPEEDUPS.options, "height": 200, "room": 30}
+    spec = replace(_SPEEDUPS, name="scaling", title="Scaling", caption="", options=small)
+    drawn = figure(replace(spec, drawable=lambda one: one.name in main[:3]), infos)
+    return None if isinstance(drawn, Missing) else drawn
 
 
 def utilisation(infos: Infos) -> Figure | Missing:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from farandole.format import brief, listed, moment
+from farandole.format import brief, listed
 from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.answer import Answer
 from farandole.model.rows import CellRow
@@ -25,13 +25,13 @@ from farandole.report.document import (
     Finding,
     Findings,
     Heading,
-    Opening,
     Prose,
     Section,
     Tables,
 )
 from farandole.report.escape import plain, visible
 from farandole.report.figures import Missing, studies
+from farandole.report.opening import opening
 from farandole.report.projection import projection_section
 from farandole.report.table import Table, to_lines
 from farandole.version import __version__
@@ -51,6 +51,14 @@ _PARTS = {
 """Keys in report.json of what cells' rows hold."""
 _LINKS = {"speed": "figures", "method": "method", "cells": "cells", "commands": "commands"}
 """Names in the page's contents by the keys of sections."""
+_FIRST = ("speedup", "step-split")
+# Findings, and limits of the answer, that open a section.
+_OPENED_BY = {
+    "Where the time goes": {"fixed_cost", "flat_jobs", "pauses"},
+    "Communication": {"communication"},
+    "Use of the machine": {"uneven_utilisation", "uneven_memory", "oversubscription"},
+    "Accuracy": {"worse", "better", "diverged", "instability", "not_stable"},
+}
 _MOST_EVIDENCE = 8
 _TERMINAL_SENTENCES = 4
 _TERMINAL_VERDICTS = 3
@@ -78,7 +86,7 @@ def write(
         UsageError: An ending is not known.
         StoreError: The folder cannot be written to.
     """
-    shown = document(found)
+    shown = document(found, os.fspath(folder))
     projected = [
         figure
         for section in shown.sections
@@ -92,36 +100,49 @@ def write(
     )
 
 
-def document(found: ScalingInfo | Comparison) -> Document:
-    """Return everything that a report on one study, or on several, shows."""
+def document(found: ScalingInfo | Comparison, folder: str = "DIR") -> Document:
+    """Return everything that a report on one study, or on several, shows.
+
+    Args:
+        found: One study, or several side by side.
+        folder: Of the study, for commands to copy.
+    """
     comparison = found if isinstance(found, Comparison) else None
     infos = studies(found)
     planned = figures.sections(infos)
     left_out = _tables(tables.launches_left_out(infos)) or Prose(("None: every launch counts.",))
+    first = [] if comparison else _first_screen(planned)
     drawn = [
-        _section(f"section-{index}" if index else "speed", title, _figures(parts))
+        _section(f"section-{index}" if index else "speed", title, _figures(parts, first))
         for index, (title, parts) in enumerate(planned)
     ]
     sections = [
         _section("verdicts", "What it means", _findings(infos, comparison)),
         _section("side", "Side by side", _side_by_side(comparison)),
         projection_section(infos[0]) if comparison is None else None,
-        *drawn,
-        _section("cost", "Cost", _tables(tables.costs(infos))),
-        _section("missing", "Not shown", _not_shown(infos, planned)),
-        _section(
-            "method",
-            "Method",
-            *_each(infos, lambda info: Prose((words.paragraph(info),))),
-            _tables(tables.contention(infos)),
-        ),
-        _section("machine", "Machine", *_each(infos, lambda info: machine_facts(info.machine))),
-        _section("cells", "Every cell", _tables(tables.cells(infos))),
-        _section("left-out", "Launches left out", left_out),
-        _section(
-            "commands",
-            "Commands that reproduce it",
-            *_each(infos, lambda info: Commands(tuple(words.commands(info)))),
+        *(_folded(section, infos, first) for section in drawn),
+        *map(
+            _fold,
+            (
+                _section("cost", "Cost", _tables(tables.costs(infos))),
+                _section("missing", "Not shown", _not_shown(infos, planned)),
+                _section(
+                    "method",
+                    "Method",
+                    *_each(infos, lambda info: Prose((words.paragraph(info),))),
+                    _tables(tables.contention(infos)),
+                ),
+                _section(
+                    "machine", "Machine", *_each(infos, lambda info: machine_facts(info.machine))
+                ),
+                _section("cells", "Every cell", _tables(tables.cells(infos))),
+                _section("left-out", "Launches left out", left_out),
+                _section(
+                    "commands",
+                    "Commands that reproduce it",
+                    *_each(infos, lambda info: Commands(tuple(words.commands(info)))),
+                ),
+            ),
         ),
     ]
     paste = figures.scaling(infos)
@@ -129,7 +150,9 @@ def document(found: ScalingInfo | Comparison) -> Document:
     about = [caption, *(words.paragraph(info) for info in infos)]
     return Document(
         title=infos[0].answer.headline,
-        openings=tuple(_opening(info) for info in infos),
+        openings=tuple(
+            opening(info, Figures(tuple(first)) if first else None, folder) for info in infos
+        ),
         sections=tuple(section for section in sections if section is not None),
         extra_figures=(replace(paste, caption=caption),) if paste else (),
         csv_only=(
@@ -223,18 +246,6 @@ def machine_facts(machine: Mapping[str, object]) -> Block:
     return Facts(pairs) if pairs else Prose(("Not recorded.",))
 
 
-def _opening(info: ScalingInfo) -> Opening:
-    state = "" if info.complete else "The study is not complete: --resume goes on with it."
-    return Opening(
-        label=info.label,
-        note=". ".join(part for part in (moment(info.created), state) if part),
-        headline=info.answer.headline,
-        sentences=words.sentences(info),
-        next=f"Next: {info.answer.next}",
-        void=info.answer.void is not None,
-    )
-
-
 def _section(key: str, title: str, *blocks: Block | None) -> Section | None:
     """Return a section of the blocks that are there; None where there are none."""
     there = tuple(block for block in blocks if block is not None)
@@ -253,9 +264,30 @@ def _tables(table: Table | None) -> Tables | None:
     return None if table is None else Tables((table,))
 
 
-def _figures(parts: Sequence[Figure | Missing]) -> Figures | None:
-    drawn = tuple(one for one in parts if isinstance(one, Figure))
+def _figures(parts: Sequence[Figure | Missing], elsewhere: Sequence[Figure]) -> Figures | None:
+    drawn = tuple(one for one in parts if isinstance(one, Figure) and one not in elsewhere)
     return Figures(drawn) if drawn else None
+
+
+def _first_screen(planned: Sequence[tuple[str, Sequence[Figure | Missing]]]) -> list[Figure]:
+    """Return the charts of the first screen: speedup, and where a step goes."""
+    drawn = [one for _, parts in planned for one in parts if isinstance(one, Figure)]
+    return [one for one in drawn if one.name in _FIRST] if drawn else []
+
+
+def _fold(section: Section | None) -> Section | None:
+    return None if section is None else replace(section, folded=True)
+
+
+def _folded(
+    section: Section | None, infos: Sequence[ScalingInfo], first: Sequence[Figure]
+) -> Section | None:
+    """Fold a section of figures unless the answer or a finding is about it."""
+    if section is None or not first:
+        return section
+    kinds = {one.kind for info in infos for one in info.verdicts if one.severity != "good"}
+    kinds |= {info.answer.limited_by for info in infos}
+    return section if kinds & _OPENED_BY.get(section.title, set()) else _fold(section)
 
 
 def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Findings | None:
