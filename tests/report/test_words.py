@@ -115,7 +115,9 @@ def _spec_of(argv: list[str]) -> Spec:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
-    _, spec, _ = command._begun(parser.parse_args(["study", *argv]), None)
+    args = parser.parse_args(["study", *argv])
+    given = args.command_line[args.command_line[:1] == ["--"] :]
+    _, spec, _ = command._begun(args, given, None)
     return spec
 
 
