@@ -14,6 +14,7 @@ from farandole.engine.buckets import REPLAN, Gradient, make_plan
 from farandole.engine.engine import Engine
 from farandole.recorder.noise import Norms
 from farandole.torch.layout import Layout, in_channels_last
+from farandole.torch.operations import TYPE_NAMES
 from farandole.transport.reduction import AVERAGE
 
 
@@ -29,10 +30,15 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.zeros(20 + i)) for i in range(4)]
 
 
-def layout_of(engine: Engine, parameters: list[nn.Parameter], bucket_bytes: int = 200) -> Layout:
-    """A layout with two gradients in each bucket."""
+def layout_of(
+    engine: Engine,
+    parameters: list[nn.Parameter],
+    bucket_bytes: int = 200,
+    dtype: torch.dtype = torch.float32,
+) -> Layout:
+    """A layout with two gradients in each bucket, which travel in a precision."""
     gradients = [
-        Gradient(index=i, count=p.numel(), dtype="float32", itemsize=4)
+        Gradient(index=i, count=p.numel(), dtype=TYPE_NAMES[dtype], itemsize=dtype.itemsize)
         for i, p in enumerate(parameters)
     ]
     plan, norms = make_plan(gradients, bucket_bytes), Norms(rank=engine.rank, size=engine.size)
@@ -89,6 +95,25 @@ def test_a_gradient_moves_into_its_bucket_and_stays(
     assert parameters[0].grad is view
     view.fill_(2.0)
     assert layout.buckets.arrays[0][:20].tolist() == [2.0] * 20
+
+
+def test_what_travels_in_half_precision_is_copied_once_unless_it_was_changed(
+    engine: Engine, parameters: list[nn.Parameter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = layout_of(engine, parameters, 100, torch.float16)
+    assert layout.plan.members == ((0, 1), (2, 3))
+    written: list[int] = []
+    write = layout._write
+    monkeypatch.setattr(layout, "_write", lambda i, g: (written.append(i), write(i, g)))
+    for index, parameter in enumerate(parameters):
+        give(parameter, float(index))
+        layout.take(index, parameter)
+    # The last bucket goes here, and one of its gradients has been changed since it came.
+    parameters[3].grad.mul_(2)
+    layout.submit_rest(parameters, 0, set())
+    layout.finish(parameters)
+    assert written == [0, 1, 2, 3, 3]
+    assert [p.grad.unique().tolist() for p in parameters] == [[0.0], [1.0], [2.0], [6.0]]
 
 
 def test_a_missing_gradient_stays_missing(engine: Engine, parameters: list[nn.Parameter]) -> None:
