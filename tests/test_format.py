@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from farandole import format as text
 from farandole.model.statistics import Estimate
@@ -29,6 +32,8 @@ from farandole.model.statistics import Estimate
         (text.percent, None, "not measured"),
         (text.times, 1.8312, "1.83x"),
         (text.times, 10.56, "10.6x"),
+        (text.seconds, 1.82e-12, "0.002 ns"),
+        (text.seconds, 182e-9, "182 ns"),
         (text.seconds, 25e-6, "25.0 us"),
         (text.seconds, 0.99999e-3, "1.00 ms"),
         (text.seconds, 0.0312, "31.2 ms"),
@@ -44,6 +49,19 @@ from farandole.model.statistics import Estimate
 )
 def test_figures(show: Callable[[float | None], str], value: float | None, expected: str) -> None:
     assert show(value) == expected
+
+
+@given(st.floats(min_value=-1e18, max_value=1e18, allow_nan=False))
+def test_a_figure_with_a_unit_has_one_to_four_digits(value: float) -> None:
+    for show in (text.seconds, text.size, text.rate):
+        shown = show(value)
+        digits = re.match(r"-?([\d,]+)(\.\d+)?(?:e-\d+)? ", shown)
+        assert digits, shown
+        # Neither 0.00 GB/s nor 0.00000182 us nor 365:46:51 h.
+        assert len(digits[2] or "") <= 5, shown
+        is_zero = float(digits[1].replace(",", "") + (digits[2] or "")) == 0
+        assert not is_zero or "." not in shown, shown
+        assert ":" not in shown
 
 
 def test_needless_zeros_and_what_need_not_be_there() -> None:

@@ -73,8 +73,10 @@ def seconds(value: float | None) -> str:
         return NOT_MEASURED
     assert value is not None
     size = abs(value)
-    if size == 0:
+    if size < 0.5e-12:
         return "0 s"
+    if size < 0.9995e-6:
+        return f"{number(value * 1e9)} ns" if size >= 0.9995e-9 else f"{value * 1e9:.1g} ns"
     if size < 0.9995e-3:
         return f"{number(value * 1e6)} us"
     if size < 0.9995:

@@ -176,6 +176,13 @@ def test_nothing_averaged_is_the_headline_and_there_is_no_speedup() -> None:
 
 
 CRASHED = make_launch(ONE, [], outcome="failed", reason="rank 0 failed first (exit code 3)")
+WRONG_FLAG = make_launch(
+    ONE,
+    [],
+    outcome="failed",
+    reason="rank 0 failed first (exit code 2)",
+    last_output=("usage: train.py", "train.py: error: unrecognized arguments: --epoch 3"),
+)
 TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason="As it says.")
 
 
@@ -207,6 +214,12 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
             "2 workers: 160 samples/s; no launch with 1 worker counts (failed: rank 0 failed first "
             "(exit code 3)), so there is no speedup yet.",
             f"Look at launches/{CRASHED.id}/output.txt, mend it, and go on with farandole study",
+        ),
+        # The command is part of the study: --resume would fail again.
+        (
+            [WRONG_FLAG],
+            "No launch counts: 1 cell, none with a figure (failed: rank 0 failed first",
+            "Correct the command's flags and begin a new study",
         ),
         (
             [timed_launch(TWO, 0.1, busy=True, foreign_share=0.8), CRASHED],

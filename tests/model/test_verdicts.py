@@ -548,9 +548,7 @@ def test_instability(metric: str, values: tuple[float, ...], epoch: int | None) 
         ({"verdict": "better"}, ["accuracy_better"]),
         ({"verdict": "inconclusive"}, ["too_noisy"]),
         ({"rising": 2}, ["not_stable"]),
-        ({"seeds_alike": True}, ["seeds_without_effect"]),
-        # Runs that all ended as NaN are alike for another reason.
-        ({"seeds_alike": True, "diverged": 3}, ["diverged"]),
+        ({"diverged": 3}, ["diverged"]),
     ],
 )
 def test_how_a_metric_ends(changes: dict[str, Any], kinds: list[str]) -> None:
@@ -563,6 +561,23 @@ def test_how_a_metric_ends(changes: dict[str, Any], kinds: list[str]) -> None:
             "Cannot tell whether val_accuracy changed: -0.0020 (-0.0060 to +0.0020) over 3 seeds; "
             "only differences above 0.00400 are detectable (2 workers)."
         )
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("python", "train.py"), "the command has no '{seed}' and the script does not read"),
+        (("python", "train.py", "--seed={seed}"), "the script does not use the seed"),
+    ],
+)
+def test_seeds_without_effect_are_said_once(command: tuple[str, ...], why: str) -> None:
+    rows = [metric_row("loss", 0.5, seeds_alike=True, label=f"{n} workers") for n in (2, 4)]
+    # Runs that all ended as NaN are alike for another reason.
+    rows.append(metric_row("loss", None, seeds_alike=True, diverged=3))
+    (found,) = verdicts.seeds_without_effect(rows, command)
+    assert f"All 3 seeds gave the very same loss, since {why}" in found.sentence
+    assert found.sentence.endswith("(2 workers, 4 workers).")
+    assert not list(verdicts.seeds_without_effect([metric_row("loss", 0.5)], command))
 
 
 def test_the_soonest_is_named() -> None:

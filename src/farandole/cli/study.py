@@ -97,8 +97,7 @@ def main(args: argparse.Namespace) -> int:
                 f"{shlex.join(again)}"
             )
             return 128 + stop.signum if isinstance(stop, Interrupted) else 130
-    if not args.no_report:
-        _report(path, as_json=args.json)
+    _report(path, as_json=args.json, files=not args.no_report)
     return 0 if any(launch.succeeded for launch in finished(path)) else 1
 
 
@@ -176,13 +175,15 @@ def _room(args: argparse.Namespace, hosts: Hosts | None) -> Room:
     return Room(cores=cpus, physical=cpus, hosts=nodes)
 
 
-def _report(path: Path, *, as_json: bool) -> None:
-    """Write the report of what there is, and end with its answer."""
+def _report(path: Path, *, as_json: bool, files: bool) -> None:
+    """Write the report of what there is, and end with its answer; with neither, do nothing."""
+    if not files and not as_json:
+        return
     from farandole.cli.report import load
     from farandole.report import terminal_lines, to_json, write
 
     found = load([path])
-    page = write(found, path)
+    page = write(found, path) if files else path
     if as_json:
         print(json.dumps(to_json(found), indent=1, allow_nan=False))
     else:
@@ -220,8 +221,7 @@ def _import(args: argparse.Namespace) -> int:
     for note in imported.notes:
         _say(note)
     _say(f"{plural(len(study.launches), 'row')} became a study in {_shown(path)}")
-    if not args.no_report:
-        _report(path, as_json=given.json)
+    _report(path, as_json=given.json, files=not args.no_report)
     return 0
 
 

@@ -137,6 +137,7 @@ def analyse(
         main_metric=metric,
         cores=usable_cores(study.machine),
         spec=spec,
+        command=study.command,
         void=void_cells,
     )
     split_tables = split_cores(cells)

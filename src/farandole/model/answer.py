@@ -36,6 +36,12 @@ _BOUND_WORDS: Mapping[Bound, str] = {
 # --epochs 10, --num-epochs=10, trainer.max_epochs=10
 _EPOCHS = re.compile(r"(?:-*|[\w.]+\.)(?:num|max|n|train)?[-_]?epochs(?:=(\d+))?")
 
+# What argparse, click and others say of a command line.
+_WRONG_FLAG = re.compile(
+    r"error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous)"
+    r"|[Nn]o such option|unrecognized option"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -480,6 +486,11 @@ def _after_failure(row: CellRow) -> str:
         return "Use a smaller batch, or give each worker more memory (--memory)."
     if bad.outcome == "timeout":
         return "Give launches more time (--launch-timeout), or fewer steps."
+    if any(_WRONG_FLAG.search(line) for line in (bad.reason, *bad.last_output)):
+        return (
+            "Correct the command's flags and begin a new study: --resume keeps the command as it "
+            f"is. Its output is in launches/{bad.id}/output.txt."
+        )
     return (
         f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
         "farandole study --resume DIR."

@@ -291,8 +291,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "seeds_without_effect": Rule(
         "warn",
-        "All {seeds} seeds gave the very same {row.metric}: the script does not use them "
-        "({label}).",
+        "All {seeds} seeds gave the very same {metric}, since {why} ({cells}).",
         "Pass '{{seed}}' on the command line, or seed by the variable FARANDOLE_SEED; until then "
         "accuracy cannot be judged.",
     ),
@@ -792,8 +791,6 @@ def metric_verdicts(row: MetricRow, curve: MetricCurve | None, main: str | None)
     yield from changed(row)
     if row.rising and not row.diverged:
         yield _verdict("not_stable", row.label, {"seeds": row.rising}, row=row)
-    if row.seeds_alike and not row.diverged:
-        yield _verdict("seeds_without_effect", row.label, {"seeds": row.seeds}, row=row)
     if curve is not None:
         yield from instability(row, curve)
 
@@ -868,13 +865,31 @@ def overfitting(row: MetricRow, training: MetricRow, curve: MetricCurve | None) 
     yield _verdict("overfitting", row.label, evidence, row=row, training=training, since=since)
 
 
+def seeds_without_effect(rows: Sequence[MetricRow], command: Sequence[str]) -> Verdicts:
+    """Fire once when seeds changed nothing, and say why."""
+    alike = [row for row in rows if row.seeds_alike and not row.diverged]
+    if alike:
+        passed = any("{seed}" in part for part in command)
+        why = "the script does not use the seed that it is given"
+        if not passed:
+            why = "the command has no '{seed}' and the script does not read FARANDOLE_SEED"
+        labels = [row.label for row in alike]
+        evidence = {"seeds": max(row.seeds for row in alike)}
+        words = {"metric": alike[0].metric, "why": why, "cells": _named(labels)}
+        yield _verdict("seeds_without_effect", labels, evidence, **words)
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Return the first few labels, and how many more there are."""
+    more = len(labels) - _MOST_NAMED
+    return ", ".join(labels[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 def metric_missing(metric: str, having: Sequence[str], lacking: Sequence[str]) -> Verdicts:
     """Say for which cells a metric was not recorded, where it was for others."""
     if having and lacking:
-        shown = ", ".join(lacking[:_MOST_NAMED])
-        shown += f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
         evidence = {"with it": len(having), "without": len(lacking)}
-        yield _verdict("metric_missing", lacking, evidence, metric=metric, cells=shown)
+        yield _verdict("metric_missing", lacking, evidence, metric=metric, cells=_named(lacking))
 
 
 def soonest(rows: Sequence[MetricRow]) -> Verdicts:
@@ -902,6 +917,7 @@ def find_verdicts(
     main_metric: str | None,
     cores: float | None,
     spec: Mapping[str, object],
+    command: Sequence[str],
     void: frozenset[Cell],
 ) -> tuple[Verdict, ...]:
     """Return every verdict, warnings first, each sentence once.
@@ -914,7 +930,7 @@ def find_verdicts(
         *(verdict for row in rows for verdict in oversubscription(row.measured, cores)),
         *_on_curves(rows, curves, "--seeds" if spec.get("measure") == "accuracy" else "--repeats"),
         *_on_jobs(rows, void),
-        *_on_metrics(rows, main_metric),
+        *_on_metrics(rows, main_metric, command),
         *_on_factors([row.measured for row in together if row.launches and not row.cell.today]),
         *_on_failures(rows, together),
     ]
@@ -991,7 +1007,7 @@ def _on_jobs(rows: Sequence[CellRow], void: frozenset[Cell]) -> Verdicts:
         yield from flat_jobs(alike)
 
 
-def _on_metrics(rows: Sequence[CellRow], main: str | None) -> Verdicts:
+def _on_metrics(rows: Sequence[CellRow], main: str | None, command: Sequence[str]) -> Verdicts:
     names = {one.metric for row in rows for one in row.metrics}
     for row in rows:
         curves = {curve.metric: curve for curve in row.metric_curves}
@@ -1001,7 +1017,9 @@ def _on_metrics(rows: Sequence[CellRow], main: str | None) -> Verdicts:
             partner = training_partner(one.metric, names) if held_out(one.metric) else None
             if (training := row.metric(partner)) is not None:
                 yield from overfitting(one, training, curve)
-    yield from soonest([one for row in rows for one in row.metrics if one.metric == main])
+    judged = [one for row in rows for one in row.metrics if one.metric == main]
+    yield from seeds_without_effect(judged, command)
+    yield from soonest(judged)
     if main is not None:
         trained = [
             (row.label, row.metric(main) is not None)

@@ -204,6 +204,14 @@ def name_of_command(command: Sequence[str]) -> str:
     return Path(command[0]).name if command else "study"
 
 
+def script_of(command: Sequence[str]) -> str | None:
+    """Return the script of `python [flags] script.py ...`; None where it is another command."""
+    words = list(command[1:]) if Path(command[0]).name.startswith("python") else []
+    while words and re.fullmatch(r"-[^-mc].*", words[0]):
+        words = words[2 if words[0] in ("-W", "-X") else 1 :]
+    return words[0] if words and words[0].endswith(".py") and "{" not in words[0] else None
+
+
 def script_reader(command: Sequence[str]) -> Callable[[str], bool]:
     """Return a test whether the script of a command reads a name by `farandole.param`."""
     texts = [_source(Path(part)) for part in command if part.endswith(".py")]

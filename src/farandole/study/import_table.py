@@ -141,6 +141,10 @@ def decimal_mark(texts: Iterable[str], *, separator: str) -> Decimal:
     return "," if comma else "."
 
 
+LARGEST = 1e30
+"""No time, size or rate is larger: 1e300 in a table is a slip."""
+
+
 def parse_number(text: str, mark: Decimal) -> float:
     """Return the value; a percentage as a share of 1.
 
@@ -148,7 +152,7 @@ def parse_number(text: str, mark: Decimal) -> float:
         UnreadableError: It is no number.
     """
     try:
-        if mark == "." and text.replace(".", "", 1).isdecimal():
+        if mark == "." and len(text) < 20 and text.replace(".", "", 1).isdecimal():
             return float(text)  # most of a large table
         bare, thousands = _bare(text), "," if mark == "." else "."
         if thousands in bare and not _NUMBERS[r"\." if mark == "." else ","].fullmatch(bare):
@@ -156,6 +160,8 @@ def parse_number(text: str, mark: Decimal) -> float:
         value = float(bare.replace(thousands, "").replace(",", "."))
     except ValueError as error:
         raise UnreadableError(text) from error
+    if LARGEST < abs(value) < math.inf:
+        raise UnreadableError(text)
     return value / 100 if text.rstrip().endswith("%") else value
 
 

@@ -146,7 +146,11 @@ OPTIONS: tuple[Option, ...] = (
     _off("--no-today", "today", "no cell of one process with all cores"),
     _off("--no-batch-check", "batch_check", "do not compare batches seen"),
     _off("--no-calibration", "calibrates", _LINK),
-    _off("--keep-busy", "retry_busy", "no second try when others disturbed one", resumable=True),
+    _off(
+        *("--no-busy-retries --keep-busy", "retry_busy"),
+        "do not repeat launches that other programs disturbed (default: up to a fifth of all)",
+        resumable=True,
+    ),
     _session(WHERE, "--out", "DIR", "the study's folder; more values there extend it"),
     _session(WHERE, "--resume", "DIR", "go on with a study that was interrupted"),
     _session(WHERE, "--label", "TEXT", "what the study is called in its report"),

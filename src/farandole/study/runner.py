@@ -20,7 +20,7 @@ from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.plan import count_gpus, resolve_command
 from farandole.study import folder
 from farandole.study.attempt import Setting, TimeIsOver, attempt
-from farandole.study.command import script_reader, shell_script
+from farandole.study.command import script_of, script_reader, shell_script
 from farandole.study.folder import check_new, is_study, mark_complete, write_json
 from farandole.study.hosts import Function, Hosts, find_hosts, kept_function, read_room
 from farandole.study.options import check_resume, make_spec, resumed
@@ -206,6 +206,9 @@ class StudyRun:
         if "{" not in self._spec.command[0]:
             with inside(Path(self._spec.folder or ".")):
                 resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
+                script = script_of(self._spec.command)
+                if script and self._spec.cwd == "here" and not Path(script).is_file():
+                    raise UsageError(f"{script}: there is no such script in {Path.cwd()}.")
 
     def _preview(self) -> tuple[tuple[Cell, ...], list[Planned]]:
         """Return cells and launches as far as they are known; refuse a study without any."""
