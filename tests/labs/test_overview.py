@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.labs.lab import Answered
-from farandole.labs.overview import lab_found, overview, verdict
+from farandole.labs.overview import overview, split_findings, verdict
 from farandole.labs.questions import Lines, Question
 from farandole.labs.rows import HERE, LAB, Row, columns
 from farandole.model.statistics import Estimate
@@ -48,9 +48,10 @@ def test_a_verdict_needs_intervals_and_a_change_beyond_them() -> None:
 
 
 def test_what_the_lab_found() -> None:
-    assert lab_found(answered((1.0, 3.0), ONE)) == "speedup: 1.00x to 3.00x."
-    said = "The lab's jobs are 2.24x as fast."
-    assert lab_found(answered((1.0, 3.0), ONE, said=said)) == said
+    assert split_findings(answered((1.0, 3.0), ONE)) == ("Speedup: 1.00x to 3.00x", "Here it is.")
+    both = answered((1.0, 3.0), ONE, said="1.80x here; the lab's jobs are 2.24x as fast.")
+    assert split_findings(both) == ("The lab's jobs are 2.24x as fast.", "1.80x here")
+    assert verdict(both, once=True) == "cannot tell: one run per setting"
 
 
 def test_the_page_links_every_report_and_names_what_failed() -> None:

@@ -105,6 +105,9 @@ LAB = transfer_lab(
     "frozen network, with Horovod on 2 and 4 T4 and on 4 and 8 V100. It asks how long jobs and "
     "epochs take, after how many epochs validation accuracy is stable, which configuration gets "
     "there soonest, and what 16 V100 would do.",
+    lab_found={
+        "keeping_accuracy": "0.6719 to 0.6888 on 2 to 8 GPUs: 1.69 points between them.",
+    },
     original_data={
         "source": "Caltech-256 (2.59 GB, 30,607 photos)",
         "training samples": "24,486 (80 %)",

@@ -973,6 +973,11 @@ LAB = Lab(
     "DistributedDataParallel differ, and what has to cross the network besides gradients. The "
     "original ran PyTorch on 1 to 4 K80 GPUs and derived communication from epoch times; here it "
     "is measured.",
+    lab_found={
+        "replicas": "DataParallel runs threads of one process, DistributedDataParallel processes; "
+        "the epoch belongs into the seed of the sampler.",
+        "wire": "Batch norm's statistics, and broadcasts at the start.",
+    },
     original_data={
         "source": "CIFAR-10",
         "training samples": "50,000",

@@ -730,6 +730,10 @@ LAB = Lab(
     "every rank sees, and for projections; its verdict is that the data set is too small. This "
     "report repeats it on the machine at hand and looks for the reasons: fixed cost, steps per "
     "epoch, the scaled learning rate, and the size from which more workers would pay.",
+    lab_found={
+        "projection": "Projections are one of its aims; it gives none.",
+        "averaging": "Weights are averaged once an epoch, which the appendix corrects.",
+    },
     original_data={
         "source": "a car's camera, not named",
         "training samples": "not said",

@@ -112,6 +112,11 @@ LAB = transfer_lab(
     introduction="The lab trains one image classifier with Horovod on 1, 2 and 4 GPUs and compares "
     "them: fresh and rotten apples, bananas and oranges, by fine-tuning a network that already "
     "knows photos. It asks what more GPUs do to job time, epoch time and accuracy, and why.",
+    lab_found={
+        "utilisation": "It plots how busy its GPUs were, without figures.",
+        "keeping_accuracy": "0.9563 on 2 T4 and 0.9219 on 4 T4, about 0.02 more on 1.",
+        "wrapped": "Its text names the DistributedOptimizer, its excerpt of the code does not.",
+    },
     original_data={
         "source": "Kaggle: fresh and rotten apples, bananas and oranges (1.82 GB)",
         "training samples": "a 250 MB subset, in similar ratios, of 10,901",

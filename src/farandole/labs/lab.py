@@ -296,6 +296,8 @@ class Lab:
     none: its curves are in the lab's own figures."""
     introduction: str = ""
     """What the lab is about and why, in about 80 words."""
+    lab_found: Mapping[str, str] = field(default_factory=dict)
+    """By key of a question whose answer does not say it: what the lab found, for the overview."""
     original_data: Mapping[str, str] = field(default_factory=dict)
     """The lab's own data by row of the report's table: "source", "training samples", "classes",
     "test samples", "training samples per class", "image size", and whatever else it had."""

@@ -17,6 +17,7 @@ from farandole.report.document import Block, Document, Heading, Opening, Prose, 
 from farandole.report.table import Column, tabulate
 
 _OF_THE_LAB = re.compile(r"\b(?:lab|original)(?:'s)?\b", re.IGNORECASE)
+_BEFORE_LAB = re.compile(r"; (?=the lab's )")
 _SAME = 0.02
 """Changes smaller than this share of a figure are none."""
 
@@ -51,14 +52,11 @@ def overview(reports: Mapping[str, LabReport], failed: Mapping[str, str]) -> Doc
 
 def _section(name: str, report: LabReport) -> Section:
     titles = {"question": "question", "lab": "the lab found", "here": "this machine found"}
+    once = report.found.asked.size == "quick"
     rows = [
-        Row(
-            question=one.question.text,
-            lab=lab_found(one),
-            here=one.sentences[0] if one.sentences else "not answered",
-            verdict=verdict(one),
-        )
+        Row(question=one.question.text, lab=lab, here=here, verdict=verdict(one, once=once))
         for one in report.answered
+        for lab, here in [split_findings(one, report.lab.lab_found.get(one.question.key, ""))]
     ]
     columns = [
         Column(key=key, title=title, text=True)
@@ -73,22 +71,36 @@ def _section(name: str, report: LabReport) -> Section:
     return Section(key=name, title=report.lab.title, link=name, blocks=blocks)
 
 
-def lab_found(answered: Answered) -> str:
-    """Return what the original lab found: the sentence about it, or the range of its figures."""
-    about = [one for one in answered.sentences if _OF_THE_LAB.search(one)]
-    if about:
-        return about[0]
+def split_findings(answered: Answered, said: str = "") -> tuple[str, str]:
+    """Return what the lab found and what this machine found, out of the sentences of an answer.
+
+    Args:
+        answered: With sentences about both; where none is about the lab, its figures' range counts.
+        said: What the lab found, where the answer does not say it.
+    """
+    parts = [part for one in answered.sentences for part in _BEFORE_LAB.split(one)]
+    about = [part for part in parts if _OF_THE_LAB.search(part)]
+    here = [part for part in parts if part not in about] or about or ["not answered"]
+    about = [said] if said else about
     ends = _ends(answered, LAB)
-    if ends is None:
-        return NOT_PUBLISHED
-    column, first, last = ends
-    low, high = (column.show(_value(one)) for one in (first, last))
-    return f"{column.title}: {low} to {high}."
+    if not about and ends is not None:
+        column, first, last = ends
+        low, high = (column.show(_value(one)) for one in (first, last))
+        about = [f"{column.title}: {low} to {high}"]
+    lab, ours = (f"{one[0].upper()}{one[1:]}" for one in ((about or [NOT_PUBLISHED])[0], here[0]))
+    return (lab if about else NOT_PUBLISHED), ours
 
 
-def verdict(answered: Answered) -> str:
-    """Say whether this machine's figures go the way of the lab's, where they can tell."""
+def verdict(answered: Answered, *, once: bool = False) -> str:
+    """Say whether this machine's figures go the way of the lab's, where they can tell.
+
+    Args:
+        answered: With a figure or a table of both.
+        once: Whether every setting was run once.
+    """
     theirs, ours = _ends(answered, LAB), _ends(answered, HERE)
+    if once and (theirs or split_findings(answered)[0] != NOT_PUBLISHED):
+        return "cannot tell: one run per setting"
     if theirs is None or ours is None:
         return "nothing to compare"
     column, first, last = ours

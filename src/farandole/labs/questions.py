@@ -191,18 +191,20 @@ def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
 def drawn(answered: Answered, source: str) -> tuple[Column, list[tuple[float, Any]]] | None:
     """Return the column that a question's first such figure shows of a source, and its cells by x.
 
-    None where no figure has a number on both axes.
+    Out of the figure's table or the question's; None where neither has a number on both axes.
     """
     for spec, figure in zip(answered.question.figures, answered.figures, strict=False):
         x, y = str(spec.options.get("x")), str(spec.options.get("y"))
-        cells = [
-            (float(row[x]), row[y])
-            for row in figure.table.records()
-            if row.get("source", HERE) == source and isinstance(row.get(x), int | float)
-            if isinstance(row.get(y), int | float | Estimate)
-        ]
-        if cells:
-            return figure.table.column(y), sorted(cells, key=lambda cell: cell[0])
+        for table in (figure.table, *answered.tables[:1]):
+            cells = [
+                (float(row[x]), row[y])
+                for row in table.records()
+                if str(row.get("source", HERE)).startswith(source)
+                if isinstance(row.get(x), int | float)
+                if isinstance(row.get(y), int | float | Estimate)
+            ]
+            if cells:
+                return table.column(y), sorted(cells, key=lambda cell: cell[0])
     return None
 
 
