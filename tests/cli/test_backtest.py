@@ -64,7 +64,7 @@ def test_several_files_of_both_kinds(steps: Path, epochs: Path) -> None:
     }
     assert set(first["error"]) == {"8", "16"}
     assert set(first["error"]["8"]) == {"mean_abs_pct", "median_abs_pct", "bias_pct", "n"}
-    assert set(first["baselines"]) == {"linear", "amdahl", "pollux"}
+    assert set(first["baselines"]) == {"linear", "line", "amdahl", "pollux"}
     assert set(second) - set(first) == {"two_smallest"}
 
 

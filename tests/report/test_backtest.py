@@ -82,6 +82,6 @@ def test_people_read_a_table_and_sentences() -> None:
     assert told[2].split() == ["8", "5.0", "%", "5.0", "%", "+5.0", "%", "2", "50.0", "%"]
     text = "\n".join(told)
     assert "90 % intervals hold 100 % of the scored rows." in text
-    # ln(1.3 / 0.8) over twice 0.2.
-    assert "bert: 2 rows, 100 % inside, intervals 121 % as wide as without calibration." in text
+    # The root of 1.3 / 0.8.
+    assert "bert: 2 rows, 100 % inside, intervals 27 % to either side." in text
     assert "gpt2 was left out." in text

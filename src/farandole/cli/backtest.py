@@ -81,8 +81,10 @@ def main(args: argparse.Namespace) -> int:
         if not steps:
             raise UsageError("--write-track-record needs a table of steps. Add one.")
         groups = {key: rows for trace in steps for key, rows in trace.groups.items()}
-        record = json.dumps(make_record(groups), indent=1)
-        write_text(Path(args.write_track_record), f"{record}\n")
+        record = make_record(groups)
+        reaches = ",\n  ".join(map(json.dumps, record.pop("reaches")))
+        about = json.dumps(record).removesuffix("}")
+        write_text(Path(args.write_track_record), f'{about},\n "reaches": [\n  {reaches}\n ]}}\n')
         print(f"{args.write_track_record}: how right projections of {len(groups)} models were")
         return 0
     scores = []

@@ -30,7 +30,8 @@ examples:
   farandole project DIR --fleet 32
   farandole project DIR -np 16 --json | jq .rows
 
-Every figure has a 90 % interval. Beyond 16 times what was measured there are bounds only.
+Every figure has a 90 % interval. Too far beyond what was measured there are bounds only, and the
+word "indicative".
 """
 
 _SEVERAL: dict[str, Any] = {"action": "append", "default": []}
@@ -96,7 +97,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Project, and write it into the study's report; return 0."""
+    """Project, and write it into the study's report; return 0, or 1 for an unanswered target."""
     from dataclasses import replace
 
     from farandole.cli.report import say_notes
@@ -109,17 +110,19 @@ def main(args: argparse.Namespace) -> int:
     study = read_study(args.folder)
     say_notes(study)
     info = analyse(study)
-    info = replace(info, projection=project(study, info, question))
+    projection = project(study, info, question)
+    info = replace(info, projection=projection)
+    unanswered = question.target is not None and all(r.time_s is None for r in projection.rows)
 
     if args.json:
         if args.out is not None:
             _write(info, args, question)
         print(json.dumps(to_json(info), indent=1, allow_nan=False))
-        return 0
+        return int(unanswered)
     # At once: drawing takes longer than projecting.
     print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
     print(f"\nreport: {visible(_write(info, args, question))}")
-    return 0
+    return int(unanswered)
 
 
 def read_question(args: argparse.Namespace) -> Question:

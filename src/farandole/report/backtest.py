@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from operator import itemgetter
@@ -10,7 +11,6 @@ from typing import Any
 
 from farandole.format import number, percent, plural
 from farandole.model.projection.backtest import ErrorFigures, FileScore
-from farandole.model.projection.intervals import half_width
 from farandole.report.escape import visible
 from farandole.report.table import Column, Show, Table, tabulate, to_lines
 
@@ -91,11 +91,9 @@ def _groups(found: FileScore) -> list[str]:
         rows = [row for row in found.rows if row.group == group]
         inside = percent(fmean(row.covered for row in rows))
         line = f"{visible(group)}: {plural(len(rows), 'row')}, {inside} inside"
-        near = [row for row in rows if not row.projected.indicative]
-        if found.kind == "steps" and near:
-            width = fmean(row.log_width for row in near)
-            floor = fmean(2 * half_width(row.projected.ratio) for row in near)
-            line += f", intervals {percent(width / floor)} as wide as without calibration"
+        if found.kind == "steps":
+            width = math.expm1(fmean(row.log_width for row in rows) / 2)
+            line += f", intervals {percent(width)} to either side"
         shown.append(f"{line}.")
     return shown
 

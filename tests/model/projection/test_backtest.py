@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, median
+from pathlib import Path
+from statistics import median
 
 import pytest
 
 from farandole.errors import DataError
-from farandole.model.projection import intervals
 from farandole.model.projection.backtest import (
     ScoredRow,
     Split,
@@ -22,7 +22,7 @@ from farandole.model.projection.backtest import (
     score_steps,
 )
 from farandole.model.projection.epochs import EpochRow
-from farandole.model.projection.intervals import Prediction, Reach, half_width, track_record
+from farandole.model.projection.intervals import Prediction, Reach, track_record
 from farandole.model.projection.question import parse_link
 from farandole.model.projection.steps import StepRow
 from farandole.model.projection.tables import EpochTrace, StepTrace, read_trace
@@ -64,21 +64,19 @@ def row(workers: int, hosts: int, batch: int, step_s: float = 1.0) -> StepRow:
     return StepRow(workers=workers, hosts=hosts, batch=batch, step_s=step_s)
 
 
-def test_linear_scaling_keeps_the_step_of_one_worker() -> None:
-    rows = [row(1, 1, batch, 0.1 + 0.02 * batch) for batch in (5, 10, 20)]
-    linear = fit_baselines([*rows, row(2, 1, 10, 0.5)])["linear"]
-    assert linear(row(64, 16, 15)) == pytest.approx(0.4)
-
-
-def test_amdahl_is_found_again() -> None:
+def test_simple_laws_are_found_again() -> None:
     fraction = 0.1
     rows = [
-        row(n, 1, batch, 0.02 * batch * (1 + fraction * (n - 1)))
+        row(n, 1, batch, (0.1 + 0.02 * batch) * (1 + fraction * (n - 1)))
         for n in (1, 2, 4)
-        for batch in (5, 10)
+        for batch in (5, 10, 20)
     ]
-    amdahl = fit_baselines(rows)["amdahl"]
-    assert amdahl(row(16, 4, 10)) == pytest.approx(0.2 * (1 + fraction * 15), rel=1e-6)
+    laws = fit_baselines(rows)
+    assert laws["linear"](row(64, 16, 15)) == pytest.approx(0.4)
+    assert laws["amdahl"](row(16, 4, 10)) == pytest.approx(0.3 * (1 + fraction * 15), rel=1e-6)
+    # Throughput 1, 1.8, 3.4 on 1, 2, 4 workers is a line: 13 on 16.
+    line = fit_baselines([row(n, 1, 8, n / (0.2 + 0.8 * n)) for n in (1, 2, 4)])["line"]
+    assert line(row(16, 1, 8)) == pytest.approx(16 / 13, rel=1e-6)
 
 
 def test_pollux_form_is_found_again() -> None:
@@ -112,7 +110,7 @@ def test_rows_are_told_apart_by_their_workers() -> None:
     assert found.rows_fit == sum(row.workers <= 4 for row in rows)
     assert found.rows_scored == sum(row.workers > 4 for row in rows)
     assert list(found.error) == ["8", "16"]
-    assert set(found.baselines) == {"linear", "amdahl", "pollux"}
+    assert set(found.baselines) == {"linear", "line", "amdahl", "pollux"}
     assert {guess.group for guess in found.rows} == {"resnet", "tiny"}
     assert found.notes == ("said",)
     assert found.error["16"].mean_abs_pct < found.baselines["pollux"]["16"].mean_abs_pct
@@ -143,34 +141,56 @@ def test_fits_never_see_what_is_scored(split: Split) -> None:
         assert before.baselines == after.baselines
 
 
-def test_a_model_with_too_few_rows_is_left_out_and_named() -> None:
-    few = GROUPS["here", "tiny"][:2] + GROUPS["here", "tiny"][-1:]
-    found = score_steps({**GROUPS, ("here", "few"): few}, Split())
-    assert {guess.group for guess in found.rows} == {"resnet", "tiny"}
-    assert (
-        "few was left out: it has 2 rows of up to 4 workers to fit and 1 larger" in found.notes[0]
-    )
+def test_two_counts_are_enough_and_one_is_left_out_and_named() -> None:
+    two = (row(1, 1, 8, 1.0), row(4, 1, 8, 1.2), row(8, 1, 8, 1.4))
+    groups = {("here", "two"): two, ("here", "one"): two[1:]}
+    found = score_steps(groups, Split())
+    assert [(guess.group, guess.key) for guess in found.rows] == [("two", "8")]
+    assert found.rows[0].covered
+    assert "one was left out: it needs rows of two worker counts up to 4" in found.notes[0]
+    with pytest.raises(DataError, match="--fit-workers moves"):
+        score_steps(groups, Split(fit_workers=64))
 
 
-def test_nothing_to_score_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"and 0 larger ones to score.*--fit-workers moves"):
-        score_steps(GROUPS, Split(fit_workers=64))
-
-
-def test_public_rows_are_projected_as_well_as_promised() -> None:
-    trace = read_trace(shared_trace("steps_aws_t4.csv"))
+def public(name: str) -> StepTrace:
+    trace = read_trace(shared_trace(name) if name.startswith("steps") else SERVERS)
     assert isinstance(trace, StepTrace)
-    found = score_steps(trace.groups, Split())
-    for workers, limit in (("8", 10), ("16", 9), ("32", 11), ("64", 16)):
-        assert found.error[workers].mean_abs_pct <= limit
-        assert found.error[workers].mean_abs_pct < found.baselines["pollux"][workers].mean_abs_pct
+    return trace
+
+
+SERVERS = Path(__file__).parent / "servers.csv"
+"""Images a second of servers with 8 GPUs, by 1, 2, 4, 8 of them: tensorflow.org's benchmarks (2017;
+DGX-1, K80 in Google's cloud) and server-gear.com's (2021; RTX 3090 over PCIe), as step times."""
+
+
+@pytest.mark.parametrize(
+    ("name", "most_pct", "least_inside"), [("steps_aws_t4.csv", 6.6, 0.9), ("servers", 5.2, 0.85)]
+)
+def test_public_rows_are_projected_as_well_as_promised(
+    name: str, most_pct: float, least_inside: float
+) -> None:
+    found = score_steps(public(name).groups, Split())
+    by_law: dict[str, list[float]] = {}
+    for guess in found.rows:
+        values = {"own": guess.projected.value, **guess.baselines}
+        for law, value in values.items():
+            by_law.setdefault(law, []).append(100 * abs(value / guess.measured - 1))
+    means = {law: sum(errors) / len(errors) for law, errors in by_law.items()}
+    assert means["own"] <= most_pct
+    assert means["own"] == min(means.values())
     assert found.coverage_90 is not None
-    assert 0.8 <= found.coverage_90 <= 0.98
-    for group in {guess.group for guess in found.rows}:
-        guesses = [guess for guess in found.rows if guess.group == group]
-        assert sum(row.covered for row in guesses) >= 0.65 * len(guesses)
-    widths = sum(guess.log_width for guess in found.rows)
-    assert widths < sum(2 * half_width(guess.projected.ratio) for guess in found.rows)
+    assert least_inside <= found.coverage_90 <= 0.97
+
+
+def test_two_counts_of_public_servers_are_answered() -> None:
+    groups = {
+        key: tuple(row for row in rows if row.workers != 2)
+        for key, rows in public("servers").groups.items()
+    }
+    found = score_steps(groups, Split())
+    assert found.rows_scored == len(groups)
+    figures = {law: errors["8"].mean_abs_pct for law, errors in found.baselines.items()}
+    assert found.error["8"].mean_abs_pct < min(figures["line"], figures["amdahl"], 6.0)
 
 
 BATCHES = (32, 64, 128, 256, 512)
@@ -189,8 +209,8 @@ def test_a_law_is_scored_beside_simpler_ones() -> None:
     assert (found.kind, found.rows_fit, found.rows_scored) == ("epochs", 12, 3)
     assert set(found.error) == {"2"}
     assert found.error["2"].n == 1
-    # The law itself, and 7 % for what nobody has trained.
-    assert found.error["2"].median_abs_pct < 8
+    # The law itself, and 2 % for what nobody has trained.
+    assert found.error["2"].median_abs_pct < 4
     assert found.coverage_90 == 1.0
     at_256, at_512 = (8.0 * (1 + batch / 300) + 0.013 for batch in (256, 512))
     assert found.baselines["constant_epochs"]["2"].bias_pct == pytest.approx(
@@ -237,22 +257,15 @@ def test_epochs_are_scored_from_half_and_from_two_batches() -> None:
     assert found.rows_fit == 12
 
 
-@pytest.fixture(scope="module")
-def public() -> EpochTrace:
-    found = read_trace(shared_trace("epochs_mlperf.csv"))
-    assert isinstance(found, EpochTrace)
-    return found
-
-
-def test_public_runs_are_met(public: EpochTrace) -> None:
-    found = score_epochs(public.groups)
+def test_public_runs_are_met() -> None:
+    trace = read_trace(shared_trace("epochs_mlperf.csv"))
+    assert isinstance(trace, EpochTrace)
+    found = score_epochs(trace.groups)
     errors = [abs(guess.projected.value / guess.measured - 1) for guess in found.rows]
     assert median(errors) <= 0.053
+    assert found.error["2"].mean_abs_pct < found.baselines["hyperbola"]["2"].mean_abs_pct
     assert found.coverage_90 is not None
-    assert found.coverage_90 >= 0.8
-    # Narrower than intervals that look at nothing but the distance.
-    flat = fmean(2 * intervals.half_width(guess.projected.ratio) for guess in found.rows)
-    assert fmean(guess.log_width for guess in found.rows) < flat
+    assert found.coverage_90 >= 0.85
 
 
 GROUPS_RECORD = {
@@ -261,33 +274,31 @@ GROUPS_RECORD = {
 }
 
 
-def test_factors_cover_nine_rows_in_ten_and_never_shrink() -> None:
+def test_factors_never_shrink_and_say_whom_they_come_from() -> None:
     content = json.loads(json.dumps(make_record(GROUPS_RECORD)))
     assert content["models"] == ["here large", "here resnet"]
     reaches = [Reach(**reach) for reach in content["reaches"]]
-    assert [reach.up_to for reach in reaches] == [2, 4, 8]
-    for near, far in pairwise(reaches):
-        assert far.fast >= near.fast >= 1
-        assert far.slow >= near.slow >= 1
+    for few in (False, True):
+        alike = [reach for reach in reaches if reach.few == few]
+        assert [reach.up_to for reach in alike] == [2, 4, 8]
+        for near, far in pairwise(alike):
+            assert far.fast >= near.fast >= 1
+            assert far.slow >= near.slow >= 1
     for reach in reaches:
         assert 0 < reach.median_abs_pct <= reach.p90_abs_pct
         assert 0 <= reach.coverage_left_out <= 1
-
-
-def test_one_model_is_not_enough() -> None:
-    with pytest.raises(DataError, match="1 models have rows to fit"):
+        assert reach.clusters.keys() == {"here"}
+    with pytest.raises(DataError, match="1 model with rows to fit"):
         make_record({("here", "large"): GROUPS_RECORD["here", "large"]})
 
 
 def test_the_shipped_record_is_what_the_command_writes() -> None:
-    trace = read_trace(shared_trace("steps_aws_t4.csv"))
-    assert isinstance(trace, StepTrace)
-    fresh = make_record(trace.groups)
+    fresh = make_record({**public("servers").groups, **public("steps_aws_t4.csv").groups})
     shipped = track_record()
     assert tuple(fresh["models"]) == shipped.models
     for reach, theirs in zip(fresh["reaches"], shipped.reaches, strict=True):
         ours = Reach(**reach)
-        assert (ours.up_to, ours.rows) == (theirs.up_to, theirs.rows)
-        assert ours.mean_abs_pct == pytest.approx(theirs.mean_abs_pct, abs=0.1)
+        assert (ours.few, ours.up_to, ours.rows) == (theirs.few, theirs.up_to, theirs.rows)
+        assert ours.clusters == pytest.approx(theirs.clusters, abs=0.1)
         assert ours.fast == pytest.approx(theirs.fast, abs=0.05)
         assert ours.slow == pytest.approx(theirs.slow, abs=0.05)

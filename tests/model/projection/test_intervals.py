@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
+from farandole.format import seconds
 from farandole.model.projection import intervals
-from farandole.model.projection.intervals import (
-    FARTHEST,
-    Prediction,
-    duration,
-    number,
-    track_record,
-)
+from farandole.model.projection.intervals import FARTHEST, Prediction, calibrated, track_record
 from farandole.model.statistics import Estimate
 from tests.model.projection.known import figure
 
@@ -24,25 +20,16 @@ def test_half_widths_of_a_product_add_in_squares_of_logs() -> None:
     assert found.value == pytest.approx(10.0)
     assert found.low == pytest.approx(10.0 * math.exp(-half))
     assert found.high == pytest.approx(10.0 * math.exp(half))
-
-
-def test_a_product_is_as_uncertain_as_its_worst_part() -> None:
-    far = Prediction(value=1.0, low=0.5, high=2.0, ratio=32.0, indicative=True)
-    found = intervals.product(figure(2.0), far)
-    assert found.indicative
-    assert found.ratio == 32.0
+    known = intervals.product(figure(3.0, width=1.2), intervals.exactly(4.0))
+    assert (known.low, known.high) == (pytest.approx(10.0), pytest.approx(14.4))
 
 
 def test_bounds_of_a_product_are_products_of_bounds() -> None:
-    far = figure(5.0, width=1.4, indicative=True)
+    far = Prediction(value=5.0, low=5.0 / 1.4, high=5.0 * 1.4, ratio=32.0, indicative=True)
     found = intervals.product(figure(2.0, width=1.3), far)
+    assert (found.indicative, found.ratio) == (True, 32.0)
     assert found.low == pytest.approx(10.0 / (1.3 * 1.4))
     assert found.high == pytest.approx(10.0 * 1.3 * 1.4)
-
-
-def test_what_is_known_widens_nothing() -> None:
-    found = intervals.product(figure(3.0, width=1.2), intervals.exactly(4.0))
-    assert (found.low, found.high) == (pytest.approx(10.0), pytest.approx(14.4))
 
 
 def test_sides_stay_apart() -> None:
@@ -52,93 +39,51 @@ def test_sides_stay_apart() -> None:
     assert skewed.shifted(5.0).high == 25.0
     assert skewed.scaled(2.0).low == 18.0
     assert skewed.width == pytest.approx(1.0)
+    fed = skewed.at_least(12.0)
+    assert (fed.value, fed.low, fed.high) == (12.0, 12.0, 20.0)
 
 
 def test_a_measured_figure_without_repeats_has_no_interval() -> None:
     found = intervals.measured(Estimate(value=3.0, low=None, high=None))
     assert (found.low, found.high) == (3.0, 3.0)
+    assert found.text(seconds) == "3.00 s"
 
 
-def test_floors_are_wider_farther_away_and_to_the_slow_side() -> None:
-    assert [intervals.half_width(ratio) for ratio in (1, 4, 5, 8, 16, 100)] == [
-        0.2,
-        0.2,
-        0.35,
-        0.35,
-        0.5,
-        0.5,
-    ]
-    for ratio in (2, 8, intervals.FARTHEST):
-        fast, slow = intervals.least_sides(ratio)
-        assert fast < slow
-        assert fast + slow == pytest.approx(2 * intervals.half_width(ratio))
+def test_a_figure_has_its_interval_and_what_is_indicative_bounds_alone() -> None:
+    found = Prediction(value=22.41, low=19.1, high=27.0, ratio=2.0)
+    assert found.text(seconds) == "22.4 s (19.1 s to 27.0 s)"
+    far = Prediction(value=22.41, low=19.1, high=27.0, ratio=20.0, indicative=True)
+    assert far.text(seconds) == "19.1 s to 27.0 s (indicative)"
 
 
-def test_neither_a_figure_nor_its_interval_goes_below_a_bound() -> None:
-    found = figure(2.0, width=2.0).at_least(3.0)
-    assert (found.low, found.value, found.high) == (3.0, 3.0, 4.0)
-    assert figure(2.0).at_least(0.0) == figure(2.0)
+@pytest.mark.parametrize("few", [True, False])
+def test_intervals_are_as_wide_as_the_record_has_it(few: bool) -> None:
+    for ratio in (1.5, 2.0, 3.0, 8.0, 16.0):
+        reach = track_record().at(ratio, few=few)
+        found = calibrated(0.0, (0.1, 0.05), ratio, few=few)
+        assert found.low == pytest.approx(math.exp(-0.1 * reach.fast))
+        assert found.high == pytest.approx(math.exp(0.05 * reach.slow))
+        assert found.indicative == (reach.coverage_left_out < 0.8)
+    assert calibrated(0.0, (0.6, 0.6), 2.0, few=few).indicative
+    both = calibrated(0.0, (0.1, 0.1), 2.0, few=few, fastest=-0.5)
+    assert both.low < math.exp(-0.5) < 1 < both.high
+    far = calibrated(0.0, (0.1, 0.1), 17.0, few=few, bounds=(-1.0, 2.0))
+    assert far.indicative
+    assert (far.low, far.high) == (pytest.approx(math.exp(-1)), pytest.approx(math.exp(2)))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (50e-6, "50.0 us"),
-        (0.0123, "12.3 ms"),
-        (22.44, "22.4 s"),
-        (119.0, "119 s"),
-        (850.0, "14.2 min"),
-        (7 * 3600.0, "7.00 h"),
-        (12 * 86400.0, "12.0 days"),
-    ],
-)
-def test_times(seconds: float, written: str) -> None:
-    assert duration(seconds) == written
-
-
-@pytest.mark.parametrize(
-    ("value", "written"), [(0.0, "0.00"), (0.0451, "0.0451"), (1.0, "1.00"), (0.5, "0.500")]
-)
-def test_small_figures_keep_three_digits(value: float, written: str) -> None:
-    assert number(value) == written
-
-
-def test_a_figure_has_its_interval() -> None:
-    assert figure(22.0, width=1.1).text(duration) == "22.0 s (20.0 s to 24.2 s)"
-
-
-def test_what_is_indicative_has_bounds_alone() -> None:
-    said = figure(22.0, width=2.0, indicative=True).text()
-    assert said == "11.0 to 44.0 (indicative)"
-
-
-def test_what_is_known_has_no_interval() -> None:
-    assert figure(12345.0, width=1.0).text() == "12,345"
-
-
-def test_distances_follow_each_other_up_to_the_farthest() -> None:
-    reaches = track_record().reaches
-    assert reaches[0].beyond == 1
-    assert [reach.beyond for reach in reaches[1:]] == [reach.up_to for reach in reaches[:-1]]
-    assert reaches[-1].up_to == FARTHEST
-
-
-def test_a_distance_is_looked_up_by_its_upper_end() -> None:
+@pytest.mark.parametrize("few", [True, False])
+def test_the_record_says_how_far_off_and_where_worst(few: bool) -> None:
     record = track_record()
-    assert record.at(0.5) == record.at(2.0) == record.reaches[0]
-    assert record.at(2.1) == record.at(4.0) == record.reaches[1]
-    assert record.at(100.0) == record.reaches[-1]
-
-
-def test_a_sentence_says_how_far_off_it_was() -> None:
-    record = track_record()
-    reach = record.at(8.0)
-    said = record.sentence(8.0)
-    assert said.startswith("At 4 to 8 times the measured size")
-    assert f"{reach.mean_abs_pct:.0f} % off on average" in said
-    assert f"less than {reach.p90_abs_pct:.0f} %" in said
-    assert "aws-t4" in said
-
-
-def test_beyond_the_farthest_nobody_has_checked() -> None:
-    assert track_record().sentence(64.0).startswith("Nobody has checked projections to 64 times")
+    reaches = [reach for reach in record.reaches if reach.few == few]
+    for near, far in pairwise(reaches):
+        assert near.up_to == far.beyond
+        assert near.fast <= far.fast
+        assert near.slow <= far.slow
+    reach = record.at(2.0, few=few)
+    worst = max(reach.clusters, key=lambda name: reach.clusters[name])
+    sentence = record.sentence(2.0, few=few)
+    assert f"{reach.mean_abs_pct:.0f} % off on average" in sentence
+    assert f"{worst} {reach.clusters[worst]:.0f} %" in sentence
+    assert f"{reach.models} models" in sentence
+    assert "were never checked" in record.sentence(2 * FARTHEST, few=few)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from farandole.errors import UsageError
-from farandole.format import plural
+from farandole.format import number, percent, plural, seconds, times
 from farandole.model.analyse import ScalingInfo
 from farandole.model.curves import Scaling
 from farandole.model.projection.epochs import Goal, stable_sentence
-from farandole.model.projection.intervals import Prediction, duration, number, track_record
+from farandole.model.projection.intervals import FARTHEST, Prediction, track_record
 from farandole.model.projection.join import ProjectionRow, Projector
 from farandole.model.projection.question import LinkSpeed, Question, default_links
+from farandole.model.projection.steps import FEW_SETTINGS
 from farandole.study.records import Study
 
 KNEE = 0.5
@@ -28,7 +29,7 @@ _LIMITS = {
     "compute": "computing",
     "communication": "communication",
     "input": "how fast batches are loaded",
-    "epochs": "the epochs that a larger batch needs on top",
+    "epochs": "the extra epochs a larger batch needs",
     "fixed_cost": "what a job takes beside its epochs",
 }
 
@@ -146,10 +147,9 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         for point in data.curve.points
         if point.valid and (row := projector.measured(point)) is not None
     ]
-    projected = _rows(projector, question.workers, links)
-    rows = (*measured, *_without(measured, projected, projector))
+    rows = (*measured, *_unmeasured(measured, _rows(projector, question.workers, links), projector))
     curve = _rows(projector, _counts(projector), links) if question.workers else []
-    choices = [_of_link(measured, curve, link, projector) for link in links]
+    choices = [_choices_of_link(measured, curve, link, projector) for link in links]
     recommendations = tuple(one for counts in choices for one in recommend(counts, goal, question))
     offers = tuple(
         OfferRow(
@@ -160,11 +160,11 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         )
         for offer in question.offers
     )
-    fleet = _fleet(projector, links)
+    fleet = _fleet(projector, links, measured)
     link_unknown = len(links) > 1 and not question.links
-    decays = projector.known_batches is not None
-    critical = projector.epochs.critical_batch if projector.epochs and not decays else None
+    critical = projector.epochs.critical_batch if projector.epochs else None
     farthest = max(one.throughput.ratio for one in (*rows, *(offer.outlook for offer in offers)))
+    settings = {(row.workers, row.hosts, row.batch) for row in data.rows}
     projection = Projection(
         headline="",
         sentences=(),
@@ -186,10 +186,10 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         fleet=fleet,
         fleet_sentence=_fleet_sentence(fleet, goal, data.workers[-1], len(question.links)),
         forms=projector.steps.forms,
-        critical_batch=critical,
+        critical_batch=None if projector.known_batches is not None else critical,
         assumptions=_assumptions(projector),
         next=_next_step(projector, study.spec, rows, link_unknown=link_unknown),
-        track_record=track_record().sentence(farthest),
+        track_record=track_record().sentence(farthest, few=len(settings) < FEW_SETTINGS),
     )
     headline = projection.fleet_sentence or projection.offers_sentence
     if question.workers:
@@ -219,7 +219,7 @@ def _counts(projector: Projector) -> list[int]:
     return sorted(n for n in counts | set(doublings) if n <= limit)
 
 
-def _of_link(
+def _choices_of_link(
     measured: Sequence[ProjectionRow],
     curve: Sequence[ProjectionRow],
     link: LinkSpeed | None,
@@ -230,11 +230,11 @@ def _of_link(
     if not own:
         return []
     known = [] if _changes(projector) else measured
-    rows = (*known, *_without(measured, own, projector))
+    rows = (*known, *_unmeasured(measured, own, projector))
     return list({row.workers: row for row in rows}.values())
 
 
-def _without(
+def _unmeasured(
     measured: Sequence[ProjectionRow], rows: Sequence[ProjectionRow], projector: Projector
 ) -> list[ProjectionRow]:
     """Leave out what was measured, unless the question changes something."""
@@ -250,6 +250,7 @@ def _without(
 
 
 def _changes(projector: Projector) -> bool:
+    """Tell whether steps are to go otherwise than measured."""
     question, data = projector.question, projector.data
     other_batch = question.batch is not None and (
         data.curve.scaling == "strong" or question.batch != data.batch
@@ -288,31 +289,28 @@ def marginal_gain(fewer: ProjectionRow, more: ProjectionRow, first: ProjectionRo
 
 
 def _knee(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
+    """Recommend the largest count up to which every added worker is worth it."""
     chosen, last = sure[0], 1.0
-    sentence = ""
-    half = "half of what each of the first brought"
+    why = ": there is no other count to compare with."
     for fewer, more in pairwise(sure):
         gain = marginal_gain(fewer, more, sure[0])
         if gain < KNEE:
-            brings = f"{gain:.0%} of it" if gain > 0 else "nothing"
-            sentence = (
-                f" by the knee: up to there every added worker brings at least {half}; from "
-                f"{chosen.workers} to {more.workers} it brings {brings}."
+            brings = f"{percent(gain)} of it" if gain > 0 else "nothing"
+            why = (
+                " by the knee: up to there every added worker brings at least half of what each of "
+                f"the first brought; from {chosen.workers} to {more.workers} it brings {brings}."
             )
             break
         chosen, last = more, gain
-    else:
-        sentence = (
-            f" by the knee: even the last ones added bring {last:.0%} of what each of the "
-            "first brought (at least half is worth it), so that the knee lies beyond."
+        why = (
+            f" by the knee: even the last ones added bring {percent(last)} of what each of the "
+            "first brought (at least half is worth it), so the knee lies beyond."
         )
-        if len(sure) == 1:
-            sentence = ": there is no other count to compare with."
     return Recommendation(
         rule="knee",
         workers=chosen.workers,
         link=link,
-        sentence=plural(chosen.workers, "worker") + sentence,
+        sentence=plural(chosen.workers, "worker") + why,
     )
 
 
@@ -325,39 +323,42 @@ def _within(
 ) -> Recommendation:
     """Recommend the cheapest count within a deadline, or the soonest within a budget."""
     is_time = rule == "deadline"
-    write = duration if is_time else number
+    write = seconds if is_time else number
     what = goal.words if goal else ""
     pairs = [(one.time_s if is_time else one.cost, one) for one in sure]
     known = [(figure, one) for figure, one in pairs if figure is not None]
     inside = [pair for pair in known if pair[0].value <= limit]
-    if not inside:
-        sentence = (
-            f"No {'time' if is_time else 'cost'} {what} can be told here, so that nothing says who "
-            f"meets the {rule}."
+    chosen = None
+    if inside:
+        figure, chosen = min(
+            inside, key=lambda pair: _value(pair[1].cost if is_time else pair[1].time_s)
         )
-        if known:
-            figure, best = min(known, key=lambda pair: pair[0].value)
+        if is_time:
+            why = "the cheapest" if chosen.cost else "the fewest workers"
+            cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
+            sentence = f"{why} within {write(limit)} {what}, {figure.text(write)}{cost}."
+        else:
             sentence = (
-                f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
-                f"{'soonest' if is_time else 'cheapest'} is {plural(best.workers, 'worker')}, "
-                f"{figure.text(write)}."
+                f"the soonest {what} that costs at most {write(limit)}, {figure.text(write)} and "
+                f"{seconds(_value(chosen.time_s))}."
             )
-        return Recommendation(rule=rule, workers=None, link=link, sentence=sentence)
-    others = [_value(one.cost if is_time else one.time_s) for _, one in inside]
-    place = others.index(min(others))
-    figure, chosen = inside[place]
-    if is_time:
-        why = "the cheapest" if chosen.cost else "the fewest workers"
-        cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
-        sentence = f"{why} within {write(limit)} {what}, {figure.text(write)}{cost}."
+        doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
+        sentence = f"{plural(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
+    elif known:
+        figure, best = min(known, key=lambda pair: pair[0].value)
+        sentence = (
+            f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
+            f"{'soonest' if is_time else 'cheapest'} is {plural(best.workers, 'worker')}, "
+            f"{figure.text(write)}."
+        )
     else:
         sentence = (
-            f"the soonest {what} that costs at most {write(limit)}, {figure.text(write)} and "
-            f"{duration(_value(chosen.time_s))}."
+            f"No {'time' if is_time else 'cost'} {what} can be told here, so nothing says who "
+            f"meets the {rule}."
         )
-    doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
-    sentence = f"{plural(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
-    return Recommendation(rule=rule, workers=chosen.workers, link=link, sentence=sentence)
+    return Recommendation(
+        rule=rule, workers=chosen.workers if chosen else None, link=link, sentence=sentence
+    )
 
 
 def _value(figure: Prediction | None) -> float:
@@ -372,10 +373,13 @@ def job_sizes(fleet: int) -> list[int]:
     return sorted({1, *sizes})
 
 
-def _fleet(projector: Projector, links: Sequence[LinkSpeed | None]) -> tuple[FleetRow, ...]:
+def _fleet(
+    projector: Projector, links: Sequence[LinkSpeed | None], measured: Sequence[ProjectionRow]
+) -> tuple[FleetRow, ...]:
     """Return what a fleet does with jobs of every size, small ones first.
 
-    Jobs that run at once are taken not to disturb each other.
+    Times of measured counts are the measured ones. All hosts of the fleet are paid for, and jobs
+    share the cost. Jobs that run at once are taken not to disturb each other.
     """
     fleet = projector.question.fleet
     if not fleet:
@@ -383,9 +387,11 @@ def _fleet(projector: Projector, links: Sequence[LinkSpeed | None]) -> tuple[Fle
     link = links[len(links) // 2]
     if link is None and projector.needs_link(fleet, projector.per_host):
         link = default_links()[1]
+    known = {} if _changes(projector) else {row.workers: row for row in measured}
+    cost_per_s = projector.setting(fleet, link).cost_per_s
     found = []
     for size in job_sizes(fleet):
-        one = projector.at(projector.setting(size, link))
+        one = known.get(size) or projector.at(projector.setting(size, link))
         if one.time_s is not None:
             jobs = fleet // size
             found.append(
@@ -395,7 +401,7 @@ def _fleet(projector: Projector, links: Sequence[LinkSpeed | None]) -> tuple[Fle
                     link=one.link,
                     time_s=one.time_s,
                     per_day=one.time_s.inverted(jobs * _DAY_S),
-                    cost=one.cost,
+                    cost=None if cost_per_s is None else one.time_s.scaled(cost_per_s / jobs),
                 )
             )
     if not found or found[-1].workers < fleet:
@@ -419,19 +425,22 @@ def _fleet_sentence(
     """
     if not rows or goal is None:
         return ""
+
+    def jobs(row: FleetRow) -> str:
+        name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
+        return f"{name} of {plural(row.workers, 'worker')}" + (
+            f" on {row.link}" if row.link else ""
+        )
+
     whole = rows[-1]
-    small = [row for row in rows[:-1] if row.workers <= max(usual, rows[0].workers)]
-    sentence = f"{_jobs(whole)} {goal.words}: {whole.time_s.text(duration)}."
-    if small:
-        other = small[-1]
-        more = other.per_day.value / whole.per_day.value
-        longer = other.time_s.value / whole.time_s.value
-        hedge = ""
-        if whole.time_s.indicative:
-            hedge = " (indicative: that far from what was measured only bounds are known)"
+    sentence = f"{jobs(whole)} {goal.words}: {whole.time_s.text(seconds)}."
+    if small := [row for row in rows[:-1] if row.workers <= max(usual, rows[0].workers)]:
+        more = small[-1].per_day.value / whole.per_day.value
+        longer = small[-1].time_s.value / whole.time_s.value
+        hedge = " (indicative: only bounds are known)" if whole.time_s.indicative else ""
         sentence = (
-            f"{_jobs(other)} finish {number(more)} times as many experiments a day as "
-            f"{_jobs(whole)}, and each takes {number(longer)} times as long {goal.words}{hedge}."
+            f"{jobs(small[-1])} finish {number(more)} times as many experiments a day as "
+            f"{jobs(whole)}, and each takes {number(longer)} times as long {goal.words}{hedge}."
         )
     if whole.link is None or links_named == 1:
         return sentence
@@ -443,37 +452,30 @@ def _fleet_sentence(
     )
 
 
-def _jobs(row: FleetRow) -> str:
-    name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
-    place = f" on {row.link}" if row.link else ""
-    return f"{name} of {plural(row.workers, 'worker')}{place}"
-
-
 def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
     """Say which offer is the soonest and which the cheapest."""
     if not offers:
         return ""
-    times = [one.outlook.time_s for one in offers if one.outlook.time_s is not None]
-    costs = [one.outlook.cost for one in offers if one.outlook.cost is not None]
-    if len(times) < len(offers):
+    timed = [(one.outlook.time_s, one) for one in offers if one.outlook.time_s is not None]
+    priced = [(one.outlook.cost, one) for one in offers if one.outlook.cost is not None]
+    if len(timed) < len(offers):
         best = max(offers, key=lambda one: one.outlook.throughput.value)
         return f"{best.name} is the fastest: {best.outlook.throughput.text()} a second."
     what = f" {goal.words}" if goal else ""
-    soonest = min(range(len(offers)), key=lambda place: times[place].value)
-    soon = f"{offers[soonest].name} is the soonest{what}: {times[soonest].text(duration)}."
-    if len(costs) < len(offers):
+    time, soonest = min(timed, key=lambda pair: pair[0].value)
+    soon = f"{soonest.name} is the soonest{what}: {time.text(seconds)}."
+    if len(priced) < len(offers):
         return soon
-    cheapest = min(range(len(offers)), key=lambda place: costs[place].value)
-    cost = costs[cheapest].text()
-    if cheapest == soonest:
+    cost, cheapest = min(priced, key=lambda pair: pair[0].value)
+    if cheapest is soonest:
         return (
-            f"{offers[soonest].name} is both the soonest{what} and the cheapest: "
-            f"{times[soonest].text(duration)}, for {cost}."
+            f"{soonest.name} is both the soonest{what} and the cheapest: {time.text(seconds)}, for "
+            f"{cost.text()}."
         )
-    longer = times[cheapest].value / times[soonest].value
-    saved = costs[soonest].value / costs[cheapest].value
+    longer = _value(cheapest.outlook.time_s) / time.value
+    saved = _value(soonest.outlook.cost) / cost.value
     return (
-        f"{soon} {offers[cheapest].name} is the cheapest: {cost}, {number(longer)} times as long "
+        f"{soon} {cheapest.name} is the cheapest: {cost.text()}, {number(longer)} times as long "
         f"for 1/{number(saved)} of the money."
     )
 
@@ -512,15 +514,19 @@ def _headline(found: Projection, counts: Sequence[int], choices: Sequence[Projec
 def _row_sentence(found: Projection, row: ProjectionRow) -> str:
     place = f" on {row.link}" if row.link else ""
     cost = f", cost {row.cost.text()}" if row.cost is not None else ""
-    figures = [one for one in (row.throughput, row.time_s, row.cost) if one is not None]
+    fewest = plural(found.measured_workers[0], "worker")
     if row.indicative:
-        times = number(max(figure.ratio for figure in figures))
-        rest = f"{times} times what was measured, so bounds only"
+        figures = [one for one in (row.throughput, row.time_s, row.cost) if one is not None]
+        ratio = max(figure.ratio for figure in figures)
+        rest = "bounds only: these measurements allow no estimate that far"
+        if ratio > FARTHEST:
+            rest = f"bounds only: that is {number(ratio)} times what was measured"
+        elif len(found.measured_workers) == 1:
+            rest = f"bounds only: between no gain and linear, since only {fewest} was measured"
     else:
-        low, high = number(row.speedup.low), number(row.speedup.high)
+        low, high = times(row.speedup.low), times(row.speedup.high)
         rest = (
-            f"{number(row.speedup.value)}x the throughput of "
-            f"{plural(found.measured_workers[0], 'worker')} ({low} to {high}); limited by "
+            f"{times(row.speedup.value)} the throughput of {fewest} ({low} to {high}); limited by "
             f"{_LIMITS[row.limited_by]}"
         )
     separator = "; " if cost else ", "
@@ -530,12 +536,12 @@ def _row_sentence(found: Projection, row: ProjectionRow) -> str:
 def _gain(found: Projection, row: ProjectionRow) -> str:
     if row.time_s is None or found.goal is None:
         return f"{row.throughput.text()} {found.unit}"
-    return f"{row.time_s.text(duration)} {found.goal.words}"
+    return f"{row.time_s.text(seconds)} {found.goal.words}"
 
 
 def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -> tuple[str, ...]:
     """Return what follows the headline."""
-    data = projector.data
+    data, goal = projector.data, found.goal
     sentences = [one.sentence for one in found.recommendations]
     if len({one.link for one in found.recommendations}) > 1:
         sentences = _by_link(found.recommendations)
@@ -544,18 +550,22 @@ def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -
             "Nothing says what connects the hosts, so three usual links are shown; --link names "
             "yours."
         )
-    if why := _why_no_times(projector):
-        sentences.append(why)
-    if found.goal is not None and found.goal.metric is not None:
+    sentences.append(_why_no_times(projector))
+    if projector.question.target and all(row.time_s is None for row in found.rows):
+        metric, value = projector.question.target
+        sentences.append(
+            f"The target {metric}={value:g} went unanswered: no run of a measured count reached it."
+        )
+    if goal is not None and goal.metric is not None:
         sentences.append(f"It assumes this learning-rate recipe at every batch: {found.recipe}.")
-    elif found.goal is not None and data.curve.scaling == "weak" and data.curve.batch is not None:
+    elif goal is not None and data.curve.scaling == "weak" and data.curve.batch is not None:
         sentences.append(
             "It assumes that a larger global batch needs no more epochs, which holds only while "
             f"the batch is small; the learning-rate recipe: {found.recipe}."
         )
     if found.device.lower() == "cpu":
         sentences.append("These are CPU runs: they say nothing of how fast GPUs would be.")
-    return tuple(sentences)
+    return tuple(filter(None, sentences))
 
 
 def _by_link(recommendations: Sequence[Recommendation]) -> list[str]:
@@ -578,11 +588,16 @@ def _why_no_times(projector: Projector) -> str:
     """Say why other global batches have no time to the goal; "" where all have."""
     if projector.known_batches is None or projector.goal is None:
         return ""
+    if projector.schedule.kind == "decaying":
+        why = (
+            f"{projector.schedule.detail}, and a point inside of a decaying schedule is not the "
+            "end of a shorter one. Runs at a constant rate would tell more"
+        )
+    else:
+        why = "the batch is not known. A column batch in the table would tell more"
     return (
         f"How many epochs other global batches take {projector.goal.words} is not projectable from "
-        f"this run: {projector.schedule.detail}, and a point inside of a decaying schedule is not "
-        "the end of a shorter one. Where the global batch was not measured, speed alone is told; "
-        "runs at a constant rate would tell more."
+        f"this run: {why}. Where the global batch was not measured, only speed is given."
     )
 
 
@@ -605,6 +620,8 @@ def _assumptions(projector: Projector) -> tuple[str, ...]:
     sentences.append(stable_sentence(data.cells, goal))
     if projector.epochs is not None:
         sentences += projector.epochs.assumptions
+        if data.curve.batch is None:
+            sentences.append("The batch is not known: it is taken to be the same per worker.")
         if projector.schedule.kind == "unknown":
             sentences.append(
                 "No learning rate was recorded: it is taken not to decay. From inside of a "
@@ -615,10 +632,10 @@ def _assumptions(projector: Projector) -> tuple[str, ...]:
     if data.fixed_costs and goal is not None and goal.kind != "epoch":
         most = max(data.fixed_costs)
         fixed = data.fixed_costs[most]
-        each = f" and {duration(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
+        each = f" and {seconds(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
         sentences.append(
             f"What a job takes beside training stays as on {plural(most, 'worker')}: "
-            f"{duration(fixed.once_s)}{each}."
+            f"{seconds(fixed.once_s)}{each}."
         )
     if projector.input is not None and any("input" in r.parts for r in projector.rows.values()):
         sentences.append(
@@ -663,7 +680,24 @@ def _next_step(
             command=shlex.join(["farandole", "project", "DIR", *flags, "--link", "25Gbit"]),
         )
     if decays and (untimed := [row for row in rows if row.time_s is None]):
-        return _own_schedule(projector, untimed, measure)
+        nearest = min(untimed, key=lambda row: row.workers)
+        batch = nearest.global_batch
+        if batch is None:
+            return measure(
+                "Epochs are known of the measured counts alone: a batch in the table, or runs at a "
+                "constant rate, tell those of others.",
+                measure="both",
+            )
+        if data.curve.scaling == "weak":
+            batch = math.ceil(batch / workers[-1])
+        return measure(
+            "The learning rate decays, so runs tell the epochs of their own global batch alone: "
+            f"{plural(workers[-1], 'worker')} trained to the end at global batch "
+            f"{nearest.global_batch} tell those of {plural(nearest.workers, 'worker')}; runs at a "
+            "constant rate tell those of any.",
+            measure="both",
+            batches=[data.batch, batch],
+        )
     if min(sum(row.workers == n for row in data.rows) for n in workers) < _REPEATS:
         return measure(
             "Some counts were launched fewer than three times: repeats tell noise from scaling.",
@@ -706,26 +740,4 @@ def _next_step(
         "Most of the interval comes from the distance: twice the largest count that was measured "
         "narrows it most.",
         workers=[*workers, 2 * workers[-1]],
-    )
-
-
-def _own_schedule(
-    projector: Projector, untimed: Sequence[ProjectionRow], measure: Callable[..., NextStep]
-) -> NextStep:
-    """Say which runs tell the epochs of the nearest global batch that no run had."""
-    why = "The learning rate decays, so that runs tell the epochs of their own global batch alone"
-    nearest = min(untimed, key=lambda row: row.workers)
-    if nearest.global_batch is None:
-        return measure(f"{why}: runs at a constant rate tell those of others.", measure="both")
-    data = projector.data
-    most = data.workers[-1]
-    batch = nearest.global_batch
-    if data.curve.scaling == "weak":
-        batch = math.ceil(batch / most)
-    return measure(
-        f"{why}: {plural(most, 'worker')} trained to the end at global batch "
-        f"{nearest.global_batch} tell those of {plural(nearest.workers, 'worker')}; runs at a "
-        "constant rate tell those of any.",
-        measure="both",
-        batches=[data.batch, batch],
     )

@@ -18,11 +18,11 @@ import numpy as np
 
 from farandole.errors import DataError
 from farandole.format import plural
-from farandole.model.curves import amdahl_fraction
+from farandole.model.curves import amdahl_fraction, gustafson_fraction
 from farandole.model.projection.epochs import EpochRow, fit_epochs
 from farandole.model.projection.intervals import FARTHEST, Prediction, Reach
 from farandole.model.projection.question import LinkSpeed
-from farandole.model.projection.steps import LEAST_ROWS, Prior, Problem, StepRow, fit_steps, solve
+from farandole.model.projection.steps import FEW_SETTINGS, Problem, StepRow, fit_steps, solve
 from farandole.model.projection.tables import EpochTrace, StepTrace
 from farandole.model.statistics import PROJECTION_CONFIDENCE
 from farandole.study.records import Floats
@@ -33,13 +33,15 @@ Key = tuple[str, str]
 
 # Wide: Pollux bounds its parameters, and otherwise lets the rows decide.
 _VAGUE = 10.0
-_POLLUX_PARAMETERS = 7
 _SHARPEST = 10.0
-_SCHEMA = 1
+_SCHEMA = 2
+# Up to how many workers whole tables are fitted for the record; curves of them: at which counts.
 _LIMITS = (3, 4, 6, 8, 12)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+# Of the batches of a table, every third gives curves: more would say the same again.
+_EVERY = 3
 _EDGES = (1.0, 2.0, 4.0, 8.0, FARTHEST)
 _LEAST_FACTOR = 1.0
-_LEAST_MODELS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +188,12 @@ def score_steps(
         name = (f"{cluster} {model}" if several else model) or "all"
         small = [row for row in rows if split.fitted(row)]
         large = [row for row in rows if row.workers > split.fit_workers]
-        if len(small) < LEAST_ROWS or not large:
-            on = "" if split.fit_hosts is None else f" on {split.fit_hosts} nodes"
+        if len({row.workers for row in small}) < 2 or not large:
+            on = "" if split.fit_hosts is None else f" on {plural(split.fit_hosts, 'node')}"
             all_notes.append(
-                f"{name} was left out: it has {len(small)} rows of up to {split.fit_workers} "
-                f"workers{on} to fit and {len(large)} larger ones to score. It needs {LEAST_ROWS} "
-                "and 1; --fit-workers moves the limit."
+                f"{name} was left out: it needs rows of two worker counts up to "
+                f"{split.fit_workers}{on} to fit, and larger ones to score. --fit-workers moves "
+                "the limit."
             )
             continue
         rows_fit += len(small)
@@ -216,21 +218,32 @@ def score_steps(
 
 
 def fit_baselines(rows: Sequence[StepRow]) -> Mapping[str, Callable[[StepRow], float]]:
-    """Fit simpler laws to the same rows: linear scaling, Amdahl's law, Pollux's form.
+    """Fit simpler laws to the same rows.
 
-    Each gives the seconds of a step on a row's workers, hosts and batch; its times are not looked
-    at.
+    linear: perfect scaling. line: a straight line of throughput by workers (Gustafson's law).
+    amdahl: Amdahl's law. pollux: the form of Pollux (OSDI'21). Each gives the seconds of a step on
+    a row's workers, hosts and batch; its times are not looked at.
     """
     alone = _alone(rows)
-    several = [row for row in rows if row.workers > 1]
-    speedups = [row.workers * alone(row.batch) / row.step_s for row in several]
-    fraction = 0.0
+    fewest = min(row.workers for row in rows)
+    several = [row for row in rows if row.workers > fewest]
+    counts = [row.workers / fewest for row in several]
+    speedups = [
+        count * alone(row.batch) / row.step_s for count, row in zip(counts, several, strict=True)
+    ]
+    serial = scaled = 0.0
     if several:
-        fraction = amdahl_fraction([row.workers for row in several], speedups)
-        fraction = min(1.0, max(0.0, fraction))
+        serial = min(1.0, max(0.0, amdahl_fraction(counts, speedups)))
+        scaled = min(0.99, max(0.0, gustafson_fraction(counts, speedups)))
+
+    def line(row: StepRow) -> float:
+        count = row.workers / fewest
+        return alone(row.batch) * count / (count - scaled * (count - 1))
+
     return {
         "linear": lambda row: alone(row.batch),
-        "amdahl": lambda row: alone(row.batch) * (1 + fraction * (row.workers - 1)),
+        "line": line,
+        "amdahl": lambda row: alone(row.batch) * (1 + serial * (row.workers / fewest - 1)),
         "pollux": _pollux(rows),
     }
 
@@ -252,55 +265,49 @@ def _alone(rows: Sequence[StepRow]) -> Callable[[int], float]:
 
 
 def _pollux(rows: Sequence[StepRow]) -> Callable[[StepRow], float]:
-    """Fit Pollux's throughput model (OSDI'21) to step times and, where known, compute times."""
-    observed = np.log([row.step_s for row in rows])
+    """Fit Pollux's throughput model to step times and, where known, compute times.
+
+    T = (C^g + G^g)^(1/g) with C = a + b batch and G = c + d (N - 2), apart inside of a host and
+    between hosts: seven parameters, as logarithms.
+    """
     timed = [row for row in rows if row.sync_s is not None and row.sync_s < row.step_s]
+    observed = np.log([row.step_s for row in rows])
     computed = np.log([row.step_s - (row.sync_s or 0.0) for row in timed])
-    typical = float(np.median(observed))
-    batch = float(np.median([row.batch for row in rows]))
 
-    def log_times(parameters: Floats) -> Floats:
-        steps = _pollux_log_times(parameters, rows)
-        compute = np.log(_pollux_compute(parameters, timed))
-        return np.concatenate([steps, compute], axis=1)
+    def compute(parameters: Floats, some: Sequence[StepRow]) -> Floats:
+        batch = np.array([row.batch for row in some], dtype=np.float64)
+        return np.asarray(np.exp(parameters[:, :1]) + np.exp(parameters[:, 1:2]) * batch)
 
-    guess = np.full(_POLLUX_PARAMETERS, typical - 2)
-    guess[1] = typical - math.log(batch)
+    def log_steps(parameters: Floats, some: Sequence[StepRow]) -> Floats:
+        workers = np.array([row.workers for row in some], dtype=np.float64)
+        across = np.array([row.hosts > 1 for row in some])
+        local, local_growth, between, between_growth = np.exp(parameters[:, 2:6, None]).swapaxes(
+            0, 1
+        )
+        beyond = np.maximum(workers - 2, 0.0)
+        network = np.where(across, between + between_growth * beyond, local + local_growth * beyond)
+        network = np.where(workers > 1, network, 0.0)
+        sharpness = np.minimum(1 + np.exp(parameters[:, 6:7]), _SHARPEST)
+        own = compute(parameters, some)
+        longer, shorter = np.maximum(own, network), np.minimum(own, network)
+        return np.asarray(np.log(longer) + np.log1p((shorter / longer) ** sharpness) / sharpness)
+
+    guess = np.full(7, float(np.median(observed)) - 2)
+    guess[1] += 2 - math.log(float(np.median([row.batch for row in rows])))
     guess[6] = 0.0
     problem = Problem(
-        log_times=log_times,
+        log_times=lambda parameters: np.concatenate(
+            [log_steps(parameters, rows), np.log(compute(parameters, timed))], axis=1
+        ),
         observed=np.concatenate([observed, computed]),
         weights=np.ones(len(rows) + len(timed)),
-        prior=Prior(
-            lines=np.eye(_POLLUX_PARAMETERS), mean=guess, sd=np.full(_POLLUX_PARAMETERS, _VAGUE)
-        ),
+        lines=np.eye(len(guess)),
+        mean=guess,
+        sd=np.full(len(guess), _VAGUE),
         sigma=0.1,
     )
     best = solve(problem, [guess]).parameters[None]
-    return lambda row: float(np.exp(_pollux_log_times(best, [row])[0, 0]))
-
-
-def _pollux_compute(parameters: Floats, rows: Sequence[StepRow]) -> Floats:
-    batch = np.array([row.batch for row in rows], dtype=np.float64)
-    fixed, per_sample = np.exp(parameters[:, :1]), np.exp(parameters[:, 1:2])
-    return np.asarray(fixed + per_sample * batch)
-
-
-def _pollux_log_times(parameters: Floats, rows: Sequence[StepRow]) -> Floats:
-    workers = np.array([row.workers for row in rows], dtype=np.float64)
-    several = np.array([row.hosts > 1 for row in rows])
-    local, local_growth, between, between_growth = (
-        np.exp(parameters[:, place : place + 1]) for place in range(2, 6)
-    )
-    beyond = np.maximum(workers - 2, 0.0)
-    network = np.where(several, between + between_growth * beyond, local + local_growth * beyond)
-    network = np.where(workers > 1, network, 0.0)
-    sharpness = np.minimum(1 + np.exp(parameters[:, 6:7]), _SHARPEST)
-    compute = _pollux_compute(parameters, rows)
-    longer, shorter = np.maximum(compute, network), np.minimum(compute, network)
-    return np.asarray(
-        np.log(longer) + np.log1p((shorter / longer) ** sharpness) / sharpness, dtype=np.float64
-    )
+    return lambda row: float(np.exp(log_steps(best, [row])[0, 0]))
 
 
 def score_epochs(
@@ -375,103 +382,158 @@ def _means(rows: Sequence[EpochRow]) -> tuple[list[int], list[float]]:
 def make_record(groups: Mapping[Key, Sequence[StepRow]]) -> dict[str, Any]:
     """Return the content of `track_record.json`: errors by distance, and factors for intervals.
 
-    Each model is fitted at several limits of workers and scored beyond each. A factor is how many
-    standard deviations of the fit the errors reach: the quantile of the model that was hit worst,
-    since the next model comes from another cluster, and never less than nearer by.
+    Each model is fitted at several limits of workers and scored beyond each, and so are curves of
+    a single batch, as somebody with few settings would have them. A factor is how many standard
+    deviations of the fit the errors reach, never less than nearer by. All clusters count the same;
+    a single one stands for itself alone, so that its worst model decides.
 
     Raises:
         DataError: Fewer than two models reach beyond what is fitted.
     """
-    errors = {key: found for key, rows in groups.items() if len(found := _log_errors(rows))}
-    if len(errors) < _LEAST_MODELS:
+    reaches: list[Reach] = []
+    models: set[Key] = set()
+    for few in (False, True):
+        errors = {key: found for key, rows in groups.items() if len(found := _errors(rows, few))}
+        models |= errors.keys()
+        if len(errors) > 1:
+            reaches += _reaches(few, errors)
+    if not reaches:
         raise DataError(
-            f"{len(errors)} models have rows to fit and larger ones to score. Factors come from "
-            f"at least {_LEAST_MODELS}: add a table."
+            f"{plural(len(models), 'model')} with rows to fit and larger ones to score. Factors "
+            "come from two or more: add a table."
         )
-    factors = _factors(list(errors.values()))
-    left_out = {
-        key: _factors([found for other, found in errors.items() if other != key]) for key in errors
-    }
-    reaches = []
-    for place, (low, high) in enumerate(pairwise(_EDGES)):
-        parts = {key: _between(found, low, high) for key, found in errors.items()}
-        parts = {key: part for key, part in parts.items() if len(part)}
-        if parts:
-            others = [left_out[key][place] for key in parts]
-            reaches.append(_reach(low, high, list(parts.values()), factors[place], others))
     return {
         "schema": _SCHEMA,
         "made_by": "farandole backtest FILE.csv ... --write-track-record FILE",
-        "clusters": sorted({cluster for cluster, _ in errors}),
-        "models": sorted(" ".join(filter(None, key)) for key in errors),
-        "fit_workers": list(_LIMITS),
+        "clusters": sorted({cluster for cluster, _ in models}),
+        "models": sorted(" ".join(filter(None, key)) for key in models),
         "reaches": [asdict(reach) for reach in reaches],
     }
 
 
-def _log_errors(rows: Sequence[StepRow]) -> Floats:
+def _errors(rows: Sequence[StepRow], few: bool) -> Floats:
     """Return what fits of one model missed by: ratio, log error, the same in deviations."""
     found = [np.empty((0, 3))]
+    for small, large in _few_rows(rows) if few else _many_rows(rows):
+        fit = fit_steps(small)
+        if not large or (fit.settings < FEW_SETTINGS) != few:
+            continue
+        spread = fit.spread([(row.workers, row.hosts, row.batch) for row in large])
+        error = np.log([row.step_s for row in large]) - spread.log_s
+        deviations = error / np.where(error > 0, spread.slow_sd, spread.fast_sd)
+        ratio = np.array([row.workers for row in large]) / fit.measured_workers
+        found.append(np.column_stack([ratio, error, deviations]))
+    return np.concatenate(found)
+
+
+def _many_rows(rows: Sequence[StepRow]) -> Iterator[tuple[list[StepRow], list[StepRow]]]:
     for limit in _LIMITS:
         small = [row for row in rows if row.workers <= limit]
         most = max((row.workers for row in small), default=0)
-        large = [row for row in rows if limit < row.workers <= FARTHEST * most]
-        if len(small) >= LEAST_ROWS and large:
-            fit = fit_steps(small)
-            spread = fit.spread([(row.workers, row.hosts, row.batch) for row in large])
-            error = np.log([row.step_s for row in large]) - spread.log_s
-            deviations = error / np.where(error > 0, spread.slow_sd, spread.fast_sd)
-            ratio = np.array([row.workers for row in large]) / fit.measured_workers
-            found.append(np.column_stack([ratio, error, deviations]))
-    return np.concatenate(found)
+        if len({row.workers for row in small}) > 1:
+            yield small, [row for row in rows if limit < row.workers <= FARTHEST * most]
+
+
+def _few_rows(rows: Sequence[StepRow]) -> Iterator[tuple[list[StepRow], list[StepRow]]]:
+    """Yield curves of one batch, hosts full or with one worker each: two or more counts of them."""
+    local = max(math.ceil(row.workers / row.hosts) for row in rows)
+    for batch in sorted({row.batch for row in rows})[::_EVERY]:
+        known = {(row.workers, row.hosts): row for row in rows if row.batch == batch}
+        for each in {1, local}:
+            places = [(count, math.ceil(count / each)) for count in _COUNTS]
+            curve = [known[place] for place in places if place in known]
+            for last in range(1, len(curve) - 1):
+                most = FARTHEST * curve[last].workers
+                # Nothing tells one host of a network: that is another question (--link).
+                large = [
+                    row
+                    for row in curve[last + 1 :]
+                    if row.workers <= most and (row.hosts == 1 or curve[last].hosts > 1)
+                ]
+                yield curve[: last + 1], large
+                if last > 1:
+                    yield [curve[0], curve[last]], large
+
+
+def _reaches(few: bool, errors: Mapping[Key, Floats]) -> Iterator[Reach]:
+    clusters = sorted({cluster for cluster, _ in errors})
+    # Who is left out to see whether factors hold for somebody new: clusters, or models of one.
+    parties: list[list[Key]] = [[key for key in errors if key[0] == name] for name in clusters]
+    if len(parties) == 1:
+        parties = [[key] for key in errors]
+    worst = len(clusters) == 1
+    factors = _factors(errors, parties, worst)
+    left_out = [
+        _factors(errors, [party for party in parties if party is not one], worst) for one in parties
+    ]
+    for place, (low, high) in enumerate(pairwise(_EDGES)):
+        near = {
+            key: part for key, every in errors.items() if len(part := _between(every, low, high))
+        }
+        if not near:
+            continue
+        percents = {key: 100 * (np.exp(-part[:, 1]) - 1) for key, part in near.items()}
+        means = {key: float(np.abs(error).mean()) for key, error in percents.items()}
+        pooled = np.abs(np.concatenate(list(percents.values())))
+        covered = []
+        for party, other in zip(parties, left_out, strict=True):
+            fast, slow = other[place]
+            if some := [near[key][:, 2] for key in party if key in near]:
+                covered.append(fmean(float(np.mean((z >= -fast) & (z <= slow))) for z in some))
+        yield Reach(
+            few=few,
+            beyond=low,
+            up_to=high,
+            rows=len(pooled),
+            models=len(near),
+            mean_abs_pct=_rounded(fmean(means.values())),
+            median_abs_pct=_rounded(np.median(pooled)),
+            p90_abs_pct=_rounded(np.quantile(pooled, 0.9)),
+            bias_pct=_rounded(fmean(float(error.mean()) for error in percents.values())),
+            clusters={
+                name: _rounded(fmean(own))
+                for name in clusters
+                if (own := [mean for key, mean in means.items() if key[0] == name])
+            },
+            coverage_left_out=_rounded(fmean(covered)),
+            fast=_rounded(factors[place][0]),
+            slow=_rounded(factors[place][1]),
+        )
+
+
+def _factors(
+    errors: Mapping[Key, Floats], parties: Sequence[Sequence[Key]], worst: bool
+) -> list[tuple[float, float]]:
+    """Return factors to the fast and the slow side, by distance."""
+    tail = (1 - PROJECTION_CONFIDENCE) / 2
+    fast = slow = _LEAST_FACTOR
+    found = []
+    for low, high in pairwise(_EDGES):
+        each = [
+            np.concatenate([_between(errors[key], low, high)[:, 2] for key in party])
+            for party in parties
+        ]
+        each = [z for z in each if len(z)]
+        if each:
+            # All parties together, each with the same weight; and the one that was hit worst.
+            pooled = np.concatenate(each)
+            shares = np.concatenate([np.full(len(z), 1 / len(z) / len(each)) for z in each])
+            order = np.argsort(pooled)
+            reached = np.cumsum(shares[order])
+            low_end, high_end = (
+                float(pooled[order][np.argmax(reached >= side)]) for side in (tail, 1 - tail)
+            )
+            least = min(float(np.quantile(z, tail)) for z in each)
+            most = max(float(np.quantile(z, 1 - tail)) for z in each)
+            fast = max(fast, -(least if worst else (least + low_end) / 2))
+            slow = max(slow, most if worst else (most + high_end) / 2)
+        found.append((fast, slow))
+    return found
 
 
 def _between(errors: Floats, low: float, high: float) -> Floats:
     return errors[(errors[:, 0] > low) & (errors[:, 0] <= high)]
 
 
-def _factors(models: Sequence[Floats]) -> list[tuple[float, float]]:
-    """Return factors to the fast and the slow side, by distance."""
-    tail = (1 - PROJECTION_CONFIDENCE) / 2
-    fast = slow = _LEAST_FACTOR
-    found = []
-    for low, high in pairwise(_EDGES):
-        for errors in models:
-            deviations = _between(errors, low, high)[:, 2]
-            if len(deviations):
-                fast = max(fast, -float(np.quantile(deviations, tail)))
-                slow = max(slow, float(np.quantile(deviations, 1 - tail)))
-        found.append((fast, slow))
-    return found
-
-
-def _reach(
-    low: float,
-    high: float,
-    models: Sequence[Floats],
-    factors: tuple[float, float],
-    others: Sequence[tuple[float, float]],
-) -> Reach:
-    errors = [100 * (np.exp(-model[:, 1]) - 1) for model in models]
-    covered = [
-        float(np.mean((model[:, 2] >= -fast) & (model[:, 2] <= slow)))
-        for model, (fast, slow) in zip(models, others, strict=True)
-    ]
-    pooled = np.abs(np.concatenate(errors))
-
-    def rounded(value: Any) -> float:
-        return round(float(value), 3)
-
-    return Reach(
-        beyond=low,
-        up_to=high,
-        rows=len(pooled),
-        models=len(models),
-        mean_abs_pct=rounded(np.mean([np.abs(error).mean() for error in errors])),
-        median_abs_pct=rounded(np.median(pooled)),
-        p90_abs_pct=rounded(np.quantile(pooled, 0.9)),
-        bias_pct=rounded(np.mean([error.mean() for error in errors])),
-        coverage_left_out=rounded(np.mean(covered)),
-        fast=rounded(factors[0]),
-        slow=rounded(factors[1]),
-    )
+def _rounded(value: Any) -> float:
+    return round(float(value), 3)

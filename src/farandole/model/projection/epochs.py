@@ -1,10 +1,9 @@
 """Epochs to a goal by global batch: E(B) = E_min (1 + B / Bc), and the metric after some epochs.
 
-Measured epochs depart from the hyperbola: recipes are retuned from batch to batch, and departures
-of neighbouring batches are alike. So what is left over counts as a walk along log B plus a part of
-each batch's own, of a size that the points tell together with a prior. Bc, the critical batch, has
-a prior, too: from the gradient noise scale, or from the batches that people choose to measure.
-Both are integrated over on a grid: no fit that may fail, and intervals that hold for few points.
+Bc, the critical batch, is integrated over on a grid, E_min by hand: no fit that may fail, and
+intervals that hold for few points. Bc has a prior: from the gradient noise scale, or from the
+batches that people choose to measure. Measured epochs depart from the hyperbola, since recipes are
+retuned from batch to batch; intervals widen by as much as they do on public workloads.
 
 After e epochs at batch B training is as far as after e E(B_ref) / E(B) epochs at B_ref. That holds
 for runs whose rate does not decay: a point inside of a decaying schedule is not the end of a
@@ -23,10 +22,10 @@ from typing import Literal
 import numpy as np
 
 from farandole.errors import DataError, UsageError
-from farandole.format import plural
+from farandole.format import number, plural
 from farandole.model.accuracy import collect_metrics
 from farandole.model.analyse import ScalingInfo
-from farandole.model.measured import Measured, figure, stated
+from farandole.model.measured import Measured, stated
 from farandole.model.metrics import (
     WINDOW,
     Series,
@@ -59,25 +58,19 @@ _TOBIT_ROUNDS = 100
 # one; how near differs much, and measured epochs tell better.
 _REACH = 3.0
 _REACH_SPREAD = 1.75
-# How far log epochs depart from the hyperbola: per unit of log batch, and its spread.
-_DEPARTURE = 0.045
-_DEPARTURE_SPREAD = 0.8
-# The variance of a batch's own departure over that of the walk's per unit of log batch.
-_OWN = 0.5
+# How far log epochs depart from the hyperbola: each batch by itself, and, beyond the largest, as a
+# walk per unit of log batch.
+_DEPARTURE = 0.03
+_WALK = 0.1
 # Beyond the largest batch that was trained recipes run out, and epochs grow faster than the
 # hyperbola: on public workloads by this, per unit of log batch, up to twice that batch. Farther
 # away nothing like it was seen.
-_RUN_OUT = 0.1
+_RUN_OUT = 0.03
 _RUN_OUT_RATIO = 2.0
 # Of log(Bc / noise scale), from workload to workload.
 _NOISE_SPREAD = 0.7
-_CRITICAL_GRID = 101
-_DEPARTURE_GRID = 11
-# Of quantiles of log epochs: 6 or 7 steps do, and halving alone would take some 50.
-_NEWTON_STEPS = 200
-_ENOUGH = 1e-12
-# A slope below it is 0: Newton's step leaves the brackets then.
-_FLAT = 1e-300
+_CRITICAL_GRID = 201
+_QUANTILE_GRID = 2001
 # Weight decay and rounding do not make a schedule; a rate that falls to less than this does.
 _FALLEN = 0.9
 # Between the ends of an interval of epochs a metric may turn: it is looked at so many times.
@@ -170,9 +163,8 @@ def stable_level(cells: Sequence[Measured], metric: str) -> tuple[float, int] | 
     higher = _higher(metric)
     ends: dict[int, list[float]] = {}
     for found, series in _long_series(cells, metric):
-        if found.global_batch:
-            level = plateau(_finite_values(series), higher=higher)
-            ends.setdefault(found.global_batch, []).append(level)
+        level = plateau(_finite_values(series), higher=higher)
+        ends.setdefault(global_batch_of(found), []).append(level)
     if not ends:
         return None
     smallest = min(ends)
@@ -193,6 +185,11 @@ def stable_sentence(cells: Sequence[Measured], goal: Goal | None) -> str:
         f"Stable means {goal.metric} {level[0]:.4g} at every batch: what all runs at global "
         f"batch {level[1]}, the smallest, hold in the end."
     )
+
+
+def global_batch_of(found: Measured) -> int:
+    """Return a cell's global batch; where nobody knows it, in units of one worker's."""
+    return found.global_batch or found.cell.workers
 
 
 def series_of(cells: Sequence[Measured], metric: str) -> list[tuple[Measured, Series]]:
@@ -220,21 +217,20 @@ def _stable_rows(cells: Sequence[Measured], metric: str) -> list[EpochRow]:
 
 def _stated_rows(cells: Sequence[Measured]) -> list[EpochRow]:
     return [
-        EpochRow(global_batch=found.global_batch, epochs=epoch)
+        EpochRow(global_batch=global_batch_of(found), epochs=epoch)
         for found in cells
         for launch in found.launches
-        if found.global_batch and (epoch := stated(launch, "stable_epoch")) is not None
+        if (epoch := stated(launch, "stable_epoch")) is not None
     ]
 
 
 def _rows_to(target: float, runs: Sequence[tuple[Measured, Series]], metric: str) -> list[EpochRow]:
     rows = []
     for found, series in runs:
-        if found.global_batch:
-            end = reach(series, target, higher=_higher(metric))
-            epochs = end.censored_at if end.epoch is None else end.epoch
-            reached = end.epoch is not None
-            rows.append(EpochRow(global_batch=found.global_batch, epochs=epochs, reached=reached))
+        end = reach(series, target, higher=_higher(metric))
+        epochs = end.censored_at if end.epoch is None else end.epoch
+        batch, reached = global_batch_of(found), end.epoch is not None
+        rows.append(EpochRow(global_batch=batch, epochs=epochs, reached=reached))
     return rows
 
 
@@ -304,60 +300,23 @@ class Point:
     """Of that log: by the spread between runs, and by how coarsely epochs were counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Points:
-    """All batches of a workload, ascending."""
-
-    reached: tuple[Point, ...]
-    bounds: tuple[tuple[int, float], ...]
-    """Global batches of which no run reached the goal, and the log epochs that they had."""
-    spread: float
-    """Of a single run, relative."""
-    repeated: bool
-    """Whether the spread between runs was seen."""
-
-
-def points_of(rows: Sequence[EpochRow]) -> Points:
-    """Gather runs by batch.
-
-    Raises:
-        DataError: a row is not positive, or no run reached the goal.
-    """
-    by_batch: dict[int, list[EpochRow]] = {}
-    for row in sorted(rows, key=lambda row: row.global_batch):
-        if row.global_batch < 1 or not (math.isfinite(row.epochs) and row.epochs > 0):
-            raise DataError(
-                f"A run at global batch {row.global_batch} has {row.epochs:g} epochs to the "
-                "target. Both must be above 0: correct or leave out this row."
-            )
-        by_batch.setdefault(row.global_batch, []).append(row)
-    if not any(row.reached for row in rows):
-        raise DataError(
-            f"None of {len(rows)} runs reached the target, so that nothing tells how many epochs "
-            "it takes. Train longer, or choose a target that the runs reach."
-        )
-    groups = by_batch.values()
-    whole = [[row.epochs for row in group] for group in groups if all(r.reached for r in group)]
-    spread = _spread(whole)
+def _points(rows: Sequence[EpochRow], spread: float) -> tuple[list[Point], list[EpochRow]]:
+    """Return the batches that reached the goal, ascending, and the longest run of each other."""
     grain = grain_of([row.epochs for row in rows if row.reached])
     points, bounds = [], []
-    for batch, group in by_batch.items():
+    for batch in sorted({row.global_batch for row in rows}):
+        group = [row for row in rows if row.global_batch == batch]
         ends = [row.epochs for row in group if row.reached]
         cut = [row.epochs for row in group if not row.reached]
         if not ends:
-            bounds.append((batch, math.log(max(cut))))
+            bounds.append(max(group, key=lambda row: row.epochs))
             continue
         centre = _censored_mean(ends, cut, spread) if cut else math.log(fmean(ends))
         # Counting in whole epochs rounds all runs alike: more of them do not make it finer.
         coarse = (grain / math.exp(centre)) ** 2 / 12
         variance = spread**2 / len(ends) + coarse
         points.append(Point(global_batch=batch, log_epochs=centre, variance=variance))
-    return Points(
-        reached=tuple(points),
-        bounds=tuple(bounds),
-        spread=spread,
-        repeated=any(len(group) > 1 for group in whole),
-    )
+    return points, bounds
 
 
 def grain_of(values: Iterable[float]) -> float:
@@ -372,13 +331,22 @@ def grain_of(values: Iterable[float]) -> float:
     return least if all(math.isclose(m, round(m), rel_tol=1e-6) for m in multiples) else 0.0
 
 
+def _repeated_runs(rows: Sequence[EpochRow]) -> list[list[float]]:
+    """Return the epochs of batches that were run several times, each to the goal."""
+    groups: dict[int, list[EpochRow]] = {}
+    for row in rows:
+        groups.setdefault(row.global_batch, []).append(row)
+    return [
+        [row.epochs for row in group]
+        for group in groups.values()
+        if len(group) > 1 and all(row.reached for row in group)
+    ]
+
+
 def _spread(groups: Sequence[Sequence[float]]) -> float:
     """Return the relative spread of runs of one batch, pooled, and drawn to what is usual."""
-    squares, freedom = 0.0, 0
-    for group in groups:
-        centre = fmean(group)
-        squares += math.fsum((value / centre - 1) ** 2 for value in group)
-        freedom += len(group) - 1
+    squares = math.fsum((value / fmean(group) - 1) ** 2 for group in groups for value in group)
+    freedom = sum(len(group) - 1 for group in groups)
     return math.sqrt((_USUAL_WEIGHT * _USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
 
 
@@ -412,7 +380,7 @@ class EpochCurve:
     """In sentences: what was not measured and had to be taken for granted."""
     largest_batch: int
     """That runs were made with, reached or not."""
-    _grid: _Grid
+    _posterior: _Posterior
     _known: dict[int, Prediction] = field(default_factory=dict)
 
     def at(self, global_batch: int) -> Prediction:
@@ -425,12 +393,12 @@ class EpochCurve:
         return self._known[global_batch]
 
     def _predict(self, global_batch: int) -> Prediction:
-        low, value, high = (math.exp(log) for log in self._grid.at(float(global_batch)))
+        low, value, high = map(math.exp, self._posterior.at(global_batch))
         ratio = global_batch / self.largest_batch
         if ratio <= FARTHEST:
             return Prediction(value=value, low=low, high=high, ratio=ratio)
         # At best a batch needs the epochs of a smaller one, at worst as many steps.
-        low, _, high = (math.exp(log) for log in self._grid.at(float(self.largest_batch)))
+        low, _, high = map(math.exp, self._posterior.at(self.largest_batch))
         high *= ratio
         value = min(max(value, low), high)
         return Prediction(value=value, low=low, high=high, ratio=ratio, indicative=True)
@@ -447,23 +415,35 @@ def fit_epochs(rows: Sequence[EpochRow], *, noise: NoiseScale | None = None) -> 
     Raises:
         DataError: there is no run that reached the goal, or a row is not positive.
     """
-    if not rows:
-        raise DataError("No run has a target: train to one, or name a metric that was recorded.")
-    points = points_of(rows)
+    for row in rows:
+        if row.global_batch < 1 or not (math.isfinite(row.epochs) and row.epochs > 0):
+            raise DataError(
+                f"A run at global batch {row.global_batch} has {row.epochs:g} epochs to the "
+                "target. Both must be above 0: correct or leave out this row."
+            )
+    if not any(row.reached for row in rows):
+        raise DataError(
+            f"None of {plural(len(rows), 'run')} reached the target, so nothing tells how many "
+            "epochs it takes. Train longer, or choose a target that the runs reach."
+        )
+    repeated = _repeated_runs(rows)
+    spread = _spread(repeated)
+    points, bounds = _points(rows, spread)
     largest = max(row.global_batch for row in rows)
     prior = _critical_prior(largest, noise)
-    grid = _Grid(points.reached, prior)
-    for batch, log_epochs in points.bounds:
-        grid = _Grid((*grid.points, *_as_point(batch, log_epochs, points.spread, grid)), prior)
+    posterior = _Posterior(points, prior)
+    for bound in bounds:
+        points += _as_point(bound, spread, posterior)
+        posterior = _Posterior(points, prior)
     critical = None
-    if len(points.reached) > 1 or points.bounds or prior.by_noise:
-        low, value, high = (math.exp(log) for log in grid.critical())
+    if len(points) > 1 or bounds or prior.by_noise:
+        low, value, high = map(math.exp, posterior.critical())
         critical = Prediction(value=value, low=low, high=high, ratio=value / largest)
     return EpochCurve(
         critical_batch=critical,
-        assumptions=_assumptions(rows, noise, by_noise=prior.by_noise, repeated=points.repeated),
+        assumptions=_assumptions(rows, noise, by_noise=prior.by_noise, repeated=bool(repeated)),
         largest_batch=largest,
-        _grid=grid,
+        _posterior=posterior,
     )
 
 
@@ -475,14 +455,6 @@ class _Prior:
     spread: float
     least: float | None = None
     by_noise: bool = False
-
-    def log_density(self, logs: Floats) -> Floats:
-        from scipy.special import log_ndtr
-
-        density = -0.5 * ((logs - self.centre) / self.spread) ** 2
-        if self.least is not None:
-            density = density + log_ndtr((logs - self.least) / _NOISE_SPREAD)
-        return np.asarray(density, dtype=np.float64)
 
 
 def _critical_prior(largest: int, noise: NoiseScale | None) -> _Prior:
@@ -500,124 +472,80 @@ def _critical_prior(largest: int, noise: NoiseScale | None) -> _Prior:
     return _Prior(centre=centre, spread=math.hypot(_NOISE_SPREAD, half / NORMAL_90), by_noise=True)
 
 
-class _Grid:
-    """The posterior over critical batches and departures, the level integrated out."""
+class _Posterior:
+    """Of the critical batch, on a grid; of each, the level that fits the points best."""
 
     def __init__(self, points: Sequence[Point], prior: _Prior) -> None:
-        self.points = tuple(points)
+        from scipy.special import log_ndtr
+
+        reach_logs = 5 * prior.spread
         self._logs = np.linspace(
-            prior.centre - 5 * prior.spread, prior.centre + 5 * prior.spread, _CRITICAL_GRID
+            prior.centre - reach_logs, prior.centre + reach_logs, _CRITICAL_GRID
         )
-        offsets = np.linspace(-2.5, 2.5, _DEPARTURE_GRID)
-        self._departures = _DEPARTURE * np.exp(_DEPARTURE_SPREAD * offsets)
-        self._at = np.log([float(point.global_batch) for point in self.points])
-        residuals = np.array([[p.log_epochs] for p in self.points]) - self._shape(self._at[:, None])
-        walk = np.minimum.outer(self._at, self._at) + _OWN * np.eye(len(self.points))
-        noise = np.diag([point.variance for point in self.points])
-        self._solved = [
-            _Solved(departure**2 * walk + noise, residuals) for departure in self._departures
-        ]
-        density = np.array([solved.log_likelihood for solved in self._solved])
-        density += prior.log_density(self._logs) - 0.5 * offsets[:, None] ** 2
-        weights = np.exp(density - density.max())
-        self._weights = weights / weights.sum()
+        at = np.log([point.global_batch for point in points])
+        weights = 1 / (np.array([point.variance for point in points]) + _DEPARTURE**2)
+        left = np.array([[point.log_epochs] for point in points]) - self._shape(at[:, None])
+        self._level = weights @ left / weights.sum()
+        density = -0.5 * (weights @ (left - self._level) ** 2)
+        density -= 0.5 * ((self._logs - prior.centre) / prior.spread) ** 2
+        if prior.least is not None:
+            density += log_ndtr((self._logs - prior.least) / _NOISE_SPREAD)
+        shares = np.exp(density - density.max())
+        self._shares = shares / shares.sum()
+        self._level_variance = 1 / weights.sum()
+        self._largest = float(at.max())
 
     def at(self, global_batch: float) -> tuple[float, float, float]:
         """Return low, median and high of log epochs."""
         at = math.log(global_batch)
-        means, deviations = [], []
-        for departure, solved in zip(self._departures, self._solved, strict=True):
-            common = departure**2 * np.minimum(self._at, at)
-            mean, variance = solved.predict(common, departure**2 * (at + _OWN))
-            means.append(self._shape(np.array(at)) + mean)
-            deviations.append(np.full(len(self._logs), math.sqrt(variance)))
-        low, middle, high = _quantiles(np.array(means), np.array(deviations), self._weights)
-        beyond = min(max(0.0, at - float(self._at.max())), math.log(_RUN_OUT_RATIO))
+        beyond = max(0.0, at - self._largest)
+        variance = self._level_variance + _DEPARTURE**2 + _WALK**2 * beyond
+        low, middle, high = self._quantiles(
+            self._level + self._shape(np.array(at)), math.sqrt(variance)
+        )
+        more = _RUN_OUT * min(beyond, math.log(_RUN_OUT_RATIO))
         # Here they may not: the lower end does without.
-        return low, middle + _RUN_OUT * beyond, high + _RUN_OUT * beyond
+        return low, middle + more, high + more
 
     def critical(self) -> tuple[float, float, float]:
         """Return low, median and high of the log of the critical batch."""
-        weights = self._weights.sum(axis=0)
         # A grid of points stands for a smooth density: each is spread over its cell.
-        width = np.full(len(self._logs), 0.5 * (self._logs[1] - self._logs[0]))
-        return _quantiles(self._logs, width, weights)
+        return self._quantiles(self._logs, 0.5 * float(self._logs[1] - self._logs[0]))
 
     def _shape(self, at: Floats) -> Floats:
         return np.logaddexp(0.0, at - self._logs)
 
+    def _quantiles(self, means: Floats, deviation: float) -> tuple[float, float, float]:
+        """Return low, median and high of a mixture of normals, one for each critical batch."""
+        from scipy.special import ndtr
 
-class _Solved:
-    """Residuals of one covariance for all critical batches, with a level that is not known."""
-
-    def __init__(self, covariance: Floats, residuals: Floats) -> None:
-        self._inverse = np.linalg.inv(covariance)
-        self._ones = self._inverse.sum(axis=1)
-        self._weight = float(self._ones.sum())
-        self._level = self._ones @ residuals / self._weight
-        left = residuals - self._level
-        self._pull = self._inverse @ left
-        _, volume = np.linalg.slogdet(covariance)
-        self.log_likelihood = -0.5 * (
-            volume + math.log(self._weight) + (left * self._pull).sum(axis=0)
-        )
-
-    def predict(self, common: Floats, own: float) -> tuple[Floats, float]:
-        """Return mean and variance at a place, given its covariances with the points."""
-        unknown = (1.0 - float(self._ones @ common)) ** 2 / self._weight
-        variance = own - float(common @ self._inverse @ common) + unknown
-        return self._level + common @ self._pull, max(variance, 1e-12)
+        tail = (1 - PROJECTION_CONFIDENCE) / 2
+        ends = float(means.min()) - 5 * deviation, float(means.max()) + 5 * deviation
+        places = np.linspace(*ends, _QUANTILE_GRID)
+        reached = ndtr((places[:, None] - means) / deviation) @ self._shares
+        low, middle, high = np.interp([tail, 0.5, 1 - tail], reached, places).tolist()
+        return low, middle, high
 
 
-def _quantiles(means: Floats, deviations: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Return low, median and high of a mixture of normals, by Newton's steps within brackets."""
-    from scipy.special import ndtr, ndtri
-
-    tail = (1 - PROJECTION_CONFIDENCE) / 2
-    shares = np.array([tail, 0.5, 1 - tail])
-    means, deviations, weights = (part.ravel() for part in (means, deviations, weights))
-    low = np.full(3, float((means - 8 * deviations).min()))
-    high = np.full(3, float((means + 8 * deviations).max()))
-    centre = weights @ means
-    # From where they would be if it were one normal.
-    at = centre + math.sqrt(weights @ (deviations**2 + (means - centre) ** 2)) * ndtri(shares)
-    heights = weights / (deviations * math.sqrt(2 * math.pi))
-    moved = high - low
-    for _ in range(_NEWTON_STEPS):
-        scores = (at[:, None] - means) / deviations
-        beyond = ndtr(scores) @ weights - shares
-        low, high = np.where(beyond < 0, at, low), np.where(beyond < 0, high, at)
-        slope = np.exp(-0.5 * scores**2) @ heights
-        fresh = at - beyond / np.maximum(slope, _FLAT)
-        # Where a step leaves the brackets, or is not half of the last one, these are halved.
-        good = (low <= fresh) & (fresh <= high) & (2 * np.abs(fresh - at) <= moved)
-        fresh = np.where(good, fresh, 0.5 * (low + high))
-        moved, at = np.abs(fresh - at), fresh
-        if float(moved.max()) < _ENOUGH:
-            break
-    first, middle, last = at.tolist()
-    return first, middle, last
-
-
-def _as_point(batch: int, log_epochs: float, spread: float, grid: _Grid) -> tuple[Point, ...]:
+def _as_point(bound: EpochRow, spread: float, posterior: _Posterior) -> list[Point]:
     """Return the point that says of a batch as much as its lower bound does.
 
     What the others predict for it, cut off at the bound, has another mean and a smaller variance;
     the normal that would have changed them so is the point.
     """
-    low, centre, high = grid.at(float(batch))
+    low, centre, high = posterior.at(bound.global_batch)
     variance = ((high - low) / (2 * NORMAL_90)) ** 2
     deviation = math.sqrt(variance + spread**2)
-    at = (log_epochs - centre) / deviation
+    at = (math.log(bound.epochs) - centre) / deviation
     hazard = _hazard(at)
     shrink = hazard * (hazard - at) * variance / deviation**2
     if shrink < 1e-6:
-        return ()
+        return []
     moved = centre + variance / deviation * hazard
     left = variance * (1.0 - min(shrink, 1.0 - 1e-6))
     own = 1.0 / (1.0 / left - 1.0 / variance)
     place = own * (moved / left - centre / variance)
-    return (Point(global_batch=batch, log_epochs=place, variance=own),)
+    return [Point(global_batch=bound.global_batch, log_epochs=place, variance=own)]
 
 
 def _assumptions(
@@ -635,7 +563,7 @@ def _assumptions(
             )
         )
     if by_noise and noise is not None:
-        known = f"above {figure(noise.low)}" if noise.value is None else figure(noise.value)
+        known = f"above {number(noise.low)}" if noise.value is None else number(noise.value)
         sentences.append(
             f"The critical batch is the gradient noise scale ({known} samples) within a factor of "
             "about 3, before measured epochs say more."

@@ -1,4 +1,4 @@
-"""Predictions with 90 % intervals: their arithmetic, their width, and how they are written.
+"""Predictions with 90 % intervals: their arithmetic, and how wide public tables make them.
 
 Values multiply, intervals widen in logs. `track_record.json` is what
 `farandole backtest ... --write-track-record` wrote (docs/explanation/backtest.md); nobody edits it.
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 
-from farandole.model.statistics import Estimate
+from farandole.format import number, percent, plural
+from farandole.model.statistics import NORMAL_90, Estimate
 
 FARTHEST = 16.0
 """Times the measured size; beyond it only bounds are given."""
-
-# 90 % half-widths on the log scale: what a plain ring form missed by on a public cluster.
-_HALF_WIDTHS = ((4.0, 0.20), (8.0, 0.35), (FARTHEST, 0.50))
-# Such forms are too optimistic more often than not, so that the slow side gets more of the width.
-_SLOW_SHARE = 0.6
-_MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
+# An interval from half to twice the value is no estimate any more.
+_WIDEST = math.log(4.0)
+# Of 90 % intervals, on a cluster that they were not calibrated on: where fewer held, none is
+# promised.
+_PROMISED = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class Prediction:
     ratio: float
     """How far beyond the largest measured one: 4.0 for 16 workers from 4; 1.0 or less inside."""
     indicative: bool = False
-    """Beyond 16 times the measured size: low and high are bounds, the value is no estimate."""
+    """Too far or too uncertain to promise: low and high are bounds, the value is no estimate."""
 
     def scaled(self, factor: float) -> Prediction:
-        """Multiply by a number above 0."""
+        """Multiply by a constant, such as the steps of an epoch or a price."""
         return self._each(lambda value: value * factor)
 
     def shifted(self, by: float) -> Prediction:
@@ -60,9 +60,8 @@ class Prediction:
         """The larger half of the interval, relative: 0.2 for 20 % more."""
         return math.exp(max(_log(self.value, self.low), _log(self.high, self.value))) - 1
 
-    def text(self, write: Callable[[float], str] | None = None) -> str:
+    def text(self, write: Callable[[float], str] = number) -> str:
         """Write it as "22.4 s (19.1 s to 27.0 s)"; bounds alone if indicative."""
-        write = write or number
         low, high = write(self.low), write(self.high)
         if self.indicative:
             return f"{low} to {high} (indicative)"
@@ -85,35 +84,6 @@ def measured(estimate: Estimate) -> Prediction:
     return Prediction(value=estimate.value, low=low, high=high, ratio=1.0)
 
 
-def predict(
-    value: float,
-    fast: float,
-    slow: float,
-    ratio: float,
-    *,
-    floors: bool,
-    bounds: Callable[[], tuple[float, float]],
-) -> Prediction:
-    """Give a value the interval that its distance from the measurements needs.
-
-    Args:
-        value: in seconds.
-        fast: how far the interval reaches down, as a logarithm.
-        slow: the same, up.
-        ratio: how many times the measured size it is.
-        floors: whether the interval is at least as wide as `least_sides`, beyond that size.
-        bounds: least and most beyond FARTHEST times that size.
-    """
-    if floors and ratio > 1:
-        least_fast, least_slow = least_sides(ratio)
-        fast, slow = max(fast, least_fast), max(slow, least_slow)
-    low, high = value * math.exp(-fast), value * math.exp(slow)
-    if ratio > FARTHEST:
-        least, most = bounds()
-        low, high = min(low, least), max(high, most)
-    return Prediction(value=value, low=low, high=high, ratio=ratio, indicative=ratio > FARTHEST)
-
-
 def product(*parts: Prediction) -> Prediction:
     """Multiply predictions with independent errors.
 
@@ -134,46 +104,48 @@ def product(*parts: Prediction) -> Prediction:
     )
 
 
-def half_width(ratio: float) -> float:
-    """Return half the width of an interval at this ratio, as a logarithm, without calibration."""
-    return next((half for limit, half in _HALF_WIDTHS if ratio <= limit), _HALF_WIDTHS[-1][1])
+def calibrated(
+    log_s: float,
+    spread: tuple[float, float],
+    ratio: float,
+    *,
+    few: bool,
+    fastest: float | None = None,
+    bounds: tuple[float, float] | None = None,
+) -> Prediction:
+    """Give a step time the interval that held on public tables at this distance.
 
-
-def least_sides(ratio: float) -> tuple[float, float]:
-    """Return how far such an interval reaches to the fast and to the slow side, as logarithms."""
-    whole = 2 * half_width(ratio)
-    return (1 - _SLOW_SHARE) * whole, _SLOW_SHARE * whole
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it: 50.0 us, 12.3 ms, 22.4 s, 14.3 min, 5.2 h."""
-    for limit, unit, word in (
-        (1e-3, 1e-6, "us"),
-        (1.0, 1e-3, "ms"),
-        (2 * _MINUTE_S, 1.0, "s"),
-        (2 * _HOUR_S, _MINUTE_S, "min"),
-        (2 * _DAY_S, _HOUR_S, "h"),
-    ):
-        if seconds < limit:
-            return f"{number(seconds / unit)} {word}"
-    return f"{number(seconds / _DAY_S)} days"
-
-
-def number(value: float) -> str:
-    """Write a number with three digits, and never an exponent."""
-    if abs(value) >= 99.95:
-        return f"{value:,.0f}"
-    if abs(value) >= 9.995:
-        return f"{value:.1f}"
-    if value == 0 or abs(value) >= 0.995:
-        return f"{value:.2f}"
-    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+    Args:
+        log_s: log seconds.
+        spread: standard deviations to the fast and to the slow side.
+        ratio: how many times the measured size it is.
+        few: whether few settings were measured.
+        fastest: log seconds by the faster of two readings of the rows; the interval has both.
+        bounds: least and most log seconds, beyond FARTHEST times the measured size.
+    """
+    reach = track_record().at(ratio, few=few)
+    # Between measured sizes there is no distance to be wrong about.
+    fast, slow = (reach.fast, reach.slow) if ratio > 1 else (NORMAL_90, NORMAL_90)
+    low = (log_s if fastest is None else fastest) - fast * spread[0]
+    high = log_s + slow * spread[1]
+    if ratio > FARTHEST and bounds is not None:
+        low, high = min(low, bounds[0]), max(high, bounds[1])
+    return Prediction(
+        value=math.exp(log_s),
+        low=math.exp(low),
+        high=math.exp(high),
+        ratio=ratio,
+        indicative=ratio > FARTHEST
+        or (ratio > 1 and (high - low > _WIDEST or reach.coverage_left_out < _PROMISED)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """Errors of projections at one distance beyond what was measured."""
 
+    few: bool
+    """From few settings (workers, hosts, batch), or from many."""
     beyond: float
     up_to: float
     """Times the largest measured number of workers."""
@@ -183,41 +155,45 @@ class Reach:
     median_abs_pct: float
     p90_abs_pct: float
     bias_pct: float
+    clusters: Mapping[str, float]
+    """The mean absolute error on each, in percent."""
     coverage_left_out: float
-    """Of 90 % intervals whose factors came from the other models only."""
+    """Of 90 % intervals whose factors came from the other clusters only, or the other models where
+    there is one cluster: the mean over these."""
     fast: float
     slow: float
-    """How many standard deviations an interval reaches to either side: for nine in ten rows of the
-    model that was hit worst, here or nearer."""
+    """How many standard deviations an interval reaches to either side, here or nearer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackRecord:
     """Errors of projections on public clusters, where the truth is known."""
 
-    clusters: tuple[str, ...]
     models: tuple[str, ...]
     reaches: tuple[Reach, ...]
-    """The nearest first."""
+    """From many settings and from few, the nearest first."""
 
-    def at(self, ratio: float) -> Reach:
+    def at(self, ratio: float, *, few: bool) -> Reach:
         """Return what is known at so many times the measured size; the farthest beyond it."""
-        return next((reach for reach in self.reaches if ratio <= reach.up_to), self.reaches[-1])
+        alike = [reach for reach in self.reaches if reach.few == few]
+        return next((reach for reach in alike if ratio <= reach.up_to), alike[-1])
 
-    def sentence(self, ratio: float) -> str:
-        """Say how right projections were at this distance."""
-        reach = self.at(ratio)
-        where = f"{len(self.models)} models of {' and '.join(self.clusters)}"
+    def sentence(self, ratio: float, *, few: bool) -> str:
+        """Say how right projections were at this distance, on which clusters, and where worst."""
+        reach = self.at(ratio, few=few)
+        ranked = sorted(reach.clusters.items(), key=lambda pair: -pair[1])
+        each = ", ".join(f"{name} {percent(error / 100)}" for name, error in ranked)
+        where = f"{plural(reach.models, 'model')}; {'worst first: ' if ranked[1:] else ''}{each}"
         if ratio > reach.up_to:
             return (
-                f"Nobody has checked projections to {ratio:.3g} times the measured size; up to "
-                f"{reach.up_to:g} times they were {reach.mean_abs_pct:.0f} % off on average "
-                f"({where})."
+                f"Projections to {number(ratio)} times the measured size were never checked; up "
+                f"to {reach.up_to:g} times they were {percent(reach.mean_abs_pct / 100)} off on "
+                f"average ({where})."
             )
         return (
-            f"At {reach.beyond:g} to {reach.up_to:g} times the measured size, projections of step "
-            f"times were {reach.mean_abs_pct:.0f} % off on average, nine in ten of them by less "
-            f"than {reach.p90_abs_pct:.0f} % ({where})."
+            f"On public clusters, step times {reach.beyond:g} to {reach.up_to:g} times beyond the "
+            f"measured size were {percent(reach.mean_abs_pct / 100)} off on average, nine in ten "
+            f"of them by less than {percent(reach.p90_abs_pct / 100)} ({where})."
         )
 
 
@@ -227,7 +203,6 @@ def track_record() -> TrackRecord:
     text = files(__package__).joinpath("track_record.json").read_text(encoding="utf-8")
     content = json.loads(text)
     return TrackRecord(
-        clusters=tuple(content["clusters"]),
         models=tuple(content["models"]),
         reaches=tuple(Reach(**reach) for reach in content["reaches"]),
     )

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from farandole.errors import UsageError
-from farandole.format import plural
+from farandole.format import number, plural, seconds
 from farandole.model.analyse import ScalingInfo
 from farandole.model.communication import payload_bytes, quiet
 from farandole.model.curves import Curve, CurvePoint, group_of
@@ -22,7 +22,6 @@ from farandole.model.measured import (
     Pace,
     common_unit,
     dataset_size,
-    figure,
     measure,
     positive,
     usable_cores,
@@ -35,29 +34,25 @@ from farandole.model.projection.epochs import (
     choose_goal,
     epoch_rows,
     fit_epochs,
+    global_batch_of,
     metric_after,
     schedule_of,
     series_of,
 )
-from farandole.model.projection.intervals import Prediction, duration
-from farandole.model.projection.question import (
-    Cluster,
-    LinkSpeed,
-    Offer,
-    Question,
-    default_links,
-)
+from farandole.model.projection.intervals import Prediction
+from farandole.model.projection.question import Cluster, LinkSpeed, Offer, Question, default_links
 from farandole.model.projection.replay import (
     Change,
     ReplayFit,
+    computing_contention,
     fit_replay,
     input_rate,
     replay_inputs,
     times_gradients,
 )
-from farandole.model.projection.steps import LEAST_ROWS, StepFit, StepRow, fit_steps, weigh
+from farandole.model.projection.steps import StepFit, StepRow, fit_steps, weigh
 from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, geometric_mean
-from farandole.study.records import Apart, Cell, Study
+from farandole.study.records import Apart, Study
 
 Limit = Literal["compute", "communication", "input", "epochs", "fixed_cost"]
 
@@ -168,11 +163,11 @@ def collect(
             workers=found.cell.workers,
             hosts=found.cell.hosts,
             batch=found.worker_batch or 1,
-            step_s=seconds,
+            step_s=step_s,
         )
         for found in counted
         for pace in found.paces
-        if (seconds := timing.step_s(found, pace)) is not None
+        if (step_s := timing.step_s(found, pace)) is not None
     )
     if not rows:
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
@@ -230,8 +225,7 @@ class _Timing:
                 )
             if unit == "jobs/s":
                 self.assumptions.append(
-                    "Only times of whole jobs are known: what they take to start is counted as "
-                    "training."
+                    "Only times of whole jobs are known: start-up is counted as training."
                 )
 
     def step_s(self, found: Measured, pace: Pace) -> float | None:
@@ -265,8 +259,8 @@ def _check_units(found: Measured) -> None:
         if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
             raise UsageError(
                 f"{plural(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
-                f"{duration(step_s)} train {figure(reckoned)} samples a second, but the table "
-                f"says {figure(stated)}. Correct the units (step_s, step_ms; samples a second of "
+                f"{seconds(step_s)} train {number(reckoned)} samples a second, but the table "
+                f"says {number(stated)}. Correct the units (step_s, step_ms; samples a second of "
                 "all workers together), and import it again."
             )
 
@@ -278,12 +272,10 @@ def _choose_curve(info: ScalingInfo, cells: Sequence[Measured], question: Questi
     others = [pair for pair in only if pair[0] != "hosts"]
     alike = []
     for curve in info.curves:
-        # Hosts may grow along a curve: of the points that are on so many, two or none.
+        # Hosts may grow along a curve: of the points that are on so many.
         points = tuple(point for point in curve.points if _has(found[point.cell], hosts))
-        if (len(points) > 1 or (points and not hosts)) and all(
-            _has(found[point.cell], others) for point in points
-        ):
-            alike.append(replace(curve, points=points) if hosts else curve)
+        if points and all(_has(found[point.cell], others) for point in points):
+            alike.append(replace(curve, points=points))
     if alike:
         wanted = ("weak", question.batch)
         return next((c for c in alike if (c.scaling, c.batch) == wanted), alike[0])
@@ -291,36 +283,12 @@ def _choose_curve(info: ScalingInfo, cells: Sequence[Measured], question: Questi
         raise UsageError(f"There is nothing to project from. {info.answer.headline}")
     shown = ", ".join(f"{name}={value}" for name, value in only)
     if timed := [c for c in cells if c.paces and not c.cell.today and _has(c, only)]:
-        raise _no_curve(shown, timed, _with_curves(info, found, only))
-    raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
-
-
-def _no_curve(shown: str, timed: Sequence[Measured], others: Sequence[str]) -> UsageError:
-    """Say that cells are there, but not two that only their workers tell apart."""
-    counts = sorted({found.cell.workers for found in timed})
-    or_others = f", or name cells that have two: {' or '.join(others)}" if others else ""
-    if len(counts) == 1:
-        return UsageError(
-            f"{shown} was measured with {plural(counts[0], 'worker')} only, and what more would "
-            f"give shows from two numbers of workers on. Measure a second one{or_others}."
+        counts = " and ".join(map(str, sorted({c.cell.workers for c in timed})))
+        raise UsageError(
+            f"{shown} was measured with {counts} workers, and no two counts at one batch. Measure "
+            "two numbers of workers at one batch, or leave --only out."
         )
-    return UsageError(
-        f"{shown} was measured with {' and '.join(map(str, counts))} workers, but with neither the "
-        "same batch per worker nor the same global batch, so that nothing tells what more workers "
-        f"give. Measure two numbers of workers at one batch{or_others}."
-    )
-
-
-def _with_curves(
-    info: ScalingInfo, found: Mapping[Cell, Measured], only: Sequence[tuple[str, str]]
-) -> list[str]:
-    """Return the values of these factors that have several numbers of workers, as flags."""
-    flags = set()
-    for curve in info.curves:
-        values = [(name, _value(found[curve.points[0].cell], name)) for name, _ in only]
-        if len(curve.points) > 1 and all(value is not None for _, value in values):
-            flags.add("--only " + ",".join(f"{name}={value}" for name, value in values))
-    return sorted(flags)
+    raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
 
 
 def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
@@ -374,43 +342,37 @@ def _fixed_costs(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, Fixe
     return found
 
 
-def _few_rows(data: StudyData, study: Study) -> UsageError:
-    """Say that there are too few rows, and what would help."""
-    is_few = "is" if len(data.rows) == 1 else "are"
-    rows = f"{plural(len(data.rows), 'row')} with a time {is_few}"
-    if len(data.rows) >= LEAST_ROWS:
-        remedy = (
-            "Measure a second one: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
-            if study.command
-            else "Add rows of a second one to the table, and import it again."
-        )
-        return UsageError(
-            f"All rows with a time are of {plural(data.workers[0], 'worker')}, which is too few to "
-            "project from: what more would give shows from two numbers of workers on, or from "
-            "recorded gradient times. " + remedy
-        )
-    if study.command:
-        return UsageError(
-            f"{rows} too few to project from: at least {LEAST_ROWS} are needed. "
-            "Measure more: farandole study -np 1,2 --repeats 3 --out DIR -- COMMAND."
-        )
-    by_name = ""
-    if len(data.workers) > 1 and len(study.launches) >= LEAST_ROWS and data.device:
-        by_name = f"; or take these at their word, with wide intervals: --only device={data.device}"
-    return UsageError(
-        f"{rows} too few to project from: at least {LEAST_ROWS} are needed, at "
-        "two numbers of workers or more. Add what was measured to the table, and import it "
-        f"again{by_name}."
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CombinedFit:
-    """A StepFit made of others."""
+class DerivedFit:
+    """A StepFit made of others, or of a rule."""
 
     forms: tuple[tuple[str, float], ...]
     assumptions: tuple[str, ...]
     at: Callable[[int, int, int], Prediction]
+
+
+def one_count(rows: Sequence[StepRow]) -> StepFit:
+    """Give bounds where one number of workers was measured: no gain, and linear speedup."""
+    measured = rows[0].workers
+    step_s = geometric_mean([row.step_s for row in rows]).value
+    batch = geometric_mean([float(row.batch) for row in rows]).value
+
+    def at(workers: int, hosts: int, at_batch: int) -> Prediction:
+        ratio = workers / measured
+        own_s = step_s * at_batch / batch
+        low, high = sorted((own_s, own_s * ratio))
+        return Prediction(
+            value=math.sqrt(low * high), low=low, high=high, ratio=ratio, indicative=ratio != 1
+        )
+
+    return DerivedFit(
+        forms=(("bounds", 1.0),),
+        assumptions=(
+            f"Only {plural(measured, 'worker')} were measured: others give between no gain and a "
+            "linear speedup. A second count would tell.",
+        ),
+        at=at,
+    )
 
 
 def accumulate(fit: StepFit, passes: int) -> StepFit:
@@ -421,7 +383,7 @@ def accumulate(fit: StepFit, passes: int) -> StepFit:
         alone = fit.at(1, 1, batch).value
         return whole.scaled(1 + (passes - 1) * alone / whole.value)
 
-    return CombinedFit(forms=fit.forms, assumptions=fit.assumptions, at=at)
+    return DerivedFit(forms=fit.forms, assumptions=fit.assumptions, at=at)
 
 
 def pool(fits: Sequence[tuple[StepFit, float]]) -> StepFit:
@@ -433,28 +395,24 @@ def pool(fits: Sequence[tuple[StepFit, float]]) -> StepFit:
     def at(workers: int, hosts: int, batch: int) -> Prediction:
         found = [(fit.at(workers, hosts, batch), weight) for fit, weight in fits]
         centre = math.fsum(weight * math.log(one.value) for one, weight in found)
-        ratio = max(one.ratio for one, _ in found)
-        if any(one.indicative for one, _ in found):
-            return Prediction(
-                value=math.exp(centre),
-                low=min(one.low for one, _ in found),
-                high=max(one.high for one, _ in found),
-                ratio=ratio,
-                indicative=True,
-            )
-        between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
-
-        def side(logs: Sequence[float]) -> float:
-            own = math.fsum(w * log**2 for (_, w), log in zip(found, logs, strict=True))
-            return math.sqrt(own + NORMAL_90**2 * between)
-
-        down = side([math.log(one.value / one.low) for one, _ in found])
-        up = side([math.log(one.high / one.value) for one, _ in found])
-        low, high = math.exp(centre - down), math.exp(centre + up)
-        return Prediction(value=math.exp(centre), low=low, high=high, ratio=ratio)
+        low, high = min(one.low for one, _ in found), max(one.high for one, _ in found)
+        indicative = any(one.indicative for one, _ in found)
+        if not indicative:
+            between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
+            down = math.fsum(w * math.log(one.value / one.low) ** 2 for one, w in found)
+            up = math.fsum(w * math.log(one.high / one.value) ** 2 for one, w in found)
+            low = math.exp(centre - math.sqrt(down + NORMAL_90**2 * between))
+            high = math.exp(centre + math.sqrt(up + NORMAL_90**2 * between))
+        return Prediction(
+            value=math.exp(centre),
+            low=low,
+            high=high,
+            ratio=max(one.ratio for one, _ in found),
+            indicative=indicative,
+        )
 
     forms = [(name, weight * own) for fit, weight in fits for name, own in fit.forms]
-    return CombinedFit(
+    return DerivedFit(
         forms=tuple(sorted(forms, key=lambda pair: -pair[1])),
         assumptions=tuple(dict.fromkeys(said for fit, _ in fits for said in fit.assumptions)),
         at=at,
@@ -469,7 +427,7 @@ def apply_change(fit: StepFit, before: StepFit, after: StepFit) -> StepFit:
         return fit.at(workers, hosts, batch).scaled(is_now / was)
 
     source = "What a change brings is taken from the replay of steps, bucket by bucket."
-    return CombinedFit(forms=fit.forms, assumptions=(*fit.assumptions, source), at=at)
+    return DerivedFit(forms=fit.forms, assumptions=(*fit.assumptions, source), at=at)
 
 
 def replay_weight(forms_error: float, replay_error: float | None) -> float:
@@ -486,15 +444,13 @@ class StepTimes:
     Rows alone are fitted by forms, and so are rows across hosts, whose network no calibration
     knows. Where a study of one host recorded when gradients were ready, a replay counts beside all
     forms together, the more the less it erred on counts that were left out; it is alone where there
-    is only one number of workers, or fewer than LEAST_ROWS. Two rows are enough without it only
-    where the user asks for these among others of the study.
+    is one number of workers. Without it, one number gives bounds.
     """
 
     def __init__(self, study: Study, data: StudyData, question: Question) -> None:
         self._study, self._data, self._question = study, data, question
         sizes = (payload_bytes(found, study.spec) for found in data.cells)
         self._gradient_bytes = next((size for size in sizes if size), None)
-        self._few = len(data.rows) < LEAST_ROWS
         self._fits: dict[LinkSpeed | None, StepFit] = {}
         self._crossed: set[LinkSpeed | None] = set()
         self._known: dict[tuple[LinkSpeed | None, int, int, int], Prediction] = {}
@@ -502,7 +458,7 @@ class StepTimes:
         # calibration a replay would take that link for what connects the workers of a host: forms
         # alone are fitted then, unless the question needs a replay.
         guessed = times_gradients(data.cells) and not usable(study.link.allreduce)
-        needed = question.changes_buckets or len(data.workers) == 1 or self._few
+        needed = question.changes_buckets or len(data.workers) == 1
         self._inside: LinkSpeed | None = (*question.links, *default_links())[0]
         if data.crosses_hosts or (guessed and not needed):
             self._inside = None
@@ -511,7 +467,7 @@ class StepTimes:
         """Return the fit for a link between hosts.
 
         Raises:
-            UsageError: there are too few rows, or the question needs what was not recorded.
+            UsageError: the question needs what was not recorded.
         """
         if link not in self._fits:
             self._fits[link] = self._fit(link)
@@ -532,19 +488,15 @@ class StepTimes:
                 "that, or nothing tells of a network: study the script with this version of "
                 "Farandole and with 2 workers or more, or leave the flag out."
             )
-        if replayed is not None and (self._few or len(data.workers) == 1):
-            return replayed.with_change(changes)
-        timed = [one for one in self._study.launches if one.figures or one.ranks]
-        chosen = bool(question.only) and len(timed) >= LEAST_ROWS
-        if len(data.workers) == 1 or (self._few and not chosen):
-            raise _few_rows(data, self._study)
-        forms = fit_steps(data.rows, link=link, gradient_bytes=self._gradient_bytes)
-        if self._few:
-            wide = (
-                f"Only {len(data.rows)} rows were measured: intervals are at least as wide as what "
-                "plain forms missed by on a public cluster at this distance."
-            )
-            forms = replace(forms, assumptions=(wide, *forms.assumptions))
+        if len(data.workers) == 1:
+            return one_count(data.rows) if replayed is None else replayed.with_change(changes)
+        contention = computing_contention(data.apart)
+        forms = fit_steps(
+            data.rows,
+            link=link,
+            gradient_bytes=self._gradient_bytes,
+            contention=None if contention is None else contention.at,
+        )
         if replayed is None:
             passes = question.accumulate
             return accumulate(forms, passes) if passes > 1 else forms
@@ -564,24 +516,21 @@ class StepTimes:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What all fits so far took for granted; of links only where one was crossed."""
-        if crossed := [link for link in self._fits if link in self._crossed]:
-            # What fits say of each link alike is said once for all.
-            names: dict[str, list[str]] = {}
-            for link in crossed:
-                name = link.name if link else ""
-                for said in self.fit(link).assumptions:
-                    alike = said.replace(name, "{link}") if name else said
-                    names.setdefault(alike, []).append(name)
-            return tuple(said.replace("{link}", ", ".join(each)) for said, each in names.items())
-        said_inside = self.fit(self._inside).assumptions
-        try:
+        crossed = [link for link in self._fits if link in self._crossed]
+        if not crossed:
+            said = self.fit(self._inside).assumptions
+            if self._question.changes_buckets or len(self._data.workers) == 1:
+                return said  # these cannot do without a link
             # What holds with any link and without one has nothing to do with links.
-            other = default_links()[0] if self._inside is None else None
-            always = set(self.fit(other).assumptions)
-        except UsageError:
-            # One count alone cannot do without a link.
-            return said_inside
-        return tuple(one for one in said_inside if one in always)
+            always = self.fit(default_links()[0] if self._inside is None else None).assumptions
+            return tuple(one for one in said if one in always)
+        # What fits say of each link alike is said once for all.
+        names: dict[str, list[str]] = {}
+        for link in crossed:
+            name = link.name if link else ""
+            for one in self.fit(link).assumptions:
+                names.setdefault(one.replace(name, "{link}") if name else one, []).append(name)
+        return tuple(said.replace("{link}", ", ".join(each)) for said, each in names.items())
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
@@ -682,7 +631,8 @@ class Projector:
         self.schedule = schedule_of(launch for found in data.cells for launch in found.launches)
         self.known_batches: frozenset[int] | None = None
         """Global batches whose epochs can be told; None: any."""
-        if self.epochs is not None and self.schedule.kind == "decaying":
+        unknown = data.curve.batch is None
+        if self.epochs is not None and (self.schedule.kind == "decaying" or unknown):
             self.known_batches = frozenset(r.global_batch for r in self.epoch_rows if r.reached)
         self._runs = self._metric_runs(info)
         self.steps = StepTimes(study, data, question)
@@ -691,7 +641,11 @@ class Projector:
         self.rows: dict[Cluster, ProjectionRow] = {}
         """All that were projected so far."""
         self._check_times()
-        self._base_throughput = self._fewest_throughput()
+        # Of the fewest measured workers.
+        fewest, batch = data.workers[0], data.batch_of(data.workers[0])
+        rows = [row for row in data.rows if row.workers == fewest]
+        times = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
+        self._base_throughput = data.throughput(geometric_mean(times).value, batch * fewest)
 
     def _metric_runs(self, info: ScalingInfo) -> dict[int, list[Series]]:
         """Name the metric to project, and return its curves by global batch."""
@@ -700,8 +654,8 @@ class Projector:
         if metric is not None and self.epochs is not None:
             for found, series in series_of(self.data.cells, metric):
                 # One value is no curve to read.
-                if found.global_batch and len(series.epochs) > 1:
-                    runs.setdefault(found.global_batch, []).append(series)
+                if len(series.epochs) > 1:
+                    runs.setdefault(global_batch_of(found), []).append(series)
         self.metric = metric if runs else None
         return runs
 
@@ -802,15 +756,6 @@ class Projector:
             self.rows[setting] = self._row(setting, batch, passes, fed, fed.value - step.value)
         return self.rows[setting]
 
-    def _fewest_throughput(self) -> float:
-        """Return the throughput of the fewest measured workers."""
-        data = self.data
-        fewest = data.workers[0]
-        batch = data.batch_of(fewest)
-        rows = [row for row in data.rows if row.workers == fewest]
-        times = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
-        return data.throughput(geometric_mean(times).value, batch * fewest)
-
     def _batch(self, workers: int) -> int:
         if self.question.batch is not None:
             return self.question.batch
@@ -846,6 +791,8 @@ class Projector:
         if starved_s > 0:
             split["input"] = starved_s
         parts = self._parts(fixed, split, epochs, time, steps)
+        others = {name: share for name, share in parts.items() if name != "compute"}
+        limit = max(others, key=lambda other: others[other])
         batch_known = data.curve.batch is not None or self.question.batch is not None
         return ProjectionRow(
             workers=setting.workers,
@@ -862,7 +809,7 @@ class Projector:
             time_s=time,
             cost=cost,
             metric=self._metric(global_batch),
-            limited_by=_limit(parts),
+            limited_by=limit if others[limit] >= _NOTABLE else "compute",  # type: ignore[arg-type]
             parts=parts,
         )
 
@@ -915,21 +862,15 @@ class Projector:
         """Split the time: computing for the epochs of the smallest batch, and what comes on top."""
         if time is None or epochs is None or steps is None:
             whole = math.fsum(step.values())
-            return {name: seconds / whole for name, seconds in step.items()}
+            return {name: part_s / whole for name, part_s in step.items()}
         fewest = epochs.value
         if self.epochs is not None:
             smallest = min(row.global_batch for row in self.epoch_rows)
             fewest = min(fewest, self.epochs.at(smallest).value)
         whole = time.value
-        each = {name: epochs.value * steps * seconds / whole for name, seconds in step.items()}
+        each = {name: epochs.value * steps * part_s / whole for name, part_s in step.items()}
         return each | {
             "compute": fewest * steps * step["compute"] / whole,
             "epochs": (epochs.value - fewest) * steps * step["compute"] / whole,
             "fixed_cost": (fixed.once_s + epochs.value * fixed.per_epoch_s) / whole,
         }
-
-
-def _limit(parts: Mapping[str, float]) -> Limit:
-    others = {name: share for name, share in parts.items() if name != "compute"}
-    name = max(others, key=lambda other: others[other])
-    return name if others[name] >= _NOTABLE else "compute"  # type: ignore[return-value]

@@ -18,10 +18,9 @@ import numpy as np
 
 from farandole.model.measured import Measured, Pace
 from farandole.model.projection.allreduce import AllReduce, Cost, Network, fit_allreduce, on_link
-from farandole.model.projection.intervals import Prediction, predict
+from farandole.model.projection.intervals import Prediction, calibrated
 from farandole.model.projection.question import LinkSpeed
 from farandole.model.projection.steps import DDP_BUCKET_BYTES, StepRow
-from farandole.model.statistics import NORMAL_90
 from farandole.study.records import Apart, Floats, GradientTimes, Link, Rank
 
 # Workers whose training thread itself moves buckets, in the middle of backward.
@@ -45,6 +44,8 @@ _LARGEST = np.log([5.0, 10.0, 2.0])
 _ROW_SD = 0.03
 # The network's speed: on paper, and measured at best.
 _PAPER_SD, _LEAST_SD = 0.3, 0.03
+# What no replay has, for each doubling beyond the measured workers.
+_DRIFT_SD = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,11 @@ def contention_of(
     pairs = {one.cell.workers: pair(one) for one in apart}
     factors = {workers: both / one for workers, (one, both) in pairs.items() if one and both}
     return _contention(factors) if factors else None
+
+
+def computing_contention(apart: Iterable[Apart]) -> Contention | None:
+    """Return how much longer workers of a host compute, each for itself; None if not measured."""
+    return contention_of(apart, lambda one: (one.computing_alone_s, one.computing_together_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +249,7 @@ class ComputingLine:
         return contention.at(per_host) / contention.at(self._base)
 
     def _contention(self) -> Contention:
-        known = contention_of(
-            self.apart, lambda one: (one.computing_alone_s, one.computing_together_s)
-        )
+        known = computing_contention(self.apart)
         by_batch = {one.batch: one.end_s for one in self.measured if one.per_host == self._base}
         ratios: dict[int, list[float]] = {}
         for one in self.measured:
@@ -722,15 +726,13 @@ class ReplayFit:
     def at(self, workers: int, hosts: int, batch: int, /) -> Prediction:
         """Return the seconds of a step."""
 
-        def bounds() -> tuple[float, float]:
-            # All of it hidden, and none of it.
-            shown = self.inputs.replay(workers, hosts, batch, Factors(overlap=False))
-            return shown.step_s - shown.exposed_s, shown.step_s
-
-        side = NORMAL_90 * self.spread(workers, hosts, batch)
-        value = math.exp(self._log_s(workers, hosts, batch, _logs(self.factors)))
+        log_s = self._log_s(workers, hosts, batch, _logs(self.factors))
         ratio = workers / self.measured_workers
-        return predict(value, side, side, ratio, floors=True, bounds=bounds)
+        # All of it hidden, and none of it.
+        shown = self.inputs.replay(workers, hosts, batch, Factors(overlap=False))
+        bounds = (math.log(shown.step_s - shown.exposed_s), math.log(shown.step_s))
+        sd = math.hypot(self.spread(workers, hosts, batch), _DRIFT_SD * math.log2(max(1.0, ratio)))
+        return calibrated(log_s, (sd, sd), ratio, few=True, bounds=bounds)
 
     def spread(self, workers: int, hosts: int, batch: int) -> float:
         """Return how well a step is known: the standard deviation of its logarithm.

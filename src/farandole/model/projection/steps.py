@@ -1,58 +1,61 @@
-"""A model's step time by workers, hosts and batch: several forms, weighted by how well they do.
+"""A model's step time by workers, hosts and batch: forms that compete on the rows left out.
 
-T = (1 - q) C + (q C ^ g + G ^ g) ^ (1/g) + J, with C = fixed + per sample x batch, the longer the
-more workers share a host, G the time that gradients take by one of five laws, q the share of
-computing behind which they can hide, g how well they do (1: not at all), and J what the slowest of
-N workers takes longer than the average one.
+T = (1 - q) C + ((q C)^g + G^g)^(1/g) + J + S. C is computing: fixed + per sample x batch, longer
+where workers share a host. G is the time of the gradients, by a ring, a hierarchy of rings or a
+bus, of which q C can hide some (g = 1: none). J is what the slowest of N workers takes longer. S is
+a cost of every worker that nothing hides: a serial part, or a bus that all share.
 
 Each form is fitted to all rows by least squares of log times with priors, robust to odd rows and
-without randomness. Parameters are on scales where a normal prior makes sense (mostly logarithms);
-the prior keeps what few rows cannot tell near what is plausible, and the curvature at the solution
-says how well each parameter is known. A form's weight comes from the error that it makes on
-configurations (workers and hosts) that are left out of the fit, so that a form which merely bends
-well has none.
+without randomness. Parameters are logarithms; the prior keeps what few rows cannot tell near what
+is usual, and the curvature at the solution says how well each is known. A form counts by the error
+that it makes on configurations (workers and hosts) that are left out of its fit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from itertools import pairwise
+from statistics import fmean
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
 from farandole.errors import DataError
-from farandole.format import plural
-from farandole.model.projection.intervals import Prediction, duration, predict, track_record
+from farandole.format import plural, seconds
+from farandole.model.projection.intervals import Prediction, calibrated
 from farandole.model.projection.question import LinkSpeed
 from farandole.model.statistics import NORMAL_90
 from farandole.study.records import Floats
 
-LEAST_ROWS = 3
-"""Step times; fewer say nothing that could be projected."""
 DDP_BUCKET_BYTES = 25 << 20
 """DDP's default size of a gradient bucket."""
-
-Law = Literal["ring", "slow ring", "hierarchical", "crowded", "bus"]
-FORMS: dict[str, Law] = {
-    "ring": "ring",
-    "slowly growing ring": "slow ring",
-    "hierarchical ring": "hierarchical",
-    "crowded hierarchical ring": "crowded",
-    "shared bus": "bus",
-}
 
 Place = tuple[int, int, int]
 """Workers, hosts, batch per worker."""
 
-# Places in a vector of parameters; all are logarithms. Deviations of single batches follow.
+FORMS: Mapping[str, float] = {
+    "ring": 0.4,
+    "slowly growing ring": 0.4,
+    "hierarchical ring": 0.4,
+    "crowded hierarchical ring": 0.4,
+    "shared bus": 1.6,
+    "ring, nothing hidden": 0.6,
+    "tree, nothing hidden": 0.4,
+    "cost per worker": 1.0,
+    "growing cost per worker": 0.3,
+}
+"""What each counts where all err alike: the one with most freedom less."""
+
+# Places in a vector of parameters; deviations of single batches follow.
 FIXED, PER_SAMPLE, JITTER = 0, 1, 2
 INSIDE, INSIDE_GROWTH, BETWEEN, BETWEEN_GROWTH = 3, 4, 5, 6
 MANY_HOSTS, SHARPNESS, SHARING = 7, 8, 9
-BATCHES = 10
+PER_WORKER, PER_PAIR = 10, 11
+BATCHES = 12
 
 GROWTH = 0.05
 """What a unit of a law's growth adds, of passing all gradients once, where no row tells."""
@@ -66,8 +69,10 @@ _GENTLY = 0.25
 # Priors, chosen once by fits that left a model out, and not per model: (mean, sd) of a logarithm.
 # What one standard deviation of a worker's time is, of computing.
 _JITTER = (math.log(0.04), 0.7)
-# Gradients inside of a host, of a typical step.
+# Of a typical step: gradients inside of a host, and what a worker or a pair of workers adds.
 _INSIDE = (math.log(0.03), 2.0)
+_PER_WORKER = (math.log(0.005), 2.5)
+_PER_PAIR = (math.log(0.0003), 2.5)
 _GROWTH = (math.log(GROWTH), 0.5)
 # Between hosts, of inside of one.
 _SLOWER_BETWEEN = (math.log(5.0), 1.5)
@@ -90,17 +95,18 @@ _FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.04
 _ALIKE = 0.7
 _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
-# What no form has, of what is not computing: for each doubling beyond the measured size.
-_DRIFT = 0.07
-# The track record's factors come from fits to 30 settings (workers, hosts, batch) and more, of one
-# cluster: fewer than about as many may not be surer than the floors (docs/explanation/backtest.md).
-_FEW_SETTINGS = 20
+# What no form has, of what is not computing: for each doubling beyond the measured workers, and
+# beyond the measured workers of one host.
+_DRIFT, _LOCAL_DRIFT = 0.07, 0.15
+# Fits to fewer settings (workers, hosts, batch) than these are calibrated apart.
+FEW_SETTINGS = 20
 _DRAWS = 100
 # Places at a time: draws of all of them are in memory at once.
 _AT_ONCE = 2000
 # The scale on which errors make weights: a fit that errs by so much more counts 1/e as much.
-_TEMPERATURE = 0.05
-
+_TEMPERATURE = 0.03
+# Differences between gains (log throughput by log workers) that are no noise.
+_NOTABLE = 0.03
 
 LogTimes = Callable[[Floats], Floats]
 """From parameters, one set per row, to log seconds, one row per set."""
@@ -147,117 +153,120 @@ class StepFit(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """What is believed before any row is seen: `lines @ parameters` is near `mean`."""
-
-    lines: Floats
-    mean: Floats
-    sd: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Rows to fit."""
+    """Rows to fit, and what is believed before: `lines @ parameters` is near `mean`."""
 
     log_times: LogTimes
     observed: Floats
     """Log seconds."""
     weights: Floats
     """What each row counts; 1 for a row that is independent of all others."""
-    prior: Prior
+    lines: Floats
+    mean: Floats
+    sd: Floats
     sigma: float
     """How much one row scatters, as a logarithm."""
+
+    def objectives(self, parameters: Floats) -> Floats:
+        """Return what is minimised, for each set of parameters."""
+        residuals = (self.observed - self.log_times(parameters)) / self.sigma
+        # Pseudo-Huber: a square for small residuals, a straight line for large ones.
+        losses = 2 * _ODD**2 * (np.sqrt(1 + (residuals / _ODD) ** 2) - 1)
+        beliefs = (parameters @ self.lines.T - self.mean) / self.sd
+        return np.asarray((losses @ self.weights + (beliefs**2).sum(axis=1)) / 2)
+
+    def importance(self, residuals: Floats) -> Floats:
+        """Return what each row pulls with, odd ones less."""
+        return self.weights / np.sqrt(1 + (residuals / (_ODD * self.sigma)) ** 2) / self.sigma**2
+
+    def curvature(self, residuals: Floats, slopes: Floats) -> Floats:
+        """Return the second derivative of what is minimised, but for that of the log times."""
+        lines = self.lines / self.sd[:, None]
+        return (slopes * self.importance(residuals)[:, None]).T @ slopes + lines.T @ lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """Where a fit ended, and how well that is known."""
 
+    problem: Problem
     parameters: Floats
-    covariance: Floats
+    curvature: Floats
     residuals: Floats
     """Observed minus fitted, of logarithms."""
     slopes: Floats
     """Of the fitted log times, rows by parameters."""
     objective: float
-    problem: Problem
+
+    def draw(self, count: int) -> tuple[Floats, Floats]:
+        """Draw parameters around the solution, and say how much each draw counts, of 1.
+
+        Draws come from the curvature, the same at every call. Its Cholesky factor changes as little
+        as the rows do, so that no rounding shows. Where the rows bear a draw out less than the
+        curvature has it, it counts less: gradients that hide behind computing change nothing in a
+        small step, and much in a large one.
+        """
+        normal = np.random.default_rng(0).standard_normal((count // 2, len(self.parameters)))
+        normal = np.vstack([normal, -normal])
+        factor = np.linalg.cholesky(self.curvature)
+        drawn = self.parameters + np.linalg.solve(factor.T, normal.T).T
+        expected = (normal**2).sum(axis=1) / 2
+        excess = self.problem.objectives(drawn) - self.objective - expected
+        shares = np.exp(-np.clip(excess, 0.0, _UNBELIEVABLE))
+        return drawn, shares / shares.sum()
+
+    def left_out(self, labels: npt.NDArray[np.int64]) -> Floats:
+        """Return residuals as if the rows of each label had not been fitted, to first order."""
+        importance = self.problem.importance(self.residuals)
+        found = np.empty_like(self.residuals)
+        for label in np.unique(labels):
+            rows = labels == label
+            slopes, residuals = self.slopes[rows], self.residuals[rows]
+            pulls = slopes * importance[rows, None]
+            # What the other rows and the prior leave of the curvature, and how far they would move.
+            moved = np.linalg.solve(self.curvature - pulls.T @ slopes, pulls.T @ residuals)
+            found[rows] = residuals + slopes @ moved
+        return found
 
 
 def solve(problem: Problem, starts: Sequence[Floats]) -> Solution:
     """Minimise from each start and return the best end."""
     ends = [_descend(problem, np.asarray(start, dtype=np.float64)) for start in starts]
     parameters, objective = min(ends, key=lambda end: end[1])
-    fitted, slopes = slopes_at(problem.log_times, parameters)
+    fitted, slopes = _slopes(problem.log_times, parameters)
     residuals = problem.observed - fitted
     return Solution(
+        problem=problem,
         parameters=parameters,
-        covariance=_floats(np.linalg.inv(_curvature(problem, residuals, slopes))),
+        curvature=problem.curvature(residuals, slopes),
         residuals=residuals,
         slopes=slopes,
         objective=objective,
-        problem=problem,
     )
 
 
-def slopes_at(log_times: LogTimes, parameters: Floats) -> tuple[Floats, Floats]:
+def _slopes(log_times: LogTimes, parameters: Floats) -> tuple[Floats, Floats]:
     """Return log times and their slopes by parameter, rows by parameters."""
     moved = np.vstack([parameters, parameters + _STEP * np.eye(len(parameters))])
     values = log_times(moved)
     return values[0], (values[1:] - values[0]).T / _STEP
 
 
-def draw(solution: Solution, count: int) -> tuple[Floats, Floats]:
-    """Draw parameters around the solution, and say how much each draw counts.
-
-    Draws come from the curvature, the same at every call. Where the rows bear one out less than
-    the curvature has it, it counts less: gradients that hide behind computing change nothing in a
-    small step, and much in a large one.
-    """
-    problem = solution.problem
-    values, vectors = np.linalg.eigh(solution.covariance)
-    normal = np.random.default_rng(0).standard_normal((count // 2, len(values)))
-    normal = np.vstack([normal, -normal])
-    roots = _floats(vectors * np.sqrt(np.maximum(values, 0.0)))
-    drawn = solution.parameters + normal @ roots.T
-    expected = (normal**2).sum(axis=1) / 2
-    excess = _objectives(problem, drawn) - solution.objective - expected
-    return drawn, np.exp(-np.clip(excess, 0.0, _UNBELIEVABLE))
-
-
-def leave_out(solution: Solution, labels: npt.NDArray[np.int64]) -> Floats:
-    """Return residuals as if the rows of each label had not been fitted, to first order."""
-    problem = solution.problem
-    importance = _importance(problem, solution.residuals) / problem.sigma**2
-    curvature = np.linalg.inv(solution.covariance)
-    found = np.empty_like(solution.residuals)
-    for label in np.unique(labels):
-        rows = labels == label
-        slopes, residuals = solution.slopes[rows], solution.residuals[rows]
-        pulls = slopes * importance[rows, None]
-        # What the other rows and the prior leave of the curvature, and how far they would move.
-        moved = np.linalg.solve(curvature - pulls.T @ slopes, pulls.T @ residuals)
-        found[rows] = residuals + slopes @ moved
-    return found
-
-
 def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
     """Take Levenberg and Marquardt's steps until they gain nothing."""
-    value = _objective(problem, parameters)
+    value = float(problem.objectives(parameters[None])[0])
     damping = 1e-2
     for _ in range(_ITERATIONS):
-        fitted, slopes = slopes_at(problem.log_times, parameters)
+        fitted, slopes = _slopes(problem.log_times, parameters)
         residuals = problem.observed - fitted
-        curvature = _curvature(problem, residuals, slopes)
-        importance = _importance(problem, residuals) / problem.sigma**2
-        prior = problem.prior
-        downhill = slopes.T @ (importance * residuals) + prior.lines.T @ (
-            (prior.mean - prior.lines @ parameters) / prior.sd**2
+        curvature = problem.curvature(residuals, slopes)
+        downhill = slopes.T @ (problem.importance(residuals) * residuals) + problem.lines.T @ (
+            (problem.mean - problem.lines @ parameters) / problem.sd**2
         )
         while True:
             damped = curvature + damping * np.diag(np.diag(curvature))
-            step = _floats(np.linalg.solve(damped, downhill))
-            step = np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
-            fresh = _objective(problem, parameters + step)
+            step = np.clip(np.linalg.solve(damped, downhill), -_LONGEST_STEP, _LONGEST_STEP)
+            fresh = float(problem.objectives((parameters + step)[None])[0])
             if fresh < value:
                 break
             damping *= 4
@@ -271,34 +280,6 @@ def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
     return parameters, value
 
 
-def _objective(problem: Problem, parameters: Floats) -> float:
-    return float(_objectives(problem, parameters[None])[0])
-
-
-def _objectives(problem: Problem, parameters: Floats) -> Floats:
-    """Return what is minimised, for each set of parameters."""
-    residuals = (problem.observed - problem.log_times(parameters)) / problem.sigma
-    # Pseudo-Huber: a square for small residuals, a straight line for large ones.
-    losses = 2 * _ODD**2 * (np.sqrt(1 + (residuals / _ODD) ** 2) - 1)
-    beliefs = (parameters @ problem.prior.lines.T - problem.prior.mean) / problem.prior.sd
-    return np.asarray((losses @ problem.weights + (beliefs**2).sum(axis=1)) / 2)
-
-
-def _importance(problem: Problem, residuals: Floats) -> Floats:
-    return problem.weights / np.sqrt(1 + (residuals / (_ODD * problem.sigma)) ** 2)
-
-
-def _curvature(problem: Problem, residuals: Floats, slopes: Floats) -> Floats:
-    importance = _importance(problem, residuals) / problem.sigma**2
-    lines = problem.prior.lines / problem.prior.sd[:, None]
-    return (slopes * importance[:, None]).T @ slopes + lines.T @ lines
-
-
-def _floats(values: npt.ArrayLike) -> Floats:
-    """Narrow what numpy's linear algebra is typed to give."""
-    return np.asarray(values, dtype=np.float64)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What forms need to know of rows: one value per row."""
@@ -308,8 +289,12 @@ class Shape:
     batch: Floats
     knots: Floats
     """How much of each known batch is in a row's: rows by knots."""
+    contention: Floats | None = None
+    """How many times as long computing takes by what workers of a host share, where measured."""
     latency_s: float = 0.0
     """Of a message between hosts, for all buckets together; 0 where only rows tell of a network."""
+    crosses_hosts: bool = True
+    """Whether rows tell of a network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +303,90 @@ class Parts:
 
     total: Floats
     compute: Floats
-    gradients: Floats
+    """As one worker alone computes."""
+    shown: Floats
+    """All of it with nothing hidden."""
+
+
+def step_parts(form: str, shape: Shape, parameters: Floats) -> Parts:
+    """Return what steps take, for each set of parameters."""
+
+    def value(place: int) -> Floats:
+        return np.asarray(np.exp(parameters[:, place])[:, None], dtype=np.float64)
+
+    alone = value(FIXED) + value(PER_SAMPLE) * shape.batch
+    if parameters.shape[1] > BATCHES:
+        alone = alone * np.exp(parameters[:, BATCHES:] @ shape.knots.T)
+    workers, serial = shape.workers, form in _COSTS
+    if shape.contention is not None:
+        shared = alone * shape.contention
+    elif serial:
+        shared = alone
+    else:
+        local = np.ceil(workers / shape.hosts)
+        crowd = local - 1 if form == "shared bus" else _ring(local)
+        shared = alone * (1 + value(SHARING) * crowd)
+    late = value(JITTER) * alone * slowest(workers)
+    if serial:
+        late = late + value(PER_WORKER) * _COSTS[form](workers)
+        if form == "growing cost per worker":
+            late = late + value(PER_PAIR) * workers * (workers - 1)
+    gradients = _gradients(form, shape, value)
+    sharpness = np.minimum(1 + value(SHARPNESS), _SHARPEST)
+    hideable = _HIDING * shared
+    longer, shorter = np.maximum(hideable, gradients), np.minimum(hideable, gradients)
+    joined = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness)
+    total = (1 - _HIDING) * shared + joined + late
+    return Parts(total=total, compute=alone, shown=shared + gradients + late)
+
+
+def _gradients(form: str, shape: Shape, value: Callable[[int], Floats]) -> Floats:
+    workers, hosts = shape.workers, shape.hosts
+    many = np.where(hosts > 2, value(MANY_HOSTS), 1.0)
+    inside, between = value(INSIDE), value(BETWEEN) * many
+    inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
+    # Messages between hosts, one after the other: around a ring or a tree.
+    messages = 2 * np.log2(hosts) if form == "slowly growing ring" else 2 * (hosts - 1)
+    # A stated latency is as uncertain as growth is: nobody counted the messages.
+    waited = shape.latency_s * messages * between_growth / GROWTH
+    if form in _COSTS:
+        # Rows across hosts have their network's cost among that of workers.
+        return np.asarray((between * _ring(hosts) + waited) * (not shape.crosses_hosts))
+    if form.endswith("hierarchical ring") or form == "shared bus":
+        local = np.ceil(workers / hosts)
+        # Crowded: what grows is not hops but congestion, with all who send at once.
+        crowded = form.startswith("crowded")
+        growth = 2 * np.sqrt(workers - 1) * (hosts > 1) if crowded else hosts - 1
+        passed = local - 1 if form == "shared bus" else _ring(local) + inside_growth * (local - 1)
+        return np.asarray(
+            inside * passed + between * (_ring(hosts) + between_growth * growth) + waited
+        )
+    growth = _GENTLY * (workers - 1) if form == "ring" else 3 * np.log2(workers)
+    return np.asarray(
+        np.where(
+            hosts > 1,
+            between * (_ring(workers) + between_growth * growth) + waited,
+            inside * (_ring(workers) + inside_growth * growth),
+        )
+    )
+
+
+_COSTS: Mapping[str, Callable[[Floats], Floats]] = {
+    "ring, nothing hidden": lambda workers: 6 * (workers - 1) / workers,
+    "tree, nothing hidden": lambda workers: 3 * np.log2(workers),
+    "cost per worker": lambda workers: workers - 1,
+    "growing cost per worker": lambda workers: workers - 1,
+}
+
+
+def _ring(members: Floats) -> Floats:
+    """Return how often each byte of the gradients passes a link of a ring."""
+    return 2 * (members - 1) / members
+
+
+def slowest(workers: Floats) -> Floats:
+    """Return how many standard deviations the slowest of N lies above the mean (Blom)."""
+    return np.asarray(ndtri((workers - 0.375) / (workers + 0.25)) * (workers > 1), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +396,7 @@ class Member:
     name: str
     solution: Solution
     draws: Floats
-    """Parameters as likely as the rows leave them: draws by parameters."""
+    """The solution, and parameters as likely as the rows leave them: 1 + draws by parameters."""
     shares: Floats
     """How much each draw counts, of 1."""
     error: float
@@ -344,8 +412,12 @@ class Spread:
     fast_sd: Floats
     slow_sd: Floats
     """Of log seconds, to either side: of parameters and forms, of rows, of what no form has."""
-    compute_s: Floats
-    gradients_s: Floats
+    fastest_log_s: Floats
+    """Where what workers of a host cost each other ends with the host; else the same as `log_s`."""
+    at_best_log_s: Floats
+    """What no interval is below: what a measured loss leaves."""
+    bounds: tuple[Floats, Floats]
+    """All hidden, and nothing: in log seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,11 +426,9 @@ class EnsembleFit:
 
     members: tuple[Member, ...]
     knots: Floats
-    measured_workers: int
-    """The most that rows were fitted to."""
-    settings: int
-    """Different ones among the rows, of workers, hosts and batch."""
+    rows: tuple[StepRow, ...]
     assumptions: tuple[str, ...]
+    contention: Callable[[int], float] | None = None
     latency_s: float = 0.0
     """Of a message over the stated link, for all buckets together; 0 where none was needed."""
 
@@ -373,6 +443,16 @@ class EnsembleFit:
         """The mean of the forms' errors on configurations that were left out."""
         return math.fsum(member.weight * member.error for member in self.members)
 
+    @property
+    def measured_workers(self) -> int:
+        """The most that rows were fitted to."""
+        return max(row.workers for row in self.rows)
+
+    @property
+    def settings(self) -> int:
+        """Different ones among the rows: launches that repeat one share what is odd about it."""
+        return len({(row.workers, row.hosts, row.batch) for row in self.rows})
+
     def at(self, workers: int, hosts: int, batch: int, /) -> Prediction:
         """Return the seconds of a step."""
         return self.at_each([(workers, hosts, batch)])[0]
@@ -386,52 +466,124 @@ class EnsembleFit:
             found += [self._prediction(place, spread, index) for index, place in enumerate(some)]
         return found
 
+    def _prediction(self, place: Place, spread: Spread, index: int) -> Prediction:
+        low, high = spread.bounds
+        return calibrated(
+            float(spread.log_s[index]),
+            (float(spread.fast_sd[index]), float(spread.slow_sd[index])),
+            place[0] / self.measured_workers,
+            few=self.settings < FEW_SETTINGS,
+            fastest=float(spread.fastest_log_s[index]),
+            bounds=(float(low[index]), float(high[index])),
+        ).at_least(math.exp(float(spread.at_best_log_s[index])))
+
     def spread(self, places: Sequence[Place]) -> Spread:
         """Return the ensemble's mean and standard deviation at several places."""
-        columns = np.array(places, dtype=np.float64).T
-        shape = make_shape(columns[0], columns[1], columns[2], self.knots, latency_s=self.latency_s)
-        weights = np.array([member.weight for member in self.members])[:, None]
-        found = [
-            step_parts(
-                FORMS[member.name], shape, np.vstack([member.solution.parameters, member.draws])
+        workers, hosts, batch = np.array(places, dtype=np.float64).T
+        logs, compute, shown = self._log_times(workers, hosts, batch, np.ceil(workers / hosts))
+        apart = logs
+        if (hosts > 1).any() and all(row.hosts == 1 for row in self.rows):
+            # No row tells whether what workers cost each other ends with their host: it stays, so
+            # that no link makes them faster than they would be in one host.
+            together, *_ = self._log_times(
+                workers, np.ones_like(hosts), batch, np.ceil(workers / hosts)
             )
-            for member in self.members
-        ]
-        logs = np.log(np.array([parts.total for parts in found]))
-        mean = (weights * logs[:, 0]).sum(axis=0)
-        compute = (weights * np.array([parts.compute[0] for parts in found])).sum(axis=0)
-        gradients = (weights * np.array([parts.gradients[0] for parts in found])).sum(axis=0)
+            logs = np.maximum(logs, together)
+        weights = np.array([member.weight for member in self.members])
         shares = np.concatenate([member.weight * member.shares for member in self.members])
         low, high = _weighted_quantiles(logs[:, 1:].reshape(len(shares), -1), shares)
-        sigma = float(sum(member.weight * member.solution.problem.sigma for member in self.members))
-        farther = np.log2(np.maximum(1.0, columns[0] / self.measured_workers))
-        exposed = np.maximum(0.0, 1 - compute / np.exp(mean))
-        rest = sigma**2 + (_DRIFT * farther * exposed) ** 2
+        lowest, _ = _weighted_quantiles(apart[:, 1:].reshape(len(shares), -1), shares)
+        least, at_best = self._least_log_s(workers, hosts, batch)
+        mean = np.maximum(weights @ logs[:, 0], least)
+        fastest = weights @ apart[:, 0]
+        fastest = np.where(mean > fastest, np.where(hosts > 1, fastest, mean), mean)
+        sigma = float(weights @ [member.solution.problem.sigma for member in self.members])
+        exposed = np.maximum(0.0, 1 - np.exp(weights @ compute - mean))
+        farther = np.log2(np.maximum(1.0, workers / self.measured_workers))
+        most_local = max(math.ceil(row.workers / row.hosts) for row in self.rows)
+        fuller = np.log2(np.maximum(1.0, np.ceil(workers / hosts) / most_local))
+        rest = sigma**2 + exposed**2 * ((_DRIFT * farther) ** 2 + (_LOCAL_DRIFT * fuller) ** 2)
         return Spread(
             log_s=mean,
-            fast_sd=np.sqrt(np.maximum(0.0, (mean - low) / NORMAL_90) ** 2 + rest),
+            fast_sd=np.sqrt(np.maximum(0.0, (fastest - lowest) / NORMAL_90) ** 2 + rest),
             slow_sd=np.sqrt(np.maximum(0.0, (high - mean) / NORMAL_90) ** 2 + rest),
-            compute_s=compute,
-            gradients_s=gradients,
+            fastest_log_s=fastest,
+            at_best_log_s=at_best,
+            bounds=(
+                np.minimum(weights @ compute, low),
+                np.maximum(np.log(weights @ np.exp(shown)), high),
+            ),
         )
 
-    def _prediction(self, place: Place, spread: Spread, index: int) -> Prediction:
-        ratio = place[0] / self.measured_workers
-        reach = track_record().at(ratio)
-        compute, gradients = float(spread.compute_s[index]), float(spread.gradients_s[index])
-        return predict(
-            math.exp(float(spread.log_s[index])),
-            reach.fast * float(spread.fast_sd[index]),
-            reach.slow * float(spread.slow_sd[index]),
-            ratio,
-            floors=self.settings < _FEW_SETTINGS,
-            # All of it hidden, and none of it.
-            bounds=lambda: (compute, compute + gradients),
+    def _log_times(
+        self, workers: Floats, hosts: Floats, batch: Floats, local: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return logs of members by draws by places, of computing alone, and of nothing hidden."""
+        shape = make_shape(
+            workers,
+            hosts,
+            batch,
+            self.knots,
+            contention=self.contention,
+            local=local,
+            latency_s=self.latency_s,
+            crosses_hosts=any(row.hosts > 1 for row in self.rows),
+        )
+        found = [step_parts(one.name, shape, one.draws) for one in self.members]
+        return (
+            np.log([parts.total for parts in found]),
+            np.log([parts.compute[0] for parts in found]),
+            np.log([parts.shown[0] for parts in found]),
+        )
+
+    def _least_log_s(self, workers: Floats, hosts: Floats, batch: Floats) -> tuple[Floats, Floats]:
+        """Return what a step takes if more workers bring as much as the last ones did, and at best.
+
+        More than that is promised only where gains rose from count to count, as they do where the
+        second worker already pays for most of a ring. Where the last workers made all slower, more
+        will not be faster.
+        """
+        none = np.full(len(workers), -np.inf)
+        curve = {row.workers: row for row in self.rows}
+        if len(curve) < 2 or self.settings > len(curve):
+            return none, none
+        *_, before, last = sorted(curve)
+        # Log throughput of all workers together.
+        speed = {
+            n: math.log(n * curve[n].batch)
+            - fmean(math.log(row.step_s) for row in self.rows if row.workers == n)
+            for n in curve
+        }
+        gains = [(speed[b] - speed[a]) / math.log(b / a) for a, b in pairwise(sorted(curve))]
+        local = last / curve[last].hosts
+        if curve[last].hosts == 1:
+            # What workers cost each other stays on several hosts, unless it was measured apart.
+            alike = (hosts == 1) | (self.contention is None)
+        else:
+            # The first network is a price that the next host does not pay again.
+            same = curve[before].hosts > 1 and before / curve[before].hosts == local
+            alike = same & (workers / hosts == local)
+        usual = (batch == curve[last].batch) | (batch * workers == last * curve[last].batch)
+        alike = alike & usual & (workers > last)
+        samples = np.log(workers * batch)
+        promised = samples - (speed[last] + gains[-1] * np.log(workers / last))
+        rising = len(gains) > 1 and gains[-1] > gains[-2] + _NOTABLE
+        return (
+            none if rising else np.where(alike, promised, -np.inf),
+            np.where(
+                alike & (hosts == curve[last].hosts) & (gains[-1] < -_NOTABLE),
+                samples - speed[last],
+                -np.inf,
+            ),
         )
 
 
 def fit_steps(
-    rows: Sequence[StepRow], *, link: LinkSpeed | None = None, gradient_bytes: float | None = None
+    rows: Sequence[StepRow],
+    *,
+    link: LinkSpeed | None = None,
+    gradient_bytes: float | None = None,
+    contention: Callable[[int], float] | None = None,
 ) -> EnsembleFit:
     """Fit step times of one model.
 
@@ -439,6 +591,8 @@ def fit_steps(
         rows: Measured steps, one per launch; of one host or several, of one batch or several.
         link: What connects hosts; used where no row spans hosts.
         gradient_bytes: What is averaged in each step, where known; used with `link`.
+        contention: How many times as long computing takes with so many workers on a host, where
+            that was measured without communication.
 
     Raises:
         DataError: There is no row, or one has a time or count that cannot be.
@@ -446,56 +600,55 @@ def fit_steps(
     _check(rows)
     across = any(row.hosts > 1 for row in rows)
     needed = None if across else link
-    table = _Table(rows)
-    prior = make_prior(
-        typical_s=float(np.median(table.seconds)),
-        typical_batch=float(np.median(table.batch)),
-        num_knots=len(table.knots),
+    workers, hosts, batch, observed = np.array(
+        [(row.workers, row.hosts, row.batch, row.step_s) for row in rows], dtype=np.float64
+    ).T
+    knots = _choose_knots(rows)
+    beliefs = _beliefs(
+        typical_s=float(np.median(observed[workers == workers.max()])),
+        typical_batch=float(np.median(batch)),
+        num_knots=len(knots),
         link=needed,
         gradient_bytes=gradient_bytes,
     )
-    members = [_fit_form(name, table, prior) for name in FORMS]
-    weights = weigh([member.error for member in members])
+    configurations = sorted({(row.workers, row.hosts) for row in rows})
+    labels = np.array([configurations.index((row.workers, row.hosts)) for row in rows])
+    shape = make_shape(
+        workers, hosts, batch, knots, contention=contention, local=np.ceil(workers / hosts)
+    )
+    problem = Problem(
+        log_times=lambda parameters: parameters,
+        observed=np.log(observed),
+        weights=1 / (1 + (np.bincount(labels)[labels] - 1) * _ALIKE),
+        sigma=_FIRST_SIGMA,
+        **beliefs,
+    )
+    # Rows that alone tell what a worker computes, or what a network costs: no form can do without.
+    alone = labels == 0
+    if sum(count > 1 for _, count in configurations) == 1:
+        alone |= hosts > 1
+    members = [_fit_form(name, shape, problem, labels, alone) for name in FORMS]
+    weights = weigh([one.error for one in members], list(FORMS.values()))
     # Averaged one after the other; one where nobody knows the bytes.
     num_buckets = max(1, math.ceil((gradient_bytes or 0) / DDP_BUCKET_BYTES))
     return EnsembleFit(
         members=tuple(
             replace(member, weight=weight) for member, weight in zip(members, weights, strict=True)
         ),
-        knots=table.knots,
-        measured_workers=int(table.workers.max()),
-        # Launches that repeat a setting share what is odd about it.
-        settings=len({(row.workers, row.hosts, row.batch) for row in rows}),
+        knots=knots,
+        rows=tuple(rows),
         assumptions=_assumptions(rows, link, gradient_bytes),
+        contention=contention,
         # Rows of one host have no message between hosts: what they were fitted with holds.
         latency_s=0.0 if needed is None else needed.latency_s * num_buckets,
     )
 
 
-def weigh(errors: Sequence[float]) -> list[float]:
+def weigh(errors: Sequence[float], priors: Sequence[float] | None = None) -> list[float]:
     """Return weights that add up to 1, by RMS log errors on what was left out of each fit."""
-    least = min(errors)
-    raw = [math.exp((least - error) / _TEMPERATURE) for error in errors]
-    total = sum(raw)
-    return [weight / total for weight in raw]
-
-
-class _Table:
-    """Rows as columns."""
-
-    def __init__(self, rows: Sequence[StepRow]) -> None:
-        self.workers = np.array([row.workers for row in rows], dtype=np.float64)
-        self.hosts = np.array([row.hosts for row in rows], dtype=np.float64)
-        self.batch = np.array([row.batch for row in rows], dtype=np.float64)
-        self.seconds = np.array([row.step_s for row in rows], dtype=np.float64)
-        self.knots = choose_knots(self.batch)
-        self.shape = make_shape(self.workers, self.hosts, self.batch, self.knots)
-        configurations = sorted({(row.workers, row.hosts) for row in rows})
-        self.labels: npt.NDArray[np.int64] = np.array(
-            [configurations.index((row.workers, row.hosts)) for row in rows]
-        )
-        crowd = np.bincount(self.labels)[self.labels]
-        self.weights = 1 / (1 + (crowd - 1) * _ALIKE)
+    raw = np.exp((min(errors) - np.array(errors)) / _TEMPERATURE)
+    raw = raw if priors is None else raw * priors
+    return [float(weight) for weight in raw / raw.sum()]
 
 
 def _check(rows: Sequence[StepRow]) -> None:
@@ -514,28 +667,34 @@ def _check(rows: Sequence[StepRow]) -> None:
             )
 
 
-def _fit_form(name: str, table: _Table, prior: Prior) -> Member:
-    problem = Problem(
-        log_times=lambda parameters: np.log(step_parts(FORMS[name], table.shape, parameters).total),
-        observed=np.log(table.seconds),
-        weights=table.weights,
-        prior=prior,
-        sigma=_FIRST_SIGMA,
+def _fit_form(
+    name: str,
+    shape: Shape,
+    problem: Problem,
+    labels: npt.NDArray[np.int64],
+    alone: npt.NDArray[np.bool_],
+) -> Member:
+    problem = replace(
+        problem, log_times=lambda parameters: np.log(step_parts(name, shape, parameters).total)
     )
-    guess = np.linalg.lstsq(prior.lines, prior.mean, rcond=None)[0]
-    starts = [np.array(guess, dtype=np.float64) for _ in _SHARP_STARTS]
+    guess = np.linalg.lstsq(problem.lines, problem.mean, rcond=None)[0]
+    starts = [np.array(guess) for _ in _SHARP_STARTS]
     for start, sharpness in zip(starts, _SHARP_STARTS, strict=True):
         start[SHARPNESS] = sharpness
     first = solve(problem, starts)
     # 1.4826 turns a median absolute deviation into a standard deviation.
     scatter = 1.4826 * float(np.median(np.abs(first.residuals)))
     solution = solve(replace(problem, sigma=max(_LEAST_SIGMA, scatter)), [first.parameters])
-    residuals = np.clip(leave_out(solution, table.labels), -_WORST, _WORST)
-    sums = np.bincount(table.labels, weights=residuals**2)
-    error = math.sqrt(float(np.mean(sums / np.bincount(table.labels))))
-    draws, shares = draw(solution, _DRAWS)
+    residuals = np.where(alone, solution.residuals, solution.left_out(labels))
+    squares = np.clip(residuals, -_WORST, _WORST) ** 2
+    squares = np.bincount(labels, weights=squares) / np.bincount(labels)
+    draws, shares = solution.draw(_DRAWS)
     return Member(
-        name=name, solution=solution, draws=draws, shares=shares / shares.sum(), error=error
+        name=name,
+        solution=solution,
+        draws=np.vstack([solution.parameters, draws]),
+        shares=shares,
+        error=math.sqrt(float(np.mean(squares))),
     )
 
 
@@ -549,41 +708,35 @@ def _weighted_quantiles(logs: Floats, shares: Floats) -> tuple[Floats, Floats]:
     return ranked[low, places], ranked[high, places]
 
 
-def make_prior(
+def _beliefs(
     *,
     typical_s: float,
     typical_batch: float,
     num_knots: int,
-    link: LinkSpeed | None = None,
-    gradient_bytes: float | None = None,
-) -> Prior:
-    """Return what holds for any model, on the scale of this one.
-
-    Args:
-        typical_s: A middling step time among the rows.
-        typical_batch: A middling batch.
-        num_knots: Batches at which computing may deviate from a straight line.
-        link: What connects hosts, where no row has measured it. Its rate counts here; its latency
-            is no parameter (`Shape`).
-        gradient_bytes: What is averaged in each step; None when nobody knows.
-    """
+    link: LinkSpeed | None,
+    gradient_bytes: float | None,
+) -> dict[str, Floats]:
+    """Return what holds for any model, on the scale of this one: lines, mean and sd."""
+    scale = math.log(typical_s)
     beliefs: list[tuple[dict[int, float], tuple[float, float]]] = [
-        ({FIXED: 1}, (math.log(0.3 * typical_s), _VAGUE)),
-        ({PER_SAMPLE: 1}, (math.log(0.7 * typical_s / typical_batch), _VAGUE)),
+        ({FIXED: 1}, (math.log(0.3) + scale, _VAGUE)),
+        ({PER_SAMPLE: 1}, (math.log(0.7 / typical_batch) + scale, _VAGUE)),
         ({JITTER: 1}, _JITTER),
-        ({INSIDE: 1}, (_INSIDE[0] + math.log(typical_s), _INSIDE[1])),
+        ({INSIDE: 1}, (_INSIDE[0] + scale, _INSIDE[1])),
         ({INSIDE_GROWTH: 1}, _GROWTH),
         ({BETWEEN_GROWTH: 1}, _GROWTH),
         ({MANY_HOSTS: 1}, _MANY_HOSTS),
         ({SHARPNESS: 1}, _SHARPNESS),
         ({SHARING: 1}, _SHARING),
+        ({PER_WORKER: 1}, (_PER_WORKER[0] + scale, _PER_WORKER[1])),
+        ({PER_PAIR: 1}, (_PER_PAIR[0] + scale, _PER_PAIR[1])),
+        *(({BATCHES + knot: 1.0}, _BATCH) for knot in range(num_knots)),
     ]
-    beliefs += [({BATCHES + knot: 1}, _BATCH) for knot in range(num_knots)]
     if link is None:
         beliefs.append(({BETWEEN: 1, INSIDE: -1}, _SLOWER_BETWEEN))
     elif gradient_bytes is not None:
-        seconds = math.log(gradient_bytes / link.bytes_per_s)
-        beliefs.append(({BETWEEN: 1}, (seconds - _REACHED[0], _REACHED[1])))
+        needed = math.log(gradient_bytes / link.bytes_per_s)
+        beliefs.append(({BETWEEN: 1}, (needed - _REACHED[0], _REACHED[1])))
     else:
         slower = _INSIDE_BYTES_PER_S[0] - math.log(link.bytes_per_s) - _REACHED[0]
         spread = math.hypot(_INSIDE_BYTES_PER_S[1], _REACHED[1])
@@ -593,89 +746,53 @@ def make_prior(
         for place, factor in line.items():
             lines[row, place] = factor
     mean, sd = np.array([belief for _, belief in beliefs]).T
-    return Prior(lines=lines, mean=mean, sd=sd)
+    return {"lines": lines, "mean": mean, "sd": sd}
 
 
-def choose_knots(batches: Floats) -> Floats:
-    """Return the logarithms of batches at which computing may deviate from a straight line."""
-    logs = np.log(np.unique(batches))
+def _choose_knots(rows: Sequence[StepRow]) -> Floats:
+    """Return the logarithms of batches at which computing may deviate from a straight line.
+
+    Where each configuration has a batch of its own, as with a fixed global batch, there are none:
+    what workers cost would be taken for the batch's.
+    """
+    settings = {(row.workers, row.hosts, row.batch) for row in rows}
+    if len(settings) == len({setting[:2] for setting in settings}):
+        return np.empty(0)
+    logs = np.log(sorted({row.batch for row in rows}))
     if len(logs) <= _MOST_KNOTS:
-        return logs
+        return np.asarray(logs)
     return np.quantile(logs, np.linspace(0, 1, _MOST_KNOTS))
 
 
 def make_shape(
-    workers: Floats, hosts: Floats, batch: Floats, knots: Floats, *, latency_s: float = 0.0
+    workers: Floats,
+    hosts: Floats,
+    batch: Floats,
+    knots: Floats,
+    *,
+    local: Floats,
+    contention: Callable[[int], float] | None = None,
+    latency_s: float = 0.0,
+    crosses_hosts: bool = True,
 ) -> Shape:
-    """Describe rows to the forms."""
-    logs = np.clip(np.log(batch), knots[0], knots[-1])
-    places = np.arange(len(knots), dtype=np.float64)
-    position = np.interp(logs, knots, places)
-    shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
-    return Shape(workers=workers, hosts=hosts, batch=batch, knots=shares, latency_s=latency_s)
-
-
-def slowest(workers: Floats) -> Floats:
-    """Return how many standard deviations the slowest of N lies above the mean (Blom)."""
-    return np.asarray(ndtri((workers - 0.375) / (workers + 0.25)) * (workers > 1), dtype=np.float64)
-
-
-def step_parts(law: Law, shape: Shape, parameters: Floats) -> Parts:
-    """Return what steps take, for each set of parameters."""
-
-    def value(place: int) -> Floats:
-        return np.asarray(np.exp(parameters[:, place])[:, None], dtype=np.float64)
-
-    straight = value(FIXED) + value(PER_SAMPLE) * shape.batch
-    local = np.ceil(shape.workers / shape.hosts)
-    shared = 1 + value(SHARING) * (_bus(local) if law == "bus" else _ring(local))
-    compute = straight * np.exp(parameters[:, BATCHES:] @ shape.knots.T) * shared
-    gradients = _gradients(law, shape, value)
-    sharpness = np.minimum(1 + value(SHARPNESS), _SHARPEST)
-    hideable = _HIDING * compute
-    longer, shorter = np.maximum(hideable, gradients), np.minimum(hideable, gradients)
-    joined = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness)
-    jitter = value(JITTER) * compute * slowest(shape.workers)
-    return Parts(
-        total=(1 - _HIDING) * compute + joined + jitter, compute=compute, gradients=gradients
+    """Describe rows to the forms; `local` workers share a host."""
+    shares = np.empty((len(batch), 0))
+    if len(knots):
+        places = np.arange(len(knots), dtype=np.float64)
+        position = np.interp(np.clip(np.log(batch), knots[0], knots[-1]), knots, places)
+        shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
+    known = None
+    if contention is not None:
+        known = np.array([contention(int(count)) for count in local])
+    return Shape(
+        workers=workers,
+        hosts=hosts,
+        batch=batch,
+        knots=shares,
+        contention=known,
+        latency_s=latency_s,
+        crosses_hosts=crosses_hosts,
     )
-
-
-def _gradients(law: Law, shape: Shape, value: Callable[[int], Floats]) -> Floats:
-    workers, hosts = shape.workers, shape.hosts
-    many = np.where(hosts > 2, value(MANY_HOSTS), 1.0)
-    inside, between = value(INSIDE), value(BETWEEN) * many
-    inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
-    # Messages between hosts, one after the other: around a ring or a tree.
-    messages = 2 * np.log2(hosts) if law == "slow ring" else 2 * (hosts - 1)
-    # A stated latency is as uncertain as growth is: nobody counted the messages.
-    waited = shape.latency_s * messages * between_growth / GROWTH
-    if law in ("hierarchical", "crowded", "bus"):
-        local = np.ceil(workers / hosts)
-        # Crowded: what grows is not hops but congestion, with all who send at once.
-        growth = 2 * np.sqrt(workers - 1) * (hosts > 1) if law == "crowded" else hosts - 1
-        passed = _bus(local) if law == "bus" else _ring(local) + inside_growth * (local - 1)
-        return np.asarray(
-            inside * passed + between * (_ring(hosts) + between_growth * growth) + waited
-        )
-    growth = _GENTLY * (workers - 1) if law == "ring" else 3 * np.log2(workers)
-    return np.asarray(
-        np.where(
-            hosts > 1,
-            between * (_ring(workers) + between_growth * growth) + waited,
-            inside * (_ring(workers) + inside_growth * growth),
-        )
-    )
-
-
-def _ring(members: Floats) -> Floats:
-    """Return how often each byte of the gradients passes a link of a ring."""
-    return 2 * (members - 1) / members
-
-
-def _bus(members: Floats) -> Floats:
-    """Return what workers add up to on something that all of a host share: a bus, its memory."""
-    return members - 1
 
 
 def _assumptions(
@@ -691,7 +808,7 @@ def _assumptions(
         else:
             sentences.append(
                 f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
-                f"message over it to take {duration(link.latency_s)}."
+                f"message over it to take {seconds(link.latency_s)}."
             )
             if gradient_bytes is None:
                 sentences.append(
@@ -701,10 +818,6 @@ def _assumptions(
                 )
     elif link is not None:
         sentences.append(f"Rows span hosts: what was measured is used in place of {link.name}.")
-    if max(row.workers for row in rows) == 1:
-        sentences.append(
-            "Only one worker was measured: what sharing costs is taken from experience."
-        )
     if len({row.batch for row in rows}) == 1:
         sentences.append(
             f"Only batch {rows[0].batch} was measured: other batches are taken to cost in "
