@@ -174,11 +174,12 @@ def test_a_knee_is_claimed_where_the_largest_batch_is_no_faster() -> None:
     flat = Row(model="b", rows=[*rising.rows, row(8, 24.0), row(16, 24.01)])
     once = Row(model="c", rows=[Row(batch=2, rates=[10.0]), Row(batch=4, rates=[19.0])])
     still, stops = "it still rises at batch 4, the largest tried", "it stops rising at batch 8"
-    assert [faces.knee(one) for one in (rising, flat)] == [still, stops]
-    said = faces.verdicts([rising, flat, once], faces.knee)
+    for one in (rising, flat, once):
+        one.verdict = faces.knee(one)
+    said = faces.verdicts([rising, flat, once])
     open_ = "cannot tell where it stops rising (c). More runs of each setting (a larger --budget)"
     assert said == f"I{still[1:]} (a); {stops} (b); {open_} would tell."
-    assert faces.verdicts([flat], faces.knee) == f"I{stops[1:]}."
+    assert faces.verdicts([flat]) == f"I{stops[1:]}."
 
 
 # Figures by formulas.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,11 @@ from farandole.labs.lab import Correction, Found, Lab
 from farandole.labs.questions import Bars, Boxes, Lines, Question, compare_recipes, correct
 from farandole.labs.rows import (
     HERE,
-    SOURCE,
     Row,
     cell_rows,
     claims_of,
     column,
+    columns,
     having,
     measure,
     table_rows,
@@ -148,31 +148,26 @@ def resolved(rows: Iterable[Row]) -> bool:
     return all(speed_relation(one.rates, other.rates) == "higher" for one, other in pairwise(rows))
 
 
-def verdicts(rows: Iterable[Row], verdict: Callable[[Row], str]) -> str:
-    """Say which verdict holds for which rows, and what would settle those that are open."""
+def verdicts(rows: Iterable[Row], what: str = "", whether: str = "") -> str:
+    """Say what launches show of which rows, and what would settle those that are open."""
     named: dict[str, list[str]] = {}
     for row in rows:
-        named.setdefault(verdict(row), []).append(row.model or row.setting)
+        shown = f"repeats show {what}" if row.clear else f"cannot tell {whether or what}"
+        named.setdefault(row.verdict or shown, []).append(row.model or row.setting)
     several = len(named) > 1
     said = "; ".join(f"{one}{f' ({listed(names)})' * several}" for one, names in named.items())
     more = " More runs of each setting (a larger --budget) would tell."
     return f"{said[:1].upper()}{said[1:]}.{more * ('annot tell' in said)}" if said else ""
 
 
-def confirmed(what: str, whether: str = "") -> Callable[[Row], str]:
-    """Return the verdict on rows that launches resolve or do not."""
-    return lambda row: f"repeats show {what}" if row.clear else f"cannot tell {whether or what}"
-
-
 # Columns.
 
 _COUNT = "workers (here) or nodes (lab)"
+_here = partial(having, source=HERE)
 _two = partial(number, decimals=2)
 MODEL, SETTING = text("model", "network"), text("setting", "setting")
-BATCH_SIZE = column("batch", "batch", whole)
 IMAGES = measure("images_per_s", "images/s", _two, "throughput")
-STEP, SPEEDUP = measure("step_s", "step", seconds), measure("speedup", "speedup", times)
-EFFICIENCY = measure("efficiency", "efficiency", percent)
+BATCH_SIZE, (SPEEDUP,) = column("batch", "batch", whole), columns("speedup")
 
 
 # The questions.
@@ -263,13 +258,13 @@ SPLITS = Question(
     title="Processes x threads at one global batch",
     rows=splits,
     columns=(
-        *(SOURCE, MODEL, column("processes", "processes", whole, "workers")),
+        *columns("source", MODEL, column("processes", "processes", whole, "workers")),
         *(column("threads", "threads each", whole), IMAGES, column("share", "of best", percent)),
         column("memory_bytes", "memory of all", size),
     ),
     facts=lambda found, rows: {
         "ranked": (own := ranked(rows)),
-        "verdict": verdicts(own, confirmed("which split is best")),
+        "verdict": verdicts(own, "which split is best"),
     },
     say="""
 Highest throughput here, all at one global batch: \
@@ -284,7 +279,7 @@ Highest throughput here, all at one global batch: \
             name="split-throughput",
             title="Images per second by processes x threads",
             caption="All cores of this machine at one global batch.",
-            rows=partial(having, source=HERE),
+            rows=_here,
             columns=(MODEL, text("split", "processes x threads"), IMAGES),
             options={"x": "model", "y": "images_per_s", "series": "split"},
         ),
@@ -315,10 +310,10 @@ BATCHES = Question(
     text="How does throughput depend on the batch?",
     title="Throughput by batch: one process with all cores (here), one GPU (lab)",
     rows=batches,
-    columns=(SOURCE, MODEL, BATCH_SIZE, IMAGES, STEP),
+    columns=columns("source", MODEL, BATCH_SIZE, IMAGES, "step_s"),
     facts=lambda found, rows: {
         "ranked": (own := ranked(rows)),
-        "verdict": verdicts(own, knee),
+        "verdict": verdicts(row.but(verdict=knee(row)) for row in own),
         "gpu": having(rows, source=GPU),
     },
     say="""
@@ -336,7 +331,7 @@ reached {{ gpu | each("{throughput.value} ({model})") }} images/s, InceptionV3 s
             name="batch-throughput",
             title="Images per second by batch",
             caption="One process with all cores. Bars are 95 % intervals.",
-            rows=partial(having, source=HERE),
+            rows=_here,
             columns=(MODEL, BATCH_SIZE, IMAGES),
             options={"x": "batch", "y": "images_per_s", "series": "model", "x_log": True},
         ),
@@ -376,17 +371,17 @@ def _scaling(key: Scaling, ask: str, fixed: str, more: str = "", *lines: Lines) 
             *projected(found, here),
             *published(found, key),
         ],
-        columns=(
-            *(SOURCE, MODEL, column("count", _COUNT, whole)),
-            *(column("batch", "batch per worker", whole), IMAGES, STEP, SPEEDUP, EFFICIENCY),
+        columns=columns(
+            *("source", MODEL, column("count", _COUNT, whole), "batch", IMAGES),
+            "step_s speedup efficiency",
         ),
         facts=lambda found, rows: {
             "fixed": fixed,
+            "networks": demands(rows),
             "ours": last(rows),
             "ahead": last(rows, PROJECTED),
             "cpu": last(rows, CPU),
             "gpu": last(rows, GPU),
-            "networks": demands(rows),
         },
         say=_SCALING + more,
         study=SCALING,
@@ -488,6 +483,10 @@ def losses(found: Found) -> list[Row]:
                 row = row.but(**_lost("strong", "amdahl", own[1]))
                 row.gradient_bytes = row.sent if source == HERE else 4 * network.trainable
                 row.parts = loss_parts(*own) if all(len(one) > 1 for one in own) else {}
+                if row.parts and row.strong_lost_s > 0:
+                    lost, main = row.strong_lost_s, max(row.parts, key=row.parts.__getitem__)
+                    row.main, row.main_share = PARTS[main], row.parts[main] / lost
+                    row.sent_share = (row.parts["waiting_s"] + row.parts["exchange_s"]) / lost
                 rows.append(row)
     return rows
 
@@ -529,29 +528,18 @@ def loss_parts(weak: Sequence[Row], strong: Sequence[Row]) -> dict[str, float]:
     return dict(zip(PARTS, (fixed_s, lost["compute"] - fixed_s, *rest), strict=True))
 
 
-def explained(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows whose losses are known by part, with the largest of them."""
-    ours = [row for row in rows if row.parts and row.strong_lost_s > 0]
-    for row in ours:
-        main = max(row.parts, key=lambda part: float(row.parts[part]))
-        row.main, row.main_share = PARTS[main], row.parts[main] / row.strong_lost_s
-        row.sent_share = (row.parts["waiting_s"] + row.parts["exchange_s"]) / row.strong_lost_s
-    return ours
-
-
 def _why_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     for row in rows:
         # One run has no interval, and bounds nothing.
         least = row.amdahl.law and row.amdahl.serial_fraction.low
         row.bound = f", at most {times(1 / least)}" if least and least > 0 else ""
-        row.adds = 1 - row.gustafson.serial_fraction.value if row.gustafson.law else None
     pairs = zip(last(measured(found, "weak")), last(measured(found, "strong")), strict=False)
     both = [Row(model=a.model, clear=resolved((a, b))) for a, b in pairs if a.model == b.model]
     slower = "strong scaling is slower than weak"
     return {
-        "ours": explained(rows),
+        "ours": having(rows, "main"),
         "laws": [having(rows, "strong", "weak", source=source) for source in (HERE, CPU)],
-        "verdict": verdicts(both, confirmed(f"that {slower}", f"whether {slower}")),
+        "verdict": verdicts(both, f"that {slower}", f"whether {slower}"),
     }
 
 
@@ -561,7 +549,7 @@ WHY = Question(
     title="Serial shares, and what a step loses, at the most workers or nodes",
     rows=losses,
     columns=(
-        *(SOURCE, MODEL, column("count", "workers or nodes", whole)),
+        *columns("source", MODEL, column("count", "workers or nodes", whole)),
         measure("weak_speedup", "weak", times, "weak"),
         measure("strong_speedup", "strong", times, "strong"),
         measure("gustafson", "serial, Gustafson (weak)", percent, "gustafson.serial_fraction"),
@@ -581,9 +569,10 @@ On {{ ours[0].count if ours else "several" }} workers a shared step takes \
 {{ ours | each("{sent_share:percent}") }}.
 {{ verdict }}
 {% for own in laws if own %}
-{{ "Here" if own[0].source == "here" else "On the lab's 8 CPU nodes" }}, Amdahl's law fits serial \
-shares of {{ own | each("{amdahl.serial_fraction.value:percent}{bound} ({model})") }}; by \
-Gustafson's law each further one adds {{ own | each("{adds:percent}") }} of the first.
+Serial shares {{ "here" if own[0].source == "here" else "on the lab's 8 CPU nodes" }}: \
+{{ own | each("{amdahl.serial_fraction.value:percent}{bound} ({model})") }} by Amdahl's law, from \
+strong scaling, {{ own | each("{gustafson.serial_fraction.value:percent}") }} by Gustafson's law, \
+from weak.
 {% endfor %}
 A step of the lab loses {{ laws[1] | each("{weak_lost_s:seconds}") }} in weak scaling and \
 {{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The gradients are the same, \
@@ -608,7 +597,7 @@ so their exchange takes no more than the smaller of the two.
                 for kind, speedup in (("weak", row.weak), ("strong", row.strong))
                 if speedup
             ],
-            columns=(text("setting", "network"), text("scaling", "scaling"), EFFICIENCY),
+            columns=columns(text("setting", "network"), text("scaling", "scaling"), "efficiency"),
             options={"x": "setting", "y": "efficiency", "series": "scaling"},
         ),
         Bars(
@@ -655,9 +644,7 @@ ORDER = Question(
     facts=lambda found, rows: {
         "theirs": [row for row in rows if row.source != HERE],
         "networks": NETWORKS,
-        "verdict": verdicts(
-            having(rows, source=HERE), confirmed("this order", "whether this order holds")
-        ),
+        "verdict": verdicts(_here(rows), "this order", "whether this order holds"),
     },
     say="""
 The order is {{ here | each("{order} ({setting})") }}.
@@ -759,7 +746,7 @@ def corrections(found: Found) -> tuple[Correction, ...]:
         twice=[Row(model=one, once=once[one], again=cpu.speeds[one]) for one in TITLES],
         resnet=having(shared, model="ResNet50"),
         theirs=having(lost, source=CPU),
-        ours=explained(lost),
+        ours=having(lost, "main"),
         networks=demands(published(found, "strong")),
     )
 
