@@ -426,7 +426,8 @@ def thinned(times_s: Sequence[float], shares: Sequence[float | None]) -> list[tu
 
 def _use_sentences(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     cells = [row for row in cell_rows(found.studies.get("workers")) if row.use and not row.today]
-    said = [use_words(row.use) for row in cells] or ["Utilisation was not measured."]
+    ends = [*cells[:1], *cells[1:][-1:]]
+    said = [use_words(row.use) for row in ends] or ["Utilisation was not measured."]
     said += [split_words(row.split) for row in cells[-1:] if row.split]
     return {"said": [*said, input_words(rows)]}
 

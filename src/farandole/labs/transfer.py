@@ -331,7 +331,8 @@ def steadiness(row: Row) -> Row:
     return row.but(
         starts=[run.values[0] for _, run in runs],
         spreads=[metrics.evaluation_spread(run.values) for _, run in runs],
-        stable=[epoch for epoch in stable if epoch is not None],
+        # Of runs some of which never got there, the others alone would mislead.
+        stable=[] if None in stable else stable,
         first_training=known_mean(run.values[0] for run, _ in runs),
         first=known_mean(run.values[0] for _, run in runs),
         spread=known_mean(metrics.evaluation_spread(run.values) for _, run in runs),
@@ -419,7 +420,7 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
 def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     """Return what the templates of questions and corrections see."""
     steady = having([steadiness(row) for row in setting_rows(found, "workers")], "first", "final")
-    first, varies = "validation accuracy after the first epoch", "how much accuracy varies"
+    first, varies = "validation accuracy after the first epoch", "its spread between epochs"
     least = shared.smallest(steady[0]) if steady else 0.0
     changes = [
         shared.judge(first, steady, "starts", least=least),
@@ -428,7 +429,8 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
     if all(one.startswith("Whether") for one in changes):
         changes = [shared.judge(f"{first}, or {varies},", steady, "starts", least=least)]
     tried, wrapped = rate_rows(spec, found), wrapped_rows(found)
-    own = [row for row in tried if row.recipe == ORIGINAL.name]
+    most = max((row.workers for row in tried if row.recipe == ORIGINAL.name), default=0)
+    own = [row for row in tried if row.recipe == ORIGINAL.name and row.workers == most]
     several = [row for row in wrapped if row.workers > 1 and row.study == "workers"]
     alone = having(wrapped, study="workers", workers=1)
     ends = having(configurations(spec, found), "validation", source=LAB)
@@ -444,7 +446,7 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
         "same_speed": [one for one in verdicts if one.kind == "faster_device_gains_nothing"],
         "steady": steady,
         "changes": changes,
-        "later": shared.judge("the epochs to stability", steady, "stable", margin=1.0),
+        "later": shared.judge("the number of epochs to stability", steady, "stable", margin=1.0),
         "steps": having(steady, "counted"),
         "tried": own,
         "fits": fitting(own, [row.training for row in having(ends, "training")]),
@@ -499,9 +501,9 @@ Averaging alone: {{ row.workers }} workers that share a batch of {{ row.global_b
 
 def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
     """Return what both labs ask, in the order of the report."""
-    configured, facts = partial(configurations, spec), partial(everything, spec)
-    logs = {"x_log": True, "log": True}
-    times_question = Question(
+    configured, logs = partial(configurations, spec), {"x_log": True, "log": True}
+    ask = partial(Question, facts=partial(everything, spec))
+    times_question = ask(
         key="times",
         text="How long do a job and an epoch take, by workers and kind of device?",
         title="Job and epoch time by workers and device",
@@ -510,7 +512,6 @@ def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
             "source device workers job_s job_speedup epoch_s epoch_speedup epochs fixed_share runs"
         ),
         notes=("Speedups are over the fewest workers of the same device.",),
-        facts=facts,
         say="""
 {% set known = here | selectattr("epoch_s") | selectattr("job_s") | list %}
 {% if known | length < 2 %}
@@ -551,7 +552,7 @@ images/s of {{ pixels }} pixels.
             )
         ),
     )
-    accuracy = Question(
+    accuracy = ask(
         key="accuracy",
         text="How does accuracy grow by epoch, in training and in validation?",
         title="Accuracy by epoch and workers",
@@ -560,15 +561,14 @@ images/s of {{ pixels }} pixels.
         ],
         columns=columns("workers", column("epoch", "epoch", brief), "training validation seeds"),
         notes=(
-            "Training: mean over an epoch's batches, on augmented images. Validation: after the "
-            "epoch, on plain images. So training may be the lower one.",
+            "Training: during the epoch, on augmented images. Validation: after it, on plain ones.",
         ),
-        facts=facts,
         say="""
-After the first epoch, accuracy is {{ steady | each("{first_training:four} in training and \
+{% set edges = steady[:1] + steady[1:][-1:] %}
+After the first epoch, accuracy is {{ edges | each("{first_training:four} in training and \
 {first:four} in validation with {workers:workers}") }}.
-The largest fall of training accuracy between two epochs: {{ steady | each("{fall} with \
-{workers:workers}") }}; late validation accuracies vary by {{ steady | each("{spread:in_points} \
+The largest fall of training accuracy between two epochs: {{ edges | each("{fall} with \
+{workers:workers}") }}; late validation accuracies vary by {{ edges | each("{spread:in_points} \
 points with {workers:workers}") }}.
 {{ changes | join("\n") }}
 {{ spec.seen }} Its validation accuracy ends at {{ ends | each("{validation:four} on {workers} \
@@ -588,7 +588,7 @@ points with {workers:workers}") }}.
             )
         ),
     )
-    overfitting = Question(
+    overfitting = ask(
         key="overfitting",
         text="Does the network overfit?",
         title="Training and validation accuracy at the end",
@@ -603,7 +603,6 @@ points with {workers:workers}") }}.
             "resolvable",
         ),
         notes=("Overfitted: the gap is above 5 points beyond what runs and samples resolve.",),
-        facts=facts,
         say="""
 {% set known = here | selectattr("gaps") | list %}
 Training minus validation accuracy ends at {{ known | each("{gap_words} points with \
@@ -635,7 +634,7 @@ The lab gives no training accuracy, so its gap is not known.
             ),
         ),
     )
-    stable = Question(
+    stable = ask(
         key="stable",
         text="After how many epochs is the validation accuracy stable, by workers?",
         title="Epochs to a stable validation accuracy",
@@ -649,7 +648,6 @@ The lab gives no training accuracy, so its gap is not known.
             column("never", "never stable", whole),
         ),
         notes=(RULE,),
-        facts=facts,
         say="""
 {% set never = here | selectattr("stable_epoch", "none") | list %}
 Validation accuracy is stable after {{ here | selectattr("stable_epoch") | each(
@@ -675,7 +673,7 @@ The lab gives no epochs to stability for this data set.
             ),
         ),
     )
-    soonest = Question(
+    soonest = ask(
         key="soonest",
         text="Which configuration reaches a stable validation accuracy soonest?",
         title="Time to a stable validation accuracy",
@@ -687,9 +685,7 @@ The lab gives no epochs to stability for this data set.
             column("epoch_s", "epoch", seconds, lambda row: row.epoch_s and row.epoch_s.value),
             *(REACHED, FINAL),
         ),
-        notes=(
-            "Here from the first step on, validation included; in the lab epochs x epoch time.",
-        ),
+        notes=("Here from the first step on, with validation; in the lab epochs x epoch time.",),
         say="""
 {% set one = "{workers} {device}, {reached_s:seconds} ({stable_epoch:brief} epochs)" %}
 {% for where, all in (("here", here), ("in the lab", lab)) %}
@@ -716,7 +712,7 @@ No two configurations {{ where }} have both a stable accuracy and a time.
     keeping = compare_recipes(
         "keeping_accuracy", "What does accuracy lose with more workers, and what keeps it?"
     )
-    original = Question(
+    original = ask(
         key="original",
         text="What does the lab's learning rate do?",
         title="Accuracy at a rate that trains, and at the lab's",
@@ -724,11 +720,7 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         columns=columns(
             "recipe workers rate training validation loss lost diverged seeds optimizer"
         ),
-        notes=(
-            "Differences are to the other recipe on as many workers, paired by seeds, with 90 % "
-            "intervals. Diverged: runs whose loss is not finite at the end.",
-        ),
-        facts=facts,
+        notes=("Differences: to the other recipe, by seeds. Diverged: the loss is not finite.",),
         say=RATES
         + """
 {{ spec.trained }} {{ fits }}
@@ -747,7 +739,7 @@ with {workers:workers}") }}.
             ),
         ),
     )
-    wrapped = Question(
+    wrapped = ask(
         key="wrapped",
         text="What does the DistributedOptimizer do, and what happens without it?",
         title="Gradients sent, and different weights at the end",
@@ -755,15 +747,11 @@ with {workers:workers}") }}.
         columns=columns(
             "optimizer workers global_batch steps gradient_bytes fingerprints validation epochs"
         ),
-        notes=(
-            "Weights are compared by a fingerprint of all parameters after the last step. Without "
-            "a wrapper every rank has its own network, and the accuracy is their mean.",
-        ),
-        facts=facts,
+        notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
         say="{{ sent }}\n" + WITHOUT + AVERAGED,
     )
     lab_series = f"{LAB}, {spec.projected}"
-    sixteen = Question(
+    sixteen = ask(
         key="sixteen",
         text="What would 16 workers do?",
         title="16 workers, projected",
@@ -779,11 +767,10 @@ with {workers:workers}") }}.
             "validation",
         ),
         notes=(
-            "A projected job is its epochs plus what the largest measured job took beside them. "
-            f"`farandole project published/{spec.name} --only device={spec.projected} -np 16` in "
-            "the lab's folder gives the same.",
+            "A projected job is its epochs plus what the largest measured job took beside them; "
+            f"`farandole project published/{spec.name} --only device={spec.projected} -np 16` says "
+            "the same.",
         ),
-        facts=facts,
         say="""
 {% macro placed(what, one, guess) %}{{ what }} {{ "inside" if one.low <= guess <= one.high
 else "outside" }}{% endmacro %}
@@ -843,11 +830,7 @@ def code_question(
         text=asked,
         title="The code, part by part",
         rows=lambda found: shared.table_rows("part before lab", *rows),
-        columns=(
-            text("part", ""),
-            text("before", before),
-            text("lab", "the lab"),
-        ),
+        columns=(text("part", ""), text("before", before), text("lab", "the lab")),
         say=say,
         why=why,
     )
