@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from farandole.errors import UsageError
 from farandole.labs import rows
 from farandole.labs.mnist import LAB
 from farandole.labs.questions import AVERAGING, answer, compare_recipes
@@ -77,9 +76,6 @@ def test_words() -> None:
     assert rows.points(once) == "+1.23 points (one seed: no interval)"
     assert rows.counts_in_words([1, 2, 4]) == "1, 2 and 4 workers"
     assert rows.counts_in_words([1]) == "1 worker"
-    assert [rows.without_intervals(some) for some in ([None, once], [sure, once], [None])] == [
-        *(True, False, False),
-    ]
 
 
 def test_limits_of_a_study() -> None:
@@ -182,11 +178,9 @@ def test_workers_that_did_not_train_together_are_found() -> None:
     ],
 )
 def test_claims(kind: str, first: float, second: float, claimed: str, agrees: bool) -> None:
-    claim = check_claim("a figure", kind, first, second, claimed)
+    claim = check_claim("a figure", kind, str(first), str(second), claimed)
     assert claim.agrees is agrees
     assert claim.sentence.endswith("as published." if agrees else f"not {claimed}.")
-    with pytest.raises(UsageError, match="ratio or less"):
-        check_claim("a figure", "product", first, second, claimed)
 
 
 def test_a_labs_claims_are_derived_again() -> None:

@@ -170,15 +170,6 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
     return shown(Column(key="", title="", show=show, interval=True), value)
 
 
-def each(rows: Iterable[Any], sentence: str = "%s", *, caller: Callable[[Any], str]) -> str:
-    """List what a block of a template says of every row, inside a sentence; empty without rows.
-
-    {% call(row) each(rows, "Losses: %s.") %}{{ row.loss }} on {{ row.workers }}{% endcall %}
-    """
-    parts = [" ".join(caller(row).split()) for row in rows]
-    return sentence % format.listed(parts) if parts else ""
-
-
 def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     if one.rows is not None:
         table = tabulate(one.name, one.title, one.rows(rows), one.columns, absent=absent)
@@ -244,7 +235,6 @@ def _environment() -> Environment:
             or format.NOT_MEASURED
         ),
     }
-    environment.globals["each"] = each
     return environment
 
 

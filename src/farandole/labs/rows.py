@@ -10,12 +10,11 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from decimal import Decimal
 from statistics import fmean, median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from farandole.errors import FarandoleError, UsageError
+from farandole.errors import FarandoleError
 from farandole.format import (
     BUSY,
     NOT_APPLICABLE,
@@ -505,12 +504,6 @@ def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
     return f"{listed([str(one) for one in counts])} {noun}s"
 
 
-def without_intervals(figures: Iterable[Estimate | None]) -> bool:
-    """Tell whether figures were measured, but none of them more than once."""
-    measured = [one for one in figures if one is not None]
-    return bool(measured) and all(one.low is None for one in measured)
-
-
 def busy_sentence(found: Found) -> str:
     """Say once for a whole lab what other programs took of the machine; empty without any."""
     launches = [launch for study in found.records.values() for launch in study.launches]
@@ -596,16 +589,10 @@ def claims_of(lab: str) -> tuple[Row, ...]:
     """
     lines = published_path("claims").read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return tuple(
-        check_claim(
-            row["what"], row["kind"], float(row["first"]), float(row["second"]), row["claimed"]
-        )
-        for row in rows
-        if row["lab"] == lab
-    )
+    return tuple(check_claim(**row) for row in rows if row.pop("lab") == lab)
 
 
-def check_claim(what: str, kind: str, first: float, second: float, claimed: str) -> Row:
+def check_claim(what: str, kind: str, first: str, second: str, claimed: str) -> Row:
     """Derive a figure again and compare it to the digits given.
 
     Args:
@@ -614,20 +601,13 @@ def check_claim(what: str, kind: str, first: float, second: float, claimed: str)
         first: see kind.
         second: see kind.
         claimed: as published.
-
-    Raises:
-        UsageError: when the kind is not known.
     """
-    if kind == "ratio":
-        value, formula = first / second, f"{first:.10g} / {second:.10g}"
-    elif kind == "less":
-        value, formula = 1 - second / first, f"1 - {second:.10g} / {first:.10g}"
-    else:
-        raise UsageError(f"A claim of kind {kind!r} is not known. Use ratio or less.")
-    exponent = Decimal(claimed).as_tuple().exponent
-    digits = -exponent if isinstance(exponent, int) and exponent < 0 else 0
+    ratio, formula = float(first) / float(second), f"{float(first):.10g} / {float(second):.10g}"
+    if kind == "less":
+        ratio, formula = 1 - 1 / ratio, f"1 - {float(second):.10g} / {float(first):.10g}"
+    digits = len(claimed.partition(".")[2])
     # Half a unit of the last digit, and a hair for the binary fraction.
-    agrees = abs(value - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
-    sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {value:.{max(digits, 2)}f}"
+    agrees = abs(ratio - float(claimed)) <= 0.5 * 10**-digits * (1 + 1e-9)
+    sentence = f"{what[:1].upper()}{what[1:]}: {formula} is {ratio:.{max(digits, 2)}f}"
     sentence += ", as published." if agrees else f", not {claimed}."
-    return Row(what=what, claimed=claimed, value=value, agrees=agrees, sentence=sentence)
+    return Row(what=what, claimed=claimed, value=ratio, agrees=agrees, sentence=sentence)
