@@ -165,7 +165,7 @@ def verdicts(rows: Iterable[Row], what: str = "", whether: str = "") -> str:
 _COUNT = "workers (here) or nodes (lab)"
 _here = partial(having, source=HERE)
 _two = partial(number, decimals=2)
-MODEL, SETTING = text("model", "network"), text("setting", "setting")
+MODEL, SETTING, _ORDER = map(text, ("model", "setting", "order"), ("network", "setting", "order"))
 IMAGES = measure("images_per_s", "images/s", _two, "throughput")
 BATCH_SIZE, (SPEEDUP,) = column("batch", "batch", whole), columns("speedup")
 
@@ -497,10 +497,8 @@ def _lost(kind: Scaling, law: Law, own: Sequence[Row]) -> dict[str, Any]:
         return {law: Row()}
     one, many = own[0], own[-1]
     rate = many.throughput or scaled(many.speedup, one.throughput.value)
-    lost_s = many.workers * many.batch / rate.value
-    lost_s -= (
-        one.workers * one.batch / one.throughput.value / (many.count if law == "amdahl" else 1)
-    )
+    share = many.count if kind == "strong" else 1
+    alone_s = one.workers * one.batch / one.throughput.value / share
     waited = many.split and many.split.exposed_s
     fitted = fit_law(law, [row.count for row in own], [row.speedup for row in own])
     return {
@@ -508,7 +506,7 @@ def _lost(kind: Scaling, law: Law, own: Sequence[Row]) -> dict[str, Any]:
         "sent": many.gradient_bytes,
         kind: many.speedup,
         law: fitted or Row(),
-        f"{kind}_lost_s": lost_s,
+        f"{kind}_lost_s": many.workers * many.batch / rate.value - alone_s,
         f"{kind}_waited": None if waited is None else waited / many.split.step_s,
     }
 
@@ -637,13 +635,9 @@ ORDER = Question(
     text="In which order of speed do the networks come, and where does it reverse?",
     title="Images per second by network and setting, and their order",
     rows=orders,
-    columns=(
-        *(SETTING, *(column(key, title, _two) for key, title in MODELS.items())),
-        text("order", "order"),
-    ),
+    columns=(SETTING, *(column(key, title, _two) for key, title in MODELS.items()), _ORDER),
     facts=lambda found, rows: {
         "theirs": [row for row in rows if row.source != HERE],
-        "networks": NETWORKS,
         "verdict": verdicts(_here(rows), "this order", "whether this order holds"),
     },
     say="""
@@ -677,7 +671,8 @@ ACCURACY = compare_recipes(
     "accuracy",
     "What do more workers do to the accuracy of ages?",
     more="""
-The lab measures throughput only. This is a small network of four convolutions, since its three \
+The lab measures throughput only.
+This is a small network of four convolutions, since the lab's three \
 would need hours on a few cores; guessing one of 9 groups gives 0.1111.
 """,
 )
@@ -702,7 +697,7 @@ baseline: {{ ours | each("{weak.value:times} ({model}, {count} workers)") }}.
     (
         "Order of the networks: VGG16 is last on CPUs and first on GPUs.",
         "It is first on 8 GPUs only, by the figure above linear. On one GPU ResNet50 leads by "
-        "{{ (gpu.resnet50 / gpu.vgg16 - 1) | percent }}, as much as its single runs differ by.",
+        "{{ (gpu.resnet50 / gpu.vgg16 - 1) | percent }}, about what its single runs differ by.",
         """It measured 4 x 7 at a global batch of 128 twice: \
 {{ twice | each("{once} and {again} images/s ({model})") }}.""",
     ),
