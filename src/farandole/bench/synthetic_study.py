@@ -15,12 +15,10 @@ from pathlib import Path
 
 from farandole.recorder.lines import Writer, line, steps_line
 from farandole.study import folder
-from farandole.study.records import SCHEMA, Cell, Launch, Link, Purpose
+from farandole.study.records import SCHEMA, Cell, Launch, Link
 
-_HOST = "synthetic"
 _CREATED = "2026-01-01T12:00:00+00:00"
 _PARAMETERS = 1_626_442
-_DATASET = 50_000
 _NOISE = 0.02
 _START_S = 3.0
 _OPTIMIZER_S = 0.0005
@@ -58,39 +56,29 @@ class Shape:
 def write_study(path: Path, shape: Shape) -> None:
     """Write the study's folder."""
     cores = max(shape.workers)
+    spec = {"workers": shape.workers, "batches": shape.batches, "scaling": "weak", "seeds": 1}
+    spec |= {"measure": "both", "repeats": shape.repeats}
     study = folder.create_study(
         path,
-        label=_HOST,
+        label="synthetic",
         command=("python", "train.py", "--batch-size", "{batch}", "--width", "{width}"),
-        spec={
-            "workers": shape.workers,
-            "batches": shape.batches,
-            "params": [["width", [str(width) for width in shape.widths]]],
-            "scaling": "weak",
-            "measure": "both",
-            "repeats": shape.repeats,
-            "seeds": 1,
-        },
-        machine={"host": _HOST, "cpu": "none", "physical_cores": cores, "cores": cores},
+        spec=spec | {"params": [["width", [str(width) for width in shape.widths]]]},
+        machine={"host": "synthetic", "cpu": "none", "physical_cores": cores, "cores": cores},
         created=_CREATED,
     )
-    # Cells take turns, as a study's do.
-    cells = itertools.product(shape.widths, shape.batches, shape.workers)
-    rounds = itertools.product(range(shape.repeats + 1), list(cells))
+    # Cells take turns, as a study's do; the last round is for accuracy.
+    cells = list(itertools.product(shape.widths, shape.batches, shape.workers))
+    rounds = itertools.product(range(shape.repeats + 1), cells)
     for number, (repeat, (width, batch, workers)) in enumerate(rounds):
         cell = Cell(workers=workers, threads=1, batch=batch, params=(("width", str(width)),))
-        purpose: Purpose = "speed" if repeat < shape.repeats else "accuracy"
-        _write_launch(path, cell, repeat % shape.repeats, purpose, number, shape.steps_per_rank)
+        _write_launch(path, cell, number, repeat, shape)
+    sizes = [4**power for power in range(5, 13)]
+    sweep = itertools.product([count for count in shape.workers if count > 1], sizes)
     link = Link(
         memcpy_bytes_per_s=9.9e9,
         peak_bytes_per_s=6.5e9,
         latency_s=20e-6,
-        allreduce=tuple(
-            (count, 4**power, 30e-6 + 4**power / 4e9)
-            for count in shape.workers
-            for power in range(5, 13)
-            if count > 1
-        ),
+        allreduce=tuple((count, nbytes, 30e-6 + nbytes / 4e9) for count, nbytes in sweep),
     )
     folder.write_link(path, link)
     folder.mark_complete(study)
@@ -107,24 +95,25 @@ def exposed_s(cell: Cell) -> float:
     return 0.006 * (cell.workers - 1) / cell.workers
 
 
-def _write_launch(
-    path: Path, cell: Cell, repeat: int, purpose: Purpose, number: int, steps: int
-) -> None:
+def _write_launch(path: Path, cell: Cell, number: int, repeat: int, shape: Shape) -> None:
+    accuracy = repeat == shape.repeats
+    repeat %= shape.repeats
     place = folder.new_launch_folder(path, cell, repeat)
     begin_s, noise = 1000.0 + 60.0 * number, random.Random(number)
     # All ranks of a step end together: they wait for each other.
-    durations = [step_s(cell) * math.exp(_NOISE * noise.gauss(0, 1)) for _ in range(steps)]
+    usual_s, steps = step_s(cell), range(shape.steps_per_rank)
+    durations = [usual_s * math.exp(_NOISE * noise.gauss(0, 1)) for _ in steps]
     for rank in range(cell.workers):
         writer = Writer(str(folder.rank_file(place, rank)))
-        writer.write(list(_rank_lines(cell, rank, purpose, begin_s, durations)))
+        writer.write(list(_rank_lines(cell, rank, accuracy, begin_s, durations)))
         writer.close()
     launch = Launch(
         id=place.name,
         cell=cell,
         repeat=repeat,
         seed=repeat,
-        purpose=purpose,
-        outcome="ok" if purpose == "accuracy" else "stopped",
+        purpose="accuracy" if accuracy else "speed",
+        outcome="ok" if accuracy else "stopped",
         argv=("python", "train.py", "--batch-size", str(cell.batch)),
         started=_CREATED,
         begin_s=begin_s,
@@ -136,30 +125,22 @@ def _write_launch(
 
 
 def _rank_lines(
-    cell: Cell, rank: int, purpose: Purpose, begin_s: float, durations: list[float]
+    cell: Cell, rank: int, accuracy: bool, begin_s: float, durations: list[float]
 ) -> Iterator[str]:
-    who = {"rank": rank, "size": cell.workers, "host": _HOST, "pid": 1000 + rank}
+    who = {"rank": rank, "size": cell.workers, "host": "synthetic", "pid": 1000 + rank}
     yield line("begin", schema=SCHEMA, **who, begin_s=begin_s, begin_unix_s=1.7e9 + begin_s)
-    yield line(
-        "setup",
-        framework="farandole.torch",
-        device="cpu",
-        parameters=_PARAMETERS,
-        gradient_bytes_per_step=4 * _PARAMETERS,
-        batch_seen=cell.batch,
-        dataset_size=_DATASET,
-        sample_hashes=[f"{rank:04x}{sample:04x}" for sample in range(16)],
-    )
+    hashes = [f"{rank:04x}{sample:04x}" for sample in range(16)]
+    what = {"framework": "farandole.torch", "device": "cpu", "parameters": _PARAMETERS}
+    what |= {"gradient_bytes_per_step": 4 * _PARAMETERS, "batch_seen": cell.batch}
+    yield line("setup", **what, dataset_size=50_000, sample_hashes=hashes)
     ends_s = list(itertools.accumulate(durations, initial=begin_s + _START_S))[1:]
     samples, wait_s = float(cell.batch or 0), exposed_s(cell)
-    for first in range(0, len(ends_s), _BLOCK):
-        block = []
-        for end_s in ends_s[first : first + _BLOCK]:
-            done_s = end_s - _OPTIMIZER_S
-            waits = (2 * wait_s, wait_s, done_s - wait_s, done_s)
-            together = waits if cell.workers > 1 else (None,) * 4
-            block.append((end_s, 0.0008, _OPTIMIZER_S, *together, 1.0, samples))
-        yield steps_line(block)
+    steps = []
+    for done_s in (end_s - _OPTIMIZER_S for end_s in ends_s):
+        waits = (2 * wait_s, wait_s, done_s - wait_s, done_s)
+        together = waits if cell.workers > 1 else (None,) * 4
+        steps.append((done_s + _OPTIMIZER_S, 0.0008, _OPTIMIZER_S, *together, 1.0, samples))
+    yield from (steps_line(steps[at : at + _BLOCK]) for at in range(0, len(steps), _BLOCK))
     training_s, places = sum(durations), range(_USE_SAMPLES)
     columns = {
         "time_s": [_START_S + training_s * (at + 1) / _USE_SAMPLES for at in places],
@@ -168,21 +149,15 @@ def _rank_lines(
         **{name: [None for _ in places] for name in ("gpu", "gpu_energy_j")},
     }
     yield line("use", columns=columns)
-    if purpose == "accuracy":
+    if accuracy:
         yield line("epoch", begin_s=begin_s + _START_S, end_s=ends_s[-1])
-    for epoch in range(1, _EPOCHS + 1) if purpose == "accuracy" and rank == 0 else ():
-        accuracy = 0.9 * (1 - math.exp(-epoch / (2 + 0.1 * cell.workers)))
+    for epoch in range(1, _EPOCHS + 1) if accuracy and rank == 0 else ():
+        value = 0.9 * (1 - math.exp(-epoch / (2 + 0.1 * cell.workers)))
         time_s = _START_S + training_s * epoch / _EPOCHS
         when = {"step": len(durations) * epoch // _EPOCHS, "epoch": epoch, "time_s": time_s}
-        yield line("metric", name="val_accuracy", value=accuracy, **when)
-        yield line("metric", name="loss", value=2.3 * (1 - accuracy), **when)
-    sent = 4 * _PARAMETERS * len(ends_s) * (cell.workers > 1)
-    yield line(
-        "end",
-        end_s=ends_s[-1] + 0.3,
-        bytes_sent={"gradients": sent},
-        peak_memory_bytes=400_000_000,
-        peak_gpu_bytes=None,
-        weights="5e",
-        stopped=purpose != "accuracy",
-    )
+        yield line("metric", name="val_accuracy", value=value, **when)
+        yield line("metric", name="loss", value=2.3 * (1 - value), **when)
+    sent = {"gradients": 4 * _PARAMETERS * len(ends_s) * (cell.workers > 1)}
+    memory = {"peak_memory_bytes": 400_000_000, "peak_gpu_bytes": None}
+    end = {"end_s": ends_s[-1] + 0.3, "weights": "5e", "stopped": not accuracy}
+    yield line("end", bytes_sent=sent, **memory, **end)

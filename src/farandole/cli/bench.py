@@ -13,6 +13,7 @@ from typing import Any
 
 from farandole.bench.plan import BACKENDS, BUILDERS, KERAS_MODELS, MODELS, PEERS
 from farandole.errors import UsageError
+from farandole.study import values
 
 _KERAS = ("train", "overhead", "all")
 _LAUNCHES = 5
@@ -93,7 +94,7 @@ def _compare(args: argparse.Namespace) -> int:
 
     num_launches = _QUICK_LAUNCHES if args.quick else _LAUNCHES
     if args.launches is not None:
-        num_launches = _count(args.launches, flag="--launches")
+        num_launches = values.count(args.launches, flag="--launches")
     models = KERAS_MODELS if args.framework == "keras" else tuple(MODELS)
     settings = Settings(
         **_ranks(args),
@@ -195,20 +196,14 @@ def _ranks(args: argparse.Namespace) -> dict[str, Any]:
     """Return the ranks of most rows, or the list for `ranks`, as settings."""
     if args.workers is None:
         return {}
-    counts = tuple(_count(part, flag="-np") for part in args.workers.split(","))
+    counts = values.counts(args.workers, flag="-np")
     if args.what == "ranks":
-        return {"rank_counts": tuple(sorted(set(counts)))}
+        return {"rank_counts": counts}
     whole = {"overhead": "it measures one worker.", "report": "it starts no workers."}
     if args.what in whole or len(counts) > 1:
         why = whole.get(args.what, "give one number, as -np 2.")
         raise UsageError(f"-np {args.workers} does not fit `bench {args.what}`: {why}")
     return {"num_ranks": counts[0]}
-
-
-def _count(text: str, *, flag: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag} {text} is not a number of at least 1.")
-    return int(text)
 
 
 def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[str, ...]:
@@ -218,8 +213,7 @@ def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[st
         return ()
     chosen = tuple(part.strip() for part in text.split(","))
     for name in chosen:
-        if name not in choices:
-            raise UsageError(f"{flag} {name} is unknown. Choose from {', '.join(choices)}.")
+        values.choice(name, flag=flag, choices=choices)
     return tuple(name for name in choices if name in chosen)
 
 
