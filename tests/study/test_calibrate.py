@@ -22,7 +22,7 @@ from farandole.study.calibrate import (
 )
 from farandole.study.calibration_worker import copy_environ, measure
 from farandole.study.folder import write_apart, write_link
-from farandole.study.hosts import Function, command_of
+from farandole.study.hosts import Function
 from farandole.study.progress import Listener
 from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
@@ -233,32 +233,6 @@ def test_a_study_ends_with_copies_that_compute_and_load(tmp_path: Path) -> None:
     (place / "kept").touch()
     assert go_on(study, spec)
     assert (place / "kept").exists()
-
-
-@pytest.mark.ranks
-def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
-    script = scripts.write(tmp_path, "raise ValueError('not alone')")
-    found = measured(tmp_path, spec_of(sys.executable, script))
-    assert found.computing_alone_s is None
-    assert "not alone" in found.why_not
-
-
-@pytest.mark.soak
-@pytest.mark.ranks
-def test_copies_of_a_function(tmp_path: Path) -> None:
-    import cloudpickle
-
-    def train(batch: int) -> None:
-        names: dict[str, Any] = {}
-        sys.argv[1:] = [str(batch)]
-        exec(scripts.DDP, names)
-
-    from farandole.study.hosts import call_with_params
-
-    call: tuple[Any, ...] = (call_with_params, (train, ("batch",)), {})
-    data = cloudpickle.dumps((list(sys.path), cloudpickle.dumps(call)))
-    found = measured(tmp_path, spec_of(*command_of(train)), function=Function(data=data))
-    assert complete(found), found
 
 
 LAUNCH = {

@@ -18,13 +18,12 @@ from farandole.errors import StoreError, UsageError
 from farandole.study.folder import (
     launch_id,
     locked,
-    mark_complete,
     new_launch_folder,
     remove_interrupted,
     write_json,
     write_text,
 )
-from farandole.study.read import read_head, read_study
+from farandole.study.read import read_head
 from farandole.study.records import Cell
 from tests.conftest import clean_environ
 from tests.study.folders import add_launch, make_launch, make_study
@@ -116,20 +115,6 @@ def test_a_lock_that_kill_9_left_is_no_obstacle(tmp_path: Path) -> None:
     assert (tmp_path / ".lock").exists()
     with locked(tmp_path):
         assert (tmp_path / ".lock").read_text().split()[0] == str(os.getpid())
-
-
-def test_a_new_study_is_not_complete(tmp_path: Path) -> None:
-    study = make_study(tmp_path / "a" / "b")
-    assert read_study(tmp_path / "a" / "b") == study
-    assert not study.complete
-    mark_complete(study)
-    assert read_head(tmp_path / "a" / "b").complete
-
-
-def test_a_study_begins_in_a_folder_that_only_its_lock_is_in(tmp_path: Path) -> None:
-    with locked(tmp_path):
-        make_study(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["launches", "study.json"]
 
 
 def test_a_study_is_not_begun_twice(tmp_path: Path) -> None:

@@ -68,18 +68,6 @@ def test_threads_follow_the_largest_count_that_fits() -> None:
     assert decide(workers="1,2", threads="1,2")[0].threads == (1, 2)
 
 
-def test_all_splits_of_the_cores() -> None:
-    spec, _ = decide(split="all")
-    assert list(zip(spec.workers, spec.threads, strict=True)) == [(1, 8), (2, 4), (4, 2), (8, 1)]
-    assert decide(split="all", workers="2,3")[0].workers == (2,)
-
-
-def test_a_factor_may_be_read_by_the_script() -> None:
-    spec, _ = decide("python", "t.py", params={"lr": ("0.1",)}, reads=("lr",))
-    assert spec.params == (("lr", ("0.1",)),)
-    assert decide("python", "t.py", params={"batch": ("8",)}, reads=("batch",))[0].batches == (8,)
-
-
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "srun"])
 def test_mpi_is_for_those_whom_mpirun_starts(program: str) -> None:
     spec, _ = decide(program, "python", "train.py", transport="mpi,gloo")
@@ -150,14 +138,6 @@ def test_texts_and_values_ask_for_the_same() -> None:
         *("-np", "1,2", "-L", "batch=8,max", "--threads", "1", "--time-limit", "1200.0"),
         *("--no-epoch", "--prepare", "rm -f x", "--horovod-alias", "off"),
     ]
-
-
-def test_places_on_several_hosts() -> None:
-    spec, said = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2))
-    assert spec.placed == ((1, 1), (2, 1), (4, 1), (8, 2))
-    assert "up to the cores of 2 hosts" in said
-    spec, _ = decide("python", "t.py", room=Room(cores=4, physical=4, hosts=2), workers="4,2x2")
-    assert (spec.workers, spec.placed, spec.threads) == ((4,), ((4, 1), (4, 2)), (1,))
 
 
 def test_a_job_for_each_launch() -> None:
@@ -424,11 +404,6 @@ def test_bad_batches(given: tuple[str, ...]) -> None:
         values.batches(given, name="batch")
 
 
-def test_a_global_batch_has_no_max() -> None:
-    with pytest.raises(UsageError, match="only `batch`"):
-        values.batches(("max",), name="global_batch")
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [("90", 90), ("90s", 90), ("20m", 1200), ("1h30m", 5400), ("1.5h", 5400), ("2 min", 120)],
@@ -455,14 +430,6 @@ def test_size(text: str, found: int) -> None:
 def test_bad_size(text: str) -> None:
     with pytest.raises(UsageError, match="--memory"):
         values.size(text, flag="--memory")
-
-
-def test_share() -> None:
-    assert values.share("3%", flag="-p") == pytest.approx(0.03)
-    assert values.share("0.05", flag="-p") == 0.05
-    for text in ("3", "0", "-1%", "x", "nan"):
-        with pytest.raises(UsageError):
-            values.share(text, flag="-p")
 
 
 def test_typed() -> None:

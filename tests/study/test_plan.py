@@ -44,11 +44,6 @@ def test_both_have_no_cell_twice() -> None:
     assert {(1, 32), (2, 16), (2, 32), (2, 64), (1, 128)} <= set(found)
 
 
-def test_the_largest_that_fits_joins() -> None:
-    cells = make_cells(replace(GRID, find_max=True), max_batch=300)
-    assert {cell.batch for cell in cells} == {128, 300}
-
-
 def test_factors_multiply() -> None:
     cells = make_cells(
         replace(
@@ -62,11 +57,6 @@ def test_factors_multiply() -> None:
     )
     assert len(cells) == len(set(cells)) == 2 * 2 * 2 * 2
     assert cells[0].params == (("lr", "0.1"), ("opt", "sgd"))
-
-
-def test_splits_go_together() -> None:
-    cells = make_cells(replace(GRID, split=True, workers=(1, 2, 4), threads=(4, 2, 1)))
-    assert [(cell.workers, cell.threads) for cell in cells] == [(1, 4), (2, 2), (4, 1)]
 
 
 def test_one_extra_cell_is_what_the_user_has_today() -> None:
@@ -172,11 +162,6 @@ def test_cells_take_turns_and_an_epoch_comes_after_the_first_round() -> None:
     assert words(planned(SPEC)) == ["s1.0", "s2.0", "e1.0", "e2.0", "s1.1", "s2.1"]
 
 
-def test_threads_and_transports_make_no_other_model() -> None:
-    spec = replace(SPEC, measure="accuracy", seeds=1, threads=(1, 2), transports=("shm", "gloo"))
-    assert words(planned(spec)) == ["a1.0", "a2.0"]
-
-
 def test_more_ranks_than_cores_are_for_accuracy_only() -> None:
     spec = replace(SPEC, workers=(2, 4), measure="both", repeats=1, seeds=1)
     assert words(planned(spec)) == ["s2.0", "a2.0", "a4.0"]
@@ -185,12 +170,6 @@ def test_more_ranks_than_cores_are_for_accuracy_only() -> None:
     assert "accuracy only" in line
     assert "left out" in left_out(replace(spec, measure="speed"), make_cells(spec))[0]
     assert left_out(SPEC, make_cells(SPEC)) == []
-
-
-def test_one_epoch_per_number_of_workers() -> None:
-    spec = replace(SPEC, batches=(32, 64), repeats=1)
-    epochs = [one for one in planned(spec) if one.purpose == "epoch"]
-    assert [(one.cell.workers, one.cell.batch) for one in epochs] == [(1, 32), (2, 32)]
 
 
 def test_what_is_made_is_not_made_again() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
-from farandole.study.folder import mark_complete, write_launch, write_link
+from farandole.study.folder import mark_complete, write_link
 from farandole.study.read import parse_rank, read_head, read_launch, read_study
 from farandole.study.records import Cell, GradientTimes, Link, Metric, Opened, Rank, Study
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
@@ -57,12 +57,6 @@ def test_optimizers_and_layouts_are_told_apart() -> None:
         (1, (800, 400), [10]),
         (0, (800, 404), [30]),
     ]
-
-
-def test_a_script_that_began_anew_counts_from_one_again() -> None:
-    (found,) = parsed_noise(line(10), line(20), line(10, before=[7.0, 7.0])).noise
-    assert found.update.tolist() == [10, 20]
-    assert found.before[0].tolist() == [7.0, 7.0]
 
 
 def test_a_damaged_line_is_left_out_and_counted() -> None:
@@ -168,10 +162,6 @@ def test_kinds_and_fields_of_the_future_are_passed_over() -> None:
     assert rank.notes == ()
 
 
-def test_a_script_that_executes_itself_anew_began_when_it_first_did() -> None:
-    assert parsed(BEGIN | {"begin_s": 99.0}).begin_s == 5.0
-
-
 @pytest.mark.parametrize("lines", [[], [b""], [{"kind": "epoch", "begin_s": 1, "end_s": 2}]])
 def test_a_worker_that_never_began_is_no_rank(lines: list[Any]) -> None:
     assert parse(*lines) is None
@@ -223,29 +213,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert found.cells == (cell,)
 
 
-def test_launches_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    make_study(tmp_path)
-    for number in (10, 9, 10_000, 2):
-        place = tmp_path / "launches" / f"{number:04d}-w1-r0"
-        place.mkdir()
-        launch = make_launch(id=place.name)
-        write_launch(place, launch)
-    ids = [launch.id for launch in read_study(tmp_path).launches]
-    assert ids == ["0002-w1-r0", "0009-w1-r0", "0010-w1-r0", "10000-w1-r0"]
-
-
-def test_a_table_instead_of_a_folder_can_be_imported(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("workers\n1\n")
-    with pytest.raises(UsageError, match=r"farandole study import .*t\.csv --out DIR"):
-        read_study(tmp_path / "t.csv")
-
-
-def test_a_foreign_folder(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(UsageError, match=r"is not the folder of a study: it has no study\.json"):
-        read_study(tmp_path)
-
-
 def test_a_part_of_a_study_names_the_whole(tmp_path: Path) -> None:
     make_study(tmp_path)
     place = add_launch(tmp_path, make_launch())
@@ -253,12 +220,6 @@ def test_a_part_of_a_study_names_the_whole(tmp_path: Path) -> None:
         read_study(tmp_path / "launches")
     with pytest.raises(UsageError, match=r"is not the folder|only a part"):
         read_study(place)
-
-
-def test_somebody_elses_study_json(tmp_path: Path) -> None:
-    (tmp_path / "study.json").write_text('{"schema": 1, "kind": "optuna"}')
-    with pytest.raises(UsageError, match="is not a study of Farandole: its kind is 'optuna'"):
-        read_study(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"'])

@@ -12,7 +12,7 @@ from farandole.errors import MissingExtraError
 from farandole.study.folder import create_study
 from farandole.study.read import read_study
 from farandole.study.records import Cell, Metric, Study
-from farandole.study.rows import STEP_COLUMNS, cell_rows, launch_rows, metric_rows, step_rows
+from farandole.study.rows import cell_rows, launch_rows, metric_rows, step_rows
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
 
 
@@ -67,15 +67,6 @@ def test_frames_hold_what_the_rows_hold(study: Study) -> None:
         pandas.testing.assert_frame_equal(frame, pandas.DataFrame(list(rows)), check_dtype=False)
     joined = frames.steps.merge(frames.launches, on="launch")
     assert joined.groupby("workers").end_s.max().to_dict() == {1: 3.0}
-
-
-def test_a_study_without_launches_has_empty_frames(tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
-    make_study(tmp_path)
-    frames = read_study(tmp_path).to_pandas()
-    assert list(frames.steps.columns) == ["launch", "rank", "step", *STEP_COLUMNS]
-    assert [len(frames.cells), len(frames.launches), len(frames.steps)] == [0, 0, 0]
-    assert "value" in frames.metrics.columns
 
 
 def test_without_pandas_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
