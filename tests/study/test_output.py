@@ -244,7 +244,7 @@ def test_names_and_times_of_metrics(tmp_path: Path) -> None:
     )
     (metric,) = read_metrics(tmp_path, begin_unix_s=95.0)
     assert (metric.name, metric.value, metric.step, metric.time_s) == ("loss", 2.0, -1, 5.0)
-    assert [m.time_s for m in read_metrics(tmp_path)] == [None, None]
+    assert [m.time_s for m in read_metrics(tmp_path)] == [90.0, 100.0]
 
 
 def test_two_folders_with_one_tag_are_told_apart(tmp_path: Path) -> None:

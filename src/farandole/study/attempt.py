@@ -32,6 +32,7 @@ from farandole.study.spec import Spec
 from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
 from farandole.study.watch import (
+    SHARE,
     MemoryGuard,
     Tail,
     Watch,
@@ -39,7 +40,6 @@ from farandole.study.watch import (
     end_leftovers,
     free_bytes,
     kernel_kills,
-    worker_limit,
 )
 from farandole.world.foreign import disturbance, read_cpu
 
@@ -139,7 +139,7 @@ def _run(
         timeout_s=spec.timeout_s * (_ACCURACY_TIMES if launch.purpose == "accuracy" else 1),
         left_s=left_s,
         guard=MemoryGuard(
-            worker_limit(spec.memory_bytes, workers=cell.workers, free=free_bytes()),
+            spec.memory_bytes or int(SHARE * free_bytes() / cell.workers),
             caps_requests=not spec.room.gpus,
             shared_by=cell.workers if own else 1,
         ),

@@ -101,12 +101,6 @@ def _reader(hint: Any) -> Reader:
     return _SCALARS.get(hint, lambda value: value)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
-
-
 def _float(value: Any) -> float:
     return math.nan if value is None else float(value)
 
@@ -117,4 +111,4 @@ def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     return value
 
 
-_SCALARS: dict[Any, Reader] = {int: int, bool: bool, float: _float, str: _text}
+_SCALARS: dict[Any, Reader] = {int: int, bool: bool, float: _float}

@@ -40,24 +40,22 @@ class Pattern:
 
 
 def throughput_pattern(text: str) -> Pattern:
-    """Check the value of --throughput."""
-    regex = _compile(text, f"--throughput {text!r}")
-    return Pattern(name=THROUGHPUT, regex=regex, flag="--throughput")
+    """Check the value of --throughput: a regular expression with a group."""
+    return _pattern(THROUGHPUT, text, "--throughput", f"--throughput {text!r}")
 
 
 def metric_pattern(text: str) -> Pattern:
-    """Check one value of --metric, NAME=REGEX."""
+    """Check one value of --metric: NAME=REGEX, with a group."""
     match = _NAMED.fullmatch(text)
     if match is None:
         raise UsageError(
             f"--metric {text!r} has no name. Write it as NAME=REGEX, "
             "for example --metric val_acc='acc ([0-9.]+)'."
         )
-    regex = _compile(match[2], f"--metric {text!r}")
-    return Pattern(name=match[1], regex=regex, flag=f"--metric {match[1]}")
+    return _pattern(match[1], match[2], f"--metric {match[1]}", f"--metric {text!r}")
 
 
-def _compile(text: str, given: str) -> re.Pattern[str]:
+def _pattern(name: str, text: str, flag: str, given: str) -> Pattern:
     try:
         regex = re.compile(text)
     except re.error as error:
@@ -67,7 +65,7 @@ def _compile(text: str, given: str) -> re.Pattern[str]:
             f"{given} has no group, so that it is not known which part is the number. "
             "Put it into parentheses: 'img/sec: ([0-9.]+)'."
         )
-    return regex
+    return Pattern(name=name, regex=regex, flag=flag)
 
 
 class OutputReader:

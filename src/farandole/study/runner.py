@@ -18,27 +18,13 @@ from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.plan import count_gpus, resolve_command
-from farandole.study import folder
+from farandole.study import folder, plan
 from farandole.study.attempt import Setting, TimeIsOver, attempt
 from farandole.study.command import script_of, script_reader, shell_script
 from farandole.study.folder import check_new, is_study, mark_complete, write_json
 from farandole.study.hosts import Function, Hosts, find_hosts, kept_function, read_room
 from farandole.study.options import check_resume, make_spec, resumed
-from farandole.study.plan import (
-    Planned,
-    estimate,
-    fits,
-    fitting,
-    is_void_for_speed,
-    largest,
-    left_out,
-    make_cells,
-    make_plan,
-    next_trial,
-    pending,
-    preview,
-    seconds_of,
-)
+from farandole.study.plan import Planned, estimate, make_cells, make_plan, pending, preview
 from farandole.study.progress import Listener, begin_lines, duration, plan_lines
 from farandole.study.read import read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
@@ -214,7 +200,7 @@ class StudyRun:
         """Return cells and launches as far as they are known; refuse a study without any."""
         spec, cells = self._spec, preview(self._spec)
         planned = make_plan(spec, cells)
-        if not planned and any(is_void_for_speed(spec, cell) for cell in cells):
+        if not planned and any(plan.is_void_for_speed(spec, cell) for cell in cells):
             raise UsageError(
                 f"-np {','.join(map(str, spec.workers))}: this machine has room for "
                 f"{plural(spec.room.workers, 'worker')}, and more say nothing about speed. Use "
@@ -228,7 +214,7 @@ class StudyRun:
         """Say what will be done: all of it in a dry run, in two lines before a real one."""
         spec, (cells, planned) = self._spec, self._preview()
         done = finished(self._path)
-        lines = left_out(spec, cells)
+        lines = plan.left_out(spec, cells)
         if spec.find_max:
             lines.append("The largest batch that fits is found first, and is not in these figures.")
         open_ones = pending(spec, planned, done, earlier=len(done))
@@ -237,7 +223,7 @@ class StudyRun:
             return lines + begin_lines(whole, rest)
         lines += plan_lines([c for c in cells if any(p.cell == c for p in planned)], whole, rest)
         if spec.time_limit_s is not None and rest.launches:
-            room = fitting(spec, open_ones, done, left_s=spec.time_limit_s)
+            room = plan.fitting(spec, open_ones, done, left_s=spec.time_limit_s)
             lines.append(
                 f"--time-limit {duration(spec.time_limit_s)} has room for about {room} of "
                 f"{plural(rest.launches, 'launch')}."
@@ -303,7 +289,7 @@ class StudyRun:
         number, earlier = 0, len(done)
         while open_ones := pending(spec, planned, done, earlier=earlier):
             left_s = self._left_s()
-            if left_s is not None and not fits(spec, open_ones, done, left_s=left_s):
+            if left_s is not None and not plan.fits(spec, open_ones, done, left_s=left_s):
                 self._say(
                     f"The time limit is near: {plural(len(open_ones), 'planned launch')} not made. "
                     "--resume goes on."
@@ -311,7 +297,7 @@ class StudyRun:
                 return False
             one = open_ones[0]
             number, total = number + 1, number + len(open_ones)
-            seconds, _ = seconds_of(spec, one, done)
+            seconds, _ = plan.seconds_of(spec, one, done)
             left = estimate(spec, open_ones, done)
             listener.began(one, number=number, total=total, seconds=seconds, left_s=left.seconds)
             try:
@@ -387,11 +373,11 @@ class StudyRun:
         workers, hosts = max(room, default=(1, 1))
         like = make_cells(replace(spec, batches=(1,), find_max=False))[0]
         like = replace(like, workers=workers, hosts=hosts, threads=min(spec.threads), today=False)
-        while (batch := next_trial(start, tried)) is not None:
+        while (batch := plan.next_trial(start, tried)) is not None:
             one = Planned(cell=replace(like, batch=batch), purpose="speed", repeat=0)
             tried[batch] = self._trial(one, batch, first=batch == start)
             write_json(file, {str(size): fits for size, fits in tried.items()})
-        found, noun = largest(tried), plural(workers, "worker")
+        found, noun = plan.largest(tried), plural(workers, "worker")
         if found is None:
             raise StudyRefusedError(
                 f"No batch down to 1 fits into the memory of a worker, with {noun}. "

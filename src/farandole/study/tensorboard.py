@@ -11,9 +11,8 @@ import contextlib
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 from farandole.study.records import Metric
 
@@ -28,60 +27,45 @@ _TENSOR_FIELDS = {1: 5, 2: 6, 3: 7, 9: 10, 10: 11, 19: 13}
 _KERAS_PREFIXES = {"train": "", "validation": "val_"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scalar:
+class Scalar(NamedTuple):
     """One scalar of an event file."""
 
+    wall_time_s: float
+    """Unix time."""
     folder: str
     """Of the file, relative to where reading began; "" for that folder itself."""
     tag: str
     step: int
     value: float
-    wall_time_s: float
-    """Unix time."""
 
 
-def read_metrics(folder: Path, *, begin_unix_s: float | None = None) -> tuple[Metric, ...]:
+def read_metrics(folder: Path, *, begin_unix_s: float = 0.0) -> tuple[Metric, ...]:
     """Read all scalars in the event files below a folder, in the order of their writing.
+
+    They are named by their tag, with their folder where two have the same tag. Keras writes
+    epoch_loss into the folders train and validation; these become loss and val_loss, as in its
+    history.
 
     Args:
         folder: Where to look, subfolders included.
         begin_unix_s: When the launch began: what was written earlier is left out, and times count
             from there.
     """
-    scalars = [
+    scalars = sorted(
         scalar
-        for path in sorted(folder.rglob("*tfevents*"))
+        for path in folder.rglob("*tfevents*")
         for scalar in read_file(path, folder="" if path.parent == folder else path.parent.name)
-        if begin_unix_s is None or scalar.wall_time_s >= begin_unix_s
-    ]
-    return to_metrics(scalars, begin_unix_s=begin_unix_s)
-
-
-def to_metrics(scalars: list[Scalar], *, begin_unix_s: float | None = None) -> tuple[Metric, ...]:
-    """Name scalars as metrics: by their tag, with their folder where two have the same tag.
-
-    Keras writes epoch_loss into the folders train and validation; these become loss and val_loss,
-    as in its history.
-    """
+        if scalar.wall_time_s >= begin_unix_s
+    )
     folders = Counter(tag for tag, _ in {(scalar.tag, scalar.folder) for scalar in scalars})
     metrics = []
-    for scalar in sorted(scalars, key=lambda scalar: scalar.wall_time_s):
-        name, epoch = scalar.tag, None
-        prefix = _KERAS_PREFIXES.get(scalar.folder)
-        if prefix is not None and name.startswith("epoch_"):
-            name, epoch = prefix + name.removeprefix("epoch_"), float(scalar.step)
-        elif folders[name] > 1 and scalar.folder:
-            name = f"{scalar.folder}/{name}"
-        metrics.append(
-            Metric(
-                name=name,
-                value=scalar.value,
-                step=None if epoch is not None else scalar.step,
-                epoch=epoch,
-                time_s=None if begin_unix_s is None else scalar.wall_time_s - begin_unix_s,
-            )
-        )
+    for wall_time_s, place, tag, step, value in scalars:
+        name, when = tag, dict[str, Any](step=step)
+        if place in _KERAS_PREFIXES and tag.startswith("epoch_"):
+            name, when = _KERAS_PREFIXES[place] + tag.removeprefix("epoch_"), {"epoch": float(step)}
+        elif folders[tag] > 1 and place:
+            name = f"{place}/{tag}"
+        metrics.append(Metric(name=name, value=value, time_s=wall_time_s - begin_unix_s, **when))
     return tuple(metrics)
 
 
@@ -115,15 +99,7 @@ def _scalars(event: bytes, folder: str, plugins: dict[str, str]) -> list[Scalar]
         for value in _Message(message.bytes(5)).all(1):
             tag, number = _value(_Message(value), plugins)
             if number is not None:
-                found.append(
-                    Scalar(
-                        folder=folder,
-                        tag=tag,
-                        step=message.integer(2),
-                        value=number,
-                        wall_time_s=wall_time_s,
-                    )
-                )
+                found.append(Scalar(wall_time_s, folder, tag, message.integer(2), number))
         return found
     except (ValueError, IndexError, struct.error):
         return []

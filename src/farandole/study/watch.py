@@ -131,7 +131,8 @@ class Tail:
 
 # Memory.
 
-_SHARE = 0.8
+SHARE = 0.8
+"""Of what is free, for all workers together, unless the user says."""
 # Written memory of an idle torch, its threads' stacks and arenas: not what a batch needs.
 _SLACK_BYTES = 1 << 30
 _SLACK_FACTOR = 1.25
@@ -156,11 +157,6 @@ def free_bytes() -> int:
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
             free = min(free, int((root / most).read_text()) - int((root / used).read_text()))
     return max(free, 0)
-
-
-def worker_limit(asked: int | None, *, workers: int, free: int) -> int:
-    """Return each worker's limit: as asked for, or its part of 80 % of what is free."""
-    return asked if asked is not None else int(_SHARE * free / workers)
 
 
 def describes_lack_of_memory(text: str) -> bool:
