@@ -15,7 +15,6 @@ from typing import Any
 from farandole.errors import UsageError
 from farandole.study.command import name_of_command
 from farandole.study.folder import new_folder
-from farandole.study.hosts import read_room
 from farandole.study.progress import Listener
 from farandole.study.records import Study
 
@@ -58,32 +57,22 @@ def study(
     Example:
         >>> farandole.study(["python", "train.py"], workers=[1, 2])  # doctest: +SKIP
     """
-    from farandole.study.hosts import command_of, find_hosts
+    from farandole.study.hosts import command_of
     from farandole.study.read import read_study
-    from farandole.study.runner import StudyRun, begin_spec
+    from farandole.study.runner import run_study
 
     if sys.platform == "win32":
         raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
-    function = make_function(what, tuple(params or ())) if callable(what) else None
-    command = command_of(what) if callable(what) else list(what)
-    # A function is handed down to children, which workers on other hosts are not.
-    hosts = None if function is not None else find_hosts(command, os.environ)
     path = Path(out) if out is not None else new_folder(_name_of(what), Path.cwd())
-    path = path.absolute()
-    spec, notes = begin_spec(
-        command,
+    run_study(
+        command_of(what) if callable(what) else list(what),
         {"workers": workers, "params": params, **options},
-        path,
-        room=read_room(os.environ) if hosts is None else hosts.room,
-        folder=Path.cwd(),
-        function=function is not None,
+        path.absolute(),
+        listener=listener or Listener(),
+        label=label or "",
+        function=make_function(what, tuple(params or ())) if callable(what) else None,
     )
-    listener = listener or Listener()
-    for line in notes:
-        listener.say(line)
-    run = StudyRun(path, spec, label=label or "", listener=listener, function=function, hosts=hosts)
-    run.go()
-    found = read_study(path)
+    found = read_study(path.absolute())
     if report:
         write_report(found)
     return found

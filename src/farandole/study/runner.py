@@ -57,6 +57,7 @@ def run_study(
     label: str = "",
     folder: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    function: Function | None = None,
 ) -> bool:
     """Run a study in a folder, or what is missing of it; return whether it is complete.
 
@@ -70,19 +71,25 @@ def run_study(
         label: What the study is called.
         folder: Where the command runs; the working directory when None.
         environ: Variables of the workers; this process's when None.
+        function: What the workers call, where the command calls a function.
 
     Raises:
         UsageError: Something cannot be used as given; nothing has been written.
         StudyRefusedError: It would measure something else than it says.
         Interrupted: Somebody ended it; finished launches are in the folder.
     """
-    hosts = find_hosts(command or (), os.environ if environ is None else environ)
+    # A function is handed down to children, which workers on other hosts are not.
+    hosts = None if function else find_hosts(command or (), environ or os.environ)
     if command is None:
         spec, notes = resume_spec(out, options, hosts)
     else:
         room = read_room(os.environ) if hosts is None else hosts.room
-        spec, notes = begin_spec(command, options, out, room=room, folder=folder or Path.cwd())
-    run = StudyRun(out, spec, label=label, listener=listener, environ=environ, hosts=hosts)
+        spec, notes = begin_spec(
+            command, options, out, room=room, folder=folder or Path.cwd(), function=bool(function)
+        )
+    run = StudyRun(
+        out, spec, label=label, listener=listener, environ=environ, function=function, hosts=hosts
+    )
     run.check()
     for line in [*notes, *run.plan_lines()]:
         listener.say(line)
