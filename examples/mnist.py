@@ -8,10 +8,10 @@ farandole study -np 1,2,4 --measure accuracy -- examples/mnist.py --data MNIST/r
 import argparse
 
 import keras
+from keras import layers
 
 import farandole.keras as hvd
 from farandole.labs.data import load_mnist
-from farandole.labs.networks import mnist_cnn
 from farandole.recipes import RECIPES
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -33,7 +33,21 @@ found = load_mnist(args.data, samples=args.samples, test_samples=args.test_sampl
 train = hvd.shard((found.x_train, found.y_train), args.batch_size, seed=args.seed)
 test = hvd.shard((found.x_test, found.y_test), 500, shuffle=False, remainder="keep")
 
-model = mnist_cnn()
+# The two-convolution network of Keras's first examples; it takes images in bytes.
+model = keras.Sequential(
+    [
+        keras.Input((28, 28, 1)),
+        layers.Rescaling(1 / 255),
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.Conv2D(64, 3, activation="relu"),
+        layers.MaxPooling2D(2),
+        layers.Dropout(0.25),
+        layers.Flatten(),
+        layers.Dense(128, activation="relu"),
+        layers.Dropout(0.5),
+        layers.Dense(10, activation="softmax"),
+    ]
+)
 optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(args.lr))
 model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 

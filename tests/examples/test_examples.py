@@ -73,6 +73,8 @@ def recorded(folder: Path, rank: int) -> dict[str, list[float]]:
         content = json.loads(line)
         if content["kind"] == "metric":
             found.setdefault(content["name"], []).append(float(content["value"]))
+        elif "parameters" in content:
+            found["parameters"] = [content["parameters"]]
     return found
 
 
@@ -147,6 +149,7 @@ def test_driving_tells_each_workers_own_loss(tmp_path: Path) -> None:
         assert own == [pytest.approx(float(value), abs=0.0001) for value in told[0]]
     assert found[0]["rank_loss"] != found[1]["rank_loss"]
     assert found[0]["val_loss"] == found[1]["val_loss"], "of all workers"
+    assert found[0]["parameters"] == [252_219], "as PilotNet's paper has it, about 250 thousand"
     assert len(found[0]["constant_mse"]) == 1
     assert "constant_mse" not in found[1]
 
@@ -156,7 +159,9 @@ def test_mnist(tmp_path: Path) -> None:
     environ = recording(tmp_path) | KERAS
     done = run_cli("run", "-np", "1", *small("mnist.py"), env=environ, timeout_s=100)
     assert done.returncode == 0, done.stderr
-    (accuracy,) = recorded(tmp_path, 0)["val_accuracy"]
+    found = recorded(tmp_path, 0)
+    assert found["parameters"] == [1_199_882]
+    (accuracy,) = found["val_accuracy"]
     assert f"test accuracy {accuracy:.4f} on 20 images; workers: 1" in done.stdout
 
 

@@ -148,7 +148,10 @@ def test_the_steps_of_eight_workers_tell_why_the_loss_jumps() -> None:
     ]
     first = said(driving.DIVERGENCE)[0]
     assert said(driving.DIVERGENCE, nothing())[0].startswith("It was not run")
-    assert "0.0400 at a rate of 0.005, and at 0.300 at 8 times that rate, 3.00x the 0.100" in first
+    assert (
+        "0.0400 at a rate of 0.005, and at 0.300 at 8 times that rate; a constant gets 0.100"
+        in first
+    )
 
 
 def test_the_size_follows_from_fixed_time_and_speed() -> None:
@@ -194,7 +197,7 @@ def test_every_rank_and_epoch_of_the_launch_with_most_workers(tmp_path: Path) ->
     ]
     assert rows[-1]["rank_loss"] == pytest.approx(1 / 3 + 0.03)
     assert "own losses are 0.333, 0.343, 0.353 and 0.363" in said(driving.RANKS)[0]
-    used = rows_of(driving.RANKS, table=1)
+    used = rows_of(driving.BUSY)
     assert [(row["workers"], row["rank"]) for row in used][:3] == [(1, 0), (2, 0), (2, 1)]
     assert used[2]["cpu"] == pytest.approx(0.51)
     assert tagged_lines(OUTPUT) == (
@@ -210,7 +213,7 @@ def test_every_rank_and_epoch_of_the_launch_with_most_workers(tmp_path: Path) ->
         folder.mkdir(parents=True)
         folder.joinpath("output.txt").write_text(OUTPUT if launch is last else "[0]: other\n")
     made["workers"] = replace(made["workers"], path=str(tmp_path))
-    shown = rows_of(driving.RANKS, found_of(LAB, made), table=2)
+    shown = rows_of(driving.RANKS, found_of(LAB, made), table=1)
     assert [row["line"] for row in shown] == list(tagged_lines(OUTPUT))
 
 

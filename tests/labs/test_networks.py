@@ -28,24 +28,6 @@ torch = pytest.importorskip("torch")
 LAYERS = list(networks.layers())
 LITE0_PARAMETERS, CLASSIFIER_PARAMETERS = 4_652_008, 1000 * 1281
 
-_BUILD = """\
-import json, sys
-from farandole.labs import networks
-found = {"early": [name for name in ("keras", "torch") if name in sys.modules]}
-import keras, numpy as np
-for name, model, first in (
-    ("mnist_cnn", networks.mnist_cnn(), 0), ("pilotnet", networks.pilotnet(), 0)
-):
-    images = np.full((2, *model.input_shape[1:]), 255, "uint8")
-    found[name] = {
-        "parameters": model.count_params(),
-        "outputs": np.asarray(model.predict_on_batch(images)).tolist(),
-        "white": float(np.asarray(model.layers[first](images)).max()),
-        "layers": [type(layer).__name__ for layer in model.layers],
-    }
-print(json.dumps(found))
-"""
-
 _FEATURES = """\
 import sys
 import numpy as np
@@ -107,23 +89,6 @@ def test_networks_in_pytorch_have_their_sizes() -> None:
     for model, expected in ((networks.small_cnn(), small), (networks.resnet18(), 11_173_962)):
         assert sum(parameter.numel() for parameter in model.parameters()) == expected
         assert model.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-
-
-def test_networks_in_keras(tmp_path: Path) -> None:
-    found = json.loads(run(_BUILD, tmp_path))
-    assert found["early"] == [], "importing the module brings no framework"
-    assert found["mnist_cnn"]["parameters"] == 1_199_882
-    assert found["mnist_cnn"]["layers"].count("Dropout") == 2
-    # Kernels and biases of five convolutions, then 64 channels of 1x18 to 100, 50, 10 and 1.
-    convolutions = 24 * 76 + 36 * (24 * 25 + 1) + 48 * (36 * 25 + 1) + 64 * (48 * 9 + 1)
-    convolutions += 64 * (64 * 9 + 1)
-    dense_parameters = 100 * (64 * 18 + 1) + 50 * 101 + 10 * 51 + 11
-    assert found["pilotnet"]["parameters"] == convolutions + dense_parameters
-    for name, outputs in (("mnist_cnn", 10), ("pilotnet", 1)):
-        assert np.shape(found[name]["outputs"]) == (2, outputs)
-        assert found[name]["white"] == pytest.approx(1)
-        if outputs > 1:
-            assert np.sum(found[name]["outputs"], axis=1) == pytest.approx([1, 1], abs=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.soak)])

@@ -14,7 +14,7 @@ from farandole.labs import plan as plans
 from farandole.labs.data import describe_driving
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.plan import Training, Workload
-from farandole.labs.questions import AVERAGING, Lines, Question, correct
+from farandole.labs.questions import AVERAGING, UTILISATION, Lines, Question, correct
 from farandole.labs.rows import (
     HERE,
     Row,
@@ -31,7 +31,6 @@ from farandole.labs.rows import (
     setting_rows,
     table_rows,
     text,
-    use_words,
 )
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, break_even, enough_steps, fixed_time
@@ -389,8 +388,8 @@ DIVERGENCE = Question(
     say="""
 {% if rows | length > 1 %}
 With the steps of 8 workers the loss ends at {{ rows[0].loss.value | number }} at a rate of \
-{{ rows[0].rate | brief }}, and at {{ rows[-1].loss.value | number }} at 8 times that rate, \
-{{ rows[-1].share | times }} the {{ rows[-1].constant_mse | number }} of a constant.
+{{ rows[0].rate | brief }}, and at {{ rows[-1].loss.value | number }} at 8 times that rate; a \
+constant gets {{ rows[-1].constant_mse | number }}.
 {% else %}
 It was not run: the study of 8 workers' steps has no figures.
 {% endif %}
@@ -606,68 +605,54 @@ def _rank_rows(found: Found) -> list[Row]:
     launch = _most(found)
     if launch is None:
         return []
-    own = rank_metric(launch, RANK_VAL_LOSS) or rank_metric(launch, METRIC)
+    # Records of older scripts have the validation loss of all workers only.
+    own = rank_metric(launch, RANK_VAL_LOSS)
+    known = own or rank_metric(launch, METRIC)
     return [
-        Row(workers=launch.cell.workers, epoch=epoch, rank=rank, rank_loss=value).but(
-            rank_val_loss=own.get((epoch, rank))
+        Row(
+            workers=launch.cell.workers,
+            epoch=epoch,
+            rank=rank,
+            rank_loss=value,
+            rank_val_loss=known.get((epoch, rank)),
+            shared=not own,
         )
         for (epoch, rank), value in sorted(rank_metric(launch, RANK_LOSS).items())
     ]
 
 
-def _rank_tables(found: Found, _: Sequence[Row]) -> list[Table]:
-    """Show how busy each rank was, and what it printed; a study without a folder has no output."""
-    study, launch, tables = found.records.get("workers"), _most(found), []
-    used = [row for row in cell_rows(found.studies.get("workers")) if row.use and not row.today]
-    ranks = [
-        Row(workers=row.workers, rank=rank, cpu=cpu, gpu=gpu, memory_bytes=memory)
-        for row in used
-        for rank, cpu, gpu, memory in row.use.by_rank
-    ]
-    known = columns("workers rank cpu", column("gpu", "GPU utilisation", percent), "memory_bytes")
-    if ranks:
-        tables.append(tabulate("ranks-use", "Utilisation and memory by rank", ranks, known))
-    if study and launch:
-        path = Path(study.path) / LAUNCHES / launch.id / OUTPUT_FILE
-        lines = tagged_lines(path.read_text(errors="replace")) if path.is_file() else ()
-        title = "What the workers printed, as the launcher tags it"
-        shown = [Row(line=line) for line in lines]
-        tables += [tabulate("ranks-output", title, shown, [text("line", "line")])] if lines else []
-    return tables
-
-
-def _rank_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    used = [row.use for row in cell_rows(found.studies.get("workers")) if row.use and not row.today]
-    return {
-        "last": [row for row in rows if row.epoch == rows[-1].epoch],
-        "use": use_words(used[-1]) if used else "Utilisation was not measured.",
-    }
+def _output(found: Found, _: Sequence[Row]) -> list[Table]:
+    """Show lines of the launch's output; a study without a folder has none."""
+    study, launch = found.records.get("workers"), _most(found)
+    path = Path(study.path) / LAUNCHES / launch.id / OUTPUT_FILE if study and launch else None
+    lines = tagged_lines(path.read_text(errors="replace")) if path and path.is_file() else ()
+    title = "What the workers printed, as the launcher tags it"
+    shown = [Row(line=line) for line in lines]
+    return [tabulate("ranks-output", title, shown, [text("line", "line")])] if lines else []
 
 
 RANKS = Question(
     key="ranks",
-    text="What does every rank see: its losses, and how busy it is?",
+    text="What loss does every rank see, as its tagged output tells?",
     title="Training and validation loss that each rank saw, by epoch",
     rows=_rank_rows,
     columns=columns(
         *("workers", column("epoch", "epoch", brief), "rank"),
         *(column("rank_loss", "its own loss"), column("rank_val_loss", "validation loss")),
     ),
-    tables=_rank_tables,
-    facts=_rank_facts,
+    tables=_output,
+    facts=lambda found, rows: {"last": [row for row in rows if row.epoch == rows[-1].epoch]},
     say="""
 {% if last %}
 In the last epoch on {{ last[0].workers | workers }} the ranks' own losses are \
-{{ last | each("{rank_loss:number}") }}, their validation losses \
-{{ last | each("{rank_val_loss:number}") }}: each sees other samples with the same weights.
+{{ last | each("{rank_loss:number}") }}: each sees other samples with the same weights. The \
+validation loss is {{ last[:1 if last[0].shared else None] | each("{rank_val_loss:number}") }}, \
+{{ "of all workers" if last[0].shared else "each on its part of the test set" }}.
 {% else %}
 No rank recorded its own loss: no launch ran to its end.
 {% endif %}
-{{ use }}
 """,
-    why="The lab prints losses with tagged output, which writes the rank before each line; the "
-    "appendix has such lines of this run. A screenshot of two GPUs stands for utilisation in the "
-    "lab; here it is sampled twice a second on every rank.",
+    why="Tagged output writes the rank before each line; the appendix has such lines of this run.",
     figures=(
         Lines(
             name="loss-by-rank",
@@ -676,6 +661,13 @@ No rank recorded its own loss: no launch ran to its end.
             options={"x": "epoch", "y": "rank_loss", "series": "rank", "x_log": False, "log": True},
         ),
     ),
+)
+
+
+BUSY = replace(
+    UTILISATION,
+    why="The lab has a screenshot of the utilisation of two GPUs; here it is sampled twice a "
+    "second on every rank.",
 )
 
 
@@ -716,7 +708,7 @@ LAB = Lab(
     name="driving",
     title="driving: a data set too small to scale",
     line="time and loss by workers, why more do not pay, and from which size on they would",
-    questions=(WORKERS, VERDICT, DIVERGENCE, SIZE, PROJECTION, RANKS, AVERAGING),
+    questions=(WORKERS, VERDICT, DIVERGENCE, SIZE, PROJECTION, RANKS, BUSY, AVERAGING),
     published=("driving",),
     leading=("verdict", "size", "workers"),
     efforts=len(LADDER),

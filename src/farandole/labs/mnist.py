@@ -381,7 +381,7 @@ The lab gives 40 epochs on one GPU twice, both in 456.1468 s: with an accuracy o
 
 def _rank_rows(found: Found) -> list[Row]:
     return [
-        Row(
+        row.but(
             setting=plural(row.workers, "worker"),
             rank=rank,
             cpu=cpu,
@@ -395,13 +395,11 @@ def _rank_rows(found: Found) -> list[Row]:
 
 
 def _rank_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    info = found.studies.get("workers")
-    used = [row for row in cell_rows(info) if row.use and not row.today]
+    info, most = found.studies.get("workers"), rows[-1] if rows else Row()
     rules = {one.kind: f"{one.sentence} {one.action}" for one in (info.verdicts if info else ())}
-    most = used[-1] if used else Row()
     return {
         "uneven": [rules[kind] for kind in _UNEVEN if kind in rules],
-        "use": use_words(most.use) if used else "",
+        "use": use_words(most.use) if most.use else "",
         "step": split_words(most.split) if most.split else "",
     }
 

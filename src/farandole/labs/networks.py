@@ -51,60 +51,6 @@ def small_cnn() -> nn.Module:
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(96 * 4 * 4, 10))
 
 
-def mnist_cnn() -> Any:
-    """Return the two-convolution network of Keras's first examples, for images in bytes.
-
-    It takes 28x28x1 with values of 0 to 255, and gives the probability of each digit: its loss is
-    "sparse_categorical_crossentropy".
-    """
-    import keras
-    from keras import layers
-
-    return keras.Sequential(
-        [
-            keras.Input((28, 28, 1)),
-            layers.Rescaling(1 / 255),
-            layers.Conv2D(32, 3, activation="relu"),
-            layers.Conv2D(64, 3, activation="relu"),
-            layers.MaxPooling2D(2),
-            layers.Dropout(0.25),
-            layers.Flatten(),
-            layers.Dense(128, activation="relu"),
-            layers.Dropout(0.5),
-            layers.Dense(10, activation="softmax"),
-        ]
-    )
-
-
-def pilotnet() -> Any:
-    """Return NVIDIA's PilotNet (Bojarski et al. 2016), in Keras, for images in bytes.
-
-    It takes 66x200x3 with values of 0 to 255, and gives the steering: its loss is "mse".
-    """
-    import keras
-    from keras import layers
-
-    return keras.Sequential(
-        [
-            keras.Input((66, 200, 3)),
-            # Part of the network in the paper, too: normalisation that is not learned.
-            layers.Rescaling(1 / 127.5, offset=-1.0),
-            layers.Conv2D(24, 5, strides=2, activation="elu"),
-            layers.Conv2D(36, 5, strides=2, activation="elu"),
-            layers.Conv2D(48, 5, strides=2, activation="elu"),
-            layers.Conv2D(64, 3, activation="elu"),
-            layers.Conv2D(64, 3, activation="elu"),
-            layers.Flatten(),
-            layers.Dense(100, activation="elu"),
-            layers.Dense(50, activation="elu"),
-            layers.Dense(10, activation="elu"),
-            # Begins as a car that drives straight ahead: most do, most of the time. With random
-            # weights it begins far off, and learns a small drive by heart on the way back.
-            layers.Dense(1, kernel_initializer="zeros"),
-        ]
-    )
-
-
 # EfficientNet-Lite0: which convolutions it has, and what PyTorch's network calls them.
 
 _FEATURES = 1_280
