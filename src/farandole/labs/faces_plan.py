@@ -93,20 +93,18 @@ def pilot(asked: Asked) -> tuple[Planned, ...]:
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
     here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
-    cores, counts, splits = asked.cores, timed_counts(asked, here), split_counts(asked, here)
-    shared, steps = shared_batch(asked, here), here.steps
-    batches = tuple(sorted({*here.sweep, shared}))
-    here = here.but(images=min(data.train, 4 * max(*batches, here.batch * counts[-1])))
+    here, cores, steps = sized(asked, data, here), asked.cores, here.steps
+    shared, batches = here.shared, tuple(sorted({*here.sweep, here.shared}))
     # Convolutions cost as many operations as there are pixels.
     slower = (here.pixels / PILOT_PIXELS) ** 2
     by_model = [rates.get(model, guess) for model, guess in _GUESS.items()]
     by_model = [replace(rate, samples_per_s=rate.samples_per_s / slower) for rate in by_model]
-    cells = {(count, batch) for count in counts for batch in (here.batch, shared // count)}
+    cells = {(count, batch) for count in here.counts for batch in (here.batch, shared // count)}
     study = partial(_speed_study, asked, here)
     studies = [
         study(
             *(SCALING, "Weak and strong scaling of the three networks"),
-            options={"workers": counts, "threads": 1},
+            options={"workers": here.counts, "threads": 1},
             params={"batch": here.batch, "global_batch": shared},
             once_s=sum(
                 launch_s(rate, workers=n, cores=cores, samples=steps * batch * n, epochs=1)
@@ -126,16 +124,16 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
             repeats=max(1, here.repeats - 1),
         ),
     ]
-    if splits:
+    if here.splits:
         each_s = [
             rate.startup_s + steps * shared / (rate.samples_per_s * cores) for rate in by_model
         ]
         studies += [
             study(
                 *(SPLIT, "Processes x threads between one process and one thread each"),
-                options={"workers": splits, "split": "all"},
+                options={"workers": here.splits, "split": "all"},
                 params={"global_batch": shared},
-                once_s=len(splits) * sum(each_s),
+                once_s=len(here.splits) * sum(each_s),
                 repeats=here.repeats,
             )
         ]
@@ -156,27 +154,21 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     return Plan(studies=tuple(studies), choices=_choices(asked, data, here, names))
 
 
-def timed_counts(asked: Asked, here: Row) -> tuple[int, ...]:
-    """Return the numbers of workers whose speed counts; one is what others are compared with."""
-    chosen = plans.counts(asked, here.workers)
-    return tuple(sorted({1, *(count for count in chosen if count <= asked.cores)}))
+def sized(asked: Asked, data: DataFacts, here: Row) -> Row:
+    """Return an effort with what this machine makes of it.
 
-
-def split_counts(asked: Asked, here: Row) -> tuple[int, ...]:
-    """Return the processes of the lab's splits that no other study runs.
-
-    One process with all cores is in the sweep of batches, one thread each in the scaling.
+    `counts` are numbers of workers whose speed counts, `splits` the processes of the lab's splits
+    that no other study runs, `shared` is the global batch, which all of them can share.
     """
-    cores, counts = asked.cores, timed_counts(asked, here)
-    divides = (count for count in LAB_SPLITS if cores % count == 0)
-    return tuple(count for count in divides if not (count == cores and count in counts))
-
-
-def shared_batch(asked: Asked, here: Row) -> int:
-    """Return the global batch: what all numbers of processes can share, no smaller than planned."""
-    divisor = math.lcm(*timed_counts(asked, here), *split_counts(asked, here))
-    wanted: int = here.global_batch
-    return math.ceil(wanted / divisor) * divisor
+    cores, chosen = asked.cores, plans.counts(asked, here.workers)
+    counts = tuple(sorted({1, *(count for count in chosen if count <= cores)}))
+    # One process with all cores is in the sweep of batches, one thread each in the scaling.
+    once = {cores} & {*counts}
+    splits = tuple(count for count in LAB_SPLITS if cores % count == 0 and count not in once)
+    divisor = math.lcm(*counts, *splits)
+    shared = math.ceil(here.global_batch / divisor) * divisor
+    images = min(data.train, 4 * max(shared, *here.sweep, here.batch * counts[-1]))
+    return here.but(counts=counts, splits=splits, shared=shared, images=images)
 
 
 def _speed_study(
@@ -226,14 +218,14 @@ software | TensorFlow on Horovod, over MPI (MVAPICH2) and NCCL \
 | Keras on PyTorch and Farandole, over shared memory
 device | CPU nodes of 28 cores; GPUs | {cores} of one host
 nodes | 1, 2, 4 and 8; 4 processes of 7 threads a CPU node \
-| {plans.words(timed_counts(asked, here))} workers with a thread each | a core stands for a node
+| {plans.words(here.counts)} workers with a thread each | a core stands for a node
 images of a run for speed | not said | {whole(here.images)}, again and again \
 | a step costs the same whatever it sees
 size of an image, speed | not said; VGG16's parameters are those at 224 pixels \
 | {here.pixels} pixels | {"" if full else smaller}
 batch per worker, weak scaling | 32 per process, 128 per GPU | {here.batch} \
 | {"" if here.batch == LAB_BATCH else fit}
-global batch, strong scaling and splits | 128 | {shared_batch(asked, here)} \
+global batch, strong scaling and splits | 128 | {here.shared} \
 | {"" if here.global_batch == LAB_GLOBAL_BATCH else fit}
 splits of a node | 1 x 28, 2 x 14 and 4 x 7 \
 | {listed([f"{count} x {asked.cores // count}" for count in splits])}
