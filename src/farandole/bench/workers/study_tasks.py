@@ -103,7 +103,7 @@ def study_arguments(given: dict[str, Any], folder: Path) -> list[str]:
     workers, batches = (",".join(map(str, given[key])) for key in ("workers", "batches"))
     return [
         *("study", "-np", workers, "-L", f"batch={batches}", "--threads", "1", "--repeats", "1"),
-        *("--no-epoch", "--no-today", "--no-calibration", "--keep-busy", "--no-report"),
+        *("--no-epoch", "--no-today", "--no-calibration", "--no-busy-retries", "--no-report"),
         *("--out", str(folder), *given.get("flags", ()), "--", sys.executable, str(SCRIPT)),
         *("--batch-size", "{batch}", *given.get("script_flags", ())),
     ]
