@@ -118,7 +118,7 @@ LAB = transfer_lab(
     },
     conclusion="""
 {{ answers.times.sentences[0] }}
-In the lab, doubling the GPUs nearly halves an epoch (80 to 44 s on V100) and adds about 5 epochs \
+In the lab, doubling the GPUs nearly halves an epoch (80 to 44 s on V100) and adds 4 or 5 epochs \
 to stability: the product falls, and 8 V100 are stable soonest.
 Its data are large enough for 8 workers: 24,486 photos make 96 steps an epoch, and 48 on 16. What \
 workers do to accuracy, its single runs cannot tell.

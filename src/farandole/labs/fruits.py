@@ -61,7 +61,7 @@ CODE = code_question(
     "A video before the lab fits a quantity (mean squared error) with Adadelta at 1.0 x size(); "
     "the lab sorts photos into classes (categorical cross-entropy) with Adam at 0.1 x size().",
     "Cross-entropy is usual for classes, mean squared error for quantities. A rate belongs to its "
-    "optimizer: 1.0 is usual for Adadelta, 0.001 for Adam.",
+    "optimizer: 1.0 is Adadelta as published, 0.001 or less is usual for Adam.",
 )
 
 _JOB, _EPOCH, _FROM_ONE = claims_of("fruits")

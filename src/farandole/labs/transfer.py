@@ -71,11 +71,6 @@ class TransferLab:
     """The smallest is the quick one, the last the lab's protocol."""
 
     @property
-    def series(self) -> tuple[str, ...]:
-        """Its devices as figures name them."""
-        return tuple(f"{LAB}, {device}" for device in self.devices)
-
-    @property
     def original_studies(self) -> dict[str, str]:
         """Names of the studies at the lab's own rate, with their optimizers."""
         first, *others = self.readings
@@ -155,41 +150,49 @@ def plan(
         seeds=here.seeds,
     )
     workers = plans.counts(asked, here.workers)
-    named = plans.recipes(asked, RECIPES[: here.recipes])
+    chosen = tuple(name for name in asked.recipes if name != ORIGINAL.name)
+    recipes = plans.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
+    rate = f"Adam, {plans.recipe_words(spec.rate, recipes)}"
+    if asked.recipes and not chosen:
+        recipes = (ORIGINAL.name,)
+        rate = f"{spec.readings[0].title()}, {spec.original_rate:.1f} x workers"
     optimizer = spec.readings[0].title() if len(spec.readings) == 1 else "optimizer not named"
-    lab_rate = f"{optimizer}, {spec.original_rate:.1f} x size()"
     weights = choose_weights(asked.weights)
     known = {NONE: "random weights", PRETRAINED: "pretrained on ImageNet"}
     base = f"EfficientNet-Lite0, {known.get(weights, Path(weights).name)}"
+    epochs = plans.epochs_words(here.epochs, recipes)
     return Plan(
-        studies=tuple(_studies(spec, training, here, workers)),
+        studies=tuple(_studies(spec, training, here, workers, recipes)),
         choices=plans.choices(
             ("device", f"{listed([*spec.devices])} GPUs", f"{asked.cores} cores, one per worker"),
             ("base network", "not named", base),
             ("images as trained", "size not said", f"{pixels} x {pixels} pixels"),
             plans.samples_choice("training samples", spec.train, here.samples, data.train),
             plans.samples_choice("test samples", spec.test, here.test_samples, data.test),
-            ("epochs", f"{spec.epochs}", plans.epochs_words(here.epochs, named), "to fit the time"),
+            ("epochs", f"{spec.epochs}", epochs, "to fit the time"),
             ("workers", spec.workers, plans.words(workers), plans.beyond(workers, asked.cores)),
-            ("learning rate", lab_rate, f"Adam, {plans.recipe_words(work.learning_rate, named)}"),
+            ("learning rate", f"{optimizer}, {spec.original_rate:.1f} x size()", rate),
             plans.DECAY,
         ),
     )
 
 
 def _studies(
-    spec: TransferLab, training: Training, here: Row, workers: tuple[int, ...]
+    spec: TransferLab,
+    training: Training,
+    here: Row,
+    workers: tuple[int, ...],
+    recipes: tuple[str, ...],
 ) -> list[Planned]:
-    work, asked, original = training.workload, training.asked, (ORIGINAL.name,)
+    work, asked = training.workload, training.asked
+
+    def changed(seeds: int = training.seeds, epochs: int = here.epochs, **script: Any) -> Training:
+        return replace(training, seeds=seeds, epochs=epochs, workload=replace(work, **script))
+
     own = {
-        name: replace(
-            training,
-            seeds=min(training.seeds, 2),
-            workload=replace(
-                work,
-                learning_rate=spec.original_rate,
-                arguments=(*work.arguments, "--optimizer", optimizer),
-            ),
+        name: changed(
+            learning_rate=spec.original_rate,
+            arguments=(*work.arguments, "--optimizer", optimizer),
         )
         for name, optimizer in spec.original_studies.items()
         if not asked.recipes or ORIGINAL.name in asked.recipes
@@ -197,28 +200,23 @@ def _studies(
     several = tuple(number for number in workers if number > 1)
     # With one worker all recipes are the same, or nearly so.
     some = tuple(number for number in several if asked.workers or number <= _RECIPE_WORKERS)
-    chosen = tuple(name for name in asked.recipes if name != ORIGINAL.name)
-    recipes = plans.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
-    if asked.recipes and not chosen:
-        recipes, first = original, replace(own.pop(ORIGINAL.name), seeds=training.seeds)
-    else:
-        first = training
+    first = own.pop(ORIGINAL.name) if recipes == (ORIGINAL.name,) else training
     studies = first.by_workers("Accuracy", recipes, workers, some)
-    # What the lab's rate destroys needs no narrow interval to be seen.
-    once = []
+    # Two workers make the steps of one, which must have the same rate and epochs.
+    if here.same_batch and recipes[0] not in ("longer", ORIGINAL.name) and {1, 2} <= {*workers}:
+        title = "Accuracy of 2 workers that share the batch of one"
+        half = changed(batch=work.batch // 2)
+        studies.append(half.study("same_batch", title, recipes=("fixed",), workers=(2,)))
+    # What the rest shows needs no narrow interval to be seen.
+    counts, once = plans.counts(asked, here.original), []
     for name, one in own.items():
         rate = f"{spec.original_rate:g} x workers, {spec.original_studies[name].title()}"
-        counts = plans.counts(asked, here.original)
-        once += [one.study(name, f"The lab's rate, {rate}", recipes=original, workers=counts)]
-    # Two workers make the steps of one, which must have the same rate and epochs.
-    if here.same_batch and recipes[0] not in ("longer", *original) and {1, 2} <= {*workers}:
-        half = replace(training, workload=replace(work, batch=work.batch // 2))
-        title = "Accuracy of 2 workers that share the batch of one"
-        studies.append(half.study("same_batch", title, recipes=("fixed",), workers=(2,)))
+        one, title = replace(one, seeds=min(training.seeds, 2)), f"The lab's rate, {rate}"
+        once.append(one.study(name, title, recipes=(ORIGINAL.name,), workers=counts))
     if several:
-        one, title = replace(training, epochs=1, seeds=1), "Without a DistributedOptimizer"
-        one = replace(one, workload=replace(work, arguments=(*work.arguments, "--unwrapped")))
-        once += [one.study("unwrapped", title, recipes=("fixed",), workers=several[:1])]
+        alone = changed(seeds=1, epochs=1, arguments=(*work.arguments, "--unwrapped"))
+        title = "Without a DistributedOptimizer"
+        once.append(alone.study("unwrapped", title, recipes=("fixed",), workers=several[:1]))
     return [*studies, *(replace(study, worth_repeating=False) for study in once)]
 
 
@@ -502,6 +500,7 @@ Averaging alone: {{ row.workers }} workers that share a batch of {{ row.global_b
 def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
     """Return what both labs ask, in the order of the report."""
     configured, logs = partial(configurations, spec), {"x_log": True, "log": True}
+    published = tuple(f"{LAB}, {device}" for device in spec.devices)
     ask = partial(Question, facts=partial(everything, spec))
     times_question = ask(
         key="times",
@@ -543,7 +542,7 @@ images/s of {{ pixels }} pixels.
                 f"{what.capitalize()} time by workers and device",
                 f"{caption} On logarithmic axes; more workers than cores have no time.",
                 *(SERIES, "workers", measure("time_s", what, seconds, f"{what}_s")),
-                published=spec.series,
+                published=published,
                 **logs,
             )
             for what, caption in (
@@ -669,7 +668,7 @@ The lab gives no epochs to stability for this data set.
                 "stable-by-workers",
                 "Epochs to a stable validation accuracy by workers",
                 *(RULE, SERIES, "workers", STABLE_EPOCH),
-                published=spec.series,
+                published=published,
             ),
         ),
     )
@@ -724,11 +723,13 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         say=RATES
         + """
 {{ spec.trained }} {{ fits }}
-The rate used here, {{ used | each("{base_rate:g} for one worker, ends at {validation.value:four} \
-with {workers:workers}") }}.
+{% for row in used %}
+The rate used here, {{ "%g" | format(row.base_rate) }} for one worker, ends at \
+{{ row.validation.value | four }} with {{ row.workers | workers }}.
+{% endfor %}
 """,
         why="Adam's steps are about as large as its rate, so that 0.001 or less is usual. "
-        "Adadelta scales its own steps; its paper uses 1.0.",
+        "Adadelta scales its own steps; a rate of 1.0 is the method as published.",
         figures=(
             figure(
                 Bars,
