@@ -182,9 +182,6 @@ def test_a_knee_is_claimed_where_the_largest_batch_is_no_faster() -> None:
     assert faces.verdicts([flat]) == f"I{stops[1:]}."
 
 
-# Figures by formulas.
-
-
 @pytest.mark.parametrize(("scaling", "batch"), [("weak", SHARED), ("strong", SHARED // 2)])
 def test_weak_and_strong_scaling_follow_the_formula(scaling: Scaling, batch: int) -> None:
     one, two = faces.by_network(faces.measured(found(1), scaling))["VGG16"]
