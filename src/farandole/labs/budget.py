@@ -76,7 +76,7 @@ def fit(
     left_out = [study.title for study in plan.studies if study not in chosen]
     why = f"--budget {flag_time(asked.budget_s)} has no room for: {listed(left_out)}"
     here = f"{len(chosen)} of {len(plan.studies)}"
-    choice = Choice(what="studies", lab=str(len(plan.studies)), here=here, why=why)
+    choice = Choice(what="studies", lab="all", here=here, why=why)
     return Plan(studies=tuple(chosen), choices=(choice, *plan.choices))
 
 
