@@ -151,9 +151,9 @@ def test_a_further_run_takes_what_launches_like_it_took(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("measure", "name"), [("accuracy", "seeds"), ("speed", "repeats")])
 def test_runs_are_asked_for_by_either_option(measure: str, name: str) -> None:
-    study = planned("x", workers=1, measure=measure, **{name: 3}, keep_busy=True)
+    study = planned("x", workers=1, measure=measure, **{name: 3})
     assert study.runs == 3
-    flags = ("-np", "1", "--measure", measure, f"--{name}", "4", "--no-busy-retries")
+    flags = ("-np", "1", "--measure", measure, f"--{name}", "4")
     assert study.with_runs(4).flags == flags
 
 

@@ -10,7 +10,6 @@ from farandole.errors import DataError
 from farandole.labs import budget
 from farandole.labs import lab as labs
 from farandole.labs.lab import (
-    Answered,
     Asked,
     Choice,
     DataFacts,
@@ -21,7 +20,7 @@ from farandole.labs.lab import (
     Rate,
 )
 from farandole.labs.questions import Question
-from farandole.report.table import Column, Table
+from farandole.labs.rows import Row, column, text
 
 SCRIPT = """\
 import os, signal, sys
@@ -97,25 +96,24 @@ def _data(folder: Path | None) -> DataFacts:
     return DataFacts(source="none", train=1000, test=100, sample="nothing")
 
 
-def _answer(found: Found) -> Answered:
-    columns = (
-        Column(key="study", title="study", text=True),
-        Column(key="throughput", title="samples/s"),
-    )
+def _rows(found: Found) -> list[Row]:
     # The records, because nobody knows how busy the machine of a test is.
-    rows = tuple(
-        (name, launch.figures["throughput"])
+    return [
+        Row(study=name, throughput=launch.figures["throughput"])
         for name, study in found.records.items()
         for launch in study.launches
         if "throughput" in launch.figures
-    )
-    table = Table(name="speed", title="Speed", columns=columns, rows=rows)
-    fastest = max(value for _, value in rows)
-    sentence = f"The fastest made {fastest:.0f} samples/s."
-    return Answered(question=QUESTION, sentences=(sentence,), tables=(table,))
+    ]
 
 
-QUESTION = Question(key="speed", text="How fast?", build=_answer)
+QUESTION = Question(
+    key="speed",
+    text="How fast?",
+    title="Speed",
+    rows=_rows,
+    columns=(text("study", "study"), column("throughput", "samples/s")),
+    say="The fastest made {{ rows | map(attribute='throughput') | max | whole }} samples/s.",
+)
 
 
 def main(place: Path, argv: list[str]) -> int:

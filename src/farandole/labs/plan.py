@@ -271,14 +271,13 @@ class Training:
             for samples in sizes or (taken(self.samples, data.train),)
         )
         samples = "{samples}" if sizes else str(subset(self.samples, data.train))
+        params = {"batch": work.batch, "recipe": recipes, **({"samples": sizes} if sizes else {})}
         return Planned(
             name=name,
             title=title,
             options={
                 "workers": workers,
-                "params": {"batch": work.batch, "recipe": recipes, "samples": sizes}
-                if sizes
-                else {"batch": work.batch, "recipe": recipes},
+                "params": params,
                 "measure": "accuracy",
                 "seeds": seeds,
                 "no_calibration": True,

@@ -87,7 +87,7 @@ class Question:
     text: str
     title: str = ""
     """Of its table."""
-    rows: Callable[[Found], Sequence[Row]] | None = None
+    rows: Callable[[Found], Sequence[Row]] = lambda found: ()
     columns: tuple[Column, ...] = ()
     say: str = ""
     """A jinja2 template; every line that is not empty is a sentence. It sees `rows`, `here` and
@@ -98,12 +98,10 @@ class Question:
     """The usual reason, which was not measured; said after the answer."""
     study: str = ""
     """Whose limits are said at the end: workers beyond the cores, other programs, single runs."""
-    notes: tuple[str, ...] | Callable[[Sequence[Row]], Sequence[str]] = ()
-    """Below the table; a function where they depend on the rows."""
+    notes: tuple[str, ...] = ()
+    """Below the table."""
     tables: Callable[[Found, Sequence[Row]], Sequence[Table]] | None = None
     """Further tables."""
-    build: Callable[[Found], Answered] | None = None
-    """Answers a question that is too special for rows, columns and a template."""
 
 
 def figure(
@@ -132,12 +130,8 @@ def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]
 
 def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     """Answer one question from what the studies found."""
-    if question.build is not None:
-        return question.build(found)
-    assert question.rows is not None
     rows = list(question.rows(found))
-    notes = question.notes(rows) if callable(question.notes) else question.notes
-    table = tabulate(question.key, question.title, rows, question.columns, notes, absent)
+    table = tabulate(question.key, question.title, rows, question.columns, question.notes, absent)
     facts = question.facts(found, rows) if question.facts else {}
     further = question.tables(found, rows) if question.tables else ()
     said = sentences(question.say, found=found, rows=rows, **facts)
