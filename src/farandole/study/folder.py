@@ -148,7 +148,7 @@ def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor
     finally:
