@@ -47,12 +47,12 @@ class Function:
             results = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(workers)]
             yield lambda rank: {CALL_FD: call.fileno(), RESULT_FD: results[rank].fileno()}
 
-    def keep(self, study: Path) -> None:
-        """Keep it in a study's folder, so that the study can be gone on with."""
+    def save(self, study: Path) -> None:
+        """Write it into a study's folder, so that the study can be resumed."""
         write_bytes(study / _FUNCTION_FILE, self.data, durable=False)
 
 
-def kept_function(study: Path) -> Function | None:
+def saved_function(study: Path) -> Function | None:
     """Return the function of a study; None where it is of a command."""
     path = study / _FUNCTION_FILE
     return Function(path.read_bytes()) if path.is_file() else None

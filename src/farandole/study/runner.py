@@ -22,7 +22,7 @@ from farandole.study import folder, plan
 from farandole.study.attempt import Setting, TimeIsOver, attempt
 from farandole.study.command import script_of, script_reader, shell_script
 from farandole.study.folder import check_new, is_study, mark_complete, write_json
-from farandole.study.hosts import Function, Hosts, find_hosts, kept_function, read_room
+from farandole.study.hosts import Function, Hosts, find_hosts, read_room, saved_function
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import Planned, estimate, make_cells, make_plan, pending, preview
 from farandole.study.progress import Listener, begin_lines, duration, plan_lines
@@ -188,7 +188,7 @@ class StudyRun:
             spec=spec,
             environ=os.environ if environ is None else environ,
             listener=listener,
-            function=function or kept_function(path),
+            function=function or saved_function(path),
             hosts=hosts,
         )
         self._begin_s = time.monotonic()
@@ -287,7 +287,7 @@ class StudyRun:
                 machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
         if self._setting.function is not None:  # it may have been mended since
-            self._setting.function.keep(self._path)
+            self._setting.function.save(self._path)
         return study
 
     def _launches(self, planned: Sequence[Planned]) -> bool:
