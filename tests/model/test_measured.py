@@ -141,6 +141,15 @@ def test_what_is_left_out_says_why(changes: dict[str, Any], why: str) -> None:
     assert cell.failed == (why if "outcome" in changes and why else "")
 
 
+def test_a_rank_that_never_steps_is_named() -> None:
+    ranks = [make_rank(0, make_steps(0.1, 20), stopped=True), make_rank(1, make_steps(0.1, 0))]
+    launch = make_launch(
+        Cell(workers=2), ranks, outcome="failed", reason="rank 1: Connection closed by peer"
+    )
+    (cell,), _ = measure(make_study([launch]))
+    assert cell.failed == "failed: rank 1 never called optimizer.step(), the others 20 times"
+
+
 def test_a_busy_launch_counts_where_there_is_no_quiet_one() -> None:
     busy = timed_launch(ONE, 0.2, busy=True, foreign_share=0.12, steal_share=0.01)
     (alone,), (row,) = measure(make_study([busy]))

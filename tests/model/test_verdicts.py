@@ -393,7 +393,7 @@ def test_data_too_small(samples: int | None, batch: int | None, workers: int, fi
         ([(0.9, None, None)], None),
         ([(0.9, None, None), (None, None, None)], None),
         # Both idle: nothing to even out.
-        ([(0.04, None, None), (0.01, None, None)], None),
+        ([(0.20, None, None), (0.05, None, None)], None),
         ([(None, None, 2.0e9), (None, None, 2.1e9)], None),
         ([(None, None, 3.0e9), (None, None, 2.0e9)], "rank 0 takes 3.00 GB, rank 1 2.00 GB"),
         # A quarter more, but only of 200 MB.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from farandole.format import percent, plural
+from farandole.format import listed, percent, plural
 from farandole.model.statistics import Estimate, geometric_mean, launch_value, outliers
 from farandole.study.records import Cell, Floats, Launch, Study
 
@@ -355,6 +355,11 @@ def _ended_well(launch: Launch) -> bool:
 
 def _why_it_ended(launch: Launch) -> str:
     what, reason = launch.outcome.replace("_", " "), launch.reason.strip().rstrip(".")
+    made = max((len(rank.steps) for rank in launch.ranks if rank.stopped), default=0)
+    without = [str(rank.rank) for rank in launch.ranks if not len(rank.steps)]
+    if made and without:
+        # The others were ended after so many steps, and it lost its connection to them.
+        reason = f"rank {listed(without)} never called optimizer.step(), the others {made} times"
     return f"{what}: {reason}" if reason else what
 
 

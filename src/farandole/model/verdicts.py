@@ -51,6 +51,8 @@ PAUSE_STEPS = 2.0
 PAUSE_S = 0.10
 PAUSE_SHARE = 0.25
 _MEMORY_NOISE_BYTES = 100e6
+_IDLE = 0.25
+"""Workers that all keep less of their threads busy have nothing to even out."""
 NOTHING_GAINED = 0.05
 GAP_MARGINS = 5
 """A training accuracy above the validation's by so many margins (5 points) is overfitting."""
@@ -698,7 +700,7 @@ def uneven_use(row: CellRow) -> Verdicts:
             if high - low >= max(UNEVEN * low, _MEMORY_NOISE_BYTES):
                 evidence = {f"rank {most} (bytes)": high, f"rank {least} (bytes)": low}
                 yield _verdict("uneven_memory", row.label, evidence, **words)
-        elif not seen and high > 0.05 and low < (1 - UNEVEN) * high:
+        elif not seen and high > _IDLE and low < (1 - UNEVEN) * high:
             seen = True
             evidence = {f"rank {most}": high, f"rank {least}": low}
             yield _verdict("uneven_utilisation", row.label, evidence, device=name, **words)
