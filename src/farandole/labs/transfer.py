@@ -34,7 +34,7 @@ from farandole.labs.questions import (
 from farandole.labs.rows import HERE, LAB, Row, column, columns, having, measure, setting_rows, text
 from farandole.model import metrics
 from farandole.model.accuracy import when_stable
-from farandole.model.statistics import ACCURACY_MARGIN, Estimate, known_mean, mean
+from farandole.model.statistics import ACCURACY_MARGIN, Estimate, known_mean, mean, relation
 from farandole.model.verdicts import GAP_MARGINS
 
 TRAINING, VALIDATION = "accuracy", "val_accuracy"
@@ -360,7 +360,9 @@ def fitting(tried: Sequence[Row], published: Sequence[float]) -> str:
         return ""
     known.sort(key=lambda row: abs(row.training.value - mean(published).value))
     near, far = known[0], known[-1]
-    if abs(near.validation.value - far.validation.value) < shared.smallest(near):
+    runs = [[*row.by_seed.values()] for row in (near, far)]
+    told = near.seeds == 1 or relation(*runs, margin=ACCURACY_MARGIN) in ("higher", "lower")
+    if abs(near.validation.value - far.validation.value) < shared.smallest(near) or not told:
         return "Which optimizer fits that, these runs cannot tell."
     once = "In one run each, " if near.seeds == 1 else ""
     return f"{once}{near.optimizer.title()} fits that, and {far.optimizer.title()} does not."
@@ -430,6 +432,13 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
     most = max((row.workers for row in tried if row.recipe == ORIGINAL.name), default=0)
     own = [row for row in tried if row.recipe == ORIGINAL.name and row.workers == most]
     several = [row for row in wrapped if row.workers > 1 and row.study == "workers"]
+    sent = "No launch with several workers ran to its end: nothing was exchanged."
+    if several:
+        one = several[-1]
+        averaged = (
+            "Gradients are averaged in every step" if one.together else "Workers trained apart"
+        )
+        sent = f"{averaged}: {shared.exchange_words(one)}."
     alone = having(wrapped, study="workers", workers=1)
     ends = having(configurations(spec, found), "validation", source=LAB)
     values = [row.validation for row in ends]
@@ -449,9 +458,7 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
         "tried": own,
         "fits": fitting(own, [row.training for row in having(ends, "training")]),
         "used": having([row for row in tried if row.recipe != ORIGINAL.name], "validation")[:1],
-        "sent": f"Gradients are averaged in every step: {shared.exchange_words(several[-1])}."
-        if several
-        else "No launch with several workers ran to its end: nothing was exchanged.",
+        "sent": sent,
         "unwrapped": having(wrapped, study="unwrapped"),
         "averaged": [
             row.but(lost=lost.difference)
