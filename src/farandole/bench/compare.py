@@ -222,7 +222,11 @@ def to_text(row: Mapping[str, Any]) -> list[str]:
             launches += f" and {entry['void_launches']} void"
         against = entry["against_baseline"] and entry["against_baseline"].value
         rows.append((entry["contestant"], entry["median"], launches, against)[: len(columns)])
-    table = Table(name=row["key"], title=title, columns=tuple(columns), rows=tuple(rows))
+    # Blank where there is no figure: the reason stands below the table.
+    absent = (("",) * len(columns),) * len(rows)
+    table = Table(
+        name=row["key"], title=title, columns=tuple(columns), rows=tuple(rows), absent=absent
+    )
     lines = [f"{entry['contestant']}: {entry['note']}" for entry in entries if entry["note"]]
     lines += [_target_line(target) for target in targets]
     lines += [target["note"] for target in targets if target["note"]]
@@ -230,8 +234,7 @@ def to_text(row: Mapping[str, Any]) -> list[str]:
 
 
 def _column(title: str, show: Callable[[float], str]) -> Column:
-    """Return a column of figures, blank where there is none: the reason stands below the table."""
-    return Column(key=title, title=title, show=lambda value: "" if value is None else show(value))
+    return Column(key=title, title=title, show=show)
 
 
 def _target_line(target: Mapping[str, Any]) -> str:
