@@ -171,9 +171,7 @@ def test_an_epoch_that_does_not_shrink_is_what_counts() -> None:
     info = analyse(make_study([epoch_launch(one, 1.0), epoch_launch(two, 1.05)]))
     assert info.curves[0].unit == "epochs/s"
     assert info.answer.workers == 1
-    assert info.answer.headline.startswith(
-        "More workers do not pay: 2 workers reach 0.95x of 1 worker"
-    )
+    assert info.answer.headline.startswith("Use 1 worker: 2 workers reach only 0.95x")
     assert "Counted by the time of an epoch, which samples/s contradict." in info.answer.sentences
     # With half the steps on each of two workers both say the same.
     info = analyse(make_study([epoch_launch(one, 1.0), epoch_launch(two, 0.52, steps=5)]))

@@ -430,12 +430,20 @@ def test_escape_sequences_do_not_reach_the_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
-def test_many_sentences_are_cut() -> None:
-    info = replace(study(), today=None)
-    answer = replace(info.answer, sentences=tuple(f"curve {index}" for index in range(99)))
-    lines = terminal_lines(replace(info, answer=answer))
-    assert lines[4:6] == ["curve 3", "... and 95 more in the report."]
-    assert "curve 98" not in lines
+def test_three_labelled_lines_follow_the_answer() -> None:
+    checks = (
+        Check(kind="weights_differ", passed=True, text="Same weights."),
+        Check(kind="same_samples", passed=None, text="Own samples."),
+    )
+    answer = replace(
+        study().answer, limit="communication takes 6 %", accuracy_words="same accuracy"
+    )
+    lines = terminal_lines(replace(study(), answer=answer, checks=checks))
+    assert [line.split() for line in lines[1:4]] == [
+        ["limit", "communication", "takes", "6", "%"],
+        ["accuracy", "same", "accuracy"],
+        ["checks", "1", "of", "2", "passed"],
+    ]
 
 
 def test_a_terminal_shows_studies_side_by_side() -> None:

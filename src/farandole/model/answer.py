@@ -48,7 +48,7 @@ class Answer:
     """The one thing that a reader takes home."""
 
     headline: str
-    """One sentence: "2 workers: 1.83x faster (1.79 to 1.87), same accuracy; ..."."""
+    """One short sentence: "Use 2 workers: 1.83x faster (1.79 to 1.87)."."""
     next: str
     """The command or change to try next; never empty."""
     workers: int | None = None
@@ -64,6 +64,10 @@ class Answer:
     limited_by: Bound = "unknown"
     void: str | None = None
     """Why no speedup may be printed."""
+    limit: str = ""
+    """What limits it, in a few words: "communication takes 6 %"."""
+    accuracy_words: str = ""
+    """What is known of accuracy: "same accuracy"; empty where nothing is to be said."""
     sentences: tuple[str, ...] = ()
     """What follows the headline: other groups, missing parts."""
 
@@ -100,11 +104,7 @@ def give_answer(
     bound = limited_by(limiting.split, fired)
     speedup = None if single else point.speedup
     missing = _without_figure(rows, main) if single else None
-    if single:
-        headline = _only_one(main, missing)
-    else:
-        limit = _limit(bound, limiting)
-        headline = _headline(main, point, _accuracy(rows, main, accuracy, compared, seeds), limit)
+    headline = _only_one(main, missing) if single else _headline(main, point, accuracy)
     alike = [curve for curve in curves if curve.group == main.group]
     which = f"{main.label} ({main.scaling})" if len(alike) > 1 else main.group
     remarks = _remarks(main, verdicts)
@@ -113,7 +113,7 @@ def give_answer(
     else:
         following = _next(main, accuracy, bound, verdicts, missing)
     return Answer(
-        headline="; ".join([f"{which}: {headline}" if which else headline, *remarks]) + ".",
+        headline="; ".join([f"{headline}, {which}" if which else headline, *remarks]) + ".",
         next=following,
         workers=point.workers,
         baseline_workers=main.baseline_workers,
@@ -124,6 +124,8 @@ def give_answer(
         efficiency=point.efficiency.value if point.efficiency and not single else None,
         accuracy=accuracy,
         limited_by=bound,
+        limit="" if single else _limit(bound, limiting),
+        accuracy_words="" if single else _accuracy(rows, main, accuracy, compared, seeds),
         sentences=tuple(_sentences(curves, point, by_cell, prefer)),
     )
 
@@ -262,27 +264,27 @@ def _only_one(curve: Curve, missing: CellRow | None) -> str:
         reason = missing.failed or missing.measured.crashed or "the machine was busy"
         why = f"no launch with {plural(missing.cell.workers, 'worker')} counts ({reason})"
     return fill(
-        "{point.workers:worker}: {point.throughput.value:number} {unit}; {why}, so there is no "
-        "speedup yet",
+        "{point.workers:worker}: {point.throughput.value:number} {unit}; no speedup: {why}",
         point=curve.points[0],
         unit=curve.unit,
         why=why,
     )
 
 
-def _headline(curve: Curve, point: CurvePoint, accuracy: str, limit: str) -> str:
+def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict) -> str:
     base = curve.points[0]
     best = _fastest_other(curve) if point is base else point
     assert best.speedup is not None
-    once = "" if best.speedup.low is not None else ", no interval after a single launch"
     fewest, workers = plural(base.workers, "worker"), plural(best.workers, "worker")
     factor, space, bounds = interval(best.speedup).partition(" ")
-    ending = "".join([once, f", {accuracy}" if accuracy else "", f"; {limit}"])
+    once = "" if best.speedup.low is not None else ", one launch each"
+    if point is base and undecided(best.speedup):
+        return f"Cannot tell yet: {workers} reach {factor}{space}{bounds} of {fewest}{once}"
     if point is base:
-        found = f"{workers} reach {factor}{space}{bounds} of {fewest}"
-        return f"{_do_more_help(best)}: {found}{ending}"
+        return f"Use {fewest}: {workers} reach only {factor}{space}{bounds}{once}"
     against = "" if base.workers == 1 else f" than {fewest}"
-    return f"{workers}: {factor} faster{against}{space}{bounds}{ending}"
+    changed = f", but {accuracy} accuracy" if accuracy in ("worse", "better") else ""
+    return f"Use {workers}: {factor} faster{against}{space}{bounds}{once}{changed}"
 
 
 def _do_more_help(best: CurvePoint) -> str:
@@ -314,9 +316,7 @@ def _remarks(curve: Curve, verdicts: Sequence[Verdict]) -> list[str]:
         if verdict.kind == "disturbed":
             taken = float(verdict.evidence["largest share"])
             used = f"others used up to {percent(taken)} of the machine"
-            if not 0 < taken <= TOO_BUSY:
-                used = "not quotable: busy machine" + f" ({used})" * bool(taken)
-            remarks.append(used)
+            remarks.append(used if 0 < taken <= TOO_BUSY else "not quotable: busy machine")
     return remarks
 
 

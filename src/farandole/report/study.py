@@ -60,7 +60,6 @@ _OPENED_BY = {
     "Accuracy": {"worse", "better", "diverged", "instability", "not_stable"},
 }
 _MOST_EVIDENCE = 8
-_TERMINAL_SENTENCES = 4
 _TERMINAL_VERDICTS = 3
 
 
@@ -222,22 +221,37 @@ def terminal_lines(found: ScalingInfo | Comparison, report: str | Path | None = 
 
 
 def _terminal_study(info: ScalingInfo) -> list[str]:
-    headline = info.answer.headline
-    sentences = [visible(sentence) for sentence in words.sentences(info)]
-    lines = [visible(headline), *sentences[:_TERMINAL_SENTENCES]]
-    if len(sentences) > _TERMINAL_SENTENCES:
-        lines.append(f"... and {len(sentences) - _TERMINAL_SENTENCES} more in the report.")
+    answer = info.answer
+    lines = [visible(answer.headline)]
+    lines += [f"  {name:9} {visible(text)}" for name, text in labelled(info) if text]
     table = tables.answer_curve(info)
     if table is not None:
         lines += ["", *to_lines(table)]
     pressing = [one for one in words.verdicts(info) if one.severity in ("void", "warn")]
-    # The headline has said why a void study is void.
-    news = [one for one in pressing if one.sentence not in headline][:_TERMINAL_VERDICTS]
+    # The headline has said why a void study is void, and that a machine was busy.
+    news = [
+        one
+        for one in pressing
+        if one.sentence not in answer.headline and one.kind not in ("disturbed", "too_noisy")
+    ]
     if news:
-        lines += ["", *(visible(f"{one.sentence} {one.action}".rstrip()) for one in news)]
+        shown = [f"{one.sentence} {one.action}".rstrip() for one in news[:_TERMINAL_VERDICTS]]
+        lines += ["", *map(visible, shown)]
     if not info.complete:
         lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
-    return [*lines, "", f"next: {visible(info.answer.next)}"]
+    return [*lines, "", f"next: {visible(answer.next)}"]
+
+
+def labelled(info: ScalingInfo) -> tuple[tuple[str, str], ...]:
+    """Return what stands under the headline: what limits, accuracy, and the checks."""
+    failed = [one.text for one in info.checks if one.passed is False]
+    unseen = [one.text for one in info.checks if one.passed is None]
+    passed = f"{len(info.checks) - len(failed) - len(unseen)} of {len(info.checks)} passed"
+    return (
+        ("limit", info.answer.limit),
+        ("accuracy", info.answer.accuracy_words),
+        ("checks", failed[0] if failed else passed if info.checks else ""),
+    )
 
 
 def machine_facts(machine: Mapping[str, object]) -> Block:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 def sentences(info: ScalingInfo) -> tuple[str, ...]:
-    """Return what follows the headline: what the user has today, then the rest."""
-    said = info.answer.sentences
-    if info.today is None or info.answer.void is not None or info.today.sentence in said:
-        return said
-    return (*said[:1], info.today.sentence, *said[1:])
+    """Return what follows the headline: limit, accuracy, what the user has today, the rest."""
+    answer = info.answer
+    lead = [
+        f"{text[0].upper()}{text[1:]}." for text in (answer.limit, answer.accuracy_words) if text
+    ]
+    today = [] if info.today is None or answer.void is not None else [info.today.sentence]
+    return tuple(dict.fromkeys([*lead, *answer.sentences[:1], *today, *answer.sentences[1:]]))
 
 
 def verdicts(info: ScalingInfo) -> tuple[Verdict, ...]:
