@@ -57,6 +57,20 @@ class TransportConformance:
 
         assert world.run(place) == [(rank, world.size, True) for rank in range(world.size)]
 
+    def test_buckets_where_it_has_its_own(self, world: FakeWorld) -> None:
+        def allocated(member: Member) -> Any:
+            allocate = member.state["transport"].buckets
+            if allocate is None:
+                return None
+            buckets = allocate(member.exchange, [(5, "float32"), (3, "bfloat16")], 1)
+            try:
+                return [(len(array), array.dtype.name) for array in buckets.arrays]
+            finally:
+                buckets.close()
+
+        shapes = [(5, "float32"), (3, "uint16")]
+        assert world.run(allocated) in ([None] * world.size, [shapes] * world.size)
+
     def test_allreduce(self, world: FakeWorld) -> None:
         assert world.run(for_every_type, allreduces) == [{}] * world.size
 

@@ -29,6 +29,7 @@ class ThroughGpu:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self.name, self.rank, self.size = transport.name, transport.rank, transport.size
+        self.eager = self.buckets = None
         self.link, self.check_peers, self.close = (
             transport.link,
             transport.check_peers,

@@ -20,8 +20,8 @@ from farandole.transport.reduction import STORAGE, Array, Reduction
 if TYPE_CHECKING:
     from farandole.engine.engine import Engine
     from farandole.engine.loop import Loop
-    from farandole.transport.hierarchical.transport import HierarchicalTransport, HostBuckets
-    from farandole.transport.shm.transport import ShmTransport
+    from farandole.transport.hierarchical.transport import HostBuckets
+    from farandole.transport.shm.buckets import SharedBuckets
 
 
 Shapes = Sequence[tuple[int, str]]
@@ -61,25 +61,22 @@ def open_buckets(
     engine: Engine, name: str, shapes: Shapes, note_bytes: int, *, device: str = "cpu"
 ) -> BucketSet:
     """Allocate buckets; all ranks call this together, with the same arguments."""
-    if engine.transport.name == "shm" and device == "cpu":
-        return _InSharedMemory(engine, name, shapes, note_bytes)
-    if engine.transport.name == "hierarchical" and device == "cpu":
-        across: HierarchicalTransport = engine.transport  # type: ignore[assignment]
-        return _ByName(engine, name, shapes, device, across.buckets(engine.exchange, shapes))
-    return _ByName(engine, name, shapes, device)
+    allocate = engine.transport.buckets if device == "cpu" else None
+    memory = allocate(engine.exchange, shapes, note_bytes) if allocate else None
+    if memory is None or memory.by_name:
+        return _ByName(engine, name, shapes, device, memory)
+    return _InSharedMemory(engine, name, memory)
 
 
 class _InSharedMemory:
     """Buckets that lie where they are reduced."""
 
-    def __init__(self, engine: Engine, name: str, shapes: Shapes, note_bytes: int) -> None:
-        self._name, self._step = name, 0
-        transport: ShmTransport = engine.transport  # type: ignore[assignment]
-        self._buckets = transport.buckets(engine.exchange, shapes, note_bytes)
-        self.arrays: list[Any] = list(self._buckets.arrays)
+    def __init__(self, engine: Engine, name: str, buckets: SharedBuckets) -> None:
+        self._name, self._step, self._buckets = name, 0, buckets
+        self.arrays: list[Any] = list(buckets.arrays)
         self._engine, self._loop = engine, engine.loop
         self._closed = False
-        self._lane = Lane(in_order=False, check_peers=self._buckets.check_peers)
+        self._lane = Lane(in_order=False, check_peers=buckets.check_peers)
         self._loop.add(self._lane)
         engine.adopt(self)
 
@@ -159,7 +156,7 @@ class _ByName:
         name: str,
         shapes: Shapes,
         device: str,
-        shared: HostBuckets | None = None,
+        shared: HostBuckets | None,
     ) -> None:
         self._engine, self._name, self._shapes, self._device = engine, name, shapes, device
         self._shared = shared

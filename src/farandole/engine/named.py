@@ -65,7 +65,7 @@ class NamedLane:
         self._transport = transport
         self._device_transport = device_transport
         self._ranks = ranks
-        self._board: EagerBoard | None = getattr(transport, "eager", None)
+        self._board = transport.eager
         room = DATA_BYTES if self._board else 0
         self._agreement = Agreement(transport, eager_bytes=room, ranks=ranks)
         self._pending: dict[str, Pending] = {}

@@ -206,6 +206,7 @@ class SoloTransport:
     """The transport of a group of one (see transport.protocol)."""
 
     name = "solo"
+    eager = buckets = None
     rank = 0
     size = 1
 

@@ -38,6 +38,7 @@ class GlooTransport:
     """TCP by way of Gloo (see transport.protocol)."""
 
     name = "gloo"
+    eager = buckets = None
 
     def __init__(
         self,

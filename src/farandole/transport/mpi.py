@@ -34,6 +34,7 @@ class MpiTransport:
     """MPI by way of mpi4py (see transport.protocol; an OpenBetween of transport.hierarchical)."""
 
     name = "mpi"
+    eager = buckets = None
 
     def __init__(
         self,

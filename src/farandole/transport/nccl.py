@@ -21,6 +21,7 @@ class NcclTransport:
     """NCCL (see transport.protocol); buffers hold flat CUDA tensors."""
 
     name = "nccl"
+    eager = buckets = None
 
     def __init__(
         self, rank: int, size: int, exchange: Exchange, link: Link, *, address: str = LOOPBACK

@@ -8,9 +8,14 @@ rank which waits in one operation still advances the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from farandole.transport.reduction import Reduction
+
+if TYPE_CHECKING:
+    from farandole.transport.hierarchical.transport import HostBuckets
+    from farandole.transport.shm.buckets import SharedBuckets
+    from farandole.transport.shm.eager import EagerBoard
 
 Steps = Generator[bool, None, None]
 
@@ -57,6 +62,10 @@ class Link(Protocol):
         """Return what has arrived, with the rank it came from; flush what is queued."""
 
 
+OpenBuckets = Callable[[Exchange, Sequence[tuple[int, str]], int], "SharedBuckets | HostBuckets"]
+"""Allocates gradient buckets: with a rendezvous, elements and type of each, and bytes of a note."""
+
+
 class Transport(Protocol):
     """Moves bytes between the ranks of one group. All ranks call the same operations in the same
     order; who decides on that order is the engine's business."""
@@ -65,6 +74,14 @@ class Transport(Protocol):
     rank: int
     size: int
     link: Link
+
+    @property
+    def eager(self) -> EagerBoard | None:
+        """Slots for small operations, where all ranks share memory; None elsewhere."""
+
+    @property
+    def buckets(self) -> OpenBuckets | None:
+        """Allocates gradient buckets where they are reduced; None where that can be anywhere."""
 
     def allreduce(self, source: Buffer, target: Buffer, how: Reduction) -> Steps:
         """Combine all sources into every target; the two may be one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from farandole.errors import PeerDiedError
 from farandole.transport.gloo import GRACE_S, GlooTransport
@@ -43,6 +43,7 @@ class HierarchicalTransport:
     """
 
     name = "hierarchical"
+    eager = None
 
     def __init__(
         self,
@@ -117,8 +118,10 @@ class HierarchicalTransport:
         """Send a stretch of the source to every rank."""
         return self._channel.alltoall(source, target, counts)
 
-    def buckets(self, exchange: Exchange, shapes: Sequence[tuple[int, str]]) -> HostBuckets:
-        """Allocate gradient buckets in the host's shared memory."""
+    def buckets(
+        self, exchange: Exchange, shapes: Sequence[tuple[int, str]], note_bytes: int
+    ) -> HostBuckets:
+        """Allocate gradient buckets in the host's shared memory; notes go with the agreement."""
         return HostBuckets(self.rank, self._hosts, exchange, shapes, self._relay, self._crossing)
 
     def check_peers(self) -> None:
@@ -144,6 +147,9 @@ REGION = "host buckets"
 
 class HostBuckets:
     """The buckets of one plan. `arrays` is my memory; the same layout on every rank."""
+
+    by_name: Literal[True] = True
+    """They are reduced in an order that is agreed on: one stream between hosts carries them."""
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -40,6 +41,9 @@ _ODD, _NOTELESS = 1, 2
 
 class SharedBuckets:
     """The buckets of one plan. `arrays` is my memory; the same layout on every rank."""
+
+    by_name: Literal[False] = False
+    """Each is reduced when all are ready: their words are the agreement."""
 
     def __init__(
         self,
