@@ -9,7 +9,7 @@ import pytest
 from farandole.engine import context
 from farandole.engine.clean_stop import CleanStop, LinkNotes, hear
 from farandole.testing import FakeWorld, Member, Nursery
-from farandole.transport.tcp_link import TcpLink
+from farandole.transport.choose import SoloTransport
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def _default_action() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_default_action")
 def test_the_signal_is_a_wish_to_stop() -> None:
-    first, second = LinkNotes(None), LinkNotes(None)
+    first, second = LinkNotes(SoloTransport().link), LinkNotes(SoloTransport().link)
     hear(first.ask_stop)
     hear(second.ask_stop)  # a second init()
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -33,7 +33,7 @@ def test_the_signal_is_a_wish_to_stop() -> None:
 def test_a_script_with_its_own_use_for_the_signal_keeps_it() -> None:
     heard: list[int] = []
     signal.signal(signal.SIGUSR1, lambda signum, frame: heard.append(signum))
-    notes = LinkNotes(None)
+    notes = LinkNotes(SoloTransport().link)
     hear(notes.ask_stop)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert heard == [signal.SIGUSR1]
@@ -47,9 +47,7 @@ def train(member: Member, asked_at: int) -> tuple[int, str]:
     import farandole.torch as hvd
 
     hvd.init()
-    link = context.current().engine.transport.link
-    assert isinstance(link, TcpLink)
-    notes = LinkNotes(link)
+    notes = LinkNotes(context.current().engine.transport.link)
     stop = CleanStop(notes, rank=member.rank, size=member.size, at_once=True)
     model = torch.nn.Linear(4, 2)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

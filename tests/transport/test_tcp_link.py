@@ -67,7 +67,7 @@ def test_a_star_around_rank_0() -> None:
 
 def test_the_last_step_goes_before_the_next_message() -> None:
     wires = star(3)
-    wires[0].tell_last_step(12)
+    wires[0].last_step = 12
     assert [each.last_step for each in wires] == [12, 0, 0]
     wires[0].send(b"next")
     wires[0].send(b"after")

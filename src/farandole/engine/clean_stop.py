@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
-from farandole.transport.tcp_link import TcpLink
+from farandole.transport.protocol import Link
 
 # What rank 0's word takes to the boards of all hosts, with time to spare.
 _WAY_S = 1.0
@@ -132,13 +132,9 @@ SOURCES = ("slurm", "openmpi", "mpich")
 class LinkNotes:
     """The wish to stop and the last step (engine.clean_stop.Notes), without a launcher's board."""
 
-    def __init__(self, wire: TcpLink | None) -> None:
-        """Begin.
-
-        Args:
-            wire: leads to the other ranks; None where there are none.
-        """
-        self._wire = wire
+    def __init__(self, link: Link) -> None:
+        """Begin; the link leads to the other ranks."""
+        self._link = link
         self.stop_asked = False
 
     def ask_stop(self) -> None:
@@ -148,12 +144,11 @@ class LinkNotes:
     @property
     def last_step(self) -> int:
         """The step at which all stop; 0 while there is none."""
-        return 0 if self._wire is None else self._wire.last_step
+        return self._link.last_step or 0
 
     @last_step.setter
     def last_step(self, step: int) -> None:
-        if self._wire is not None:
-            self._wire.tell_last_step(step)
+        self._link.last_step = step
 
 
 class _Hearing:

@@ -24,7 +24,6 @@ from farandole.engine.watch import open_watch
 from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
-from farandole.transport.tcp_link import TcpLink
 from farandole.transport.waiting import sharpen_sleep
 from farandole.version import __version__
 from farandole.world.board import Board
@@ -191,8 +190,8 @@ def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop |
     notes: Board | LinkNotes
     if isinstance(rendezvous, BoardRendezvous) and (warned or world.source == "farandole"):
         notes = rendezvous.board
-    elif warned and (world.size == 1 or isinstance(link, TcpLink)):
-        notes = LinkNotes(link if isinstance(link, TcpLink) else None)
+    elif warned and link.last_step is not None:
+        notes = LinkNotes(link)
     else:
         return None
     if warned:

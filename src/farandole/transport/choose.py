@@ -194,6 +194,8 @@ def _open_gloo(
 class _NoLink:
     """A link with nobody at the other end."""
 
+    last_step: int | None = 0
+
     def send(self, message: bytes) -> None:
         """Send to nobody."""
 

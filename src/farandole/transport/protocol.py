@@ -55,6 +55,16 @@ class Buffer:
 class Link(Protocol):
     """Short messages between rank 0 and the others, in order, without blocking."""
 
+    @property
+    def last_step(self) -> int | None:
+        """The step at which all stop; 0 while there is none, None where the link does not tell.
+
+        Rank 0 sets it, and the others have it before rank 0's next message.
+        """
+
+    @last_step.setter
+    def last_step(self, step: int) -> None: ...
+
     def send(self, message: bytes) -> None:
         """Queue a message: from rank 0 to all others, from any other rank to rank 0."""
 

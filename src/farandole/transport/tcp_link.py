@@ -52,9 +52,7 @@ class TcpLink:
         names = names or [f"rank {r}" for r in range(size)]
         self.loss = ""
         """Which rank was lost first, as far as this one knows; '' while all are there."""
-        self.last_step = 0
-        """The step at which all stop (engine.warned); 0 while there is none."""
-        self._untold = 0
+        self._last_step = self._untold = 0
         self._lost_s: float | None = None
         self._missed: set[int] = set()
         self.me = me = names[rank][:1].upper() + names[rank][1:]
@@ -87,10 +85,15 @@ class TcpLink:
         for connection in self._connections.values():
             connection.send(_MESSAGE + message)
 
-    def tell_last_step(self, step: int) -> None:
-        """Let all know at which step they stop before they get rank 0's next message (rank 0)."""
-        # It goes with that message: whoever trains must not send while another thread may.
-        self.last_step = self._untold = step
+    @property
+    def last_step(self) -> int | None:
+        """The step at which all stop; set by rank 0."""
+        return self._last_step
+
+    @last_step.setter
+    def last_step(self, step: int) -> None:
+        # It goes with the next message: whoever trains must not send while another thread may.
+        self._last_step = self._untold = step
 
     def receive(self) -> list[tuple[int, bytes]]:
         """Return what has arrived."""
@@ -102,7 +105,7 @@ class TcpLink:
                 if payload[:1] == _MESSAGE:
                     messages.append((peer, payload[1:]))
                 elif payload[:1] == _LAST_STEP:
-                    self.last_step = int(payload[1:])
+                    self._last_step = int(payload[1:])
                 else:
                     self._note_loss(payload[1:].decode())
         self._note_lost()

@@ -94,6 +94,8 @@ _LAST = 1 << 31
 class Mailbox:
     """The shared-memory Link (see transport.protocol)."""
 
+    last_step: int | None = None
+
     def __init__(self, fabric: Fabric) -> None:
         self._rank = fabric.rank
         self._writers = fabric.peers if fabric.rank == 0 else [0]
