@@ -23,10 +23,17 @@ def test_all_questions_are_answered_before_init(monkeypatch: pytest.MonkeyPatch)
         hvd.mpi_threads_supported()
 
 
-def test_the_variable_counts_before_init(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_counts_before_and_after_init(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers() -> tuple[bool, ...]:
+        return hvd.gloo_enabled(), hvd.mpi_enabled(), hvd.mpi_threads_supported()
+
     monkeypatch.setenv("FARANDOLE_TRANSPORT", "mpi")
-    assert (hvd.gloo_enabled(), hvd.mpi_enabled()) == (False, True)
-    assert hvd.mpi_threads_supported()
+    assert answers() == (False, True, True)
+    hvd.init()
+    try:
+        assert answers() == (False, True, True)
+    finally:
+        hvd.shutdown()
 
 
 def test_after_init_what_is_in_use_counts() -> None:

@@ -71,7 +71,7 @@ def mpi_built(verbose: bool = False) -> bool:
 def mpi_enabled() -> bool:
     """Say whether MPI moves the data, or would after init()."""
     if context.is_initialized():
-        return "mpi" in context.known().engine.transport.name
+        return context.known().world.transport == "mpi"
     return os.environ.get("FARANDOLE_TRANSPORT") == "mpi"
 
 
