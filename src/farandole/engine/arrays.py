@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farandole.engine import arrays as single
 from farandole.engine import context
 from farandole.engine.arguments import (
     check_arithmetic,
@@ -44,7 +43,6 @@ def allreduce(
     array: Array,
     name: str | None = None,
     how: Reduction = AVERAGE,
-    payload: str = "other",
     *,
     bits_of: str | None = None,
     engine: Engine | None = None,
@@ -55,7 +53,6 @@ def allreduce(
         array: of the same shape and type on every rank.
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
         how: the reduction.
-        payload: the kind of bytes that it is recorded as.
         bits_of: "float16" or "bfloat16" where the array holds the bits of such numbers.
         engine: of the process set.
     """
@@ -64,7 +61,7 @@ def allreduce(
     result = np.empty(array.shape, array.dtype)
     target = buffer_of(result, bits_of)
     operation = reducing(source.dtype, array.shape, source, target, how, "cpu")
-    run_now("allreduce", name, operation, payload, engine)
+    run_now("allreduce", name, operation, engine=engine)
     return result
 
 
@@ -205,7 +202,6 @@ def grouped_allreduce(
     arrays: Sequence[Array],
     name: str | None = None,
     how: Reduction = AVERAGE,
-    payload: str = "other",
     engine: Engine | None = None,
 ) -> list[Array]:
     """Combine arrays over all ranks: one exchange for all that are of one type.
@@ -214,7 +210,6 @@ def grouped_allreduce(
         arrays: of the same shapes and types, in the same order, on every rank.
         name: what ties the ranks' calls together; by default the order of unnamed calls does.
         how: the reduction.
-        payload: the kind of bytes that it is recorded as.
         engine: of the process set; by default that of all workers.
 
     Returns:
@@ -224,7 +219,7 @@ def grouped_allreduce(
         # Each tensor has a direction of its own.
         names = [None if name is None else f"{name}.{number}" for number in range(len(arrays))]
         return [
-            single.allreduce(array, each, how, payload, engine=engine)
+            allreduce(array, each, how, engine=engine)
             for array, each in zip(arrays, names, strict=True)
         ]
     types = [type_name(array) for array in arrays]
@@ -233,7 +228,7 @@ def grouped_allreduce(
         check_arithmetic(dtype, how)
         members = [index for index, each in enumerate(types) if each == dtype]
         chosen = [arrays[index] for index in members]
-        combined = _combined(chosen, dtype, name, how, payload, engine)
+        combined = _combined(chosen, dtype, name, how, engine)
         for index, result in zip(members, combined, strict=True):
             results[index] = result
     return [result for result in results if result is not None]
@@ -244,7 +239,6 @@ def _combined(
     dtype: str,
     name: str | None,
     how: Reduction,
-    payload: str,
     engine: Engine | None,
 ) -> list[Array]:
     """Combine arrays of one type in one buffer."""
@@ -262,7 +256,7 @@ def _combined(
     signature = Signature.reducing(kind, dtype, together.shape, how)
     full = None if name is None else f"{name}.{dtype}"
     operation = Allreduce(signature, buffer, buffer, how)
-    run_now("allreduce_group", full, operation, payload, engine)
+    run_now("allreduce_group", full, operation, engine=engine)
     return [
         together[start : start + array.size].view(array.dtype).reshape(array.shape)
         for array, start in zip(arrays, starts, strict=False)

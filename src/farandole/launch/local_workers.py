@@ -421,21 +421,18 @@ def group_states(groups: Iterable[int], proc: Path = Path("/proc")) -> dict[int,
     return states
 
 
-def catching(groups: Iterable[int], signum: int, proc: Path = Path("/proc")) -> list[int]:
+def catching(groups: Iterable[int], signum: int) -> list[int]:
     """List the processes of these groups that have a handler of their own for a signal."""
     wanted = set(groups)
     found = []
-    for folder in proc.glob("[0-9]*"):
+    for pid in [pid for pid, stat in _stats().items() if stat.group in wanted]:
         try:
-            stat = (folder / "stat").read_bytes()
-            if int(stat.rpartition(b")")[2].split()[2]) not in wanted:
-                continue
-            status = (folder / "status").read_text()
-        except (OSError, ValueError, IndexError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            mask = int(status.partition("SigCgt:")[2].split()[0], 16)
+        except (OSError, IndexError):
             continue  # it has just ended
-        mask = int(status.partition("SigCgt:")[2].split()[0], 16)
         if mask >> (signum - 1) & 1:
-            found.append(int(folder.name))
+            found.append(pid)
     return found
 
 

@@ -116,8 +116,8 @@ class Sampler:
 class Watch:
     """The thread that takes samples."""
 
-    def __init__(self, sampler: Sampler, *, interval_s: float = INTERVAL_S) -> None:
-        self._sampler, self._interval_s = sampler, interval_s
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="farandole-use", daemon=True)
         self._thread.start()
@@ -129,7 +129,7 @@ class Watch:
         self._sampler.sample()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while not self._stop.wait(INTERVAL_S):
             self._sampler.sample()
 
 

@@ -21,18 +21,16 @@ _PATIENCE_S = 1.0
 
 
 class StoreRendezvous:
-    """Meeting at a torch.distributed Store, under keys that begin with a prefix."""
+    """Meeting at a torch.distributed Store, under keys of its own."""
 
-    def __init__(
-        self, store: Any, rank: int, size: int, *, timeout_s: float, prefix: str = "farandole"
-    ) -> None:
+    def __init__(self, store: Any, rank: int, size: int, *, timeout_s: float) -> None:
         self._store = store
         self._rank = rank
         self._size = size
         self._timeout_s = timeout_s
         # Who meets at this store a second time uses fresh keys; all ranks come equally often.
-        visit = store.add(f"{prefix}/visits/{rank}", 1)
-        self._prefix = f"{prefix}/{visit}"
+        visit = store.add(f"farandole/visits/{rank}", 1)
+        self._prefix = f"farandole/{visit}"
         self._round = 0
 
     def exchange(self, payload: bytes, timeout_s: float | None = None) -> list[bytes]:
