@@ -193,14 +193,20 @@ def draw_curves(
     )
 
 
-def recommend(speeds: Mapping[int, float], prefer: Prefer = "balance") -> int:
+def recommend(
+    speeds: Mapping[int, float],
+    prefer: Prefer = "balance",
+    *,
+    costs: Mapping[int, float] | None = None,
+) -> int:
     """Return the number of workers to use, by the rule that RECOMMENDED names.
 
     Args:
         speeds: work per second, by workers.
-        prefer: time, money (worker-hours), or a balance of both.
+        prefer: time, money, or a balance of both.
+        costs: money for the same work, by workers; worker-hours without.
     """
-    cost = {workers: workers / speed for workers, speed in speeds.items()}
+    cost = costs or {workers: workers / speed for workers, speed in speeds.items()}
     if prefer == "money":
         limit = (1 + SPEED_MARGIN) * min(cost.values())
         return max((n for n in speeds if cost[n] <= limit), key=lambda n: speeds[n])

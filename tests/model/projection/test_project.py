@@ -10,7 +10,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
-from farandole.model.projection.advice import Projection, marginal_gain, project, recommend
+from farandole.model.projection.advice import Projection, project, recommend
 from farandole.model.projection.join import (
     ProjectionRow,
     StudyData,
@@ -639,16 +639,16 @@ def test_figures_are_the_product_of_steps_and_epochs() -> None:
         assert row.speedup.value == pytest.approx(row.throughput.value / base)
 
 
-def test_the_knee_is_where_an_added_worker_brings_half() -> None:
-    # 1, 2 and 4 workers are worth it; from 4 to 8 each brings (0.05 - 0.04) / 4 of 1/100: a fourth.
+def test_the_recommended_count_follows_the_rule_of_a_studys_headline() -> None:
     counts = [
-        projection_row(n, time_s) for n, time_s in ((1, 100.0), (2, 50.0), (4, 25.0), (8, 20.0))
+        projection_row(n, time_s) for n, time_s in ((1, 100.0), (2, 50.0), (4, 25.0), (8, 24.0))
     ]
     question = Question(workers=(8,), deadline_s=30.0)
     knee, deadline = recommend(counts, None, question)
     assert (knee.workers, deadline.workers) == (4, 4)
-    assert "from 4 to 8 it brings 25 % of it" in knee.sentence
-    assert marginal_gain(counts[2], counts[3], counts[0]) == pytest.approx(0.25)
+    assert knee.sentence == (
+        "4 workers: the cheapest within 10 % of the fastest; 8 workers would be 4 % faster."
+    )
     (late,) = recommend(counts, None, Question(workers=(8,), deadline_s=1.0))[1:]
     assert late.workers is None
     priced = [projection_row(n, 100.0 / n, cost=float(n)) for n in (1, 2, 4)]

@@ -6,13 +6,13 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 from farandole.errors import UsageError
 from farandole.format import number, percent, plural, seconds, times
 from farandole.model.analyse import ScalingInfo
-from farandole.model.curves import Scaling
+from farandole.model.curves import RECOMMENDED, Scaling
+from farandole.model.curves import recommend as recommend_workers
 from farandole.model.projection.epochs import Goal, stable_sentence
 from farandole.model.projection.intervals import FARTHEST, Prediction, track_record
 from farandole.model.projection.join import ProjectionRow, Projector
@@ -20,8 +20,6 @@ from farandole.model.projection.question import LinkSpeed, Question, default_lin
 from farandole.model.projection.steps import FEW_SETTINGS
 from farandole.study.records import Study
 
-KNEE = 0.5
-"""What an added worker must bring of what one of the first brought."""
 _DAY_S = 86400.0
 _REPEATS = 3
 _IMPORT = "farandole study import TABLE.csv --out NEW"
@@ -261,7 +259,7 @@ def _changes(projector: Projector) -> bool:
 def recommend(
     counts: Sequence[ProjectionRow], goal: Goal | None, question: Question
 ) -> tuple[Recommendation, ...]:
-    """Return one recommendation per rule: the knee, and what the question limits.
+    """Return one recommendation per rule: the study's own, and what the question limits.
 
     Passed over are indicative counts of a link, and those without a time beside some that have one.
     """
@@ -270,7 +268,7 @@ def recommend(
     if not sure:
         return ()
     link = next((one.link for one in reversed(sure) if one.link), None)
-    found = [_knee(sure, link)]
+    found = [_by_rule(sure, link)]
     if question.deadline_s is not None:
         found.append(_within("deadline", sure, question.deadline_s, goal, link))
     if question.budget is not None:
@@ -278,39 +276,26 @@ def recommend(
     return tuple(found)
 
 
-def marginal_gain(fewer: ProjectionRow, more: ProjectionRow, first: ProjectionRow) -> float:
-    """Return what an added worker brings, over what one of the first brought."""
-
-    def pace(one: ProjectionRow) -> float:
-        return one.throughput.value if one.time_s is None else 1 / one.time_s.value
-
-    added = (pace(more) - pace(fewer)) / (more.workers - fewer.workers)
-    return added / (pace(first) / first.workers)
-
-
-def _knee(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
-    """Recommend the largest count up to which every added worker is worth it."""
-    chosen, last = sure[0], 1.0
-    why = ": there is no other count to compare with."
-    for fewer, more in pairwise(sure):
-        gain = marginal_gain(fewer, more, sure[0])
-        if gain < KNEE:
-            brings = f"{percent(gain)} of it" if gain > 0 else "nothing"
-            why = (
-                " by the knee: up to there every added worker brings at least half of what each of "
-                f"the first brought; from {chosen.workers} to {more.workers} it brings {brings}."
-            )
-            break
-        chosen, last = more, gain
-        why = (
-            f" by the knee: even the last ones added bring {percent(last)} of what each of the "
-            "first brought (at least half is worth it), so the knee lies beyond."
-        )
+def _by_rule(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
+    """Recommend by the rule that a study's headline follows: `curves.recommend`."""
+    speeds = {
+        one.workers: one.throughput.value if one.time_s is None else 1 / one.time_s.value
+        for one in sure
+    }
+    costs = {one.workers: one.cost.value for one in sure if one.cost is not None}
+    chosen = recommend_workers(speeds, costs=costs if costs.keys() == speeds.keys() else None)
+    fastest = max(speeds, key=lambda workers: speeds[workers])
+    why = f": {RECOMMENDED['balance']}"
+    if len(sure) == 1:
+        why = ": there is no other count to compare with"
+    elif chosen != fastest:
+        faster = percent(speeds[fastest] / speeds[chosen] - 1)
+        why += f"; {plural(fastest, 'worker')} would be {faster} faster"
     return Recommendation(
         rule="knee",
-        workers=chosen.workers,
+        workers=chosen,
         link=link,
-        sentence=plural(chosen.workers, "worker") + why,
+        sentence=f"{plural(chosen, 'worker')}{why}.",
     )
 
 
