@@ -19,7 +19,7 @@ from farandole.study.patterns import (
     throughput_pattern,
 )
 from farandole.study.records import Metric
-from farandole.study.tensorboard import read_file, read_metrics
+from farandole.study.tensorboard import _checksum, read_file, read_metrics
 
 
 def read(reader: OutputReader, *lines: str, rank: int | None = 0) -> OutputReader:
@@ -181,13 +181,30 @@ def event(value: bytes, *, tag: str = "loss", step: int = 1, wall_time_s: float 
 
 
 def record(message: bytes) -> bytes:
-    return struct.pack("<QI", len(message), 0) + message + bytes(4)
+    length = struct.pack("<Q", len(message))
+    checksums = [struct.pack("<I", _checksum(part)) for part in (length, message)]
+    return length + checksums[0] + message + checksums[1]
 
 
 def write(path: Path, *messages: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(record, messages)))
     return path
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    # RFC 3720's check value for CRC-32C, then TFRecord's mask.
+    crc = 0xE3069283
+    assert _checksum(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
+    messages = [event(simple(value), step=step) for step, value in enumerate((1.0, 2.0, 3.0))]
+    path = write(tmp_path / "x.tfevents", *messages)
+    whole = bytearray(path.read_bytes())
+    whole[len(record(messages[0])) + 12 + len(messages[1]) - 1] ^= 1
+    path.write_bytes(whole)
+    assert [scalar.value for scalar in read_file(path)] == [1.0, 3.0]
 
 
 def test_a_torn_last_record_is_ignored_wherever_it_is_torn(tmp_path: Path) -> None:

@@ -73,21 +73,28 @@ def read_file(path: Path, *, folder: str = "") -> Iterator[Scalar]:
     """Read the scalars of one event file; a file that cannot be read has none."""
     plugins: dict[str, str] = {}
     with contextlib.suppress(OSError), path.open("rb") as file:
-        for record in _records(file):
-            yield from _scalars(record, folder, plugins)
+        for record, checksum in _records(file):
+            # Images and histograms are large, and their checksums nobody asks for.
+            found = _scalars(record, folder, plugins)
+            if found and _checksum(record) == checksum:
+                yield from found
 
 
-def _records(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield messages, up to the end or to where the file is torn; checksums are not looked at."""
+def _records(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield messages with their checksums, up to the end or to where the file is torn."""
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        length, checksum = _HEADER.unpack(header)
+        if _checksum(header[:8]) != checksum:
+            return  # there is no telling where the next record begins
         # By pieces: a file that is cut off must not make us allocate what it announces.
-        pieces, missing = [], _HEADER.unpack(header)[0]
+        pieces, missing = [], length
         while missing and (piece := file.read(min(missing, _CHUNK))):
             pieces.append(piece)
             missing -= len(piece)
-        if missing or len(file.read(4)) < 4:
+        footer = file.read(4)
+        if missing or len(footer) < 4:
             return
-        yield b"".join(pieces)
+        yield b"".join(pieces), int.from_bytes(footer, "little")
 
 
 def _scalars(event: bytes, folder: str, plugins: dict[str, str]) -> list[Scalar]:
@@ -182,3 +189,23 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place
     raise ValueError("a number of more than 64 bits")
+
+
+def _table() -> list[int]:
+    """Make the table of CRC-32C (Castagnoli), whose polynomial is 0x1EDC6F41, bits reversed."""
+    table = list(range(256))
+    for _ in range(8):
+        table = [number >> 1 ^ (0x82F63B78 if number & 1 else 0) for number in table]
+    return table
+
+
+_TABLE = _table()
+
+
+def _checksum(data: bytes) -> int:
+    """Return TFRecord's checksum: CRC-32C, rotated and shifted by a constant."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
