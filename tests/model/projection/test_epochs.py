@@ -65,28 +65,12 @@ def test_epochs_to_a_target() -> None:
     }
 
 
-def test_runs_that_end_before_the_target_are_lower_bounds() -> None:
-    study = make_study([*rising(1, 0.5), *rising(2, 0.9)])
-    goal = chosen(study, ("val_accuracy", 0.9))
-    assert goal is not None
-    late = [row for row in epoch_rows(measure(study)[0], goal) if row.global_batch == 16]
-    assert all(not row.reached and row.epochs == 12.0 for row in late)
-
-
 def test_a_target_that_nobody_reached() -> None:
     study = make_study(rising(1, 0.9))
     goal = chosen(study, ("val_accuracy", 0.99))
     assert goal is not None
     best = 1 - 0.9**12
     with pytest.raises(UsageError, match=rf"the best is {best:g} \(1 worker, epoch 12\)"):
-        epoch_rows(measure(study)[0], goal)
-
-
-def test_a_target_that_was_touched_and_not_held() -> None:
-    study = make_study([trained_launch(Cell(workers=1, batch=8), 0, [0.5, 0.95, 0.5, 0.5, 0.5])])
-    goal = chosen(study, ("val_accuracy", 0.9))
-    assert goal is not None
-    with pytest.raises(UsageError, match="was not held in any run"):
         epoch_rows(measure(study)[0], goal)
 
 
@@ -218,13 +202,6 @@ def test_a_hyperbola_is_found_and_continued() -> None:
     assert fit.critical_batch.low < 1000 < fit.critical_batch.high
 
 
-def test_intervals_grow_with_the_distance_on_either_side() -> None:
-    fit = fit_epochs(runs((256, 512, 1024)))
-    widths = [width(fit.at(batch)) for batch in (1024, 2048, 4096, 8192)]
-    assert widths == sorted(widths)
-    assert width(fit.at(16)) > width(fit.at(64)) > width(fit.at(256))
-
-
 def test_intervals_cover() -> None:
     """Workloads that wander around their hyperbola; 150 of them make a standard error of 3."""
     rng = np.random.default_rng(11)
@@ -245,16 +222,6 @@ def test_intervals_cover() -> None:
         found = fit_epochs(rows).at(2048)
         inside += found.low <= means[-1] <= found.high
     assert 0.82 <= inside / 150 <= 0.99
-
-
-def test_the_unit_of_batches_and_of_epochs_does_not_matter() -> None:
-    rows = runs((64, 128, 256))
-    fit = fit_epochs(rows).at(512)
-    other = fit_epochs(
-        [EpochRow(global_batch=row.global_batch * 50, epochs=row.epochs * 7) for row in rows]
-    ).at(512 * 50)
-    assert other.value == pytest.approx(7 * fit.value, rel=1e-6)
-    assert other.high == pytest.approx(7 * fit.high, rel=1e-6)
 
 
 def test_with_one_batch_the_noise_scale_speaks_alone() -> None:
@@ -279,16 +246,6 @@ def test_measured_epochs_count_more_than_a_noise_scale_that_is_wrong() -> None:
     assert fit.at(4096).value == pytest.approx(law(4096), rel=0.15)
 
 
-def test_a_lower_bound_of_the_noise_scale_excludes_small_critical_batches() -> None:
-    bound = replace(NOISE, value=None, low=4000.0, high=None)
-    rows = runs((128,))
-    alone, told = fit_epochs(rows).at(1024), fit_epochs(rows, noise=bound).at(1024)
-    assert told.value < alone.value
-    none = fit_epochs(rows, noise=replace(NOISE, value=0.0, low=0.0, high=10.0))
-    assert none.at(1024) == alone
-    assert any("not used" in line for line in none.assumptions)
-
-
 def test_runs_that_were_cut_short_are_lower_bounds() -> None:
     rows = runs((128, 256, 512))
     plain = fit_epochs(rows)
@@ -300,16 +257,6 @@ def test_runs_that_were_cut_short_are_lower_bounds() -> None:
     assert found.at(1024).value > 1.3 * plain.at(1024).value
     assert found.at(2048).value > 1.3 * plain.at(2048).value
     assert any("1 run ended before" in line for line in found.assumptions)
-
-
-def test_a_batch_with_some_runs_cut_short_needs_more_than_the_others_had() -> None:
-    reached = [EpochRow(global_batch=256, epochs=epochs) for epochs in (18.0, 20.0)]
-    cut = [EpochRow(global_batch=256, epochs=20.0, reached=False)] * 2
-    rest = [EpochRow(global_batch=64, epochs=epochs) for epochs in (9.0, 10.0, 10.5, 11.0)]
-    assert (
-        fit_epochs([*rest, *reached, *cut]).at(256).value
-        > 1.03 * fit_epochs([*rest, *reached]).at(256).value
-    )
 
 
 def test_far_beyond_the_measured_batches_there_are_bounds_only() -> None:
@@ -362,20 +309,6 @@ def test_a_factor_called_decay_tells_where_nothing_was_recorded(
     params: tuple[tuple[str, str], ...], kind: str
 ) -> None:
     assert schedule_of([make_launch(Cell(workers=1, params=params), **WHOLE)]).kind == kind
-
-
-def test_one_run_that_decays_is_enough() -> None:
-    still = make_launch(Cell(workers=1, params=(("decay", "constant"),)), **WHOLE)
-    falls = make_launch(Cell(workers=1, params=(("decay", "step"),)), **WHOLE)
-    assert schedule_of([still, falls]).kind == "decaying"
-    assert schedule_of([]).kind == "unknown"
-
-
-def test_a_launch_that_was_ended_early_has_not_seen_its_schedule() -> None:
-    rank = make_rank(0, make_steps(0.1), learning_rates=((0, 0.1),))
-    begun = make_launch(Cell(workers=1), [rank])
-    assert begun.outcome == "stopped"
-    assert schedule_of([begun]).kind == "unknown"
 
 
 CONSTANT = Schedule(kind="constant", detail="the learning rate stayed at 0.1")
@@ -438,30 +371,6 @@ def test_a_larger_batch_is_as_far_as_fewer_epochs_of_a_smaller_one() -> None:
     assert found.ratio == 3.0
 
 
-def test_the_nearest_batch_that_reaches_far_enough_is_used() -> None:
-    off = reference(200, spread=0.0)
-    high = Runs(
-        batch=200,
-        seeds=tuple(
-            Series(epochs=s.epochs, values=(0.5,) * 40, times_s=s.times_s, by_step=False)
-            for s in off.seeds
-        ),
-    )
-    found = ask([reference(), high])
-    assert isinstance(found, Prediction)
-    assert found.value == 0.5
-    short = Runs(
-        batch=200,
-        seeds=tuple(
-            Series(epochs=s.epochs[:5], values=(0.5,) * 5, times_s=s.times_s[:5], by_step=False)
-            for s in off.seeds
-        ),
-    )
-    found = ask([reference(), short])
-    assert isinstance(found, Prediction)
-    assert found.value == pytest.approx(curve(10), abs=0.01)
-
-
 def test_a_share_stays_below_one_and_other_metrics_do_not() -> None:
     at = (1.0, 2.0, 3.0)
     for factor, high in ((1.0, 1.0), (100.0, None)):
@@ -483,18 +392,6 @@ def test_a_decaying_schedule_is_not_projectable() -> None:
     found = ask([reference()], schedule=decaying)
     assert isinstance(found, NotProjectable)
     assert "Not projectable from this run: the learning rate fell" in found.reason
-
-
-def test_beyond_a_curve_there_is_no_answer() -> None:
-    early = ask([reference()], epochs=1.0)
-    assert isinstance(early, NotProjectable)
-    assert "more often" in early.reason
-    late = ask([reference()], global_batch=10, epochs=39.0)
-    assert isinstance(late, NotProjectable)
-    assert "Train longer" in late.reason
-    nothing = ask([])
-    assert isinstance(nothing, NotProjectable)
-    assert "farandole.record" in nothing.reason
 
 
 def moved(runs: Runs, factor: float, plus: float = 0.0) -> Runs:
@@ -532,29 +429,3 @@ def test_a_side_beyond_a_curve_is_left_open() -> None:
     percent = ask([moved(reference(epochs=35), 100.0)], global_batch=50, epochs=24.0)
     assert isinstance(percent, NotProjectable)
     assert "Train longer" in percent.reason
-
-
-def test_a_larger_batch_is_never_worth_more_epochs_nor_fewer_steps() -> None:
-    # Known to 20 %, 39 epochs at 101 would be worth up to 46.6 at 100.
-    found = ask([moved(reference(), 0.8)], global_batch=101, epochs=39.0)
-    assert isinstance(found, Prediction)
-    assert found.high == pytest.approx(0.8, abs=0.02)
-    assert found.low == pytest.approx(0.8, abs=0.02)
-
-
-def test_a_seed_that_diverged_does_not_count_and_one_seed_has_its_own_noise() -> None:
-    runs = reference(seeds=1)
-    broken = Series(epochs=(1.0, 2.0), values=(0.1, math.nan), times_s=(None, None), by_step=False)
-    found = ask([Runs(batch=100, seeds=(*runs.seeds, broken))])
-    alone = ask([runs])
-    assert found == alone
-    # The same curve again is no second seed, whose spread would be 0.
-    again = ask([Runs(batch=100, seeds=(*runs.seeds, *runs.seeds))])
-    assert again == alone
-    assert isinstance(alone, Prediction)
-
-
-def test_far_beyond_the_measured_batches_it_is_indicative() -> None:
-    found = ask([reference(epochs=400)], global_batch=1700, epochs=300.0)
-    assert isinstance(found, Prediction)
-    assert found.indicative

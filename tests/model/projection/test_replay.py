@@ -19,20 +19,18 @@ from farandole.model.projection.replay import (
     Change,
     Computing,
     ComputingLine,
-    Contention,
     Factors,
-    Jitter,
     Layout,
     ReplayFit,
     ReplayInputs,
     computing_of,
-    contention_of,
     fill_buckets,
     fit_replay,
     input_rate,
-    jitter_of,
     replay,
     replay_inputs,
+    residuals_of,
+    slowest_s,
 )
 from farandole.model.projection.steps import StepRow
 from farandole.study.records import Apart, Cell, GradientTimes, Link, Rank
@@ -48,33 +46,6 @@ def apart(workers: int, alone: float | None, together: float | None) -> Apart:
 
 def row(workers: int, step_s: float, hosts: int = 1) -> StepRow:
     return StepRow(workers=workers, hosts=hosts, batch=10, step_s=step_s)
-
-
-def test_lines_between_what_was_measured_and_as_much_per_worker_beyond() -> None:
-    found = Contention(measured=((1, 1.0), (2, 1.2), (4, 1.6)))
-    assert [found.at(n) for n in (1, 2, 3, 4)] == pytest.approx([1.0, 1.2, 1.4, 1.6])
-    assert found.at(8) == pytest.approx(1.6 + 4 * 0.2)
-    assert Contention().at(64) == 1.0
-
-
-def test_what_one_and_all_took() -> None:
-    several = [
-        Apart(cell=Cell(workers=2), computing_alone_s=1.0, computing_together_s=1.5),
-        Apart(cell=Cell(workers=4), computing_alone_s=1.0),
-    ]
-    found = contention_of(several, lambda a: (a.computing_alone_s, a.computing_together_s))
-    assert found == Contention(measured=((1, 1.0), (2, 1.5)))
-    assert contention_of(several, lambda a: (a.update_alone_s, a.update_together_s)) is None
-
-
-def test_loaders_of_many_workers_give_what_one_disk_has() -> None:
-    found = input_rate([apart(2, 100.0, 80.0), apart(4, 100.0, 50.0)])
-    assert found is not None
-    assert [found.at(n) for n in (1, 2, 4)] == pytest.approx([100.0, 80.0, 50.0])
-    # Each worker more costs about a third of a loader's time: all together they reach a limit.
-    assert 64 * found.at(64) == pytest.approx(100.0 / (1 / 3), rel=0.1)
-    assert input_rate([apart(2, 100.0, None)]) is None
-    assert input_rate([]) is None
 
 
 def test_training_is_proof_of_what_loaders_can_do() -> None:
@@ -127,14 +98,6 @@ def test_times_begin_when_the_batch_is_there() -> None:
     assert one.step_s == pytest.approx(1.0)
 
 
-def test_waiting_for_gradients_is_no_computing() -> None:
-    two = found(2)
-    assert two is not None
-    assert two.end_s == pytest.approx(0.5)
-    assert two.update_s == pytest.approx(0.2)
-    assert two.per_host == 2
-
-
 def test_what_the_training_thread_moved_itself_is_taken_away() -> None:
     two = found(2, moves=0.1, framework="farandole.torch")
     assert two is not None
@@ -145,12 +108,6 @@ def test_what_the_training_thread_moved_itself_is_taken_away() -> None:
     beside = found(2, moves=0.1, framework="ddp")
     assert beside is not None
     assert beside.end_s == pytest.approx(0.5)
-
-
-def test_without_times_of_gradients_nothing_is_known() -> None:
-    cell = Cell(workers=1, threads=1, batch=32)
-    (measured,), _ = measure(make_study([make_launch(cell, [make_rank(0, make_steps(1.0))])]))
-    assert computing_of(measured) is None
 
 
 def line(*points: tuple[int, int, float]) -> ComputingLine:
@@ -179,13 +136,6 @@ def test_batches_lie_on_a_line() -> None:
     assert both.at(80, 1).buckets[0].ready_s == pytest.approx(0.5)
     assert both.at(80, 1).update_s == pytest.approx(0.1)
     assert both.at(10, 1).end_s == pytest.approx(0.3)
-
-
-def test_one_batch_is_taken_as_proportional() -> None:
-    one = line((10, 1, 0.3))
-    assert one.at(20, 1).end_s == pytest.approx(0.6)
-    assert one.at(20, 1).update_s == pytest.approx(0.1)
-    assert one.batches == (10,)
 
 
 def test_workers_of_one_host_slow_each_other_down() -> None:
@@ -227,12 +177,6 @@ def test_copies_that_sent_nothing_say_more_than_cells_that_did() -> None:
     assert waiting.at(10, 3).data_s == pytest.approx(0.03)
 
 
-def normal(ranks: int, steps: int, seed: int = 1) -> Jitter:
-    found = jitter_of(np.random.default_rng(seed).normal(10.0, 1.0, (ranks, steps)))
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(
     # Expected maxima of normal draws: 1/sqrt(pi), and from tables (Harter 1961).
     ("workers", "expected"),
@@ -240,31 +184,15 @@ def normal(ranks: int, steps: int, seed: int = 1) -> Jitter:
 )
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_slowest_of_so_many(workers: int, expected: float, ranks: int) -> None:
-    assert normal(ranks, 20_000).slowest_s(workers) == pytest.approx(expected, rel=0.03)
-
-
-def test_beyond_what_was_seen_it_grows_with_the_logarithm() -> None:
-    # Exponential draws: the expected maximum of N is 1 + 1/2 + ... + 1/N, about ln N + 0.577.
-    draws = -np.log(1 - (np.arange(400) + 0.5) / 400)
-    found = Jitter(residuals_s=draws - draws.mean())
-    for workers in (200, 1000):
-        expected = sum(1 / n for n in range(1, workers + 1)) - 1
-        assert found.slowest_s(workers) == pytest.approx(expected, rel=0.05)
+    residuals_s = residuals_of(np.random.default_rng(1).normal(10.0, 1.0, (ranks, 20_000)))
+    assert slowest_s(residuals_s, workers) == pytest.approx(expected, rel=0.03)
 
 
 def test_what_all_ranks_share_does_not_add_up() -> None:
     shared = np.random.default_rng(3).normal(10.0, 5.0, 2000)
     own = np.random.default_rng(4).normal(0.0, 0.1, (2, 2000))
-    found = jitter_of(shared + own)
-    assert found is not None
-    assert found.slowest_s(2) == pytest.approx(0.1 / math.sqrt(math.pi), rel=0.1)
-
-
-def test_more_workers_never_wait_less() -> None:
-    found = normal(2, 100)
-    waits = [found.slowest_s(workers) for workers in range(1, 300)]
-    assert waits == sorted(waits)
-    assert waits[0] == 0
+    found = slowest_s(residuals_of(shared + own), 2)
+    assert found == pytest.approx(0.1 / math.sqrt(math.pi), rel=0.1)
 
 
 MIB = 1 << 20
@@ -283,16 +211,6 @@ def test_a_bucket_goes_when_it_is_full() -> None:
     filled = fill_buckets(PIECES, Layout(bucket_bytes=8 * MIB))
     assert [bucket.bytes // MIB for bucket in filled] == [8, 8, 8, 6]
     assert [bucket.ready_s for bucket in filled] == [8.0, 16.0, 24.0, 30.0]
-
-
-def test_ddps_first_bucket_is_small() -> None:
-    filled = fill_buckets(PIECES, DDP_LAYOUT)
-    assert [bucket.bytes // MIB for bucket in filled] == [1, 25, 4]
-
-
-def test_no_gradient_is_cut_and_none_is_lost() -> None:
-    assert fill_buckets(PIECES, Layout(bucket_bytes=1)) == tuple(PIECES)
-    assert fill_buckets([], Layout(bucket_bytes=1)) == ()
 
 
 def test_accumulation_computes_more_and_sends_as_much() -> None:
@@ -331,17 +249,6 @@ def test_a_slow_link_is_never_idle_after_the_first_bucket() -> None:
     found = replay(BUCKETS, taking(3.0))
     assert found.step_s == pytest.approx(1.0 + 4 * 3.0)
     assert found.exposed_s == pytest.approx(9.0)
-
-
-def test_without_communication_a_step_is_its_computing() -> None:
-    found = replay(BUCKETS, taking(0.0), backward_s=5.0, update_s=1.0)
-    assert (found.step_s, found.exposed_s) == (6.0, 0.0)
-    assert replay([], taking(1.0), backward_s=5.0).step_s == 5.0
-
-
-def test_without_overlap_all_of_it_is_exposed() -> None:
-    found = replay(BUCKETS, taking(0.5), overlap=False)
-    assert found.exposed_s == pytest.approx(2.0)
 
 
 def test_communication_slows_computing_down() -> None:
@@ -404,7 +311,7 @@ def test_a_study_of_ddp_on_a_cpu() -> None:
     assert computing.end_s == pytest.approx(0.1, abs=2e-3)
     assert computing.data_s == pytest.approx(0.01)
     # Ranks scatter by a millisecond each.
-    assert found.jitter.slowest_s(4) == pytest.approx(1.03e-3, rel=0.2)
+    assert slowest_s(found.residuals_s, 4) == pytest.approx(1.03e-3, rel=0.2)
     assert found.assumptions == ()
 
 
@@ -421,15 +328,6 @@ def test_a_study_of_farandoles_shared_memory() -> None:
     assert any("with 2 workers only" in sentence for sentence in alone.assumptions)
 
 
-def test_a_link_between_hosts_is_said_to_be_taken_at_its_word() -> None:
-    link = parse_link("10Gbit")
-    found = replay_inputs(cells(1, 2), LINK, link=link)
-    assert found is not None
-    assert found.network.link == link
-    assert found.network.cost(8, 4, 1e9).transfer_s == pytest.approx(2 * 7 / 8 * 1e9 / 1.25e9)
-    assert any("10Gbit" in sentence for sentence in found.assumptions)
-
-
 def test_one_worker_and_a_link_are_enough() -> None:
     found = replay_inputs(cells(1), Link(), link=parse_link("10Gbit"))
     assert found is not None
@@ -440,12 +338,6 @@ def test_one_worker_and_a_link_are_enough() -> None:
     assert 0.16 < eight.value < 0.21
     assert eight.low < 0.8 * eight.value
     assert len(fit.assumptions) >= 3
-
-
-def test_nothing_to_replay() -> None:
-    assert replay_inputs(cells(1, 2, recorded=False), LINK) is None
-    assert replay_inputs(cells(1), Link()) is None
-    assert replay_inputs([], LINK) is None
 
 
 MEGA = 1_000_000
@@ -502,17 +394,6 @@ def test_what_few_workers_show_holds_for_many(truth: Factors) -> None:
         assert found.low < row.step_s < found.high
 
 
-def test_the_error_is_that_of_counts_that_were_left_out() -> None:
-    true, odd = rows(Factors(), 1, 2, 4), rows(Factors(), 1, 2)
-    odd.append(replace(true[2], step_s=1.5 * true[2].step_s))
-    good, bad = fit_replay(INPUTS, true).error, fit_replay(INPUTS, odd).error
-    assert good == pytest.approx(0.0, abs=1e-3)
-    # Two workers do not tell of the half that four take longer.
-    assert bad is not None
-    assert bad > math.log(1.5) / 2
-    assert fit_replay(INPUTS, rows(Factors(), 1)).error is None
-
-
 def test_one_workers_step_is_its_computing() -> None:
     fit = fit_replay(INPUTS, rows(Factors(correction=1.2), 2, 4))
     found = fit.at(1, 1, 32)
@@ -533,17 +414,6 @@ def test_the_priors_hold_where_nothing_was_measured() -> None:
 def _width(fit: ReplayFit, workers: int) -> float:
     found = fit.at(workers, workers, 32)
     return math.log(found.high / found.low)
-
-
-def test_far_away_is_indicative() -> None:
-    fit = fit_replay(INPUTS, rows(Factors(), 1, 2, 4))
-    assert not fit.at(64, 64, 32).indicative
-    far = fit.at(1000, 1000, 32)
-    assert far.indicative
-    # Bounds: computing alone, and all that is sent after it, in ten messages' rounds and 10 MEGA.
-    assert far.low <= 0.52
-    assert far.high >= 0.52 + 10 * 1998e-3 + 0.4 * 0.999
-    assert fit.at(8, 8, 32).ratio == 2.0
 
 
 def test_what_would_be_if() -> None:

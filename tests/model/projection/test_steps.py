@@ -85,9 +85,8 @@ def parts(form: str, workers: int, hosts: int, latency_s: float = 0.0, **logs: f
     for name, value in (known | logs).items():
         values[getattr(steps, name)] = math.log(value)
     columns = [np.array([float(value)]) for value in (workers, hosts, 10)]
-    shape = steps.make_shape(
-        *columns, np.empty(0), local=np.ceil(columns[0] / columns[1]), latency_s=latency_s
-    )
+    context = steps.Context(knots=np.empty(0), crosses_hosts=True, latency_s=latency_s)
+    shape = context.shape(*columns, np.ceil(columns[0] / columns[1]))
     return steps.step_parts(form, shape, values[None])
 
 

@@ -41,7 +41,6 @@ def test_steps_are_grouped_by_cluster_and_model(tmp_path: Path) -> None:
         ),
         ("a", "gpt"): (StepRow(workers=8, hosts=2, batch=6, step_s=0.9, sync_s=0.3),),
     }
-    assert found.kind == "steps"
     assert found.notes == ()
 
 

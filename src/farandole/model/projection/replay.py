@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from farandole.model.measured import Measured, Pace
+from farandole.model.measured import Measured
 from farandole.model.projection.allreduce import AllReduce, Cost, Network, fit_allreduce, on_link
 from farandole.model.projection.intervals import Prediction, calibrated
 from farandole.model.projection.question import LinkSpeed
@@ -70,12 +70,6 @@ class Contention:
         return float(factors[-1] + slope * (per_host - counts[-1]))
 
 
-def _contention(factors: Mapping[int, float]) -> Contention:
-    """Return the contention of factors by workers; none is below 1, which only noise can make."""
-    pairs = {1: 1.0} | {workers: max(1.0, factor) for workers, factor in factors.items()}
-    return Contention(measured=tuple(sorted(pairs.items())))
-
-
 def contention_of(
     apart: Iterable[Apart], pair: Callable[[Apart], tuple[float | None, float | None]]
 ) -> Contention | None:
@@ -87,7 +81,13 @@ def contention_of(
     """
     pairs = {one.cell.workers: pair(one) for one in apart}
     factors = {workers: both / one for workers, (one, both) in pairs.items() if one and both}
-    return _contention(factors) if factors else None
+    return _slowed(factors) if factors else None
+
+
+def _slowed(factors: Mapping[int, float]) -> Contention:
+    """Return the contention of factors by workers; none is below 1, which only noise can make."""
+    pairs = {1: 1.0} | {workers: max(1.0, factor) for workers, factor in factors.items()}
+    return Contention(measured=tuple(sorted(pairs.items())))
 
 
 def computing_contention(apart: Iterable[Apart]) -> Contention | None:
@@ -127,7 +127,7 @@ def input_rate(apart: Iterable[Apart], rows: Sequence[StepRow] = ()) -> InputRat
         return None
     alone_per_s = max(float(np.median(alone)), trained.get(1, 0.0))
     factors = {workers: alone_per_s / each for workers, each in together.items()}
-    return InputRate(alone_per_s=alone_per_s, contention=_contention(factors))
+    return InputRate(alone_per_s=alone_per_s, contention=_slowed(factors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,56 +352,46 @@ def _sample(
     return times.bytes, ready_s.tolist(), (end_s - begin_s - hidden_s, update_s, data_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jitter:
-    """Residuals of single workers' computing: what each took beyond the others' mean, sorted."""
+def slowest_s(residuals_s: Floats, workers: int) -> float:
+    """Return how much longer the slowest of so many workers takes, in the mean.
 
-    residuals_s: Floats
-
-    def slowest_s(self, workers: int) -> float:
-        """Return how much longer the slowest of so many workers takes, in the mean.
-
-        Up to a tenth of the number of residuals it is the expected maximum of as many draws among
-        them. Beyond, it grows with the logarithm of the workers, as maxima with an exponential tail
-        do, whose scale is the mean excess over the upper tenth.
-        """
-        residuals_s, total = self.residuals_s, len(self.residuals_s)
-        if workers < 2 or total < 2:
-            return 0.0
-        if total < _FEWEST_RESIDUALS:
-            # Blom's approximation to the expected maximum of normal draws.
-            spread_s = float(np.std(residuals_s))
-            return spread_s * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
-        most = max(2, total // _PER_DRAW)
-        # Of N draws with replacement the largest is at most the i-th with probability (i/n)^N.
-        at_most = (np.arange(total + 1) / total) ** min(workers, most)
-        largest_s = float(np.sum(residuals_s * np.diff(at_most)))
-        known_s = max(0.0, largest_s - float(np.mean(residuals_s)))
-        if workers <= most:
-            return known_s
-        start_s = np.quantile(residuals_s, _TAIL)
-        excess_s = float(np.mean(residuals_s[residuals_s >= start_s] - start_s))
-        return known_s + excess_s * math.log(workers / most)
-
-
-NO_JITTER = Jitter(residuals_s=np.empty(0))
-"""Where nobody measured any."""
-
-
-def jitter_of(computing_s: Floats) -> Jitter | None:
-    """Take the residuals of ranks x steps of computing time; None with fewer than 2 ranks.
-
-    What all ranks have in common in a step does not add up with their number: the mean over the
-    ranks is taken away. That makes the rest too small by sqrt((N - 1) / N), which is put right.
+    Args:
+        residuals_s: what single workers took beyond the others' mean, sorted.
+        workers: up to a tenth of the number of residuals it is the expected maximum of as many
+            draws among them. Beyond, it grows with the logarithm of the workers, as maxima with an
+            exponential tail do, whose scale is the mean excess over the upper tenth.
     """
-    if computing_s.ndim != 2 or len(computing_s) < 2:
-        return None
+    total = len(residuals_s)
+    if workers < 2 or total < 2:
+        return 0.0
+    if total < _FEWEST_RESIDUALS:
+        # Blom's approximation to the expected maximum of normal draws.
+        spread_s = float(np.std(residuals_s))
+        return spread_s * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
+    most = max(2, total // _PER_DRAW)
+    # Of N draws with replacement the largest is at most the i-th with probability (i/n)^N.
+    at_most = (np.arange(total + 1) / total) ** min(workers, most)
+    largest_s = float(np.sum(residuals_s * np.diff(at_most)))
+    known_s = max(0.0, largest_s - float(np.mean(residuals_s)))
+    if workers <= most:
+        return known_s
+    start_s = np.quantile(residuals_s, _TAIL)
+    excess_s = float(np.mean(residuals_s[residuals_s >= start_s] - start_s))
+    return known_s + excess_s * math.log(workers / most)
+
+
+def residuals_of(computing_s: Floats) -> Floats:
+    """Return what each rank took beyond the mean of all, of ranks x steps; of one rank nothing.
+
+    What all ranks have in common in a step does not add up with their number. Taking their mean
+    away makes the rest too small by sqrt((N - 1) / N), which is put right.
+    """
+    ranks = len(computing_s)
+    if ranks < 2:
+        return np.empty(0)
     whole = computing_s[:, np.isfinite(computing_s).all(axis=0)]
-    if not whole.size:
-        return None
-    ranks = len(whole)
     own = (whole - whole.mean(axis=0)) * math.sqrt(ranks / (ranks - 1))
-    return Jitter(residuals_s=np.sort(own, axis=None))
+    return np.sort(own, axis=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,10 +438,6 @@ class _Transfer:
     latency_s: float
     transfer_s: float
 
-    @property
-    def left(self) -> bool:
-        return self.latency_s > 0 or self.transfer_s > 0
-
 
 def replay(
     buckets: Sequence[Bucket],
@@ -489,12 +475,11 @@ def replay(
     while True:
         while marks and done_s >= marks[0][0]:
             costs = cost(marks.popleft()[1])
-            waiting.append(_Transfer(costs.latency_s, costs.transfer_s))
-        moving = [one for one in moving if one.left]
+            if costs.seconds > 0:
+                waiting.append(_Transfer(costs.latency_s, costs.transfer_s))
+        moving = [one for one in moving if one.latency_s > 0 or one.transfer_s > 0]
         while waiting and len(moving) < channels:
-            following = waiting.popleft()
-            if following.left:
-                moving.append(following)
+            moving.append(waiting.popleft())
         computes = done_s < computing_s
         if not computes and not moving:
             break
@@ -554,7 +539,8 @@ class ReplayInputs:
     layout: Layout = FARANDOLE_LAYOUT
     channels: int = 1
     """Buckets on their way at a time."""
-    jitter: Jitter = NO_JITTER
+    residuals_s: Floats = field(default_factory=lambda: np.empty(0))
+    """How single workers' computing scatters, sorted; empty where nobody measured it."""
     memory_bytes_per_s: float = _MEMORY_BYTES_PER_S
     """Of one worker, for what converting gradients takes."""
     change: Change = field(default_factory=Change)
@@ -589,7 +575,7 @@ class ReplayInputs:
             fill_buckets(each.buckets, layout),
             cost,
             backward_s=each.end_s,
-            update_s=each.update_s + each.data_s + self.jitter.slowest_s(workers),
+            update_s=each.update_s + each.data_s + slowest_s(self.residuals_s, workers),
             slowdown=factors.slowdown,
             contention=factors.contention,
             channels=self.channels,
@@ -650,7 +636,7 @@ def replay_inputs(
         network=Network(inside=inside, link=link, shape=shape),
         layout=layout,
         channels=_GLOO_CHANNELS if ddp and transport != "nccl" else 1,
-        jitter=_jitter(cells),
+        residuals_s=_residuals(cells),
         memory_bytes_per_s=calibration.memcpy_bytes_per_s or _MEMORY_BYTES_PER_S,
         assumptions=assumptions,
     )
@@ -686,26 +672,23 @@ def _assumptions(
     )
 
 
-def _jitter(cells: Sequence[Measured]) -> Jitter:
-    """Return how the ranks of the largest measured count scatter."""
+def _residuals(cells: Sequence[Measured]) -> Floats:
+    """Return how the ranks of the largest measured count scatter: computing, without any wait."""
     several = [found for found in cells if found.cell.workers > 1]
     for found in sorted(several, key=lambda found: -found.cell.workers):
-        parts = [one for pace in found.paces if (one := jitter_of(_computing_s(pace))) is not None]
-        if parts:
-            return Jitter(residuals_s=np.sort(np.concatenate([one.residuals_s for one in parts])))
-    return NO_JITTER
-
-
-def _computing_s(pace: Pace) -> Floats:
-    """Return ranks x steps: what each computed, without waiting for data or for the others."""
-    ranks = pace.launch.ranks
-    shortest = min((len(rank.steps) for rank in ranks), default=0)
-    rows = []
-    for rank in ranks:
-        steps = rank.steps
-        own_s = steps.duration_s - np.nan_to_num(steps.data_s) - steps.exposed_s
-        rows.append(own_s[max(pace.warmup, 1) : shortest])
-    return np.stack(rows) if rows else np.empty((0, 0))
+        parts = []
+        for pace in found.paces:
+            ranks = [rank.steps for rank in pace.launch.ranks]
+            shortest = min(map(len, ranks), default=0)
+            own_s = [
+                (steps.duration_s - np.nan_to_num(steps.data_s) - steps.exposed_s)[:shortest]
+                for steps in ranks
+            ]
+            if own_s:
+                parts.append(residuals_of(np.stack(own_s)[:, max(pace.warmup, 1) :]))
+        if any(map(len, parts)):
+            return np.sort(np.concatenate(parts))
+    return np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -281,20 +281,41 @@ def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """What forms need to know of rows: one value per row."""
+class Context:
+    """What is known beside rows and parameters."""
+
+    knots: Floats
+    """Logs of batches at which computing may deviate from a straight line."""
+    crosses_hosts: bool
+    """Whether rows tell of a network."""
+    contention: Callable[[int], float] | None = None
+    """How many times as long so many workers of a host compute, where measured apart."""
+    latency_s: float = 0.0
+    """Of a message over a stated link, for all buckets together; 0 where none was needed."""
+
+    def shape(self, workers: Floats, hosts: Floats, batch: Floats, local: Floats) -> Shape:
+        """Describe places to the forms; `local` workers share a host."""
+        shares, known = np.empty((len(batch), 0)), None
+        if len(self.knots):
+            places = np.arange(len(self.knots), dtype=np.float64)
+            # Beyond the knots, the nearest one's deviation holds.
+            position = np.interp(np.log(batch), self.knots, places)
+            shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
+        if self.contention is not None:
+            known = np.array([self.contention(int(count)) for count in local])
+        return Shape(workers, hosts, batch, shares, known, self)
+
+
+class Shape(NamedTuple):
+    """Places as the forms need them: one value per row."""
 
     workers: Floats
     hosts: Floats
     batch: Floats
     knots: Floats
     """How much of each known batch is in a row's: rows by knots."""
-    contention: Floats | None = None
-    """How many times as long computing takes by what workers of a host share, where measured."""
-    latency_s: float = 0.0
-    """Of a message between hosts, for all buckets together; 0 where only rows tell of a network."""
-    crosses_hosts: bool = True
-    """Whether rows tell of a network."""
+    contention: Floats | None
+    context: Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,10 +369,10 @@ def _gradients(form: str, shape: Shape, value: Callable[[int], Floats]) -> Float
     # Messages between hosts, one after the other: around a ring or a tree.
     messages = 2 * np.log2(hosts) if form == "slowly growing ring" else 2 * (hosts - 1)
     # A stated latency is as uncertain as growth is: nobody counted the messages.
-    waited = shape.latency_s * messages * between_growth / GROWTH
+    waited = shape.context.latency_s * messages * between_growth / GROWTH
     if form in _COSTS:
         # Rows across hosts have their network's cost among that of workers.
-        return np.asarray((between * _ring(hosts) + waited) * (not shape.crosses_hosts))
+        return np.asarray((between * _ring(hosts) + waited) * (not shape.context.crosses_hosts))
     if form.endswith("hierarchical ring") or form == "shared bus":
         local = np.ceil(workers / hosts)
         # Crowded: what grows is not hops but congestion, with all who send at once.
@@ -425,12 +446,9 @@ class EnsembleFit:
     """Forms fitted to the same rows; a StepFit."""
 
     members: tuple[Member, ...]
-    knots: Floats
     rows: tuple[StepRow, ...]
+    context: Context
     assumptions: tuple[str, ...]
-    contention: Callable[[int], float] | None = None
-    latency_s: float = 0.0
-    """Of a message over the stated link, for all buckets together; 0 where none was needed."""
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
@@ -482,7 +500,7 @@ class EnsembleFit:
         workers, hosts, batch = np.array(places, dtype=np.float64).T
         logs, compute, shown = self._log_times(workers, hosts, batch, np.ceil(workers / hosts))
         apart = logs
-        if (hosts > 1).any() and all(row.hosts == 1 for row in self.rows):
+        if (hosts > 1).any() and not self.context.crosses_hosts:
             # No row tells whether what workers cost each other ends with their host: it stays, so
             # that no link makes them faster than they would be in one host.
             together, *_ = self._log_times(
@@ -519,16 +537,7 @@ class EnsembleFit:
         self, workers: Floats, hosts: Floats, batch: Floats, local: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Return logs of members by draws by places, of computing alone, and of nothing hidden."""
-        shape = make_shape(
-            workers,
-            hosts,
-            batch,
-            self.knots,
-            contention=self.contention,
-            local=local,
-            latency_s=self.latency_s,
-            crosses_hosts=any(row.hosts > 1 for row in self.rows),
-        )
+        shape = self.context.shape(workers, hosts, batch, local)
         found = [step_parts(one.name, shape, one.draws) for one in self.members]
         return (
             np.log([parts.total for parts in found]),
@@ -558,7 +567,7 @@ class EnsembleFit:
         local = last / curve[last].hosts
         if curve[last].hosts == 1:
             # What workers cost each other stays on several hosts, unless it was measured apart.
-            alike = (hosts == 1) | (self.contention is None)
+            alike = (hosts == 1) | (self.context.contention is None)
         else:
             # The first network is a price that the next host does not pay again.
             same = curve[before].hosts > 1 and before / curve[before].hosts == local
@@ -613,9 +622,10 @@ def fit_steps(
     )
     configurations = sorted({(row.workers, row.hosts) for row in rows})
     labels = np.array([configurations.index((row.workers, row.hosts)) for row in rows])
-    shape = make_shape(
-        workers, hosts, batch, knots, contention=contention, local=np.ceil(workers / hosts)
+    context = Context(
+        knots=knots, crosses_hosts=any(row.hosts > 1 for row in rows), contention=contention
     )
+    shape = context.shape(workers, hosts, batch, np.ceil(workers / hosts))
     problem = Problem(
         log_times=lambda parameters: parameters,
         observed=np.log(observed),
@@ -629,18 +639,17 @@ def fit_steps(
         alone |= hosts > 1
     members = [_fit_form(name, shape, problem, labels, alone) for name in FORMS]
     weights = weigh([one.error for one in members], list(FORMS.values()))
-    # Averaged one after the other; one where nobody knows the bytes.
-    num_buckets = max(1, math.ceil((gradient_bytes or 0) / DDP_BUCKET_BYTES))
+    if needed is not None:
+        # Averaged one after the other; one where nobody knows the bytes.
+        num_buckets = max(1, math.ceil((gradient_bytes or 0) / DDP_BUCKET_BYTES))
+        context = replace(context, latency_s=needed.latency_s * num_buckets)
     return EnsembleFit(
         members=tuple(
             replace(member, weight=weight) for member, weight in zip(members, weights, strict=True)
         ),
-        knots=knots,
         rows=tuple(rows),
-        assumptions=_assumptions(rows, link, gradient_bytes),
-        contention=contention,
-        # Rows of one host have no message between hosts: what they were fitted with holds.
-        latency_s=0.0 if needed is None else needed.latency_s * num_buckets,
+        context=context,
+        assumptions=_assumptions(rows, link, gradient_bytes, contention),
     )
 
 
@@ -764,41 +773,18 @@ def _choose_knots(rows: Sequence[StepRow]) -> Floats:
     return np.quantile(logs, np.linspace(0, 1, _MOST_KNOTS))
 
 
-def make_shape(
-    workers: Floats,
-    hosts: Floats,
-    batch: Floats,
-    knots: Floats,
-    *,
-    local: Floats,
-    contention: Callable[[int], float] | None = None,
-    latency_s: float = 0.0,
-    crosses_hosts: bool = True,
-) -> Shape:
-    """Describe rows to the forms; `local` workers share a host."""
-    shares = np.empty((len(batch), 0))
-    if len(knots):
-        places = np.arange(len(knots), dtype=np.float64)
-        position = np.interp(np.clip(np.log(batch), knots[0], knots[-1]), knots, places)
-        shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
-    known = None
-    if contention is not None:
-        known = np.array([contention(int(count)) for count in local])
-    return Shape(
-        workers=workers,
-        hosts=hosts,
-        batch=batch,
-        knots=shares,
-        contention=known,
-        latency_s=latency_s,
-        crosses_hosts=crosses_hosts,
-    )
-
-
 def _assumptions(
-    rows: Sequence[StepRow], link: LinkSpeed | None, gradient_bytes: float | None
+    rows: Sequence[StepRow],
+    link: LinkSpeed | None,
+    gradient_bytes: float | None,
+    contention: Callable[[int], float] | None,
 ) -> tuple[str, ...]:
     sentences = []
+    fewest, most = (
+        fmean(math.log(row.step_s / row.batch) for row in rows if row.workers == count)
+        for count in (min(row.workers for row in rows), max(row.workers for row in rows))
+    )
+    grows = contention is None and most > fewest + _NOTABLE
     if all(row.hosts == 1 for row in rows):
         if link is None:
             sentences.append(
@@ -810,6 +796,12 @@ def _assumptions(
                 f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
                 f"message over it to take {seconds(link.latency_s)}."
             )
+            if grows:
+                sentences.append(
+                    "What each more worker of the host cost is taken to stay on several hosts; the "
+                    "lower end of the interval is without it. The same workers on two hosts, or a "
+                    "study with calibration, would tell."
+                )
             if gradient_bytes is None:
                 sentences.append(
                     "Nobody said how large the gradients are: that is guessed from what workers "
