@@ -60,7 +60,7 @@ WORK = Workload(
 LAB_EPOCHS, LAB_MOST = 10, 8
 RECIPES = ("linear", "fixed", "warmup", "longer")
 """The lab's own first: it scaled the rate."""
-RATES = (0.005, 0.04)
+RATES = (0.003, 0.024)
 """A rate that one worker trains with, near the largest, and 8 times that."""
 
 
@@ -472,16 +472,20 @@ SIZE = Question(
     ),
     notes=(_ASSUMED,),
     tables=_check,
-    facts=lambda found, rows: {"timed": (timed := having(rows, "speed")), "more": timed[1:]},
+    facts=lambda found, rows: {
+        "timed": (timed := having(rows, "speed")),
+        "more": timed[1:],
+        "once": "By one run each, " if all(row.launches < 2 for row in timed) else "",
+    },
     say="""
 {% for row in more %}
 {% set base = timed[0] %}
 {% if row.pays_from is none %}
-{{ row.workers | workers }} would not pay at any size: they train \
+{{ once }}{{ row.workers | workers }} would not pay at any size: they train \
 {{ (row.samples_per_s / base.samples_per_s) | times }} as fast as {{ base.workers | workers }}.
 {% else %}
-{{ row.workers | workers }} pay from about {{ row.pays_from | whole }} training samples on (this \
-run has {{ base.samples | whole }}); \
+{{ once }}{{ row.workers | workers }} pay from about {{ row.pays_from | whole }} training samples \
+on (this run has {{ base.samples | whole }}); \
 {{ "time decides" if row.pays_from == row.time else "steps per epoch decide" }}.
 {% endif %}
 {% else %}
@@ -557,11 +561,12 @@ PROJECTION = Question(
     facts=lambda found, rows: {
         "ahead": having(rows, source="projected"),
         "failed": {row.failed for row in rows if row.failed},
+        "once": "From one run each: " if any(row.launches == 1 for row in rows) else "",
     },
     say="""
 {% if ahead %}
-{{ ahead | each("{workers} workers would train {speedup:interval_times} as fast as one, and take \
-{job_s:interval_seconds} for the job") }}.
+{{ once }}{{ ahead | each("{workers} workers would train {speedup:interval_times} as fast as \
+one, and take {job_s:interval_seconds} for the job") }}.
 On a machine with as many cores a job would still wait for its fixed time, however many workers it \
 has.
 {% else %}
