@@ -10,7 +10,13 @@ from farandole.labs.faces import TECHNOLOGIES
 from farandole.labs.questions import answer
 from farandole.report.render import pictures
 
-if __name__ == "__main__":
+
+def draw() -> str:
+    """Return the figure as SVG."""
     nothing: Any = SimpleNamespace(studies={})
     (figure,) = answer(TECHNOLOGIES, nothing, limited=False).figures
-    Path(__file__).with_suffix(".svg").write_bytes(pictures(figure, ["svg"])["svg"])
+    return pictures(figure, ["svg"])["svg"].decode()
+
+
+if __name__ == "__main__":
+    Path(__file__).with_suffix(".svg").write_text(draw(), encoding="utf-8")

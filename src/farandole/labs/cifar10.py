@@ -430,7 +430,7 @@ SPEEDUPS = Question(
     ),
     facts=_speedup_facts,
     say="""
-Speedup: {{ most | each("{speedup:interval_times} on {workers} workers at batch {batch}") }}.
+Speedup: {{ most | each("{speedup:interval_times} on {workers:workers} at batch {batch}") }}.
 {{ relation }}
 {% for last in most[-1:] %}
 At batch {{ last.batch }} per worker, a step takes {{ last.one.step_s.value | seconds }} on one \
@@ -871,7 +871,7 @@ NORMS = Question(
     # Running statistics are not used in training: rank 0's are the same, sent around or not.
     say="""
 Accuracy with gradients alone: \
-{{ rows[:1] | each("{final.value:four} on {workers} workers") }}; difference with statistics \
+{{ rows[:1] | each("{final.value:four} on {workers:workers}") }}; difference with statistics \
 {{ rows | selectattr("difference") | each("{statistics}: {change}") }}.
 The lab answered yes: its statistics stay on each GPU, and those of the first are used in the end.
 """,

@@ -565,7 +565,7 @@ PROJECTION = Question(
     },
     say="""
 {% if ahead %}
-{{ once }}{{ ahead | each("{workers} workers would train {speedup:interval_times} as fast as \
+{{ once }}{{ ahead | each("{workers:workers} would train {speedup:interval_times} as fast as \
 one, and take {job_s:interval_seconds} for the job") }}.
 On a machine with as many cores a job would still wait for its fixed time, however many workers it \
 has.
