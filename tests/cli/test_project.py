@@ -62,6 +62,7 @@ def imported(tmp_path: Path) -> Path:
         (["-np", "8", "--bucket-size", "25"], "--bucket-size needs to know when gradients"),
         (["-np", "8", "--fp16"], "--fp16 needs to know when gradients are ready"),
         (["--fleet", "x"], "--fleet x: give a whole number"),
+        (["-np", "8", "--prefer", "luck"], "--prefer luck: choose from time, money, balance"),
         (["--offer", "A 4"], "it has no name before a colon"),
         (["--offer", "A: 32, 8 per host"], "does not say what connects them"),
         (["--offer", "A: 4", "--offer", "A: 8"], "Two offers are called A"),
@@ -212,6 +213,7 @@ def test_the_report_goes_elsewhere(imported: Path, tmp_path: Path) -> None:
         ["--fleet", "32", "--only", "device=V100,model=a b", "--batch", "64", "--fp16"],
         ["-np", "8", "--target", "val_accuracy=0.1", "--deadline", "1h30m", "--accumulate", "4"],
         ["-np", "8", "--price", "2.5", "--budget", "1e-7", "--bucket-size", "0.1MB"],
+        ["-np", "8", "--prefer", "money"],
     ],
 )
 def test_a_question_can_be_asked_again(flags: list[str]) -> None:
@@ -219,6 +221,18 @@ def test_a_question_can_be_asked_again(flags: list[str]) -> None:
     again = asked.flags()
     assert project.read_question(parse("DIR", *again)) == asked
     assert project.read_question(parse("DIR", *again)).flags() == again
+
+
+def test_what_is_preferred_decides_the_recommendation(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {}
+    for prefer in ("time", "balance", "money"):
+        assert project.main(parse(str(imported), "-np", "8,16", "--prefer", prefer, "--json")) == 0
+        rule = json.loads(capsys.readouterr().out)["recommendations"][0]
+        chosen[prefer] = rule["workers"]
+    assert chosen["money"] <= chosen["balance"] <= chosen["time"]
+    assert chosen["money"] < chosen["time"]
 
 
 def test_importing_the_command_imports_no_numpy() -> None:

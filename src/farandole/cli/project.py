@@ -62,6 +62,12 @@ _FLAGS: dict[str, tuple[tuple[Any, ...], ...]] = {
         ("--deadline", "TIME", "the cheapest within 90s, 20m, 2h"),
         ("--price", "P", "of an hour: 2.5 (a worker), 12/host-h"),
         ("--budget", "SUM", "the soonest that costs no more"),
+        (
+            *("--prefer", "WHAT"),
+            "recommend workers by time, money, or balance: the cheapest within 10%% of the fastest "
+            "(default balance)",
+            {"default": "balance"},
+        ),
     ),
     "what if": (
         ("--batch", "N", "per worker (default: as the study scales)"),
@@ -162,6 +168,7 @@ def read_question(args: argparse.Namespace) -> Question:
         bucket_bytes=read("bucket_size", bucket_bytes),
         fp16=args.fp16,
         accumulate=count("accumulate") or 1,
+        prefer=values.choice(args.prefer, flag="--prefer", choices=("time", "money", "balance")),
         offers=tuple(map(question.parse_offer, args.offers)),
         fleet=count("fleet"),
         only=question.parse_only(args.only),

@@ -11,7 +11,7 @@ from typing import Literal
 from farandole.errors import UsageError
 from farandole.format import number, percent, plural, seconds, times
 from farandole.model.analyse import ScalingInfo
-from farandole.model.curves import RECOMMENDED, Scaling
+from farandole.model.curves import RECOMMENDED, Prefer, Scaling
 from farandole.model.curves import recommend as recommend_workers
 from farandole.model.projection.epochs import Goal, stable_sentence
 from farandole.model.projection.intervals import FARTHEST, Prediction, track_record
@@ -268,7 +268,7 @@ def recommend(
     if not sure:
         return ()
     link = next((one.link for one in reversed(sure) if one.link), None)
-    found = [_by_rule(sure, link)]
+    found = [_by_rule(sure, link, question.prefer)]
     if question.deadline_s is not None:
         found.append(_within("deadline", sure, question.deadline_s, goal, link))
     if question.budget is not None:
@@ -276,16 +276,17 @@ def recommend(
     return tuple(found)
 
 
-def _by_rule(sure: Sequence[ProjectionRow], link: str | None) -> Recommendation:
+def _by_rule(sure: Sequence[ProjectionRow], link: str | None, prefer: Prefer) -> Recommendation:
     """Recommend by the rule that a study's headline follows: `curves.recommend`."""
     speeds = {
         one.workers: one.throughput.value if one.time_s is None else 1 / one.time_s.value
         for one in sure
     }
     costs = {one.workers: one.cost.value for one in sure if one.cost is not None}
-    chosen = recommend_workers(speeds, costs=costs if costs.keys() == speeds.keys() else None)
+    known = costs if costs.keys() == speeds.keys() else None
+    chosen = recommend_workers(speeds, prefer, costs=known)
     fastest = max(speeds, key=lambda workers: speeds[workers])
-    why = f": {RECOMMENDED['balance']}"
+    why = f": {RECOMMENDED[prefer]}"
     if len(sure) == 1:
         why = ": there is no other count to compare with"
     elif chosen != fastest:

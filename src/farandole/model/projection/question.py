@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from farandole.errors import UsageError
+from farandole.model.curves import Prefer
 
 # One way, of one host or (nvlink) one GPU; what a rate alone does not tell: InfiniBand is no
 # Ethernet. Latencies are of one message through NCCL or Gloo, not of a ping.
@@ -96,6 +97,8 @@ class Question:
     fp16: bool = False
     """Whether gradients travel in half of their bytes."""
     accumulate: int = 1
+    prefer: Prefer = "balance"
+    """What the number of workers is recommended by."""
     offers: tuple[Offer, ...] = ()
     fleet: int | None = None
     only: tuple[tuple[str, str], ...] = ()
@@ -143,6 +146,7 @@ class Question:
             ("--batch", self.batch),
             ("--bucket-size", bucket_mb and _decimal(bucket_mb)),
             ("--accumulate", self.accumulate if self.accumulate > 1 else None),
+            ("--prefer", self.prefer if self.prefer != "balance" else None),
         ]
         flags = [part for flag, value in pairs if value is not None for part in (flag, str(value))]
         return [*flags, "--fp16"] if self.fp16 else flags
