@@ -218,6 +218,10 @@ def test_a_line_when_a_launch_has_ended() -> None:
     assert ended_line(done, number=3, total=12, left_s=0).endswith(
         "done in 9.1 s, but others used the machine"
     )
+    shared = replace(done, foreign_share=0.85)
+    assert ended_line(shared, number=3, total=12, left_s=0).endswith(
+        "but others used 85 % of the machine"
+    )
 
 
 def test_the_plan_in_lines() -> None:

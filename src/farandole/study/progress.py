@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole.format import plural
+from farandole.format import percent, plural
 from farandole.study.plan import Estimate, Planned
 from farandole.study.records import Cell, Launch
 
@@ -69,7 +69,9 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
     """Say how a launch ended: `[3/12] 2 workers, ...: done in 9.1 s; about 2 min left`."""
     how = _WORDS.get(launch.outcome, launch.outcome)
     took = "" if launch.wall_s is None else f" in {launch.wall_s:.1f} s"
-    busy = ", but others used the machine" if launch.busy and launch.succeeded else ""
+    share = max(launch.foreign_share or 0.0, launch.steal_share or 0.0)
+    used = f"{percent(share)} of " if share else ""
+    busy = f", but others used {used}the machine" if launch.busy and launch.succeeded else ""
     why = f" ({launch.reason})" if launch.reason else ""
     left = f"; about {duration(left_s)} left" if left_s > 0 else ""
     return f"[{number}/{total}] {planned_words(launch)}: {how}{took}{busy}{why}{left}"
