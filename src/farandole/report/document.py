@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from farandole.model.verdicts import Check
 from farandole.report.table import Table
 
 Spec = dict[str, Any]
@@ -170,14 +171,6 @@ class Tile:
     title: str
     value: str
     change: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that must hold for workers that train together; None: it could not be checked."""
-
-    passed: bool | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

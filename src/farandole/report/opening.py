@@ -10,12 +10,10 @@ from farandole.model.curves import CurvePoint
 from farandole.model.rows import CellRow
 from farandole.model.statistics import Estimate
 from farandole.report import words
-from farandole.report.document import Check, Figures, Opening, Tile
+from farandole.report.document import Figures, Opening, Tile
 from farandole.report.table import Column, shown
 
-_THROUGHPUT = Column(key="", title="")
 _FACTOR = Column(key="", title="", show=times, interval=True)
-_CHANGE = Column(key="", title="", interval=True)
 
 
 def opening(info: ScalingInfo, figures: Figures | None = None, folder: str = "DIR") -> Opening:
@@ -29,7 +27,7 @@ def opening(info: ScalingInfo, figures: Figures | None = None, folder: str = "DI
         void=info.answer.void is not None,
         tiles=_tiles(info),
         figures=figures,
-        checks=tuple(Check(passed=one.passed, text=one.text) for one in info.checks),
+        checks=info.checks,
         commands=_commands(info, shlex.quote(folder)),
     )
 
@@ -59,7 +57,7 @@ def _tiles(info: ScalingInfo) -> tuple[Tile, ...]:
     return (
         Tile(
             title=f"Throughput, {plural(chosen.workers, 'worker')}",
-            value=f"{_THROUGHPUT.show(chosen.throughput.value)} {info.curves[0].unit}",
+            value=f"{number(chosen.throughput.value)} {info.curves[0].unit}",
             change=_speedup(chosen, base),
         ),
         _time("Time per epoch", row, before, "epoch_s"),

@@ -111,37 +111,44 @@ def document(found: ScalingInfo | Comparison, folder: str = "DIR") -> Document:
     planned = figures.sections(infos)
     left_out = _tables(tables.launches_left_out(infos)) or Prose(("None: every launch counts.",))
     first = [] if comparison else _first_screen(planned)
+    telling = {one.kind for info in infos for one in info.verdicts if one.severity != "good"}
+    telling |= {info.answer.limited_by for info in infos}
     drawn = [
-        _section(f"section-{index}" if index else "speed", title, _figures(parts, first))
+        _section(
+            f"section-{index}" if index else "speed",
+            title,
+            _figures(parts, first),
+            folded=bool(first) and not telling & _OPENED_BY.get(title, set()),
+        )
         for index, (title, parts) in enumerate(planned)
     ]
     sections = [
         _section("verdicts", "What it means", _findings(infos, comparison)),
         _section("side", "Side by side", _side_by_side(comparison)),
         projection_section(infos[0]) if comparison is None else None,
-        *(_folded(section, infos, first) for section in drawn),
-        *map(
-            _fold,
-            (
-                _section("cost", "Cost", _tables(tables.costs(infos))),
-                _section("missing", "Not shown", _not_shown(infos, planned)),
-                _section(
-                    "method",
-                    "Method",
-                    *_each(infos, lambda info: Prose((words.paragraph(info),))),
-                    _tables(tables.contention(infos)),
-                ),
-                _section(
-                    "machine", "Machine", *_each(infos, lambda info: machine_facts(info.machine))
-                ),
-                _section("cells", "Every cell", _tables(tables.cells(infos))),
-                _section("left-out", "Launches left out", left_out),
-                _section(
-                    "commands",
-                    "Commands that reproduce it",
-                    *_each(infos, lambda info: Commands(tuple(words.commands(info)))),
-                ),
-            ),
+        *drawn,
+        _section("cost", "Cost", _tables(tables.costs(infos)), folded=True),
+        _section("missing", "Not shown", _not_shown(infos, planned), folded=True),
+        _section(
+            "method",
+            "Method",
+            *_each(infos, lambda info: Prose((words.paragraph(info),))),
+            _tables(tables.contention(infos)),
+            folded=True,
+        ),
+        _section(
+            "machine",
+            "Machine",
+            *_each(infos, lambda info: machine_facts(info.machine)),
+            folded=True,
+        ),
+        _section("cells", "Every cell", _tables(tables.cells(infos)), folded=True),
+        _section("left-out", "Launches left out", left_out, folded=True),
+        _section(
+            "commands",
+            "Commands that reproduce it",
+            *_each(infos, lambda info: Commands(tuple(words.commands(info)))),
+            folded=True,
         ),
     ]
     paste = figures.scaling(infos)
@@ -260,10 +267,12 @@ def machine_facts(machine: Mapping[str, object]) -> Block:
     return Facts(pairs) if pairs else Prose(("Not recorded.",))
 
 
-def _section(key: str, title: str, *blocks: Block | None) -> Section | None:
+def _section(key: str, title: str, *blocks: Block | None, folded: bool = False) -> Section | None:
     """Return a section of the blocks that are there; None where there are none."""
     there = tuple(block for block in blocks if block is not None)
-    return Section(key=key, title=title, link=_LINKS.get(key, ""), blocks=there) if there else None
+    if not there:
+        return None
+    return Section(key=key, title=title, link=_LINKS.get(key, ""), blocks=there, folded=folded)
 
 
 def _each(infos: Sequence[ScalingInfo], make: Callable[[ScalingInfo], Block]) -> Iterator[Block]:
@@ -287,21 +296,6 @@ def _first_screen(planned: Sequence[tuple[str, Sequence[Figure | Missing]]]) -> 
     """Return the charts of the first screen: speedup, and where a step goes."""
     drawn = [one for _, parts in planned for one in parts if isinstance(one, Figure)]
     return [one for one in drawn if one.name in _FIRST] if drawn else []
-
-
-def _fold(section: Section | None) -> Section | None:
-    return None if section is None else replace(section, folded=True)
-
-
-def _folded(
-    section: Section | None, infos: Sequence[ScalingInfo], first: Sequence[Figure]
-) -> Section | None:
-    """Fold a section of figures unless the answer or a finding is about it."""
-    if section is None or not first:
-        return section
-    kinds = {one.kind for info in infos for one in info.verdicts if one.severity != "good"}
-    kinds |= {info.answer.limited_by for info in infos}
-    return section if kinds & _OPENED_BY.get(section.title, set()) else _fold(section)
 
 
 def _findings(infos: Sequence[ScalingInfo], comparison: Comparison | None) -> Findings | None:

@@ -77,7 +77,6 @@ def _config(colours: dict[str, str], *, font: str, font_size: int) -> dict[str, 
         "style": {
             # "color" beats the default of every kind of mark; "stroke" and "fill" do not.
             "ideal": {"color": muted, "strokeDash": [4, 3], "strokeWidth": 1.3},
-            "today": {"color": muted, "strokeDash": [1, 3], "strokeWidth": 1.6},
             "ideal-label": {"color": muted, "fontSize": small},
             "interval": {"strokeWidth": 1.6},
             "over": {"color": ink},
