@@ -236,13 +236,12 @@ def _terminal_study(info: ScalingInfo) -> list[str]:
         lines += ["", *to_lines(table)]
     pressing = [one for one in words.verdicts(info) if one.severity in ("void", "warn")]
     # The headline has said why a void study is void, and that a machine was busy.
-    news = [
-        one
-        for one in pressing
-        if one.sentence not in answer.headline and one.kind not in ("disturbed", "too_noisy")
-    ]
+    news: dict[str, str] = {}  # the first of each kind
+    for one in pressing:
+        if one.sentence not in answer.headline and one.kind not in ("disturbed", "too_noisy"):
+            news.setdefault(one.kind, f"{one.sentence} {one.action}".rstrip())
     if news:
-        shown = [f"{one.sentence} {one.action}".rstrip() for one in news[:_TERMINAL_VERDICTS]]
+        shown = [*news.values()][:_TERMINAL_VERDICTS]
         lines += ["", *map(visible, shown)]
     if not info.complete:
         lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
