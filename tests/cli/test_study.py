@@ -103,7 +103,7 @@ def test_who_answers_horovod(
 ) -> None:
     Path(script).write_text("import horovod.torch as hvd")
     assert main(["study", "-np", "1,2", *flags, "--dry-run", script]) == 0
-    assert ("Farandole answers `import horovod`\n" in capsys.readouterr().err) is says
+    assert ("`import horovod` resolves to Farandole\n" in capsys.readouterr().err) is says
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_benchmark_by_horovodrun(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "these mean nothing to Farandole: --gloo\n" in done.stderr
     assert "2 workers on 1 host" in done.stderr
-    assert "Farandole answers `import horovod`\n" in done.stderr
+    assert "`import horovod` resolves to Farandole\n" in done.stderr
     assert len(re.findall(r"^\[0\]<stdout>:Iter #\d: \S+ img/sec per CPU$", done.stdout, re.M)) == 3
     assert re.search(r"^\[0\]<stdout>:Total img/sec on 2 CPU\(s\): ", done.stdout, re.M)
     text = (tmp_path / "t.json").read_text()

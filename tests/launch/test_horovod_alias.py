@@ -65,8 +65,9 @@ def test_an_unchanged_script(script: Path) -> None:
     done = run_cli("run", "-np", "2", "--no-tag", script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 0.28.1", "rank 1 of 2 0.28.1"]
-    assert done.stderr.splitlines()[0].endswith("1 thread each; Farandole answers `import horovod`")
-    assert "is answered by Farandole" not in done.stderr, "once is enough"
+    first = done.stderr.splitlines()[0]
+    assert first.endswith("1 thread each; `import horovod` resolves to Farandole")
+    assert done.stderr.count("resolves to Farandole") == 1, "once is enough"
 
 
 @pytest.mark.ranks
@@ -75,10 +76,8 @@ def test_what_the_launcher_cannot_see_rank_0_says(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("import horovod")
     done = run_cli("run", "-np", "2", tmp_path / "train.py")
     assert done.returncode == 0, done.stderr
-    assert "answers" not in done.stderr.splitlines()[0]
-    assert (
-        done.stderr.count("[0]<stderr>:farandole: `import horovod` is answered by Farandole.") == 1
-    )
+    assert "resolves" not in done.stderr.splitlines()[0]
+    assert done.stderr.count("[0]<stderr>:farandole: `import horovod` resolves to Farandole.") == 1
     assert "[1]<stderr>" not in done.stderr
 
 
@@ -179,7 +178,7 @@ def test_asking_for_elastic_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("from horovod import spark", "Farandole answers for horovod here and has no"),
+        ("from horovod import spark", "horovod resolves to Farandole here, which has no"),
         ("from horovod.common.util import nothing", "'nothing' from 'farandole.horovod.common"),
     ],
 )

@@ -107,9 +107,9 @@ class _Finder:
             # Of a module that is there, what it has is something else.
             what = meant if room not in _INSTEAD else f"Horovod's {room}"
             raise ModuleNotFoundError(
-                f"{fullname} is not there: Farandole answers for horovod here and has no {what}. "
-                f"{advice} Under `farandole run`, --horovod-alias off lets an installed Horovod "
-                "through.",
+                f"{fullname} is not there: horovod resolves to Farandole here, which has no "
+                f"{what}. {advice} Under `farandole run`, --horovod-alias off lets an installed "
+                "Horovod through.",
                 # Not the name asked for: Python's `from horovod import spark` would say instead
                 # that it cannot import that name, and no more.
                 name=meant,
@@ -166,4 +166,4 @@ def _say_unless_said() -> None:
     # A helper of the worker, such as a loader process, has nothing to tell.
     worker = os.environ.get("FARANDOLE_HOOKED") == str(os.getpid())
     if worker and os.environ.get("FARANDOLE_RANK") == "0" and not wants_horovod(sys.orig_argv):
-        sys.stderr.write("farandole: `import horovod` is answered by Farandole.\n")
+        sys.stderr.write("farandole: `import horovod` resolves to Farandole.\n")

@@ -31,7 +31,7 @@ def start_line(plan: Plan, placement: Placement | None = None) -> str:
     workers = _count(plan.num_workers, "worker")
     threads = f"{_count(plan.threads, 'thread')} each"
     if plan.horovod_alias and wants_horovod(plan.argv):
-        threads += "; Farandole answers `import horovod`"
+        threads += "; `import horovod` resolves to Farandole"
     if placement is None:
         return f"{workers} on 1 host, {_transport(plan.transport)}, {threads}"
     shares = ", ".join(f"{share.name}:{len(share.ranks)}" for share in placement.hosts)

@@ -62,7 +62,7 @@ class Plan:
     own_launcher: bool = False
     """Whether the command starts the workers itself (torchrun, mpirun): it gets no rank."""
     horovod_alias: bool = True
-    """Whether Farandole answers `import horovod.torch`."""
+    """Whether `import horovod.torch` resolves to Farandole."""
     clean_stop: bool = True
     """Whether SIGUSR1 asks the workers to stop by themselves; else it ends them, as SIGTERM."""
 

@@ -154,7 +154,7 @@ def resume_spec(
 
 def _alias_note(spec: Spec) -> list[str]:
     horovod = spec.launcher is None and spec.horovod_alias and wants_horovod(spec.command)
-    return ["Farandole answers `import horovod`"] if horovod else []
+    return ["`import horovod` resolves to Farandole"] if horovod else []
 
 
 @contextlib.contextmanager

@@ -207,7 +207,7 @@ def _horovod(horovod: str | None) -> Technology:
         layer="API",
         name="Horovod",
         found=horovod,
-        remark="its API is answered by Farandole under `farandole run`",
+        remark="its API resolves to Farandole under `farandole run`",
     )
 
 
