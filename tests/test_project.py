@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import tomllib
 
+import farandole
+
 ROOT = Path(__file__).parents[1]
 # Extras that `make` installs; the others are for users.
 INSTALLED = ("torch", "demo", "mpi", "dev")
@@ -42,6 +44,32 @@ def test_continuous_integration_runs_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert "make test" in script.read_text()
+
+
+def test_workflows_run_commands_that_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
+    commands = []
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text())["jobs"].values()
+        commands += [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert len(commands) >= 3
+    for tool, what in map(str.split, commands):
+        assert what in targets if tool == "make" else (ROOT / what).exists(), (tool, what)
+    for hook in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]:
+        assert hook["entry"].startswith(".venv/bin/")
+
+
+def test_what_is_released_is_described() -> None:
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "version"} <= citation.keys()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{citation['version']}] - {citation['date-released']}" in changes
+    assert len(changes.splitlines()) <= 40
+    assert farandole.__version__.startswith(citation["version"])
+    assert "farandole env" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_rules_for_contributors_stay_short() -> None:
