@@ -13,7 +13,7 @@ import ast
 import io
 import json
 import tokenize
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -21,12 +21,11 @@ PACKAGE = ROOT / "src" / "farandole"
 TEMPLATES = {".html", ".css", ".js", ".md", ".txt", ".j2", ".jinja", ".toml", ".yaml", ".yml"}
 # What the two large reductions of 2026 are counted over.
 GROUPS = {
-    "analysis": ("labs", "model", "report", "study", "cli", "bench", "tools"),
-    "runtime": (
-        *("engine", "stalls", "wire", "transport", "world", "launch", "recorder"),
-        *("torch", "keras", "tensorflow", "elastic"),
-    ),
+    "analysis": "labs model report study cli bench tools",
+    "runtime": "engine stalls wire transport world launch recorder torch keras tensorflow elastic",
 }
+_NO_CODE = ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass
@@ -42,58 +41,28 @@ class Room:
     documented: int = 0
     test_lines: int = 0
 
-    def add(self, other: Room) -> None:
-        """Add another room's figures to this one."""
-        for field in ("lines", "code", "files", "public", "documented", "test_lines"):
-            setattr(self, field, getattr(self, field) + getattr(other, field))
-        self.depth = max(self.depth, other.depth)
-
 
 def code_lines(source: str) -> int:
     """Count the lines that hold something else than blanks, comments and docstrings."""
-    skipped = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in skipped:
+        if tokenize.tok_name[token.type] not in _NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        docstring = _docstring(node)
-        if docstring is not None:
+        if isinstance(node, (ast.Module, ast.ClassDef, *_FUNCTIONS)) and ast.get_docstring(node):
+            docstring = node.body[0]
             lines.difference_update(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
     return len(lines)
 
 
-def _docstring(node: ast.AST) -> ast.expr | None:
-    """Return the docstring expression of a module, class or function."""
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return None
-    first = node.body[0] if node.body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        return first.value if isinstance(first.value.value, str) else None
-    return None
-
-
-def public_names(tree: ast.Module) -> tuple[int, int]:
+def public_names(node: ast.Module | ast.ClassDef) -> tuple[int, int]:
     """Count the public classes, functions and methods, and those of them with a docstring."""
     public = documented = 0
-    bodies: list[list[ast.stmt]] = [tree.body]
-    while bodies:
-        for node in bodies.pop():
-            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if node.name.startswith("_"):
-                continue
-            public += 1
-            documented += _docstring(node) is not None
-            if isinstance(node, ast.ClassDef):
-                bodies.append(node.body)
+    for inner in node.body:
+        if isinstance(inner, (ast.ClassDef, *_FUNCTIONS)) and not inner.name.startswith("_"):
+            below = public_names(inner) if isinstance(inner, ast.ClassDef) else (0, 0)
+            public += 1 + below[0]
+            documented += (ast.get_docstring(inner) is not None) + below[1]
     return public, documented
 
 
@@ -101,11 +70,11 @@ def measure(name: str, folder: Path, tests: Path) -> Room:
     """Measure the files of one folder and of its tests."""
     room = Room(name)
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or "__pycache__" in path.parts or _is_linked(path, folder):
+        if not path.is_file() or path.suffix not in {".py", *TEMPLATES}:
             continue
-        text = path.read_text(encoding="utf-8") if path.suffix in {".py", *TEMPLATES} else None
-        if text is None:
-            continue
+        if any(part.is_symlink() for part in (path, *path.parents) if folder in part.parents):
+            continue  # examples/, linked into labs/
+        text = path.read_text(encoding="utf-8")
         room.files += 1
         room.lines += len(text.splitlines())
         room.depth = max(room.depth, len(path.relative_to(folder.parent).parts) - 1)
@@ -116,15 +85,15 @@ def measure(name: str, folder: Path, tests: Path) -> Room:
             room.documented += documented
         else:
             room.code += sum(1 for line in text.splitlines() if line.strip())
-    room.test_lines = sum(
-        len(path.read_text(encoding="utf-8").splitlines()) for path in tests.rglob("*.py")
-    )
+    room.test_lines = sum(len(p.read_text("utf-8").splitlines()) for p in tests.rglob("*.py"))
     return room
 
 
-def _is_linked(path: Path, folder: Path) -> bool:
-    """Tell whether the path goes through a symbolic link (examples/ linked into labs/)."""
-    return any(parent.is_symlink() for parent in [path, *path.parents] if folder in parent.parents)
+def total(name: str, rooms: list[Room]) -> Room:
+    """Add rooms up; the depth is that of the deepest."""
+    columns = {each.name: [getattr(room, each.name) for room in rooms] for each in fields(Room)[1:]}
+    depth = max(columns.pop("depth"))
+    return Room(name, depth=depth, **{key: sum(each) for key, each in columns.items()})
 
 
 def table(rooms: list[Room]) -> str:
@@ -146,25 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
     arguments = parser.parse_args()
-    folders = {path.name: path for path in sorted(PACKAGE.iterdir()) if path.is_dir()}
-    folders.pop("__pycache__", None)
-    folders["tools"] = ROOT / "tools"
-    rooms = [
-        measure(name, path, ROOT / "tests" / name)
-        for name, path in folders.items()
-        if path.is_dir()
-    ]
-    totals = []
-    for group, names in {**GROUPS, "all": tuple(folders)}.items():
-        total = Room(group)
-        for room in rooms:
-            if room.name in names:
-                total.add(room)
-        totals.append(total)
-    if arguments.json:
-        print(json.dumps([asdict(room) for room in rooms + totals], indent=1))
-    else:
-        print(table(rooms + totals))
+    folders = [path for path in sorted(PACKAGE.iterdir()) if (path / "__init__.py").exists()]
+    rooms = [measure(path.name, path, ROOT / "tests" / path.name) for path in folders]
+    rooms.append(measure("tools", ROOT / "tools", ROOT / "tests" / "tools"))
+    for group, names in GROUPS.items():
+        rooms.append(total(group, [room for room in rooms if room.name in names.split()]))
+    rooms.append(total("all", [room for room in rooms if room.name not in GROUPS]))
+    figures = [asdict(room) for room in rooms]
+    print(json.dumps(figures, indent=1) if arguments.json else table(rooms))
 
 
 if __name__ == "__main__":

@@ -117,29 +117,21 @@ def test_steps_are_timed_in_blocks_after_the_warm_up(found: Any) -> None:
     assert "5 steps in blocks of 2" in found["refused"]
 
 
-def _launch(group: str, name: str, *, synchronized: bool = False, **options: int) -> LaunchRecord:
-    settings = Settings(framework="keras", models=("mlp", "cnn"))
+def _launch(group: str, name: str, **options: int) -> LaunchRecord:
+    every = groups("all", Settings(framework="keras", models=("mlp", "cnn")))
     (found,) = (
         one
-        for each in groups("all", settings)
+        for each in every
         for one in each.implementations
         if (each.key, one.name) == (group, name)
     )
     # JAX needs most of a second for a step of the small network.
     short = {**found.options, "warmup": 1, "steps": 2, "block": min(2, found.options["block"])}
-    short |= options
     # A launch inherits no path of Python's; this one spares it what no test needs.
     lean = {"PYTHONPATH": os.environ["PYTHONPATH"], **keras_on(found.options["backend"])}
-    return launch(
-        replace(
-            found,
-            options=short,
-            environment={**found.environment, **lean},
-            synchronized=synchronized or found.synchronized,
-        ),
-        round_number=1,
-        time_limit_s=100,
-    )
+    environment = {**found.environment, **lean}
+    one = replace(found, options=short | options, environment=environment)
+    return launch(one, round_number=1, time_limit_s=100)
 
 
 @pytest.mark.ranks
@@ -169,11 +161,3 @@ def test_the_limit_trains_the_small_network_without_farandole() -> None:
     assert record.values["step"] > 0
     assert record.facts["num_parameters"] == 1_199_882
     assert record.facts["jit_compile"] is True
-
-
-@pytest.mark.ranks
-@pytest.mark.soak
-def test_meeting_after_each_step_is_not_training_together() -> None:
-    # Every rank has data of its own, so that equal weights prove an exchange.
-    record = _launch("train-keras-torch-mlp", "limit, barrier", synchronized=True)
-    assert record.failure == ("the ranks ended with different weights: they did not train together")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +26,27 @@ from farandole.bench.links import (
 from farandole.testing import Member, Nursery
 from farandole.testing.shaped import ShapedWorld, Use, why_not
 
-IDLE, BUSY = Use(cores=0.1, waited=0.01), Use(cores=0.1, waited=0.5)
+IDLE = Use(cores=0.1, waited=0.01)
 LINK_S = 8 * NBYTES / 1e9
 
 
-def point(workers: int, measured_s: float, use: Use = IDLE) -> dict[str, Any]:
+def point(workers: int, measured_s: float, void: str = "") -> dict[str, Any]:
     """A projection of one second, between 0.9 and 1.2."""
-    void = Measurement(workers=workers, step_s=measured_s, use=use).void
     found = {"scenario": "a model", "workers": workers, "measured_s": measured_s, "void": void}
     return found | {"projected_s": 1.0, "low_s": 0.9, "high_s": 1.2, "cores": 0.1, "waited": 0.5}
 
 
-def test_errors_are_averaged_over_the_points_that_count() -> None:
-    found = [point(8, 1 / 1.1), point(8, 1 / 0.95), point(8, 9.0, BUSY), point(16, 1.0)]
-    assert mean_error(found, 8) == pytest.approx(0.075)
-    assert mean_error(found, 16) == pytest.approx(0.0)
-    assert mean_error([point(8, 1.0, BUSY)], 8) is None
-    crowded = Measurement(workers=8, step_s=1.0, use=Use(cores=0.7, waited=0.01))
-    assert crowded.void.startswith("the ranks took 70% of all cores")
-
-
 def test_projections_are_shown_with_what_was_reached() -> None:
-    good, void = (links.point_line(one) for one in (point(8, 1.25), point(8, 1.0, BUSY)))
+    good, void = (links.point_line(one) for one in (point(8, 1.25), point(8, 1.0, "busy")))
     assert all(text in good for text in ("1250.0 ms measured", "-20.0 %", "not covered"))
-    assert "void: a rank waited for a processor for 50% of the time" in void
-    figures, lines = links.live_summary([point(8, 1 / 1.05), point(16, 1.1, BUSY)])
+    assert "void: busy" in void
+    # Errors are averaged over the points that count.
+    counted = [point(8, 1 / 1.1), point(8, 1 / 0.95), point(8, 9.0, "busy")]
+    found, lines = links.live_summary([*counted, point(16, 1.1, "busy")])
     assert lines[0].endswith("error, reached: 10%")
     assert "idle machine" in lines[1]
-    assert lines[-1] == "1 of 1 points within their 90 % intervals"
-    assert json.loads(json.dumps(figures))["error"]["8"]["mean_abs"] == pytest.approx(0.05)
+    assert lines[-1] == "2 of 2 points within their 90 % intervals"
+    assert json.loads(json.dumps(found))["error"]["8"]["mean_abs"] == pytest.approx(0.075)
     assert "NOT reached" in links.live_summary([point(8, 1.2), point(16, 1.1)])[1][0]
 
 
@@ -77,6 +70,9 @@ def test_a_world_that_keeps_to_the_law_is_projected() -> None:
     for one in [links.compare("", fitted, took(workers)) for workers in (8, 16)]:
         assert error(one) == pytest.approx(0.0, abs=0.02)
         assert covered(one)
+        assert one["void"] == ""
+    for use, why in ((Use(cores=0.1, waited=0.5), "waited"), (Use(cores=0.7, waited=0.0), "70%")):
+        assert why in links.compare("", fitted, replace(took(8), use=use))["void"]
 
 
 def figures(link: float, ratio: float, per_host: int = 2, others: float = 0.01) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from statistics import correlation, median
 from typing import Any
 
@@ -11,7 +12,7 @@ from farandole.bench.plan import Group, Quantity, Row, Target
 from farandole.bench.run import LaunchRecord
 from farandole.format import plural, seconds, size
 from farandole.model.statistics import Estimate, ratio, summarize, welch
-from farandole.report.table import Column, Table, to_lines
+from farandole.report.table import Column, tabulate, to_lines
 
 REACHED, STRETCH, MISSED = "reached", "stretch reached", "not reached"
 VOID = "void: others used this machine"
@@ -20,90 +21,89 @@ NOT_MEASURED = "not measured"
 
 def compare(group: Group, records: Sequence[LaunchRecord]) -> list[dict[str, Any]]:
     """Return the group's rows as `--json` prints them (docs/explanation/benchmarks.md)."""
-    return [_compare_row(group, row, records) for row in group.rows]
-
-
-def _compare_row(group: Group, row: Row, records: Sequence[LaunchRecord]) -> dict[str, Any]:
-    timed, launches, void = row.unit != "bytes", {}, {}
     ranks = {one.name: one.num_ranks for one in group.implementations}
-    for name in row.names:
-        launches[name], void[name] = usable(records, name, row.series, timed=timed)
-    entries = [
-        {
-            "contestant": name,
-            "ranks": ranks[name],
-            "median": summarize(launches[name]) if launches[name] else None,
-            "launches": launches[name],
-            # True when no launch was undisturbed, so that the values are of disturbed ones.
-            "void": void[name],
-            "void_launches": sum(
-                record.name == name and record.void and record.failure is None and timed
-                for record in records
-            ),
-            "against_baseline": _against_baseline(row, launches, name),
-            "note": None if launches[name] else _reason(records, name),
-        }
-        for name in row.names
-    ]
-    targets = [
-        compare_ranking(target, row, records)
-        if target.quantity == "rank correlation"
-        else compare_target(target, row, launches, void)
-        for target in row.targets
-    ]
+    return [_compare_row(row, ranks, records) for row in group.rows]
+
+
+def _compare_row(
+    row: Row, ranks: Mapping[str, int], records: Sequence[LaunchRecord]
+) -> dict[str, Any]:
+    entries = []
+    values = {name: usable(records, name, row, row.series) for name in row.names}
+    baseline = [one for (one,) in usable(records, row.baseline or "", row, row.series)[0]]
+    for name, (each, void) in values.items():
+        launches, against = [one for (one,) in each], None
+        if launches and baseline and name != row.baseline:
+            # The speed over the baseline's, or the memory beyond it in copies of the gradients.
+            quantity: Quantity = "excess" if row.gradient_bytes else "speed ratio"
+            against = _measure(quantity, row, launches, baseline)
+        disturbed = [one for one in records if one.name == name and one.void and not one.failure]
+        entries.append(
+            {
+                "contestant": name,
+                "ranks": ranks[name],
+                "median": summarize(launches) if launches else None,
+                "launches": launches,
+                # True when no launch was undisturbed, so that the values are of disturbed ones.
+                "void": void,
+                "void_launches": 0 if row.unit == "bytes" else len(disturbed),
+                "against_baseline": against,
+                "note": None if launches else _reason(records, name),
+            }
+        )
     head = {name: getattr(row, name) for name in ("key", "title", "unit", "baseline")}
+    targets = [compare_target(target, row, records) for target in row.targets]
     return head | {"gradient_bytes": row.gradient_bytes, "entries": entries, "targets": targets}
 
 
 def usable(
-    records: Sequence[LaunchRecord], name: str, series: str, *, timed: bool = True
-) -> tuple[tuple[float, ...], bool]:
-    """Return an implementation's values and whether they are of void launches, for want of better.
+    records: Sequence[LaunchRecord], name: str, row: Row, *series: str
+) -> tuple[list[tuple[float, ...]], bool]:
+    """Return an implementation's values, launch by launch, and whether all its launches were void.
 
-    Args:
-        timed: whether the series is of times, which others' use of the machine spoils.
+    Void launches count for want of better, and where sizes are measured: those nobody disturbs.
     """
-    mine = [record for record in records if record.name == name and series in record.values]
-    good = tuple(record.values[series] for record in mine if record.counts or not timed)
-    return (good, False) if good else (tuple(one.values[series] for one in mine), bool(mine))
+    mine = [one for one in records if one.name == name and one.values.keys() >= {*series}]
+    good = [one for one in mine if one.counts or row.unit == "bytes"]
+    values = [tuple(one.values[each] for each in series) for one in good or mine]
+    return values, bool(mine) and not good
 
 
-def _verdict(
-    target: Target,
-    measured: Estimate | None = None,
-    verdict: str = NOT_MEASURED,
-    *,
-    certain: bool = False,
-    note: str | None = None,
-) -> dict[str, Any]:
-    """Return a target with what was measured of it.
+def compare_target(target: Target, row: Row, records: Sequence[LaunchRecord]) -> dict[str, Any]:
+    """Return a target with what was measured of it and whether it was reached.
 
     It is certain when the whole interval, or every pair of launches in a ranking, says the same.
     """
-    found = {"measured": measured, "verdict": verdict, "certain": certain, "note": note}
-    return asdict(target) | found
-
-
-def compare_target(
-    target: Target, row: Row, launches: Mapping[str, Sequence[float]], void: Mapping[str, bool]
-) -> dict[str, Any]:
-    """Return whether `target` was reached by these launches."""
-    names = [target.subject] if target.against is None else [target.subject, target.against]
-    if not all(launches.get(name) for name in names):
-        return _verdict(target)
-    estimate = _measure(target.quantity, row, *(launches[name] for name in names))
+    found: dict[str, Any] = {"measured": None, "verdict": NOT_MEASURED, "certain": False}
+    found = asdict(target) | found | {"note": None}
+    ranking = target.quantity == "rank correlation"
+    names = [name for name in (target.subject, target.against) if name is not None]
+    series = row.ranked if ranking else (row.series,)
+    launches, voids = zip(*(usable(records, name, row, *series) for name in names), strict=True)
+    if not all(launches):
+        return found
+    if ranking:
+        medians = [[median(values) for values in zip(*each, strict=True)] for each in launches]
+        estimate = Estimate(value=spearman(*medians), low=None, high=None)
+        ends = [spearman(*pair) for pair in product(*launches)]
+        orders = zip(names, medians, strict=True)
+        found["note"] = "; ".join(f"{name}: {_order(series, each)}" for name, each in orders)
+    else:
+        estimate = _measure(target.quantity, row, *([one for (one,) in each] for each in launches))
+        ends = [end for end in (estimate.low, estimate.high) if end is not None]
+    at_least = target.quantity in ("speed ratio", "rank correlation")
 
     def meets(value: float, figure: float) -> bool:
-        return value >= figure if target.quantity == "speed ratio" else value <= figure
+        return value >= figure if at_least else value <= figure
 
-    ends = (estimate.value, estimate.low, estimate.high)
-    reached, *others = (meets(end, target.to_reach) for end in ends if end is not None)
-    verdict = REACHED if reached else MISSED
+    reached = meets(estimate.value, target.to_reach)
+    found["measured"], found["verdict"] = estimate, REACHED if reached else MISSED
     if target.stretch is not None and meets(estimate.value, target.stretch):
-        verdict = STRETCH
-    if any(void[name] for name in names):
-        verdict = VOID
-    return _verdict(target, estimate, verdict, certain=others == [reached, reached])
+        found["verdict"] = STRETCH
+    if any(voids):
+        found["verdict"] = VOID
+    found["certain"] = len(ends) > 1 and all(meets(e, target.to_reach) == reached for e in ends)
+    return found
 
 
 def _measure(
@@ -117,17 +117,6 @@ def _measure(
     return welch([value / unit for value in mine], [value / unit for value in other])
 
 
-def _against_baseline(
-    row: Row, launches: Mapping[str, Sequence[float]], name: str
-) -> Estimate | None:
-    """Return the speed over the baseline's, or the memory beyond it in copies of the gradients."""
-    baseline = launches.get(row.baseline or "")
-    if name == row.baseline or not baseline or not launches[name]:
-        return None
-    quantity: Quantity = "excess" if row.gradient_bytes else "speed ratio"
-    return _measure(quantity, row, launches[name], baseline)
-
-
 def _reason(records: Sequence[LaunchRecord], name: str) -> str:
     for record in reversed(records):
         if record.name == name and record.missing is not None:
@@ -135,32 +124,6 @@ def _reason(records: Sequence[LaunchRecord], name: str) -> str:
         if record.name == name and record.failure is not None:
             return f"failed: {record.failure}"
     return NOT_MEASURED
-
-
-def compare_ranking(target: Target, row: Row, records: Sequence[LaunchRecord]) -> dict[str, Any]:
-    """Return whether two implementations put the row's `ranked` series into the same order."""
-    launches: dict[str, list[tuple[float, ...]]] = {}
-    void = False
-    for name in (target.subject, target.against or ""):
-        columns = [usable(records, name, series) for series in row.ranked]
-        launches[name] = list(zip(*(values for values, _ in columns), strict=True))
-        void = void or any(disturbed for _, disturbed in columns)
-    if not all(launches.values()):
-        return _verdict(target)
-    medians = {
-        name: [median(each) for each in zip(*rows, strict=True)] for name, rows in launches.items()
-    }
-    value = spearman(*medians.values())
-    reached = value >= target.to_reach
-    mine, others = launches.values()
-    each = [spearman(one, other) >= target.to_reach for one in mine for other in others]
-    return _verdict(
-        target,
-        Estimate(value=value, low=None, high=None),
-        VOID if void else REACHED if reached else MISSED,
-        certain=len(each) > 1 and all(same == reached for same in each),
-        note="; ".join(f"{name}: {_order(row.ranked, each)}" for name, each in medians.items()),
-    )
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
@@ -204,37 +167,36 @@ def to_text(row: Mapping[str, Any]) -> list[str]:
     if len(counts) == 1 and counts != {1}:
         title += f" ({plural(counts.pop(), 'rank')})"
     columns = [
-        Column(key="name", title="implementation", text=True),
-        _column("median (95 % interval)", _SHOW[row["unit"]]),
-        Column(key="launches", title="launches", text=True),
+        Column(key="name", title="implementation", text=True, get=lambda one: one["contestant"]),
+        Column(
+            key="median",
+            title="median (95 % interval)",
+            show=_SHOW[row["unit"]],
+            get=lambda one: one["median"],
+        ),
+        Column(key="launches", title="launches", text=True, get=_launches),
     ]
-    if row["gradient_bytes"]:
-        more = "{:+.2f} copies of gradients".format
-        columns.append(_column(f"more than {row['baseline']}", more))
-    elif row["baseline"]:
-        columns.append(_column(f"speed, of {row['baseline']}", speed))
-    rows = []
-    for entry in entries:
-        launches = str(len(entry["launches"]))
-        if entry["void"]:
-            launches += ", all void"
-        elif entry["void_launches"]:
-            launches += f" and {entry['void_launches']} void"
-        against = entry["against_baseline"] and entry["against_baseline"].value
-        rows.append((entry["contestant"], entry["median"], launches, against)[: len(columns)])
+    if row["baseline"]:
+        memory = row["gradient_bytes"]
+        columns.append(
+            Column(
+                key="against",
+                title=("more than " if memory else "speed, of ") + row["baseline"],
+                show="{:+.2f} copies of gradients".format if memory else speed,
+                get=lambda one: one["against_baseline"] and one["against_baseline"].value,
+            )
+        )
     # Blank where there is no figure: the reason stands below the table.
-    absent = (("",) * len(columns),) * len(rows)
-    table = Table(
-        name=row["key"], title=title, columns=tuple(columns), rows=tuple(rows), absent=absent
-    )
+    table = tabulate(row["key"], title, entries, columns, absent=lambda *_: "")
     lines = [f"{entry['contestant']}: {entry['note']}" for entry in entries if entry["note"]]
     lines += [_target_line(target) for target in targets]
     lines += [target["note"] for target in targets if target["note"]]
     return [title, *to_lines(table), *(f"  {line}" for line in lines)]
 
 
-def _column(title: str, show: Callable[[float], str]) -> Column:
-    return Column(key=title, title=title, show=show)
+def _launches(entry: Mapping[str, Any]) -> str:
+    void = f" and {entry['void_launches']} void" if entry["void_launches"] else ""
+    return f"{len(entry['launches'])}{', all void' if entry['void'] else void}"
 
 
 def _target_line(target: Mapping[str, Any]) -> str:

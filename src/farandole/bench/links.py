@@ -122,15 +122,6 @@ class Measurement:
     sweep: tuple[tuple[int, int, float], ...] = ()
     """(workers, bytes, seconds) of single all-reduces; the median of each."""
 
-    @property
-    def void(self) -> str:
-        """Say why this does not count; "" when it does."""
-        if (cores := self.use.cores) > _MOST_CORES:
-            return f"the ranks took {cores:.0%} of all cores, which is over {_MOST_CORES:.0%}"
-        if self.use.waited > _MOST_WAITED:
-            return f"a rank waited for a processor for {self.use.waited:.0%} of the time"
-        return ""
-
 
 def run_live(*, wide: bool) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
     """Yield the points of one scenario after the other, and the lines that show them.
@@ -168,12 +159,9 @@ def project_many(
 def measure(
     world: ShapedWorld, scenario: Scenario, workers: int, steps: int, sizes: Sequence[int] = ()
 ) -> Measurement:
-    """Let the first ranks of a world, which has the scenario's rate, train.
+    """Let the first ranks of a world, which has the scenario's rate, train so many steps.
 
-    Args:
-        workers: how many ranks; one sends nothing.
-        steps: that count; two more come before.
-        sizes: of single all-reduces to time as well.
+    `sizes` are of single all-reduces to time as well.
     """
     ranks, computing = range(workers), scenario.computing()
     plan = [(bucket.bytes, bucket.ready_s) for bucket in computing.buckets]
@@ -208,14 +196,17 @@ def fit(scenario: Scenario, few: Sequence[Measurement]) -> ReplayFit:
         layout=Layout(bucket_bytes=1),
         channels=_GLOO_CHANNELS,
     )
-    taken = {one.workers: one.step_s for one in few}
-    rows = [StepRow(workers=n, hosts=n, batch=1, step_s=taken[n]) for n in taken]
+    rows = [StepRow(workers=o.workers, hosts=o.workers, batch=1, step_s=o.step_s) for o in few]
     return fit_replay(inputs, rows, overlap=True)
 
 
 def compare(name: str, fitted: ReplayFit, one: Measurement) -> dict[str, Any]:
     """Return a projection beside what ranks really took, as the JSON has it."""
-    projected = fitted.at(one.workers, one.workers, 1)
+    projected, use, void = fitted.at(one.workers, one.workers, 1), one.use, ""
+    if use.cores > _MOST_CORES:
+        void = f"the ranks took {use.cores:.0%} of all cores, which is over {_MOST_CORES:.0%}"
+    elif use.waited > _MOST_WAITED:
+        void = f"a rank waited for a processor for {use.waited:.0%} of the time"
     return {
         "scenario": name,
         "workers": one.workers,
@@ -223,9 +214,9 @@ def compare(name: str, fitted: ReplayFit, one: Measurement) -> dict[str, Any]:
         "projected_s": projected.value,
         "low_s": projected.low,
         "high_s": projected.high,
-        "cores": one.use.cores,
-        "waited": one.use.waited,
-        "void": one.void,
+        "cores": use.cores,
+        "waited": use.waited,
+        "void": void,
     }
 
 
@@ -249,7 +240,7 @@ def time_steps(
 ) -> list[float]:
     """Return the time of each step, after two that do not count (on a rank, in a group)."""
     buckets = [(torch.zeros(nbytes // 4), ready_s) for nbytes, ready_s in plan]
-    alone = not dist.is_initialized() or dist.get_world_size() == 1
+    alone = dist.get_world_size() == 1
     times_s = []
     for _step in range(steps + 2):
         begin_s, pending = time.monotonic(), []

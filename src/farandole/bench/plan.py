@@ -178,10 +178,10 @@ def cell_name(workers: int, batch: int) -> str:
 def _allreduce(settings: Settings) -> Iterator[Group]:
     elements = MODELS["resnet18"][1]
     private = {"private": (elements, settings.timed(96))}
-    sizes = private | _small(settings)
-    every = _implementations("allreduce", settings, _COLLECTIVES, sizes=sizes)
+    task = "torch_tasks.allreduce"
+    every = _implementations(task, settings, _COLLECTIVES, sizes=private | _small(settings))
     names = _names(every)
-    every += _implementations("allreduce", settings, (BUCKET,), sizes=private)
+    every += _implementations(task, settings, (BUCKET,), sizes=private)
     title = f"all-reduce of {elements:,} float32, private tensor, in place"
     targets = (
         Target("3 x Gloo's speed", "speed ratio", FARANDOLE, "gloo", 3.0, 4.0),
@@ -254,13 +254,14 @@ def _trainers(
 ) -> tuple[Implementation, ...]:
     """Return those that train, with `times` as many timed steps as usual."""
     warmup, steps = _STEPS[model]
-    steps = settings.timed(times * steps)
-    options: dict[str, Any] = {"model": model, "warmup": warmup, "steps": steps}
+    options: dict[str, Any] = {"model": model, "warmup": warmup}
+    options["steps"] = settings.timed(times * steps)
     if backend is None:
+        task = task if "." in task else f"torch_tasks.{task}"
         return _implementations(task, settings, names, **options)
     block = _JAX_BLOCK[model] if backend == "jax" else 1
     options |= {"backend": backend, "block": block, "pin": backend == "jax"}
-    options["steps"] = max(2, steps // block) * block
+    options["steps"] = max(2, options["steps"] // block) * block
     if task == "overhead":
         # Long enough for a median, short enough for the machine to be the same in the next turn.
         options["turn"] = max(8, block) // block * block
@@ -274,23 +275,22 @@ def _ranks(settings: Settings) -> Iterator[Group]:
     for count in settings.rank_counts:
         # Peers at the largest count only: that is the figure, and eight processes start slowly.
         names = _COLLECTIVES if count == max(settings.rank_counts) else (FARANDOLE,)
-        these = replace(settings, num_ranks=count)
+        these, sizes = replace(settings, num_ranks=count), _small(settings)
         every += [
             replace(one, name=f"{one.name}, {plural(count, 'rank')}")
-            for one in _implementations("allreduce", these, names, sizes=_small(settings))
+            for one in _implementations("torch_tasks.allreduce", these, names, sizes=sizes)
         ]
     target = Target("500 us at most with 8 ranks", "time", f"{FARANDOLE}, 8 ranks", None, 500e-6)
     title = "all-reduce of 4 KB, blocking, by number of ranks"
     targets = (target,) if 8 in settings.rank_counts else ()
-    row = Row("ranks-4KB", title, "small", _names(every), targets)
-    yield Group("ranks", tuple(every), (row,))
+    yield Group("ranks", tuple(every), (Row("ranks-4KB", title, "small", _names(every), targets),))
 
 
 def _agreement(settings: Settings) -> Iterator[Group]:
     # The parameter tensors of ResNet-50.
     options = {"tensors": 161, "steps": settings.timed(300), "rounds": settings.timed(60)}
     options |= {"operations": 1000, "elements": 256}
-    every = _implementations("names", settings, (FARANDOLE, "horovod"), **options)
+    every = _implementations("torch_tasks.names", settings, (FARANDOLE, "horovod"), **options)
     one = Target("200 us at most", "time", FARANDOLE, None, 200e-6)
     many = Target("15 ms at most", "time", FARANDOLE, None, 15e-3)
     title = "synchronize() of 161 gradients of one number each"
@@ -309,8 +309,8 @@ def _memory(settings: Settings) -> Iterator[Group]:
     for model in settings.models:
         if model == "cnn":
             continue  # 4.8 MB of gradients would drown in what any library weighs
-        options = {"model": model, "warmup": 1, "steps": 2, "barrier": "step"}
-        every = _implementations("train", settings, (*_TRAINERS, PLAIN), **options)
+        options = {"model": model, "warmup": 1, "steps": 2, "meet": True}
+        every = _implementations("torch_tasks.train", settings, (*_TRAINERS, PLAIN), **options)
         every = tuple(replace(one, environment=environment, timed=False) for one in every)
         # Plain PyTorch holds the gradients once too, so a second copy of them or of the model
         # would show as 1; half of one is more than rounding and slots take.
@@ -323,7 +323,8 @@ def _memory(settings: Settings) -> Iterator[Group]:
 
 
 def _start(settings: Settings) -> Iterator[Group]:
-    every = _implementations("start", settings, (FARANDOLE, "torchrun", "import torch alone"))
+    names = (FARANDOLE, "torchrun", "import torch alone")
+    every = _implementations("torch_tasks.start", settings, names)
     text = "0.65 of torchrun's time at most"
     target = Target(text, "time ratio", FARANDOLE, "torchrun", 0.65)
     title = "from the command to the first barrier"
@@ -418,21 +419,15 @@ def _implementations(
     task: str, settings: Settings, names: Sequence[str], **options: Any
 ) -> tuple[Implementation, ...]:
     """Return those that do a task, without the peers that the user left out."""
-    module, _, function = f"torch_tasks.{task}".rpartition(".")
-    module = module.removeprefix("torch_tasks.")
     built = []
     for name in names:
         if name in PEERS and name not in settings.peers:
             continue
         launcher, library = _LIBRARIES.get(name, ("direct", "none"))
-        own = {"task": f"{module}.{function}", "library": library, **options}
-        if module == "keras_tasks":
-            own["library"] = library.replace(".torch", ".keras")
-        if library == "none":
-            own.setdefault("barrier", "step" if name == BARRIER else "free")
-        else:
-            own.pop("barrier", None)
-        together = function == "train" and library != "none"
+        if task.startswith("keras_tasks"):
+            library = library.replace(".torch", ".keras")
+        own = {"task": task, "library": library, "meet": name == BARRIER, **options}
+        together = task.endswith(".train") and library != "none"
         where: dict[str, Any] = {"launcher": launcher, "num_ranks": settings.num_ranks}
         built.append(Implementation(name=name, options=own, synchronized=together, **where))
     return tuple(built)

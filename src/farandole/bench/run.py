@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class LaunchRecord:
 
     @property
     def counts(self) -> bool:
+        """Whether these values enter the figures."""
         return self.failure is None and self.missing is None and not self.void
 
 
@@ -70,7 +72,6 @@ def run_group(
     say: Callable[[str], None],
     quiet_limit_s: float = 30.0,
     start: Callable[..., LaunchRecord] | None = None,
-    find_missing: Callable[[Implementation], str | None] | None = None,
     wait: Callable[..., bool] = wait_until_quiet,
 ) -> list[LaunchRecord]:
     """Return the records of all launches, in the order in which they ran.
@@ -82,44 +83,40 @@ def run_group(
     Args:
         say: receives one line of progress per launch.
         quiet_limit_s: how long to wait for others to leave the machine alone.
-        start: makes one launch; `find_missing` says why one cannot be made; `wait` waits.
+        start: makes one launch; `wait` waits for quiet.
     """
     records: list[LaunchRecord] = []
     repeats_left = {}
     for one in group.implementations:
-        if reason := (find_missing or missing)(one):
+        if reason := missing(one):
             records.append(LaunchRecord(name=one.name, missing=reason))
             say(f"{group.key}: {one.name} not measured: {reason}")
         else:
             repeats_left[one.name] = num_launches
-    for round_number in range(1, num_launches + 1):
-        for one in group.implementations:
-            while one.name in repeats_left:
-                record = (start or launch)(
-                    one, round_number=round_number, time_limit_s=group.time_limit_s
-                )
-                records.append(record)
-                say(f"{group.key}: {_line(record, num_launches)}")
-                if record.failure is not None:
-                    # It would fail the same way again; one report of it is enough.
-                    del repeats_left[one.name]
-                    break
-                if record.counts or repeats_left[one.name] == 0:
-                    break
-                repeats_left[one.name] -= 1
-                if not wait(limit_s=quiet_limit_s, num_cores=_num_cores()):
-                    # Nobody left the machine within the limit: waiting again would cost the same.
-                    repeats_left[one.name] = 0
+    for turn, one in itertools.product(range(1, num_launches + 1), group.implementations):
+        while one.name in repeats_left:
+            record = (start or launch)(one, round_number=turn, time_limit_s=group.time_limit_s)
+            records.append(record)
+            say(f"{group.key}: launch {turn} of {num_launches}, {one.name}: {_outcome(record)}")
+            if record.failure is not None:
+                # It would fail the same way again; one report of it is enough.
+                del repeats_left[one.name]
+                break
+            if record.counts or repeats_left[one.name] == 0:
+                break
+            repeats_left[one.name] -= 1
+            if not wait(limit_s=quiet_limit_s, num_cores=_num_cores()):
+                # Nobody left the machine within the limit: waiting again would cost the same.
+                repeats_left[one.name] = 0
     return records
 
 
-def _line(record: LaunchRecord, num_launches: int) -> str:
-    turn = f"launch {record.round} of {num_launches}, {record.name}"
+def _outcome(record: LaunchRecord) -> str:
     if record.failure is not None:
-        return f"{turn}: failed: {record.failure}"
+        return f"failed: {record.failure}"
     taken = record.disturbance
     others = f"foreign CPU {taken.foreign_share:.1%}, steal {taken.steal_share:.1%}"
-    return f"{turn}: {'void' if record.void else 'done'} in {record.wall_s:.1f} s ({others})"
+    return f"{'void' if record.void else 'done'} in {record.wall_s:.1f} s ({others})"
 
 
 def launch(
@@ -129,34 +126,24 @@ def launch(
 
     A failing worker is a result, not an exception; Ctrl-C ends all processes and passes on.
     """
-    values: Mapping[str, float] = {}
-    facts: Mapping[str, Any] = {}
-    failure = None
+    record = LaunchRecord(name=implementation.name, round=round_number, timed=implementation.timed)
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         before = read_cpu()
         try:
             _run(implementation, Path(folder), time_limit_s=time_limit_s)
             reports = _read_reports(Path(folder), implementation.num_ranks)
-            facts = reports[0].get("facts", {})
-            weights = {report.get("facts", {}).get("weights_crc") for report in reports}
-            if implementation.synchronized and len(weights) > 1:
+            facts = [report.get("facts", {}) for report in reports]
+            if implementation.synchronized and len({one.get("weights_crc") for one in facts}) > 1:
                 raise _FailedError(
                     "the ranks ended with different weights: they did not train together"
                 )
             values = series_values(reports, started_monotonic_s=before.wall_s)
+            record = replace(record, values=values, facts=facts[0])
         except _FailedError as error:
-            failure = str(error)
+            record = replace(record, failure=str(error))
         after = read_cpu()
-    return LaunchRecord(
-        name=implementation.name,
-        round=round_number,
-        values=values,
-        disturbance=disturbance(before, after, num_cores=_num_cores()),
-        wall_s=after.wall_s - before.wall_s,
-        timed=implementation.timed,
-        facts=facts,
-        failure=failure,
-    )
+    taken = disturbance(before, after, num_cores=_num_cores())
+    return replace(record, disturbance=taken, wall_s=after.wall_s - before.wall_s)
 
 
 def commands(
@@ -172,22 +159,18 @@ def commands(
     options = {**implementation.options, "report_dir": str(scratch)}
     if implementation.launcher == "direct":
         options |= {"num_ranks": num_ranks, "rendezvous": str(scratch / "rendezvous")}
-        options |= {"barrier_fd": barrier_fd, "die_with_parent": True}
-        return [
-            (python, str(WORKERS), json.dumps({**options, "rank": rank}))
-            for rank in range(num_ranks)
-        ]
-    launchers: dict[str, tuple[str, ...]] = {
-        "farandole run": (
-            *(python, "-m", "farandole.cli.main", "run", "-np", str(num_ranks), "--", python),
-        ),
+        options |= {"barrier_fd": barrier_fd}
+        every = [{**options, "rank": rank} for rank in range(num_ranks)]
+        return [(python, str(WORKERS), json.dumps(each)) for each in every]
+    count = str(num_ranks)
+    launchers: dict[str, Sequence[str]] = {
+        "farandole run": (python, "-m", "farandole.cli.main", "run", "-np", count, "--", python),
         # --standalone finds a port of its own, and was not slower than torchrun's fixed port.
         "torchrun": (
-            *(python, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(num_ranks)),
+            *(python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count),
         ),
         "mpiexec": (*mpiexec_argv(num_ranks), python),
-        "horovodrun": ("horovodrun", "-np", str(num_ranks), "--gloo", python),
+        "horovodrun": ("horovodrun", "-np", count, "--gloo", python),
     }
     return [(*launchers[implementation.launcher], str(WORKERS), json.dumps(options))]
 
@@ -221,11 +204,13 @@ def _num_cores() -> int:
 
 
 def _read_reports(scratch: Path, num_ranks: int) -> list[dict[str, Any]]:
-    paths = [scratch / f"rank-{rank}.json" for rank in range(num_ranks)]
-    for rank, path in enumerate(paths):
-        if not path.exists():
-            raise _FailedError(f"rank {rank} of {num_ranks} ended without a report")
-    return [json.loads(path.read_text()) for path in paths]
+    reports = []
+    for rank in range(num_ranks):
+        try:
+            reports.append(json.loads((scratch / f"rank-{rank}.json").read_text()))
+        except FileNotFoundError:
+            raise _FailedError(f"rank {rank} of {num_ranks} ended without a report") from None
+    return reports
 
 
 def series_values(
@@ -276,18 +261,17 @@ def _run(implementation: Implementation, scratch: Path, *, time_limit_s: float) 
         os.ftruncate(barrier_fd, implementation.num_ranks * LINE_BYTES)
         for argv in commands(implementation, scratch=scratch, barrier_fd=barrier_fd):
             with (scratch / f"output-{len(processes)}.txt").open("wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        argv,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        pass_fds=(barrier_fd,) if implementation.launcher == "direct" else (),
-                        # Ctrl-C at the terminal reaches this process alone, which ends the others.
-                        start_new_session=True,
-                    )
+                process = subprocess.Popen(
+                    argv,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(barrier_fd,),
+                    # Ctrl-C at the terminal reaches this process alone, which ends the others.
+                    start_new_session=True,
                 )
+            processes.append(process)
         _wait(processes, scratch, deadline_s=time.monotonic() + time_limit_s)
     finally:
         os.close(barrier_fd)

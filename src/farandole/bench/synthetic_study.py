@@ -67,13 +67,11 @@ def write_study(path: Path, shape: Shape) -> None:
         created=_CREATED,
     )
     # Cells take turns, as a study's do; the last round is for accuracy.
-    cells = list(itertools.product(shape.widths, shape.batches, shape.workers))
-    rounds = itertools.product(range(shape.repeats + 1), cells)
-    for number, (repeat, (width, batch, workers)) in enumerate(rounds):
+    rounds = itertools.product(range(shape.repeats + 1), shape.widths, shape.batches, shape.workers)
+    for number, (repeat, width, batch, workers) in enumerate(rounds):
         cell = Cell(workers=workers, threads=1, batch=batch, params=(("width", str(width)),))
-        _write_launch(path, cell, number, repeat, shape)
-    sizes = [4**power for power in range(5, 13)]
-    sweep = itertools.product([count for count in shape.workers if count > 1], sizes)
+        _write_launch(path, cell, number, repeat % shape.repeats, repeat == shape.repeats, shape)
+    sweep = itertools.product(shape.workers[1:], [4**power for power in range(5, 13)])
     link = Link(
         memcpy_bytes_per_s=9.9e9,
         peak_bytes_per_s=6.5e9,
@@ -95,9 +93,9 @@ def exposed_s(cell: Cell) -> float:
     return 0.006 * (cell.workers - 1) / cell.workers
 
 
-def _write_launch(path: Path, cell: Cell, number: int, repeat: int, shape: Shape) -> None:
-    accuracy = repeat == shape.repeats
-    repeat %= shape.repeats
+def _write_launch(
+    path: Path, cell: Cell, number: int, repeat: int, accuracy: bool, shape: Shape
+) -> None:
     place = folder.new_launch_folder(path, cell, repeat)
     begin_s, noise = 1000.0 + 60.0 * number, random.Random(number)
     # All ranks of a step end together: they wait for each other.
@@ -134,19 +132,19 @@ def _rank_lines(
     what |= {"gradient_bytes_per_step": 4 * _PARAMETERS, "batch_seen": cell.batch}
     yield line("setup", **what, dataset_size=50_000, sample_hashes=hashes)
     ends_s = list(itertools.accumulate(durations, initial=begin_s + _START_S))[1:]
-    samples, wait_s = float(cell.batch or 0), exposed_s(cell)
-    steps = []
-    for done_s in (end_s - _OPTIMIZER_S for end_s in ends_s):
+    samples, wait_s, steps = float(cell.batch or 0), exposed_s(cell), []
+    for end_s in ends_s:
+        done_s = end_s - _OPTIMIZER_S
         waits = (2 * wait_s, wait_s, done_s - wait_s, done_s)
         together = waits if cell.workers > 1 else (None,) * 4
-        steps.append((done_s + _OPTIMIZER_S, 0.0008, _OPTIMIZER_S, *together, 1.0, samples))
+        steps.append((end_s, 0.0008, _OPTIMIZER_S, *together, 1.0, samples))
     yield from (steps_line(steps[at : at + _BLOCK]) for at in range(0, len(steps), _BLOCK))
     training_s, places = sum(durations), range(_USE_SAMPLES)
     columns = {
         "time_s": [_START_S + training_s * (at + 1) / _USE_SAMPLES for at in places],
-        "cpu": [0.97 for _ in places],
+        "cpu": [0.97] * _USE_SAMPLES,
         "memory_bytes": [380e6 + 2e6 * at for at in places],
-        **{name: [None for _ in places] for name in ("gpu", "gpu_energy_j")},
+        **dict.fromkeys(("gpu", "gpu_energy_j"), [None] * _USE_SAMPLES),
     }
     yield line("use", columns=columns)
     if accuracy:

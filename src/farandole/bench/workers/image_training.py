@@ -8,16 +8,10 @@ import itertools
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import farandole.torch as hvd
 from farandole.bench.workers.models import cnn, resnet18
-
-_SHAPE = (3, 32, 32)
-_NUM_CLASSES = 10
-_EPOCHS = 100
 
 
 def main() -> None:
@@ -30,22 +24,20 @@ def main() -> None:
     args = parser.parse_args()
     hvd.init()
     torch.manual_seed(1)
-    images = TensorDataset(
-        torch.randint(256, (args.samples, *_SHAPE), dtype=torch.uint8),
-        torch.randint(_NUM_CLASSES, (args.samples,)),
+    images = torch.randint(256, (args.samples, 3, 32, 32), dtype=torch.uint8)
+    samples = TensorDataset(images, torch.randint(10, (args.samples,)))
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(
+        samples, num_replicas=hvd.size(), rank=hvd.rank()
     )
-    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(
-        images, num_replicas=hvd.size(), rank=hvd.rank()
-    )
-    loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler, drop_last=True)
-    model = resnet18() if args.model == "resnet18" else cnn(channels=_SHAPE[0], side=_SHAPE[1])
+    loader = DataLoader(samples, batch_size=args.batch_size, sampler=sampler, drop_last=True)
+    model = resnet18() if args.model == "resnet18" else cnn(channels=3, side=32)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     criterion = torch.nn.CrossEntropyLoss()
 
-    def batches() -> Iterator[tuple[Tensor, ...]]:
-        for epoch in range(_EPOCHS):
+    def batches() -> Iterator[tuple[torch.Tensor, ...]]:
+        for epoch in range(100):
             sampler.set_epoch(epoch)
             yield from loader
 

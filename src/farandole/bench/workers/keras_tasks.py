@@ -26,17 +26,17 @@ _FIT_WARMUP = 2
 
 
 def train(given: dict[str, Any]) -> dict[str, Any]:
-    """Time steps of a distributed `fit`, or of plain Keras where there is a "barrier".
+    """Time steps of a distributed `fit`, or of plain Keras where the library is "none".
 
-    Options: library, model, warmup, steps, block, pin, barrier ("free" or "step").
+    Options: library, model, warmup, steps, block, pin, meet (after each step).
     """
     with connect(given) as world:
         if given["pin"]:
             pin(world.rank)
         task = build(given["model"])
         sgd, clock = keras.optimizers.SGD(LEARNING_RATE), StepClock(given, task.model)
-        if "barrier" in given:
-            clock.meet, clock.meet_each_step = world.barrier, given["barrier"] == "step"
+        if given["library"] == "none":
+            clock.meet, clock.meet_each_step = world.barrier, given["meet"]
         else:
             # No barrier: every step's sum of gradients is one.
             sgd = world.hvd.DistributedOptimizer(sgd)
@@ -94,8 +94,7 @@ class StepClock:
         Args:
             given: steps, warmup, and `block`: steps between two looks at the clock; of a block,
                 the mean step is kept.
-            model: is waited for where a block ends.
-            finish: waits for it.
+            model: is waited for where a block ends, by `finish`.
         """
         self._steps, self._warmup, self._block = given["steps"], given["warmup"], given["block"]
         if self._steps % self._block or not self._warmup:

@@ -21,6 +21,8 @@ class Unconnected:
     size: int
     barrier: Callable[[], object]
     close: Callable[[], object] = staticmethod(lambda: None)
+    sum_in_place: Callable[..., object]
+    """Takes a buffer and a name."""
     facts: dict[str, Any]
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -29,7 +31,10 @@ class Unconnected:
 
     def buffer(self, num_elements: int, name: str) -> tuple[Any, Callable[[], object]]:
         """Return a buffer of float32, and what sums it over the ranks in place."""
-        raise NotImplementedError
+        import torch
+
+        tensor = torch.ones(num_elements)
+        return tensor, partial(self.sum_in_place, tensor, name=name)
 
     def distribute(self, model: Any) -> tuple[Any, Any]:
         """Return the model to call and the optimizer to step; SGD does least work of its own."""
@@ -46,13 +51,8 @@ class Horovod(Unconnected):
         hvd.init()
         self.rank, self.size, self.facts = hvd.rank(), hvd.size(), {}
         self.barrier, self.close = hvd.barrier, hvd.shutdown
-
-    def buffer(self, num_elements: int, name: str) -> tuple[Any, Callable[[], object]]:
-        """Return a private tensor and its all-reduce."""
-        import torch
-
-        tensor = torch.ones(num_elements)
-        return tensor, partial(self.hvd.allreduce_, tensor, name=name, op=self.hvd.Sum)
+        if hasattr(hvd, "allreduce_"):  # not in Keras
+            self.sum_in_place = partial(hvd.allreduce_, op=hvd.Sum)
 
     def distribute(self, model: Any) -> tuple[Any, Any]:
         """Follow Horovod's recipe."""
@@ -99,13 +99,7 @@ class Gloo(Unconnected):
         dist.init_process_group("gloo", **where)
         self.rank, self.size, self.facts = dist.get_rank(), dist.get_world_size(), {}
         self.barrier, self.close = dist.barrier, dist.destroy_process_group
-
-    def buffer(self, num_elements: int, name: str) -> tuple[Any, Callable[[], object]]:
-        """Return a private tensor and its all-reduce."""
-        import torch
-
-        tensor = torch.ones(num_elements)
-        return tensor, partial(torch.distributed.all_reduce, tensor)
+        self.sum_in_place = lambda tensor, name: dist.all_reduce(tensor)
 
     def distribute(self, model: Any) -> tuple[Any, Any]:
         """Wrap the model by DistributedDataParallel."""
@@ -123,14 +117,7 @@ class OpenMpi(Unconnected):
         world = MPI.COMM_WORLD
         self.rank, self.size, self.barrier = world.rank, world.size, world.Barrier
         self.facts = {"mpi": MPI.Get_library_version().split(",")[0]}
-        self._allreduce = partial(world.Allreduce, MPI.IN_PLACE)
-
-    def buffer(self, num_elements: int, name: str) -> tuple[Any, Callable[[], object]]:
-        """Return an array and its all-reduce."""
-        import numpy as np
-
-        array = np.ones(num_elements, np.float32)
-        return array, partial(self._allreduce, array)
+        self.sum_in_place = lambda tensor, name: world.Allreduce(MPI.IN_PLACE, tensor.numpy())
 
 
 _LIBRARIES = {

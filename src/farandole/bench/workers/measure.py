@@ -19,8 +19,7 @@ from typing import Any
 LINE_BYTES = 64
 """One cache line per rank of a barrier, so that a rank's store does not disturb the others'."""
 _PR_SET_PDEATHSIG = 1
-_SPINS = 100
-_YIELDS = 100
+_SPINS = _YIELDS = 100
 _SLEEP_S = 50e-6
 
 
@@ -37,30 +36,31 @@ class Task:
 def main() -> None:
     """Run the task that the JSON object on the command line names, and report its values."""
     given: dict[str, Any] = json.loads(sys.argv[1])
-    if given.get("die_with_parent"):
-        # A benchmark that is killed with SIGKILL cannot end its workers; the kernel can.
+    if "barrier_fd" in given:
+        # A benchmark that is killed with SIGKILL cannot end the workers it started; the kernel can.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     module, _, function = given["task"].partition(".")
     values = getattr(importlib.import_module(f"{__package__}.{module}"), function)(given)
-    report(given.get("report_dir"), values)
-
-
-def report(folder: str | None, values: dict[str, Any]) -> None:
-    """Write a rank's values: a file for the benchmark, a line for somebody at a terminal."""
-    text = json.dumps(values)
-    if folder is None:
-        print(text, flush=True)
-        return
     # Launchers tag and interleave what workers print; a renamed file arrives whole or not at all.
-    unfinished = Path(folder, f"rank-{values['rank']}.part")
-    unfinished.write_text(text)
+    unfinished = Path(given["report_dir"], f"rank-{values['rank']}.part")
+    unfinished.write_text(json.dumps(values))
     unfinished.rename(unfinished.with_suffix(".json"))
 
 
-def time_steps(step: Callable[[int], object], *, warmup: int, steps: int) -> list[float]:
-    """Return the seconds of each of `steps` calls, after `warmup` calls that do not count."""
+def time_steps(
+    step: Callable[[int], object],
+    *,
+    warmup: int,
+    steps: int,
+    prepare: Callable[[int], object] = lambda _: None,
+) -> list[float]:
+    """Return the seconds of each of `steps` calls, after `warmup` calls that do not count.
+
+    `prepare` is called before each step, outside the clock.
+    """
     times_s = []
     for index in range(warmup + steps):
+        prepare(index)
         start_s = time.perf_counter()
         step(index)
         times_s.append(time.perf_counter() - start_s)
@@ -97,12 +97,9 @@ def memory_kb() -> dict[str, int]:
     """Return this process's proportional memory by kind, in kB, with freed memory handed back."""
     # glibc keeps freed blocks for later; what it keeps is no copy of anything.
     ctypes.CDLL(None).malloc_trim(0)
-    found = {}
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("Pss", "Pss_Anon", "Pss_Shmem"):
-            found[name.lower()] = int(rest.split()[0])
-    return found
+    lines = [line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]]
+    kinds = ("Pss:", "Pss_Anon:", "Pss_Shmem:")
+    return {line[0][:-1].lower(): int(line[1]) for line in lines if line[0] in kinds}
 
 
 def forbid_farandole() -> None:

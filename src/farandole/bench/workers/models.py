@@ -34,27 +34,26 @@ class ResidualBlock(nn.Module):
     def __init__(self, num_in: int, num_out: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(num_in, num_out, 3, stride=stride, padding=1, bias=False),
-            nn.BatchNorm2d(num_out),
-            nn.ReLU(),
-            nn.Conv2d(num_out, num_out, 3, padding=1, bias=False),
-            nn.BatchNorm2d(num_out),
+            *(_conv(num_in, num_out, 3, stride), nn.BatchNorm2d(num_out), nn.ReLU()),
+            *(_conv(num_out, num_out, 3), nn.BatchNorm2d(num_out)),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or num_in != num_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(num_in, num_out, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(num_out),
+                _conv(num_in, num_out, 1, stride), nn.BatchNorm2d(num_out)
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
+def _conv(num_in: int, num_out: int, kernel: int, stride: int = 1) -> nn.Module:
+    return nn.Conv2d(num_in, num_out, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
 def resnet18() -> nn.Module:
     """Return ResNet-18 with the 3x3 stem for 32x32 images: 11,173,962 parameters."""
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1, bias=False)]
-    layers += [nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [_conv(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU()]
     num_in = 64
     for num_out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         layers += [ResidualBlock(num_in, num_out, stride), ResidualBlock(num_out, num_out, 1)]
@@ -69,8 +68,3 @@ def task(name: str) -> Task:
     if name == "cnn":
         return Task(cnn(), batch=128, sample_shape=(1, 28, 28))
     return Task(resnet18(), batch=32, sample_shape=(3, 32, 32))
-
-
-def num_parameters(model: nn.Module) -> int:
-    """Return how many numbers training adjusts."""
-    return sum(parameter.numel() for parameter in model.parameters())

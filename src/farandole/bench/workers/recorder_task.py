@@ -13,10 +13,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,14 +31,12 @@ from .libraries import connect
 from .measure import time_steps
 from .torch_tasks import build, facts, random_samples
 
-EXTRA = ("noise", "flush", "buckets", "watch", "forced")
-"""What makes a step unlike others, the dearest first: gradients are squared, a block is written,
-gradients are timed, or will be in the next step; or it had to be recorded as one of these might
-have come."""
+EXTRA = ("", "forced", "watch", "buckets", "flush", "noise")
+"""What makes a step unlike others, the dearest last: it was recorded in case one of these came,
+gradients will be timed in the next step, or are, a block is written, gradients are squared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step, recorded or not."""
 
     time_s: float
@@ -61,24 +58,18 @@ def ratios(steps: Sequence[Step], out_of: Mapping[str, int]) -> list[float]:
         steps: in their order.
         out_of: for each kind of extra work, how many steps had one such in the number seen here.
     """
-    extra_s = sum(_extra_s(steps, kind) / number for kind, number in out_of.items())
+    usual = {at: step for at, step in enumerate(steps) if step.recorded and not step.extra}
+    extra_s = 0.0
+    for kind, number in out_of.items():
+        found = []
+        for at, step in enumerate(steps):
+            if step.extra == kind:
+                beside = sorted(usual, key=lambda other: abs(other - at))[:2]
+                found.append(step.time_s - mean(usual[other].time_s for other in beside))
+        extra_s += median(found) * len(found) / number if found else 0.0
     bare_s = {step.pair: step.time_s for step in steps if not step.recorded}
-    return [
-        (step.time_s + extra_s) / bare_s[step.pair]
-        for step in steps
-        if step.recorded and not step.extra and step.pair in bare_s
-    ]
-
-
-def _extra_s(steps: Sequence[Step], kind: str) -> float:
-    """Return the seconds that all steps of a kind took beyond the recorded ones beside them."""
-    usual = [at for at, step in enumerate(steps) if step.recorded and not step.extra]
-    found = []
-    for at, step in enumerate(steps):
-        if step.extra == kind:
-            beside = sorted(usual, key=lambda other: abs(other - at))[:2]
-            found.append(step.time_s - mean(steps[other].time_s for other in beside))
-    return median(found) * len(found) if found else 0.0
+    pairs = [step for step in usual.values() if step.pair in bare_s]
+    return [(step.time_s + extra_s) / bare_s[step.pair] for step in pairs]
 
 
 def train(given: dict[str, Any]) -> dict[str, Any]:
@@ -116,10 +107,7 @@ def take_turns(step: Callable[[int], None], recorder: Recorder, updates: range) 
     """Train these steps, each recorded or not; the numbers are those of the updates, from 1."""
     flushed: list[bool] = []
     recorder.add_source(lambda: flushed.append(True))
-    times_s: list[float] = []
-    numbers: list[int | None] = []
-    pairs: list[int | None] = []
-    done: dict[str, list[bool]] = {kind: [] for kind in EXTRA}
+    taken: list[tuple[float, bool, int | None, int, set[str]]] = []
     usual = 0
     for update in updates:
         number, forced = recorder.steps, update % PERIOD == 0
@@ -127,33 +115,31 @@ def take_turns(step: Callable[[int], None], recorder: Recorder, updates: range) 
         # Now one, now the other goes first, in an order without a period, which could be that of
         # something else.
         recorded = (pair.bit_count() + second) % 2 == 0
-        if number in LOOKS or forced:
-            pairs.append(None)
-            recorded = True
-        else:
-            pairs.append(pair)
-            usual += 1
+        alone = number in LOOKS or forced
+        recorded, usual = recorded or alone, usual + (not alone)
         flushed.clear()
         with nullcontext() if recorded else paused():
-            times_s += time_steps(step, warmup=0, steps=1)
-        numbers.append(number if recorded else None)
-        done["watch"].append(number + 1 in SAMPLED)
-        done["forced"].append(forced)
-        done["flush"].append(recorded and bool(flushed))
+            (time_s,) = time_steps(step, warmup=0, steps=1)
+        did = {"forced": forced, "watch": number + 1 in SAMPLED, "flush": recorded and flushed}
+        kinds = {kind for kind, true in did.items() if true}
+        taken.append((time_s, recorded, None if alone else pair, number, kinds))
     recorder.flush()
     path = Path(os.environ[RECORD_DIR], f"rank-{recorder.rank}.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for kind in ("noise", "buckets"):
-        sampled = {int(line["step"]) for line in lines if line["kind"] == kind}
-        done[kind] = [number in sampled for number in numbers]
-    flags = zip(*(slowest(list(map(float, done[kind])), kind) for kind in EXTRA), strict=True)
-    extra = [next((EXTRA[at] for at, flag in enumerate(each) if flag), "") for each in flags]
-    recorded_steps = [number is not None for number in numbers]
-    columns = zip(slowest(times_s, "times"), recorded_steps, pairs, extra, strict=True)
-    return [Step(*values) for values in columns]
+    sampled = {(line["kind"], int(line["step"])) for line in lines if "step" in line}
+    extras = []
+    for _, recorded, _, number, kinds in taken:
+        more = {kind for kind in ("noise", "buckets") if recorded and (kind, number) in sampled}
+        extras.append(max(map(EXTRA.index, kinds | more), default=0))
+    times_s = slowest([one[0] for one in taken], "times")
+    dearest = [EXTRA[int(extra)] for extra in slowest(extras, "extras")]
+    return [
+        Step(time_s, one[1], one[2], extra)
+        for time_s, one, extra in zip(times_s, taken, dearest, strict=True)
+    ]
 
 
-def slowest(values: list[float], name: str) -> list[float]:
+def slowest(values: Sequence[float], name: str) -> list[float]:
     """Return the largest value of any rank, place by place."""
     # Exchanged while not recording, so that the exchange itself is not recorded either.
     with paused():

@@ -24,10 +24,23 @@ _POLL_S = 0.02
 
 
 def study(given: dict[str, Any]) -> dict[str, Any]:
-    """Time `farandole study`. Options: workers, batches; perhaps flags and script_flags."""
-    with tempfile.TemporaryDirectory(dir=given.get("report_dir")) as scratch:
-        took_s, _ = time_command(study_arguments(given, Path(scratch, "study")))
-        launches = Study.load(Path(scratch, "study")).launches
+    """Time `farandole study`. Options: workers, batches; perhaps flags and script_flags.
+
+    It makes one launch of each cell, and nothing else: a whole epoch per number of workers, the
+    calibration and the report come once in a study, not once in a cell, and a second try of a
+    disturbed launch is the benchmark's own affair.
+    """
+    workers, batches = (",".join(map(str, given[key])) for key in ("workers", "batches"))
+    with tempfile.TemporaryDirectory(dir=given["report_dir"]) as scratch:
+        folder = Path(scratch, "study")
+        took_s, _ = time_command(
+            *("study", "-np", workers, "-L", f"batch={batches}", "--threads", "1"),
+            *("--repeats", "1", "--no-epoch", "--no-today", "--no-calibration"),
+            *("--no-busy-retries", "--no-report", "--out", str(folder), *given.get("flags", ())),
+            *("--", sys.executable, str(SCRIPT), "--batch-size", "{batch}"),
+            *given.get("script_flags", ()),
+        )
+        launches = Study.load(folder).launches
     check(launches, cells=len(given["workers"]) * len(given["batches"]))
     facts: dict[str, Any] = {}
     for one in launches:
@@ -40,19 +53,19 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
     """Time `farandole run` of the launches that a study would make. Options: as of `study`."""
     times_s = []
     for workers, batch in itertools.product(given["workers"], given["batches"]):
-        argv = ["run", "-np", str(workers), "--threads", "1", "--", sys.executable, str(SCRIPT)]
-        argv += ["--batch-size", str(batch), *given.get("script_flags", ())]
-        times_s.append(time_command(argv)[0])
+        command = ("run", "-np", str(workers), "--threads", "1", "--", sys.executable, str(SCRIPT))
+        flags = given.get("script_flags", ())
+        times_s.append(time_command(*command, "--batch-size", str(batch), *flags)[0])
     return {"rank": 0, "series": {"cell": [sum(times_s) / len(times_s)]}}
 
 
 def report(given: dict[str, Any]) -> dict[str, Any]:
     """Time `farandole report` on a large study, and follow its memory. Options: perhaps shape."""
     shape = Shape(**given.get("shape", {}))
-    with tempfile.TemporaryDirectory(dir=given.get("report_dir")) as scratch:
+    with tempfile.TemporaryDirectory(dir=given["report_dir"]) as scratch:
         folder = Path(scratch, "study")
         write_study(folder, shape)
-        took_s, peak_bytes = time_command(["report", str(folder)], stdout=subprocess.DEVNULL)
+        took_s, peak_bytes = time_command("report", str(folder))
         page = folder / "report.html"
         if not page.exists():
             raise SystemExit("farandole report wrote no page")
@@ -62,11 +75,11 @@ def report(given: dict[str, Any]) -> dict[str, Any]:
     return {"rank": 0, "series": series, "facts": facts}
 
 
-def time_command(arguments: Sequence[str], stdout: int | None = None) -> tuple[float, int]:
+def time_command(*arguments: str) -> tuple[float, int]:
     """Run a command of Farandole's; return its seconds and its processes' most bytes at once."""
     begin_s, peak_bytes = time.monotonic(), 0
     argv = [sys.executable, "-m", "farandole.cli.main", *arguments]
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout)
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     while process.poll() is None:
         if arguments[0] == "report":
             peak_bytes = max(peak_bytes, tree_bytes(process.pid))
@@ -94,21 +107,6 @@ def tree_bytes(pid: int) -> int:
     return total
 
 
-def study_arguments(given: dict[str, Any], folder: Path) -> list[str]:
-    """Return the study's command line: one launch of each cell, and nothing else.
-
-    One whole epoch per number of workers, the calibration and the report come once in a study,
-    not once in a cell, and a second try of a disturbed launch is the benchmark's own affair.
-    """
-    workers, batches = (",".join(map(str, given[key])) for key in ("workers", "batches"))
-    return [
-        *("study", "-np", workers, "-L", f"batch={batches}", "--threads", "1", "--repeats", "1"),
-        *("--no-epoch", "--no-today", "--no-calibration", "--no-busy-retries", "--no-report"),
-        *("--out", str(folder), *given.get("flags", ()), "--", sys.executable, str(SCRIPT)),
-        *("--batch-size", "{batch}", *given.get("script_flags", ())),
-    ]
-
-
 def check(launches: Sequence[Launch], *, cells: int) -> None:
     """End with an error unless every cell has one launch that went well."""
     for launch in launches:
@@ -121,14 +119,10 @@ def check(launches: Sequence[Launch], *, cells: int) -> None:
 
 def figures(launches: Sequence[Launch], took_s: float) -> dict[str, list[float]]:
     """Return what the launches took, what a cell took beyond them, and each cell's throughput."""
-    in_launches_s = sum(launch.wall_s or 0.0 for launch in launches)
-    throughputs = {
-        cell_name(launch.cell.workers, launch.cell.batch or 0): [pace(launch).rates["samples/s"]]
-        for launch in launches
-    }
-    return {
-        "launches": [in_launches_s],
-        "beyond": [(took_s - in_launches_s) / len(launches)],
-        "cell": [took_s / len(launches)],
-        **throughputs,
-    }
+    in_launches_s, cells = sum(launch.wall_s or 0.0 for launch in launches), len(launches)
+    found = {"launches": in_launches_s, "beyond": (took_s - in_launches_s) / cells}
+    found["cell"] = took_s / cells
+    for launch in launches:
+        name = cell_name(launch.cell.workers, launch.cell.batch or 0)
+        found[name] = pace(launch).rates["samples/s"]
+    return {name: [value] for name, value in found.items()}

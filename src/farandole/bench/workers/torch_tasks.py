@@ -38,7 +38,7 @@ def allreduce(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def train(given: dict[str, Any]) -> dict[str, Any]:
-    """Time training steps. Options: library, model, warmup, steps, barrier ("step" or none)."""
+    """Time training steps. Options: library, model, warmup, steps, meet (after each step)."""
     with connect(given) as world:
         task = build(given["model"])
         model, optimizer = world.distribute(task.model)
@@ -50,7 +50,7 @@ def train(given: dict[str, Any]) -> dict[str, Any]:
 
         # All start at once, or the first would train alone on the whole memory bus.
         world.barrier()
-        timed = step_and_meet if given.get("barrier") == "step" else step
+        timed = step_and_meet if given["meet"] else step
         times_s = time_steps(timed, warmup=given["warmup"], steps=given["steps"])
         world.barrier()
         memory = memory_kb()
@@ -92,10 +92,8 @@ def random_samples(task: Task, num_samples: int, *, rank: int) -> tuple[Any, Any
 
 def make_step(task: Task, model: Any, optimizer: Any, *, rank: int) -> Callable[[int], None]:
     """Return the function that trains one step; `model` may be a wrapper of the task's network."""
-    inputs, labels = (
-        part.split(task.batch)
-        for part in random_samples(task, _NUM_BATCHES * task.batch, rank=rank)
-    )
+    samples = random_samples(task, _NUM_BATCHES * task.batch, rank=rank)
+    inputs, labels = (part.split(task.batch) for part in samples)
     criterion = nn.CrossEntropyLoss()
 
     def step(index: int) -> None:
@@ -108,12 +106,12 @@ def make_step(task: Task, model: Any, optimizer: Any, *, rank: int) -> Callable[
 
 
 def facts(model: nn.Module) -> dict[str, Any]:
-    """Return what tells a training apart: its size, its settings, and its weights' checksum."""
+    """Return what identifies a training: its size, its settings, and its weights' checksum."""
     checksum = 0
     for parameter in model.parameters():
         checksum = zlib.crc32(parameter.detach().contiguous().numpy().tobytes(), checksum)
     return {
-        "num_parameters": models.num_parameters(model),
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "optimizer": f"SGD, learning rate {LEARNING_RATE}, no momentum",
         "weights_crc": checksum,
         "num_threads": torch.get_num_threads(),
@@ -128,19 +126,20 @@ def time_agreement(hvd: Any, num_tensors: int, steps: int) -> list[float]:
     parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(num_tensors)]
     named = [(f"p{index}", parameter) for index, parameter in enumerate(parameters)]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.0), named)
-    times_s = []
-    for _ in range(_WARMUP + steps):
+
+    def backward(_: int) -> None:
         optimizer.zero_grad()
         (torch.cat(tuple(parameters)) * (hvd.rank() + 1)).sum().backward()
         # Not what waiting for the other's backward takes.
         hvd.barrier()
-        times_s += time_steps(lambda _: optimizer.synchronize(), warmup=0, steps=1)
-        with optimizer.skip_synchronize():
-            optimizer.step()
+
+    times_s = time_steps(
+        lambda _: optimizer.synchronize(), warmup=_WARMUP, steps=steps, prepare=backward
+    )
     expected = (hvd.size() + 1) / 2
     if any(p.grad is None or p.grad.item() != expected for p in parameters):
         raise SystemExit("the average is wrong")
-    return times_s[_WARMUP:]
+    return times_s
 
 
 def time_opposite(hvd: Any, operations: int, elements: int, rounds: int) -> list[float]:
@@ -150,17 +149,17 @@ def time_opposite(hvd: Any, operations: int, elements: int, rounds: int) -> list
     if hvd.rank() % 2:
         named.reverse()
 
+    def fill(_: int) -> None:
+        for tensor in tensors:
+            tensor.fill_(hvd.rank() + 1)
+        hvd.barrier()
+
     def step(_: int) -> None:
         handles = [hvd.allreduce_async_(one, op=hvd.Average, name=name) for name, one in named]
         for handle in handles:
             hvd.synchronize(handle)
 
-    times_s = []
-    for index in range(_WARMUP + rounds):
-        for tensor in tensors:
-            tensor.fill_(hvd.rank() + 1)
-        hvd.barrier()
-        times_s += time_steps(step, warmup=0, steps=1)
-        if any(float(tensor[-1]) != (hvd.size() + 1) / 2 for tensor in tensors):
-            raise SystemExit(f"an average of round {index} is wrong")
-    return times_s[_WARMUP:]
+    times_s = time_steps(step, warmup=_WARMUP, steps=rounds, prepare=fill)
+    if any(float(tensor[-1]) != (hvd.size() + 1) / 2 for tensor in tensors):
+        raise SystemExit("an average is wrong")
+    return times_s
