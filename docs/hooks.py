@@ -20,10 +20,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def help_of(command: str) -> str:
-    """Return what `farandole COMMAND --help` prints."""
+    """Return what `farandole COMMAND --help-all` prints."""
     from farandole.cli.main import main
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        main([command, "--help"])
+        main([command, "--help-all"])
     return text.getvalue().strip()

@@ -63,7 +63,7 @@ def study(
 
     if sys.platform == "win32":
         raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
-    path = Path(out) if out is not None else new_folder(_name_of(what), Path.cwd())
+    path = Path(out) if out is not None else new_folder(f"study-{_name_of(what)}", Path.cwd())
     run_study(
         command_of(what) if callable(what) else list(what),
         {"workers": workers, "params": params, **options},

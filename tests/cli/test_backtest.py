@@ -21,9 +21,7 @@ EPOCHS = "workload,global_batch,run,epochs_to_target\n" + "".join(
 
 
 def parse(*argv: str | Path) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    backtest.add_parser(parser.add_subparsers())
-    return parser.parse_args(["backtest", *map(str, argv)])
+    return backtest.COMMAND.parse([*map(str, argv)])
 
 
 @pytest.fixture
@@ -98,44 +96,6 @@ def test_a_track_record_is_written(
     assert backtest.main(parse(steps, "--write-track-record", out)) == 0
     assert json.loads(out.read_text())["models"] == ["made-up large", "made-up resnet"]
     assert str(out) in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("argv", "complaint"),
-    [
-        (["--fit-workers", "none"], "--fit-workers none: give a whole number from 1 up"),
-        (["--fit-nodes", "0"], "--fit-nodes 0: give a whole number"),
-        (["--link", "25Gbit"], "--link 25Gbit is for fits that see no network"),
-        (["--fit-nodes", "2", "--link", "25Gbit"], "Add --fit-nodes 1"),
-        (["--fit-nodes", "1", "--link", "fast"], "--link fast is no link"),
-        (["--gradients", "bert=1GB"], "needs the --link"),
-        (
-            ["--fit-nodes", "1", "--link", "25Gbit", "--gradients", "1GB"],
-            "--gradients 1GB: write MODEL=SIZE",
-        ),
-        (
-            ["--fit-nodes", "1", "--link", "25Gbit", "--gradients", "bert=large"],
-            "--gradients bert large: give a size above 0",
-        ),
-        (
-            [
-                "--fit-nodes",
-                "1",
-                "--link",
-                "25Gbit",
-                "--gradients",
-                "a=1GB",
-                "--gradients",
-                "a=2GB",
-            ],
-            "--gradients says twice how large those of a are",
-        ),
-        (["--rows"], "--rows adds to what --json prints"),
-    ],
-)
-def test_bad_flags(steps: Path, argv: list[str], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        backtest.main(parse(steps, *argv))
 
 
 def test_a_track_record_needs_steps(epochs: Path, tmp_path: Path) -> None:

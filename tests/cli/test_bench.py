@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
 import signal
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,54 +21,7 @@ from farandole.cli.main import main
 from farandole.errors import UsageError
 from farandole.testing import shaped
 from farandole.world.foreign import Disturbance
-from tests.conftest import clean_environ, cli_argv, eventually, run_cli
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["allreduce", "--launches", "0"], "--launches 0: give a whole number from 1 up"),
-        (["allreduce", "--launches", "two"], "--launches two: give a whole number"),
-        (["allreduce", "--peers", "gloo,nccl"], "--peers nccl: choose from gloo, "),
-        (["train", "--models", "vgg"], "--models vgg: choose from mlp, cnn, resnet18"),
-        (["train", "-np", "1,2"], "-np 1,2 does not fit `bench train`: give one number"),
-        (["overhead", "-np", "2"], "-np 2 does not fit `bench overhead`: it measures one worker"),
-        (["report", "-np", "2"], "-np 2 does not fit `bench report`: it starts no workers"),
-        (["ranks", "-np", "1,-2"], "-np 1,-2: give numbers from 1 up"),
-        (
-            ["train", "--backend", "jax"],
-            "--backend jax is a choice of Keras'. Add --framework keras",
-        ),
-        (["train", "--framework", "keras", "--backend", "mxnet"], "--backend mxnet: choose from"),
-        (["memory", "--framework", "keras"], "--framework keras does not fit `bench memory`"),
-        (["train", "--framework", "keras", "--peers", "ddp"], "--peers ddp does not fit"),
-        (["train", "--framework", "keras", "--models", "resnet18"], "choose from mlp, cnn."),
-        (["train", "--wide"], "--wide does not fit `bench train`: it is a choice of `live`"),
-        (["live", "--quick"], "--quick does not fit `bench live`, whose models and ranks"),
-        (["live", "-np", "4"], "-np does not fit `bench live`"),
-        (["hosts", "-np", "4"], "-np does not fit `bench hosts`, whose rates and ranks are fixed"),
-        (["hosts", "--wide"], "--wide does not fit `bench hosts`: it is a choice of `live`"),
-        (["nothing"], "invalid choice: 'nothing'"),
-    ],
-)
-def test_usage_errors_are_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bench", *arguments]) == 2
-    found = capsys.readouterr()
-    assert said in found.err
-    assert len(found.err.splitlines()) == 1
-    assert found.out == ""
-
-
-def test_the_command_imports_neither_torch_nor_numpy() -> None:
-    script = (
-        "import sys, argparse\n"
-        "from farandole.cli import bench\n"
-        "bench.add_parser(argparse.ArgumentParser().add_subparsers())\n"
-        "assert not {'torch', 'numpy', 'scipy', 'rich'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+from tests.conftest import clean_environ, cli_argv, eventually
 
 
 @pytest.mark.parametrize("what", ["live", "hosts"])
@@ -78,16 +29,8 @@ def test_where_there_are_no_shaped_links_the_reason_is_said(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shaped, "why_not", lambda: "shaped links need root")
-    parser = argparse.ArgumentParser()
-    bench.add_parser(parser.add_subparsers())
     with pytest.raises(UsageError, match=f"`bench {what}` cannot run here: shaped links need root"):
-        bench.main(parser.parse_args(["bench", what]))
-
-
-def test_help_shows_an_example() -> None:
-    found = run_cli("bench", "--help")
-    assert found.returncode == 0
-    assert "farandole bench allreduce --quick" in found.stdout
+        bench.main(bench.COMMAND.parse([what]))
 
 
 @dataclass(frozen=True)

@@ -6,46 +6,24 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from farandole.cli import demo
-from farandole.errors import MissingExtraError, UsageError
+from farandole.errors import MissingExtraError
 from farandole.study.read import read_study
 from tests.conftest import run_cli
 
 
 def parse(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    demo.add_parser(parser.add_subparsers())
-    return parser.parse_args(["demo", *argv])
-
-
-@pytest.mark.parametrize(
-    ("argv", "complaint"),
-    [
-        (["--seeds", "0"], "--seeds 0 is not a number of at least 1"),
-        (["--seeds", "two"], "--seeds two is not a number of at least 1"),
-        (["--epochs", "-1"], "--epochs -1 is not a number of at least 1"),
-    ],
-)
-def test_bad_numbers(argv: list[str], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        demo.study_argv(parse(*argv))
+    return demo.COMMAND.parse(argv)
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"needs torch and scikit-learn.*\[torch,demo\]"):
         demo.main(parse())
-
-
-def test_importing_the_command_imports_no_torch() -> None:
-    code = "import sys, farandole.cli.demo; assert not {'torch', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.ranks

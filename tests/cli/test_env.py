@@ -21,11 +21,6 @@ def test_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert names[:4] == ["shared memory", "Gloo", "NCCL", "MPI"]
 
 
-def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["env"]) == 0
-    assert capsys.readouterr().out.startswith("farandole ")
-
-
 def test_what_is_missing_says_so() -> None:
     facts = collect()
     facts["packages"] = {"torch": None}

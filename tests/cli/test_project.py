@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from farandole.cli import project, report
-from farandole.errors import UsageError
 
 
 def parse(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    project.add_parser(parser.add_subparsers())
-    return parser.parse_args(["project", *argv])
+    return project.COMMAND.parse(argv)
 
 
 def step_s(workers: int, batch: int = 32) -> float:
@@ -39,41 +34,6 @@ def imported(tmp_path: Path) -> Path:
     (tmp_path / "table.csv").write_text(TABLE)
     import_table(tmp_path / "table.csv", tmp_path / "study", label="from a table")
     return tmp_path / "study"
-
-
-@pytest.mark.parametrize(
-    ("argv", "complaint"),
-    [
-        ([], "Say how many workers to project to"),
-        (["-np", "0"], "-np 0: give numbers from 1 up"),
-        (["-np", "8", "--link", "fast"], "--link fast is no link"),
-        (["-np", "8", "--link", "25Gbit,3"], "'3' is no latency"),
-        (["-np", "8", "--price", "cheap"], "--price cheap is no price"),
-        (["-np", "8", "--price", "-2"], "--price -2 is no price"),
-        (["-np", "8", "--budget", "0", "--price", "2"], "--budget 0 is not a number above 0"),
-        (["-np", "8", "--budget", "50"], "--budget 50 needs a price"),
-        (["-np", "8", "--deadline", "soon"], "--deadline soon: give a time above 0"),
-        (["-np", "8", "--target", "0.9"], "--target 0.9 is not METRIC=VALUE"),
-        (["-np", "8", "--target", "f1=0.9"], "these runs recorded accuracy"),
-        (["-np", "8", "--target", "accuracy=0.99"], "accuracy=0.99 was never reached"),
-        (["-np", "8", "--per-host", "0"], "--per-host 0: give a whole number from 1 up"),
-        (["-np", "8", "--batch", "x"], "--batch x: give a whole number"),
-        (["-np", "8", "--bucket-size", "0"], "--bucket-size 0 is no number of MB above 0"),
-        (["-np", "8", "--bucket-size", "25"], "--bucket-size needs to know when gradients"),
-        (["-np", "8", "--fp16"], "--fp16 needs to know when gradients are ready"),
-        (["--fleet", "x"], "--fleet x: give a whole number"),
-        (["-np", "8", "--prefer", "luck"], "--prefer luck: choose from time, money, balance"),
-        (["--offer", "A 4"], "it has no name before a colon"),
-        (["--offer", "A: 32, 8 per host"], "does not say what connects them"),
-        (["--offer", "A: 4", "--offer", "A: 8"], "Two offers are called A"),
-        (["-np", "8", "--only", "device=cpu"], "No curve of this study has device=cpu"),
-    ],
-)
-def test_bad_flags(imported: Path, argv: list[str], complaint: str) -> None:
-    with pytest.raises(UsageError) as error:
-        project.main(parse(str(imported), *argv))
-    assert complaint in str(error.value)
-    assert not (imported / "projection.json").exists()
 
 
 @pytest.mark.parametrize("rows", ["1,32,0.1\n2,32,0.12\n", "2,32,0.12\n"])
@@ -128,10 +88,7 @@ def test_the_answer_becomes_part_of_the_report(
     assert kept["headline"] == said[0]
     # Asked again by `farandole report`, with the same answer.
     (imported / "report.md").unlink()
-    arguments = argparse.ArgumentParser()
-    report.add_parser(arguments.add_subparsers())
-    given = arguments.parse_args(["report", str(imported), "--figures", "none"])
-    assert report.main(given) == 0
+    assert report.main(report.COMMAND.parse([str(imported), "--figures", "none"])) == 0
     text = (imported / "report.md").read_text()
     assert "## More workers" in text
     assert said[0].split(":")[0] in text
@@ -233,8 +190,3 @@ def test_what_is_preferred_decides_the_recommendation(
         chosen[prefer] = rule["workers"]
     assert chosen["money"] <= chosen["balance"] <= chosen["time"]
     assert chosen["money"] < chosen["time"]
-
-
-def test_importing_the_command_imports_no_numpy() -> None:
-    code = "import sys, farandole.cli.project; assert not {'altair', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -28,9 +28,7 @@ def script(tmp_path: Path) -> str:
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    run.add_parser(parser.add_subparsers())
-    return parser.parse_args(["run", *arguments])
+    return run.COMMAND.parse(arguments)
 
 
 @pytest.mark.parametrize(
@@ -76,43 +74,6 @@ def test_variables_stand_for_flags_and_a_bare_script_runs_here(script: str) -> N
     assert "2 workers on 1 host, shared memory, 5 threads each\n" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["-np", "0", "x"], "-np 0: give a number of workers from 1 up, or auto."),
-        (["-np", "-1", "x"], "-np -1: give a number"),
-        (["-np", "two", "x"], "-np two: give a number"),
-        (["-np"], "expected one argument"),
-        (["python", "train.py"], "How many workers?"),
-        (["-np", "2"], "No command was given"),
-        (["-np", "2", "--"], "No command was given"),
-        (["-np", "2", "nowhere/train.py"], "nowhere/train.py: there is no such script"),
-        (["-np", "2", "no-such-command"], "no-such-command: there is no such command"),
-        (["-np", "2", "--transport", "pigeon", "x"], "choose a transport from auto, shm, gloo"),
-        (
-            ["-np", "2", "--transport", "mpi", "-m", "a b"],
-            "FARANDOLE_TRANSPORT=mpi mpirun -np 2 python -m 'a b'",
-        ),
-        (["-np", "2", "--launcher", "pigeon", "python"], "choose from local, ssh, slurm, ray"),
-        (
-            ["-np", "2", "--launcher", "ray", "-H", "localhost:2", "python"],
-            "lets Ray choose the hosts",
-        ),
-        (["-np", "2", "--nonsense", "x"], "--nonsense"),
-        (["-np", "4", "-H", "localhost:2", "python"], "the hosts have 2 slots"),
-    ],
-)
-def test_bad_input_is_one_line(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("farandole: ")
-    assert says in output.err
-    assert output.err.count("\n") == 1
-
-
 def test_a_port_in_use_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str
 ) -> None:
@@ -138,14 +99,6 @@ def test_a_read_only_folder_is_one_line(
     error = capsys.readouterr().err
     assert f"--output-dir {target} cannot be written to" in error
     assert error.count("\n") == 1
-
-
-def test_windows_points_to_wsl2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert main(["run", "-np", "2", "train.py"]) == 2
-    assert "WSL2" in capsys.readouterr().err
 
 
 TRAIN = """
@@ -220,15 +173,6 @@ def test_a_timeline_is_written_after_ctrl_c(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "timeline of 1 worker " in errors
     assert "optimizer" in tracks(file)[0]
-
-
-def test_a_timeline_needs_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for place, says in (
-        (tmp_path, "that is a folder"),
-        (tmp_path / "a" / "b", "there is no folder"),
-    ):
-        assert main(["run", "-np", "1", "--timeline", str(place), "true"]) == 2
-        assert says in capsys.readouterr().err
 
 
 @pytest.mark.ranks

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli.main import _parse, commands
+from farandole.cli.main import commands, parse
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -68,7 +68,7 @@ def test_commands_parse(page: Path) -> None:
         for words in lines(block.text):
             if words[0] == "farandole" and len(words) > 1:
                 assert words[1] in commands(), words
-                _parse(words[1:])
+                parse(words[1:])
 
 
 def pages(*checks: str) -> list[Path]:

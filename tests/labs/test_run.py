@@ -194,7 +194,7 @@ def test_a_lab_in_a_budget_interrupted_and_gone_on_with(place: Path) -> None:
     assert "TINY='set by the lab' farandole study -np 1 " in done.stderr
     assert "One worker: 100 samples/s" in done.stderr
     assert "tiny, study 2 of 2: two workers (about 4 s; " in done.stderr
-    assert done.stderr.endswith("Go on with: farandole lab tiny --budget 2m --out out\n")
+    assert done.stderr.endswith("Continue with: farandole lab tiny --budget 2m --out out\n")
     kept = json.loads((place / "out" / "lab.json").read_text())
     assert kept["rates"]["rate"]["samples_per_s"] == pytest.approx(100)
     assert kept["ended"] == {"first": ""}

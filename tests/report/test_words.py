@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from farandole.report import words
 from farandole.report.words import commands
 from farandole.study.command import job_command
 from farandole.study.hosts import command_of
+from farandole.study.progress import Listener
 from farandole.study.spec import Spec
 from tests.report.builders import Words, bare, cell, label, study
 
@@ -113,12 +113,7 @@ def test_the_command_asks_for_the_same_study(
 
 def _spec_of(argv: list[str]) -> Spec:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["study", *argv])
-    given = args.command_line[args.command_line[:1] == ["--"] :]
-    _, spec, _ = command._begun(args, given, None)
-    return spec
+    return command._prepare(command.COMMAND.parse(argv), Listener()).setting.spec
 
 
 def test_an_imported_study_has_no_command() -> None:

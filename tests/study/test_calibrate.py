@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from farandole.study.calibrate import (
     read_apart_launch,
     to_measure,
 )
-from farandole.study.calibration_worker import copy_environ, measure
+from farandole.study.calibration_worker import copy_environ
 from farandole.study.folder import write_apart, write_link
 from farandole.study.hosts import Function
 from farandole.study.progress import Listener
@@ -31,38 +30,6 @@ from farandole.study.spec import Room, Spec
 from tests.conftest import clean_environ
 from tests.study import scripts
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
-
-
-class Alone:
-    """A channel on which rank 0 hears itself; keeps what was asked for."""
-
-    rank = 0
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
-
-    def allreduce(self, nbytes: int) -> Callable[[], object]:
-        return lambda: self.asked.append(("allreduce", nbytes))
-
-    def there_and_back(self, nbytes: int) -> Callable[[], object]:
-        return lambda: self.asked.append(("there and back", nbytes))
-
-    def largest(self, value: float) -> float:
-        # A slow peer decides how often everybody repeats.
-        return 1e6
-
-    def close(self) -> None:
-        pass
-
-
-def test_all_workers_repeat_alike() -> None:
-    channel = Alone()
-    found = measure(channel, [4096, 16384], budget_s=1.0)
-    # Once to warm up, once to see how long it takes, and the least number that gives a median.
-    assert channel.asked.count(("allreduce", 4096)) == 2 + 3
-    assert channel.asked.count(("there and back", 4)) == 2 + 3
-    assert [nbytes for nbytes, _ in found["allreduce"]] == [4096, 16384]
-    assert found["stream_s"] > 0
 
 
 @pytest.mark.ranks
@@ -146,14 +113,6 @@ def test_figures_are_medians_of_their_phases(tmp_path: Path) -> None:
     assert read_apart(tmp_path) == (found,)
 
 
-def test_without_steps_of_all_there_are_no_figures(tmp_path: Path) -> None:
-    copy(tmp_path, 0, steps(1.0, 1.0), {"kind": "apart", "together": [0, 2]})
-    found = read_apart_launch(tmp_path, CELL)
-    assert found == Apart(cell=CELL, why_not="the script ended before a few steps had been made")
-    copy(tmp_path, 1, steps(1.0, 1.0))
-    assert read_apart_launch(tmp_path, CELL) == found
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -201,7 +160,8 @@ pathlib.Path(sys.argv[3], "mine").touch(exist_ok=False)
 
 
 def go_on(study: Path, spec: Spec) -> bool:
-    return StudyRun(study, spec, listener=Listener(), environ=clean_environ()).go()
+    setting = Setting(spec=spec, environ=clean_environ(), listener=Listener())
+    return StudyRun(path=study, setting=setting).go()
 
 
 @pytest.mark.ranks
@@ -260,13 +220,6 @@ def test_a_copy_is_the_only_worker_and_has_files_of_its_own() -> None:
         "seed": 0,
         "cell_dir": "/s/apart/w4/work/2",
     }
-
-
-def test_what_ends_a_copy_is_not_what_ends_a_launch() -> None:
-    found = copy_environ(LAUNCH, 2, 4)
-    assert "FARANDOLE_STOP" not in found
-    order = json.loads(found["FARANDOLE_APART"])
-    assert order == {"copy": 2, "copies": 4, "control": "/s/apart/w4/control"}
 
 
 def test_each_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

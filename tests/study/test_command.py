@@ -147,7 +147,7 @@ def test_a_shell_script_that_starts_its_workers(text: str, name: str | None) -> 
     if found is not None:
         assert found.command == ("bash", "train.sh", "{workers}")
         assert "run once per launch" in found.note
-        with pytest.raises(UsageError, match=r"not told how many. Put \{workers\}"):
+        with pytest.raises(UsageError, match=r"nothing tells it how many. Put \{workers\}"):
             find_in_script(["bash", "train.sh"], text)
 
 

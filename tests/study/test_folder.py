@@ -16,11 +16,9 @@ import pytest
 
 from farandole.errors import StoreError, UsageError
 from farandole.study.folder import (
-    launch_id,
     locked,
     new_launch_folder,
     remove_interrupted,
-    write_json,
     write_text,
 )
 from farandole.study.read import read_head
@@ -59,18 +57,10 @@ def test_a_full_disk_is_one_clear_line(
     with pytest.raises(StoreError) as caught:
         write_text(tmp_path / "a", "x")
     assert str(caught.value) == (
-        f"{tmp_path / 'a'} cannot be written: the disk is full. All that was written before is "
-        "kept. Free some space, then go on with --resume."
+        f"{tmp_path / 'a'} cannot be written: the disk is full. Everything written so far is "
+        "kept. Free some space, then continue with --resume."
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_json_is_strict_and_keeps_names_that_are_not_utf_8(tmp_path: Path) -> None:
-    write_json(tmp_path / "a", {"name": "\udcff"})
-    assert (tmp_path / "a").read_bytes() == b'{\n "name": "\\udcff"\n}\n'
-    with pytest.raises(ValueError, match="Out of range float"):
-        write_json(tmp_path / "b", {"x": float("nan")})
-    assert not (tmp_path / "b").exists()
 
 
 _HOLD = """
@@ -122,27 +112,6 @@ def test_a_study_is_not_begun_twice(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds a study already"):
         make_study(tmp_path, label="other")
     assert read_head(tmp_path).label == "digits"
-
-
-@pytest.mark.parametrize(
-    ("cell", "name"),
-    [
-        (Cell(workers=2, batch=64), "0007-w2-b64-r1"),
-        (Cell(workers=16), "0007-w16-r1"),
-        (Cell(workers=1, batch=8, params=(("lr", "../../x"),)), "0007-w1-b8-r1"),
-    ],
-)
-def test_names_of_launches_hold_nothing_of_the_user(cell: Cell, name: str) -> None:
-    assert launch_id(7, cell, 1) == name
-
-
-def test_numbers_go_on_after_those_that_are_there(tmp_path: Path) -> None:
-    make_study(tmp_path)
-    first = new_launch_folder(tmp_path, Cell(workers=1), 0)
-    assert (first.name, (first / "work").is_dir()) == ("0001-w1-r0", True)
-    (tmp_path / "launches" / "0041-w1-r0").mkdir()
-    (tmp_path / "launches" / "notes").mkdir()
-    assert new_launch_folder(tmp_path, Cell(workers=1), 0).name == "0042-w1-r0"
 
 
 def test_only_interrupted_launches_are_removed(tmp_path: Path) -> None:

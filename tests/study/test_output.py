@@ -109,17 +109,12 @@ def test_numbers_as_scripts_print_them(line: str, value: float) -> None:
     assert metric.value == value
 
 
-def test_alternatives_have_a_group_each() -> None:
-    reader = OutputReader([metric_pattern(r"acc=accuracy: (\S+)|acc=(\S+)")])
-    assert [m.value for m in read(reader, "acc=1", "accuracy: 2").metrics()] == [1.0, 2.0]
-
-
 def test_what_did_not_work_is_said() -> None:
     reader = OutputReader([throughput_pattern("speed (x)"), metric_pattern(r"acc=acc (\S+)")])
     read(reader, "acc soon")
     assert reader.notes() == (
         "--throughput matched no line of the output.",
-        "--metric acc matched 'soon', which is no number.",
+        "--metric acc matched 'soon', which is not a number.",
     )
     assert reader.throughput() is None
     assert reader.metrics() == ()
@@ -138,12 +133,6 @@ def test_a_pattern_that_cannot_work_is_refused(text: str, message: str) -> None:
         throughput_pattern(text)
     with pytest.raises(UsageError, match=message):
         metric_pattern(f"acc={text}")
-
-
-@pytest.mark.parametrize("text", ["acc ([0-9.]+)", "=([0-9.]+)", ""])
-def test_a_metric_needs_a_name(text: str) -> None:
-    with pytest.raises(UsageError, match="has no name"):
-        metric_pattern(text)
 
 
 needs_tensorboard = pytest.mark.skipif(
@@ -190,12 +179,6 @@ def write(path: Path, *messages: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(record, messages)))
     return path
-
-
-def test_the_checksum_is_castagnolis() -> None:
-    # RFC 3720's check value for CRC-32C, then TFRecord's mask.
-    crc = 0xE3069283
-    assert _checksum(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
@@ -253,25 +236,6 @@ def test_other_plugins_tensors_are_no_scalars(tmp_path: Path) -> None:
     pr_curves = field(9, field(1, field(1, b"pr_curves")))
     path = write(tmp_path / "x.tfevents", event(tensor + pr_curves), event(tensor, step=2))
     assert list(read_file(path)) == []
-
-
-def test_names_and_times_of_metrics(tmp_path: Path) -> None:
-    write(
-        tmp_path / "a.tfevents", event(simple(1.0), wall_time_s=90.0), event(simple(2.0), step=-1)
-    )
-    (metric,) = read_metrics(tmp_path, begin_unix_s=95.0)
-    assert (metric.name, metric.value, metric.step, metric.time_s) == ("loss", 2.0, -1, 5.0)
-    assert [m.time_s for m in read_metrics(tmp_path)] == [90.0, 100.0]
-
-
-def test_two_folders_with_one_tag_are_told_apart(tmp_path: Path) -> None:
-    write(tmp_path / "a.tfevents", event(simple(1.0)), event(simple(4.0), tag="lr"))
-    write(tmp_path / "loss_val" / "b.tfevents", event(simple(2.0), wall_time_s=101.0))
-    assert [(m.name, m.value) for m in read_metrics(tmp_path)] == [
-        ("loss", 1.0),
-        ("lr", 4.0),
-        ("loss_val/loss", 2.0),
-    ]
 
 
 @needs_tensorboard

@@ -11,7 +11,6 @@ from farandole.study.plan import (
     estimate,
     fits,
     fitting,
-    is_void_for_speed,
     largest,
     left_out,
     make_cells,
@@ -59,12 +58,6 @@ def test_factors_multiply() -> None:
     assert cells[0].params == (("lr", "0.1"), ("opt", "sgd"))
 
 
-def test_one_extra_cell_is_what_the_user_has_today() -> None:
-    *grid, today = make_cells(GRID)
-    assert (today.today, today.workers, today.threads, today.batch) == (True, 1, 4, 128)
-    assert not any(cell.today for cell in grid)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -90,27 +83,6 @@ def test_there_is_none_where_the_grid_has_it_or_nobody_asks(changes: dict[str, A
 def test_a_batch_that_workers_cannot_share_is_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         make_cells(replace(GRID, **changes))
-
-
-def test_more_ranks_than_cores_are_void_for_speed() -> None:
-    cells = make_cells(replace(GRID, workers=(4, 8), today=False))
-    assert [is_void_for_speed(GRID, cell) for cell in cells] == [False, True]
-    on_gpus = replace(GRID, room=Room(cores=64, physical=64, gpus=2))
-    assert is_void_for_speed(on_gpus, cells[0])
-
-
-def test_hosts_and_workers_of_each_place() -> None:
-    spec = replace(
-        GRID,
-        room=Room(cores=4, physical=4, hosts=2),
-        workers=(4, 8),
-        places=((4, 1), (8, 1), (8, 2)),
-        today=False,
-    )
-    cells = make_cells(spec)
-    assert [cell.placement for cell in cells] == ["1x4", "1x8", "2x4"]
-    # Eight ranks on four cores take turns; four on each of two hosts do not.
-    assert [is_void_for_speed(spec, cell) for cell in cells] == [False, True, False]
 
 
 def find(most: int, start: int = 32) -> tuple[int | None, list[int]]:
@@ -166,31 +138,10 @@ def test_more_ranks_than_cores_are_for_accuracy_only() -> None:
     spec = replace(SPEC, workers=(2, 4), measure="both", repeats=1, seeds=1)
     assert words(planned(spec)) == ["s2.0", "a2.0", "a4.0"]
     (line,) = left_out(spec, make_cells(spec))
-    assert line.startswith("4 workers on 2 cores: void for speed")
+    assert line.startswith("4 workers on 2 cores take turns: not measured for speed")
     assert "accuracy only" in line
     assert "left out" in left_out(replace(spec, measure="speed"), make_cells(spec))[0]
     assert left_out(SPEC, make_cells(SPEC)) == []
-
-
-def test_what_is_made_is_not_made_again() -> None:
-    plan = planned(SPEC)
-    done = [made(one) for one in plan[:3]]
-    assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
-    assert pending(SPEC, plan, [made(one) for one in plan]) == []
-
-
-def test_a_batch_that_the_recorder_saw_does_not_make_another_cell() -> None:
-    spec = replace(SPEC, batches=())
-    plan = planned(spec)
-    seen = made(plan[0])
-    seen = replace(seen, cell=replace(seen.cell, batch=17))
-    assert words(pending(spec, plan, [seen])) == words(plan[1:])
-
-
-def test_a_cell_that_failed_is_not_tried_again() -> None:
-    plan = planned(SPEC)
-    done = [made(plan[0]), made(plan[1], outcome="failed")]
-    assert words(pending(SPEC, plan, done)) == ["e1.0", "s1.1"]
 
 
 def test_what_failed_in_an_earlier_session_is_tried_again_for_it_may_have_been_mended() -> None:
@@ -200,12 +151,6 @@ def test_what_failed_in_an_earlier_session_is_tried_again_for_it_may_have_been_m
     assert words(again) == ["s2.0", "e2.0", "s1.1", "s2.1"]
     done.append(made(again[0], outcome="failed"))
     assert words(pending(SPEC, plan, done, earlier=len(done) - 1)) == ["s1.1"]
-
-
-def test_a_timeout_says_nothing_about_shorter_launches() -> None:
-    plan = planned(SPEC)
-    done = [made(plan[0]), made(plan[1]), made(plan[2], outcome="timeout")]
-    assert words(pending(SPEC, plan, done)) == ["e2.0", "s1.1", "s2.1"]
 
 
 def test_a_script_that_came_to_its_end_takes_as_long_for_every_purpose() -> None:

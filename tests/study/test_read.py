@@ -48,25 +48,6 @@ def test_lines_become_columns_with_the_samples_of_their_steps() -> None:
     assert found.after[:2].tolist() == [[0.25, 5.0], [0.25, 10.0]]
 
 
-def test_optimizers_and_layouts_are_told_apart() -> None:
-    other = line(10, optimizer=1)
-    anew = line(30, bytes=[800, 404])
-    found = parsed_noise(line(10), other, line(20), anew).noise
-    assert [(one.optimizer, one.bucket_bytes, one.update.tolist()) for one in found] == [
-        (0, (800, 400), [10, 20]),
-        (1, (800, 400), [10]),
-        (0, (800, 404), [30]),
-    ]
-
-
-def test_a_damaged_line_is_left_out_and_counted() -> None:
-    damaged = [line(10, before=[1.0]), line(10, after=["a", "b"]), line(10) | {"update": None}]
-    rank = parsed_noise(*damaged, line(20))
-    (found,) = rank.noise
-    assert found.update.tolist() == [20]
-    assert rank.notes == ("3 lines were damaged and left out.",)
-
-
 def parse(*lines: dict[str, Any] | bytes) -> Rank | None:
     encoded = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     return parse_rank([line + b"\n" for line in encoded], name="rank-0.jsonl")
@@ -131,13 +112,6 @@ def test_everything_that_a_rank_says_is_read() -> None:
     assert (rank.peak_memory_bytes, rank.peak_gpu_bytes, rank.stopped) == (5, None, True)
 
 
-@pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
-def test_a_metric_that_is_not_finite_comes_as_a_word(word: str) -> None:
-    (metric,) = parsed({"kind": "metric", "name": "loss", "value": word, "step": 3}).metrics
-    assert (metric.name, metric.step, metric.rank) == ("loss", 3, 0)
-    np.testing.assert_equal(metric.value, float(word))
-
-
 def test_a_torn_last_line_is_what_a_killed_worker_leaves() -> None:
     rank = parsed({"kind": "epoch", "begin_s": 1.0, "end_s": 2.0}, b'{"kind": "epoch", "beg')
     assert rank.epochs == ((1.0, 2.0),)
@@ -154,12 +128,6 @@ def test_damage_within_is_counted_and_costs_only_its_own_lines() -> None:
     assert rank.epochs == ((1.0, 2.0),)
     assert len(rank.steps) == 0
     assert rank.notes == ("3 lines were damaged and left out.",)
-
-
-def test_kinds_and_fields_of_the_future_are_passed_over() -> None:
-    rank = parsed({"kind": "dance"}, {"kind": "steps", "columns": {"end_s": [1.0], "new": [2]}})
-    assert rank.steps.end_s.tolist() == [1.0]
-    assert rank.notes == ()
 
 
 @pytest.mark.parametrize("lines", [[], [b""], [{"kind": "epoch", "begin_s": 1, "end_s": 2}]])
@@ -211,15 +179,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     bare = read_launch(tmp_path / "s" / "launches" / read.id, ranks=False)
     assert bare == launch
     assert found.cells == (cell,)
-
-
-def test_a_part_of_a_study_names_the_whole(tmp_path: Path) -> None:
-    make_study(tmp_path)
-    place = add_launch(tmp_path, make_launch())
-    with pytest.raises(UsageError, match="only a part of a study"):
-        read_study(tmp_path / "launches")
-    with pytest.raises(UsageError, match=r"is not the folder|only a part"):
-        read_study(place)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"'])

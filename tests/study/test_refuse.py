@@ -19,7 +19,6 @@ from farandole.study.refuse import (
     Snapshot,
     StudyRefusedError,
     batch_mismatch,
-    batch_seen,
     mismatch,
     never_trained,
     refuse,
@@ -56,15 +55,6 @@ def test_another_batch_is_named_with_both_numbers(seen: int, why: str) -> None:
     assert said is not None
     assert f"batch of 64 per worker, but the script trained with {seen}" in said
     assert why in said
-
-
-def test_batches_that_agree_or_that_nobody_set() -> None:
-    assert batch_mismatch(SPEC, launch(rank(seen=64))) is None
-    assert batch_mismatch(SPEC, launch(rank(seen=None))) is None
-    assert batch_mismatch(replace(SPEC, batch_check=False), launch(rank(seen=3))) is None
-    assert batch_mismatch(replace(SPEC, batches=()), launch(rank(seen=3))) is None
-    assert batch_seen(launch(rank(seen=None), rank(seen=3))) == 3
-    assert batch_seen(launch()) is None
 
 
 def test_a_launcher_that_starts_another_number_of_workers() -> None:
@@ -114,20 +104,6 @@ def test_jobs_that_slurm_does_not_take_end_a_study_before_it_begins() -> None:
     refuse(SPEC, refused, [], Path("launches/a"))
 
 
-def test_a_snapshot_sees_files_and_passes_over_caches_links_and_the_study(tmp_path: Path) -> None:
-    for name in ("a.pt", "sub/deep/b.pt", ".git/c.pt", "__pycache__/d.pt", "study/e.pt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    (tmp_path / "link").symlink_to(tmp_path / "sub")
-    os.mkfifo(tmp_path / "fifo.pt")
-    found = Snapshot(tmp_path, skip=tmp_path / "study")
-    names = sorted(os.path.relpath(path, tmp_path.resolve()) for path in found.files)
-    assert (names, found.complete) == (["a.pt", "sub/deep/b.pt"], True)
-    few = Snapshot(tmp_path, skip=tmp_path / "study", most_files=1)
-    assert (len(few.files), few.complete) == (1, False)
-    assert Snapshot(tmp_path / "none", skip=tmp_path).files == {}
-
-
 def test_what_was_written_and_what_was_only_read(tmp_path: Path) -> None:
     for name in ("same.pt", "read.pt", "read.txt", "changed.pt"):
         (tmp_path / name).write_text("x")
@@ -170,7 +146,7 @@ def test_a_checkpoint_elsewhere_that_only_its_time_betrays(
     files.check(launched("0001-w1-r0"), began_unix_s=time.time() - 10)
     resumed = Files(*places)
     began_unix_s = time.time() + 10
-    with pytest.raises(StudyRefusedError, match="wrote: it went on from there"):
+    with pytest.raises(StudyRefusedError, match="wrote: it continued from there"):
         resumed.check(launched("0002-w1-r0", read(elsewhere)), began_unix_s=began_unix_s)
 
 

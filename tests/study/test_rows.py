@@ -45,16 +45,6 @@ def test_cells_count_their_launches(study: Study) -> None:
     assert rows[1]["global_batch"] == 64
 
 
-def test_launches_name_their_cell_and_figures(study: Study) -> None:
-    rows = list(launch_rows(study))
-    assert [(row["launch"], row["cell"], row["steps"]) for row in rows] == [
-        ("a", 0, 0),
-        ("b", 0, 2),
-        ("c", 1, 0),
-    ]
-    assert rows[0]["figure_epoch_s"] == 2.0
-
-
 def test_frames_hold_what_the_rows_hold(study: Study) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frames = study.to_pandas()

@@ -152,14 +152,6 @@ def test_prepare_runs_before_each_launch(tmp_path: Path) -> None:
     assert "--prepare" in study.launches[0].reason
 
 
-def test_each_launch_in_its_own_folder(tmp_path: Path) -> None:
-    scripts.write(tmp_path, "open('x.txt', 'x').write('1')\n" + scripts.PRINTS, "train.py")
-    study = run("train.py", workers=[1], repeats=2, cwd="cell")
-    assert outcomes(study) == [(1, "ok"), (1, "ok")]
-    assert not Path("x.txt").exists()
-    assert (place(study.launches[1]) / "work" / "x.txt").exists()
-
-
 def test_a_script_that_never_trains(tmp_path: Path) -> None:
     script = scripts.write(tmp_path, "print('hello')\n")
     with pytest.raises(StudyRefusedError, match=r"without a training step.*optimizer's step\(\)"):
@@ -242,7 +234,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, signum: int) -> None:
     eventually(lambda: gone(pids))
     if signum != signal.SIGKILL:
         assert process.returncode == 128 + signum
-        assert "Go on with: farandole study --resume out" in said
+        assert "Continue with: farandole study --resume out" in said
     before = Study.load(tmp_path / "out")
     assert outcomes(before) == [(1, "ok")]
     assert not before.complete

@@ -21,7 +21,6 @@ from farandole.study.watch import (
     MemoryGuard,
     Tail,
     Watch,
-    describes_lack_of_memory,
     end_leftovers,
     leftovers,
 )
@@ -122,21 +121,6 @@ def test_a_single_request_far_beyond_the_limit_is_refused_at_once() -> None:
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you", True),
-        ("MemoryError", True),
-        ("torch.OutOfMemoryError: CUDA out of memory.", True),
-        ("terminate called after throwing an instance of 'std::bad_alloc'", True),
-        ("ValueError: bad loss", False),
-        ("", False),
-    ],
-)
-def test_errors_that_tell_of_memory(text: str, says: bool) -> None:
-    assert describes_lack_of_memory(text) is says
-
-
 def start_tagged(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
@@ -229,5 +213,5 @@ def test_the_plan_in_lines() -> None:
     rest = Estimate(launches=4, seconds=400, worker_hours=0.2, guessed=4)
     lines = plan_lines([CELL], whole, rest)
     assert lines[0] == "1 cell:"
-    assert "6 launches, 2 of them made already." in lines
+    assert "6 launches, 2 of them done." in lines
     assert lines[-1].startswith("About 7 min and 0.20 worker-hours, a guess")

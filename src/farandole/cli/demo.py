@@ -6,45 +6,34 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from typing import Any
 
-from farandole.errors import MissingExtraError, UsageError
+from farandole.cli.command import JSON, Command, flag, say
+from farandole.errors import MissingExtraError
+from farandole.study.values import count
 
-_SEEDS = 3
-_EPOCHS = 8
-
-_EPILOG = """\
-example:
-  farandole demo
-  farandole demo --seeds 5 --out digits
-  farandole demo --json > demo.json
-
-The data come with scikit-learn; nothing is downloaded. The script is farandole/labs/digits.py, and
-the demo is nothing but the `farandole study` of it that the first line shows.
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `demo` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "demo",
-        help="train a small CNN with 1 and 2 workers and compare (about a minute)",
-        description="Study how a small CNN on scikit-learn's digits scales to 2 workers.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON, schema 1")
-    parser.add_argument("--out", metavar="DIR", help="the study's folder (default: a new one here)")
-    parser.add_argument(
-        "--seeds",
-        metavar="N",
-        default=str(_SEEDS),
-        help=f"launches per number of workers, taking turns (default {_SEEDS})",
-    )
-    parser.add_argument(
-        "--epochs", metavar="N", default=str(_EPOCHS), help=f"per launch (default {_EPOCHS})"
-    )
-    parser.set_defaults(func=main)
+COMMAND = Command(
+    name="demo",
+    text="Train a small CNN on scikit-learn's digits with 1 and with 2 workers, and compare. "
+    "Takes about a minute.",
+    usage="[options]",
+    flags={
+        "options": (
+            flag("--out", "DIR", "the study's folder (default: a new one here)"),
+            flag("--seeds", "N", "runs per number of workers (default 3)", default="3"),
+            flag("--epochs", "N", "epochs per run (default 8)", default="8"),
+            JSON,
+        )
+    },
+    examples="""
+farandole demo
+farandole demo --seeds 5 --out digits
+farandole demo --json > demo.json
+""",
+    notes="""
+Nothing is downloaded: the data come with scikit-learn. The demo runs `farandole
+study` on the script farandole/labs/digits.py; its first line is that command.
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -53,14 +42,13 @@ def main(args: argparse.Namespace) -> int:
 
     argv = study_argv(args)
     _check_packages()
-    print(f"$ farandole {shlex.join(argv)}", file=sys.stderr, flush=True)
-    return command_line.main([*argv, "--debug"] if args.debug else argv)
+    say(f"$ farandole {shlex.join(argv)}")
+    return command_line.main([*argv[:1], *["--debug"] * args.debug, *argv[1:]])
 
 
 def study_argv(args: argparse.Namespace) -> list[str]:
     """Return the study's command line, the one that a user would type."""
-    seeds = _count(args.seeds, flag="--seeds")
-    epochs = _count(args.epochs, flag="--epochs")
+    seeds, epochs = count(args.seeds, flag="--seeds"), count(args.epochs, flag="--epochs")
     return [
         "study",
         *("-np", "1,2", "--measure", "accuracy", "--seeds", str(seeds), "--label", "digits"),
@@ -80,12 +68,6 @@ def _check_packages() -> None:
         named = " and ".join({"sklearn": "scikit-learn"}.get(name, name) for name in missing)
         raise MissingExtraError(
             f"farandole demo needs {named}, which this Python ({sys.executable}) does not have. "
-            "Run: pip install 'farandole[torch,demo]' (a machine without a GPU can do with the "
-            "smaller CPU build of torch; pytorch.org shows its pip line)."
+            "Run: pip install 'farandole[torch,demo]' (on a machine without a GPU the smaller CPU "
+            "build of torch will do; pytorch.org shows its pip line)."
         )
-
-
-def _count(text: str, *, flag: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag} {text} is not a number of at least 1.")
-    return int(text)

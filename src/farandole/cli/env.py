@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
 from dataclasses import asdict
 from typing import Any
 
+from farandole.cli.command import JSON, Command, flag, print_json
 from farandole.format import plural
 from farandole.version import __version__
 from farandole.world.machine import package_version
@@ -20,30 +20,25 @@ _VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     *("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME"),
 )
-_EPILOG = """\
-examples:
-  farandole env
-  farandole env --json
-  farandole env --check          are values, gradients and speed right on this machine?
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `env` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "env",
-        help="what this machine and this installation have",
-        description="Show what decides how workers run here; put it into bug reports.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, schema 1")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="train on 2 workers, or as many as there are GPUs, and verify the results",
-    )
-    parser.set_defaults(func=main)
+COMMAND = Command(
+    name="env",
+    text="Show what decides how workers run on this machine. Please put it into bug reports.",
+    usage="[options]",
+    flags={
+        "options": (
+            JSON,
+            flag(
+                *("--check", ""),
+                "train on 2 workers, or one per GPU, and verify values, gradients and speed",
+            ),
+        )
+    },
+    examples="""
+farandole env
+farandole env --json
+farandole env --check
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -52,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     if args.check:
         facts["check"] = check(facts["gpus"])
     if args.json:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         print("\n".join(render(facts)))
     return 0 if not args.check or facts["check"]["right"] else 1

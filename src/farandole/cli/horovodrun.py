@@ -5,22 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from farandole.cli.command import Command, Flag, flag, say, user_command
 from farandole.errors import UsageError
-
-_EPILOG = """\
-examples:
-  farandole horovodrun -np 4 python train.py
-  farandole horovodrun -np 4 -H host1:2,host2:2 python train.py
-  farandole horovodrun -np 2 --timeline-filename timeline.json python train.py
-
-Flags of horovodrun 0.28 are taken; one line says which of them mean nothing here.
-`farandole run` has flags of its own: threads per worker, transports, recording.
-"""
 
 # What belongs to Horovod's own machinery: with a value, and without.
 _VALUED = (
@@ -58,19 +49,27 @@ _PLAIN = (
     *("--tcp", "--log-with-timestamp", "--log-without-timestamp", "--gloo", "--mpi", "--jsrun"),
 )
 _ELASTIC = {"--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
+_OTHERS = ("--blacklist-cooldown-range", "--prefix-output-with-timestamp")
 
-# Horovod's flags that mean the same here: their value's name and help, and the flag of `run`.
-_TRANSLATED = {
-    ("-np", "--num-proc"): ("N", "how many workers", "-np"),
-    ("-H", "--hosts"): ("HOSTS", "where: host1:2,host2:4", "-H"),
-    ("-hostfile", "--hostfile"): ("FILE", "where: lines such as `host1 slots=2`", "--hostfile"),
-    ("--start-timeout",): ("S", "seconds to wait for all workers (default 60)", "--start-timeout"),
-    ("--output-filename",): ("DIR", "keep DIR/rank.<rank>/stdout and stderr too", "--output-dir"),
-    ("--stall-check-warning-time-seconds",): ("S", "after so long (default 60)", "--stall-warning"),
-    ("--stall-check-shutdown-time-seconds",): (
-        *("S", "end after so long (default: no)", "--stall-shutdown"),
+# Horovod's flags that mean the same here, and the flag of `run`.
+_TRANSLATED = (
+    ("-np", flag("-np --num-proc", "N", "number of workers")),
+    ("-H", flag("-H --hosts", "HOSTS", "hosts, with the number of workers on each: h1:2,h2:4")),
+    ("--hostfile", flag("-hostfile --hostfile", "FILE", "hosts from a file: `h1 slots=2`")),
+    ("--start-timeout", flag("--start-timeout", "S", "wait for all workers (default 60)")),
+    (
+        "--output-dir",
+        flag("--output-filename", "DIR", "write DIR/rank.<rank>/stdout and stderr too"),
     ),
-}
+    (
+        "--stall-warning",
+        flag("--stall-check-warning-time-seconds", "S", "report it after S seconds (default 60)"),
+    ),
+    (
+        "--stall-shutdown",
+        flag("--stall-check-shutdown-time-seconds", "S", "end the job after S (default: no)"),
+    ),
+)
 # Settings of a configuration file, and the flags that they stand for.
 _CONFIG = {
     ("timeline", "filename"): "timeline_filename",
@@ -81,50 +80,60 @@ _CONFIG = {
 }
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `horovodrun` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "horovodrun",
-        help="Horovod's command line",
-        description="Start a command on several workers, by Horovod's flags.",
-        usage="farandole horovodrun -np N [options] COMMAND ...",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _dest(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _pair(name: str, text: str) -> tuple[Flag, Flag]:
+    """Return a switch and the one that turns it off."""
+    both: dict[str, Any] = {"dest": _dest(name), "default": None}
+    return (
+        flag(f"--{name}", "", text, action="store_true", **both),
+        flag(f"--no-{name}", "", "turn that off", action="store_false", **both),
     )
-    add = parser.add_argument
-    add("-v", "--version", action="store_true", help="show Horovod's version that is followed")
-    add("-cb", "--check-build", action="store_true", help="show what there is, and exit")
-    for names, (metavar, text, _) in _TRANSLATED.items():
-        add(*names, metavar=metavar, help=text)
-    add("--host-discovery-script", metavar="FILE", help=argparse.SUPPRESS)
-    add("-p", "--ssh-port", metavar="PORT", help="the port of ssh on the hosts")
-    add("-i", "--ssh-identity-file", metavar="FILE", help="the key file of ssh")
-    add("--timeline-filename", metavar="FILE", help="write a timeline of all workers")
-    for name, text in (
-        ("timeline-mark-cycles", "mark in it when operations were agreed on"),
-        ("stall-check", "report operations that ranks have not submitted"),
-    ):
-        both: dict[str, Any] = {"dest": _dest(name), "default": None}
-        add(f"--{name}", action="store_true", help=text, **both)
-        add(f"--no-{name}", action="store_false", help=argparse.SUPPRESS, **both)
-    add("--config-file", metavar="FILE", help="settings in YAML; flags count more")
-    for flag in _VALUED:
-        add(flag, action="append", help=argparse.SUPPRESS)
-    for flag in _PLAIN:
+
+
+COMMAND = Command(
+    name="horovodrun",
+    text="Start a command on several workers with the flags of horovodrun 0.28.",
+    usage="-np N [options] COMMAND ...",
+    flags={
+        "options": (
+            *(one for _, one in _TRANSLATED),
+            flag("-p --ssh-port", "PORT", "the port of ssh on the hosts"),
+            flag("-i --ssh-identity-file", "FILE", "the key file of ssh"),
+            flag("--timeline-filename", "FILE", "write a timeline of all workers"),
+            *_pair("timeline-mark-cycles", "mark in it when operations were agreed on"),
+            *_pair("stall-check", "report operations that ranks have not submitted"),
+            flag("--config-file", "FILE", "settings in YAML; flags take precedence"),
+            flag("-v --version", "", "show the version of Horovod that is followed"),
+            flag("-cb --check-build", "", "show what is available, and exit"),
+        )
+    },
+    usual="-np -H -hostfile --output-filename --timeline-filename --config-file --check-build",
+    examples="""
+farandole horovodrun -np 4 python train.py
+farandole horovodrun -np 4 -H host1:2,host2:2 python train.py
+""",
+    notes="""
+`farandole run` has flags of its own: threads per worker, transports, recording.
+""",
+    more="Taken, and without effect here (one line says so):\n"
+    + textwrap.fill(
+        ", ".join((*_VALUED, *_PLAIN, *_ELASTIC, *_OTHERS)), 80, break_on_hyphens=False
+    ),
+    hidden=(
+        flag("--host-discovery-script", "FILE", ""),
+        *(flag(name, "VALUE", "", repeated=True, default=None) for name in _VALUED),
         # Not by its name alone, or --no-autotune and --autotune were one.
-        add(flag, action="store_true", dest=flag, default=None, help=argparse.SUPPRESS)
-    for names in _ELASTIC.items():
-        add(*names, metavar="N", help=argparse.SUPPRESS)
-    add("--blacklist-cooldown-range", nargs=2, help=argparse.SUPPRESS)
-    add(
-        "-prefix-timestamp",
-        "--prefix-output-with-timestamp",
-        action="store_true",
-        default=None,
-        help=argparse.SUPPRESS,
-    )
-    add("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(func=main)
+        *(flag(name, "", "", dest=name, default=None) for name in _PLAIN),
+        *(flag(" ".join(names), "N", "") for names in _ELASTIC.items()),
+        flag("--blacklist-cooldown-range", "N", "", nargs=2),
+        flag("-prefix-timestamp --prefix-output-with-timestamp", "", "", default=None),
+    ),
+    takes_command=True,
+    abbreviations=True,
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -133,7 +142,7 @@ def main(args: argparse.Namespace) -> int:
         from farandole.launch.horovod_alias import VERSION
         from farandole.version import __version__
 
-        print(f"{VERSION} (answered by farandole {__version__})")
+        print(f"{VERSION} (farandole {__version__})")
         return 0
     if args.check_build:
         print(check_build())
@@ -142,14 +151,10 @@ def main(args: argparse.Namespace) -> int:
         apply_config(args, read_config(Path(args.config_file)))
     arguments, variables = translate(args)
     if ignored := ignored_flags(args):
-        line = f"farandole: these mean nothing to Farandole: {', '.join(ignored)}"
-        print(line, file=sys.stderr, flush=True)
+        say(f"farandole: these flags have no effect with Farandole: {', '.join(ignored)}")
     from farandole.cli import run
 
-    parser = argparse.ArgumentParser(prog="farandole horovodrun")
-    run.add_parser(parser.add_subparsers())
-    command = args.command_line[1:] if args.command_line[:1] == ["--"] else args.command_line
-    parsed = parser.parse_args(["run", *arguments, "--", *command])
+    parsed = run.COMMAND.parse([*arguments, "--", *user_command(args)])
     # What workers are told beyond the flags they inherit from here, on other hosts too.
     os.environ.update(variables)
     return run.main(parsed)
@@ -161,8 +166,7 @@ def translate(
     """Return the flags of `farandole run` for those of horovodrun, and variables for the workers.
 
     Raises:
-        UsageError: Something is asked for that cannot be had, and without which the run would be
-            another one.
+        UsageError: Something that Farandole does not have, and that changes the run.
     """
     if args.host_discovery_script is not None:
         raise UsageError(
@@ -170,7 +174,7 @@ def translate(
             "Give the hosts by -H or --hostfile."
         )
     given = vars(args)
-    values = {flag: given[_dest(names[-1])] for names, (*_, flag) in _TRANSLATED.items()}
+    values = {run: given[_dest(one.names[-1])] for run, one in _TRANSLATED}
     if values["--start-timeout"] is None:
         values["--start-timeout"] = environ.get("HOROVOD_START_TIMEOUT") or None
     if args.stall_check is False:
@@ -193,16 +197,11 @@ def _given(flags: Mapping[str, Any]) -> list[str]:
 def ignored_flags(args: argparse.Namespace) -> list[str]:
     """Name the given flags that mean nothing here."""
     given = vars(args)
-    others = ("--blacklist-cooldown-range", "--prefix-output-with-timestamp")
     return [
         *(flag for flag in _PLAIN if given[flag]),
-        *(flag for flag in (*_VALUED, *_ELASTIC, *others) if given[_dest(flag)] is not None),
+        *(flag for flag in (*_VALUED, *_ELASTIC, *_OTHERS) if given[_dest(flag)] is not None),
         *(f"{name} (--config-file)" for name in given.get("config_ignored", ())),
     ]
-
-
-def _dest(flag: str) -> str:
-    return flag.lstrip("-").replace("-", "_")
 
 
 def apply_config(args: argparse.Namespace, config: Mapping[str, Any]) -> None:
@@ -235,7 +234,7 @@ def check_build() -> str:
         "Available Controllers": controllers,
         "Available Tensor Operations": {**libraries, **controllers},
     }
-    lines = [f"Horovod v{VERSION}, answered by Farandole:"]
+    lines = [f"Horovod v{VERSION}, provided by Farandole:"]
     for title, found in rows.items():
         lines += ["", f"{title}:"]
         lines += [f"    [{'X' if yes else ' '}] {name}" for name, yes in found.items()]
@@ -246,7 +245,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
     """Read a configuration file.
 
     Raises:
-        UsageError: It cannot be read, or is not one.
+        UsageError: It cannot be read, or is no configuration.
     """
     from importlib import import_module
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from farandole.cli.flags import add_flags
+from farandole.cli.command import (
+    JSON,
+    Command,
+    check_platform,
+    flag,
+    interrupted,
+    print_json,
+    say,
+    shown,
+)
 from farandole.errors import FarandoleError, UsageError
 
 if TYPE_CHECKING:
@@ -24,67 +32,56 @@ SCHEMA = 1
 ALL = "all"
 _BUDGET = "15m"
 
-_EPILOG = """\
-examples:
-  farandole lab                                  the labs, with a line each
-  farandole lab cifar10 --quick                  about a minute, without intervals
-  farandole lab mnist --budget 30m --data DIR    what fits into 30 minutes, on real data
-  farandole lab driving --full --out driving     as the lab report did it
-  farandole lab mnist --dry-run                  what would be run, with minutes
-  farandole lab all --quick                      all labs, and one page with their answers
-  farandole lab mnist --exercise                 a notebook: predict, run, compare
-
-A lab is nothing but `farandole study` of a script in examples/, several times, and one report: each
-command is shown as you could type it. The same command with the same --out goes on after Ctrl-C.
-"""
-_RECIPES = (
-    "ways to set the learning rate: fixed, linear, warmup, longer; original where a lab's own rate "
-    "is worth seeing (default: the lab's)"
-)
-_WEIGHTS = (
-    "what the network of fruits and caltech begins with: pretrained, none (random) or a file "
-    "(default: pretrained where installed)"
-)
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `lab` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "lab",
-        help="list the built-in labs, or run one: its questions answered from real runs",
-        description="Run a lab: the studies that answer its questions, and one report of them.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a lab, or all (default: list)")
-    add_flags(
-        parser.add_argument_group("how much (one of these)"),
-        ("--quick", None, "about a minute (faces: four), one launch of each kind"),
-        ("--budget", "TIME", f"what fits into this time, reports included (default {_BUDGET})"),
-        ("--full", None, "the lab's literal protocol: hours"),
-    )
-    add_flags(
-        parser.add_argument_group("on what"),
-        ("--data", "DIR", "real data (default: generated or bundled data); all: DIR/NAME"),
-        (
-            "-np -n -w --workers",
-            "N,...",
-            "numbers of workers: 1,2,4 or 1-4 (default: the lab's)",
-            {"dest": "workers"},
+COMMAND = Command(
+    name="lab",
+    text="Run a built-in lab and report its answers. Without a name, list the labs.",
+    usage="[NAME | all] [options]",
+    flags={
+        "how much (one of these)": (
+            flag("name", "NAME", "a lab, or all", nargs="?"),
+            flag("--quick", "", "about a minute (faces: four), one launch per setting"),
+            flag("--budget", "TIME", f"what fits into this time (default {_BUDGET})"),
+            flag("--full", "", "the lab's own protocol: hours"),
         ),
-        ("--recipe", "NAME,...", _RECIPES, {"dest": "recipes"}),
-        ("--weights", "WHAT", _WEIGHTS),
-    )
-    add_flags(
-        parser.add_argument_group("where, and the rest"),
-        ("--out", "DIR", "the lab's folder (default: a new one here)"),
-        ("--anonymous", None, "leave names of hosts, users, paths and commits out of the report"),
-        ("--exercise", None, "write a notebook that asks before it shows, and end"),
-        ("--dry-run", None, "print the plan with times, and end"),
-        ("--json", None, "print the answers as JSON, schema 1"),
-    )
-    parser.set_defaults(func=main)
+        "on what": (
+            flag("--data", "DIR", "real data (default: generated or bundled); all: DIR/NAME"),
+            flag(
+                *("-np -n -w --workers", "N,..."),
+                "numbers of workers: 1,2,4 or 1-4 (default: the lab's)",
+                dest="workers",
+            ),
+            flag(
+                *("--recipe", "NAME,..."),
+                "learning rates: fixed, linear, warmup, longer, or original where a lab has its "
+                "own (default: the lab's)",
+                dest="recipes",
+            ),
+            flag(
+                *("--weights", "WHAT"),
+                "initial weights of fruits and caltech: pretrained, none (random) or a file "
+                "(default: pretrained where installed)",
+            ),
+        ),
+        "output": (
+            flag("--out", "DIR", "the lab's folder (default: a new one here)"),
+            flag("--dry-run", "", "print the plan with times, and exit"),
+            JSON,
+            flag("--anonymous", "", "leave out names of hosts, users, paths and commits"),
+            flag("--exercise", "", "write a notebook (predict, run, compare), and exit"),
+        ),
+    },
+    usual="name --quick --budget --full --data -np --out --dry-run --json",
+    examples="""
+farandole lab                                  list the labs
+farandole lab cifar10 --quick                  about a minute, no intervals
+farandole lab mnist --budget 30m --data DIR    30 minutes, on real data
+farandole lab all --quick                      all labs, one page of answers
+""",
+    notes="""
+A lab runs `farandole study` on scripts in examples/, and shows each command.
+After Ctrl-C, the same command with the same --out continues.
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -99,7 +96,7 @@ def main(args: argparse.Namespace) -> int:
     if args.exercise:
         return _exercise(lab, args)
     asked = asked_for(args)
-    out = Path(args.out).absolute() if args.out is not None else _new_folder(lab.name)
+    out = _folder(args, lab.name)
     _check(lab, asked)
     if args.dry_run:
         _show_plan(lab, asked, out, as_json=args.json)
@@ -107,13 +104,13 @@ def main(args: argparse.Namespace) -> int:
     try:
         report, page = _run(lab, asked, out, anonymous=args.anonymous)
     except KeyboardInterrupt as stop:
-        return _interrupted(stop, asked.command(lab.name, _shown(out)))
+        return _interrupted(stop, asked.command(lab.name, shown(out)))
     from farandole.labs.report import terminal_lines, to_json
 
     if args.json:
-        print(json.dumps(to_json(report), indent=1, allow_nan=False))
+        print_json(to_json(report))
     else:
-        print("\n".join(["", *terminal_lines(report, _shown(page))]), flush=True)
+        print("\n".join(["", *terminal_lines(report, shown(page))]), flush=True)
     return 0
 
 
@@ -124,7 +121,7 @@ def _run(lab: Lab, asked: Asked, out: Path, *, anonymous: bool) -> tuple[LabRepo
     from farandole.labs.report import write_lab
     from farandole.labs.run import run_lab
 
-    report = run_lab(lab, asked, out, listening=_listening, say=_say, began_s=began_s)
+    report = run_lab(lab, asked, out, listening=_listening, say=say, began_s=began_s)
     report = without_names(report) if anonymous else report
     return report, write_lab(report, out)
 
@@ -136,12 +133,12 @@ def _all(args: argparse.Namespace) -> int:
     from farandole.labs import lab as labs
 
     asked = asked_for(args)
-    out = Path(args.out).absolute() if args.out is not None else _new_folder(ALL)
+    out = _folder(args, ALL)
     reports: dict[str, LabReport] = {}
     failed: dict[str, str] = {}
     code = 0
     for name in labs.lab_names():
-        _say(f"\nLab {name}")
+        say("", f"Lab {name}")
         try:
             lab = labs.load_lab(name)
             data = asked.data / name if asked.data and (asked.data / name).is_dir() else None
@@ -154,9 +151,9 @@ def _all(args: argparse.Namespace) -> int:
                 reports[name], _ = _run(lab, wish, out / name, anonymous=args.anonymous)
         except (FarandoleError, OSError) as error:
             failed[name] = str(error)
-            _say(f"farandole: the lab {name} failed, the others go on: {error}")
+            say(f"farandole: the lab {name} failed; the others continue: {error}")
         except KeyboardInterrupt as stop:
-            code = _interrupted(stop, asked.command(ALL, _shown(out)))
+            code = _interrupted(stop, asked.command(ALL, shown(out)))
             break
     if args.dry_run or not (reports or failed):
         return code
@@ -167,24 +164,23 @@ def _all(args: argparse.Namespace) -> int:
     page = render.write(overview(reports, failed), out, figures=(), tables=("csv", "md"))
     if args.json:
         content = {"labs": {name: to_json(one) for name, one in reports.items()}, "failed": failed}
-        print(json.dumps({"schema": SCHEMA, **content}, indent=1, allow_nan=False))
+        print_json({"schema": SCHEMA, **content})
     else:
-        print("\n".join(terminal_lines(reports, failed, _shown(page))), flush=True)
+        print("\n".join(terminal_lines(reports, failed, shown(page))), flush=True)
     return code or (0 if reports else 1)
 
 
 def _interrupted(stop: KeyboardInterrupt, again: Sequence[str]) -> int:
-    what = "the lab was interrupted, and what is finished is kept. Go on with: "
-    _say(f"farandole: {what}{shlex.join(again)}")
-    signum: int | None = getattr(stop, "signum", None)
-    return 130 if signum is None else 128 + signum
+    what = "the lab was interrupted; what is finished is saved. Continue with: "
+    say(f"farandole: {what}{shlex.join(again)}")
+    return interrupted(stop)
 
 
 def _exercise(lab: Lab, args: argparse.Namespace) -> int:
     from farandole.labs.exercise import write_notebook
 
     path = write_notebook(lab, Path(args.out or ".").absolute() / f"{lab.name}-exercise.ipynb")
-    print(f"Open it in Jupyter: {_shown(path)}")
+    print(f"Open it in Jupyter: {shown(path)}")
     return 0
 
 
@@ -202,7 +198,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     given = {"--quick": args.quick, "--budget": args.budget is not None, "--full": args.full}
     sizes = [flag for flag, is_given in given.items() if is_given]
     if len(sizes) > 1:
-        raise UsageError(f"{' and '.join(sizes)} say different sizes. Give one of them.")
+        raise UsageError(f"{' and '.join(sizes)} exclude each other. Give one of them.")
     size: Size = "quick" if args.quick else "full" if args.full else "budget"
     budget_s = values.seconds(args.budget or _BUDGET, flag="--budget")
     recipes = [] if args.recipes is None else args.recipes.split(",")
@@ -218,13 +214,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
 
 
 def _check(lab: Lab, asked: Asked) -> None:
-    """Refuse what a lab does not have, and a machine that it cannot run on.
-
-    Raises:
-        UsageError: Names what there is.
-        MissingExtraError: A package is not installed.
-        DataError: The weights are another network's.
-    """
+    """Refuse what a lab does not have, and a machine that it cannot run on."""
     from farandole.labs.lab import check_packages
     from farandole.labs.plan import ORIGINAL
     from farandole.recipes import RECIPES
@@ -239,8 +229,7 @@ def _check(lab: Lab, asked: Asked) -> None:
             f"--weights {asked.weights}: the lab {lab.name} trains its networks from scratch. "
             "Weights are for fruits and caltech."
         )
-    if sys.platform == "win32":
-        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
+    check_platform()
     check_packages(lab.name)
     if asked.weights is not None and lab.check_weights is not None:
         lab.check_weights(asked.weights)
@@ -257,11 +246,12 @@ def _weights(given: str | None) -> str | None:
     return str(Path(given).expanduser().absolute())
 
 
-def _new_folder(name: str) -> Path:
-    number = 1
-    while (path := Path.cwd() / f"lab-{name}-{number}").exists():
-        number += 1
-    return path
+def _folder(args: argparse.Namespace, name: str) -> Path:
+    from farandole.study.folder import new_folder
+
+    if args.out is not None:
+        return Path(args.out).absolute()
+    return new_folder(f"lab-{name}", Path.cwd())
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -278,7 +268,7 @@ def _list(args: argparse.Namespace) -> int:
             }
             for lab in listed
         ]
-        print(json.dumps({"schema": SCHEMA, "labs": content}, indent=1))
+        print_json({"schema": SCHEMA, "labs": content})
         return 0
     width = max((len(lab.name) for lab in listed), default=0) + 2
     print("\n".join(f"  {lab.name:<{width}}{lab.line}" for lab in listed))
@@ -296,7 +286,7 @@ def _show_plan(lab: Lab, asked: Asked, out: Path, *, as_json: bool) -> None:
     if as_json:
         content = {"schema": SCHEMA, "lab": lab.name, "data": asdict(data), "plan": plan.to_json()}
         content["estimate_s"] = plan.estimate_s
-        print(json.dumps(content, indent=1, allow_nan=False))
+        print_json(content)
     else:
         print("\n".join(_plan_lines(lab, data, plan)))
 
@@ -319,17 +309,7 @@ def _plan_lines(lab: Lab, data: DataFacts, plan: Plan) -> list[str]:
     return lines
 
 
-def _shown(path: Path) -> str:
-    from farandole.study.folder import shown
-
-    return shown(path, Path.cwd())
-
-
 def _listening() -> AbstractContextManager[Listener]:
     from farandole.cli.progress import listener
 
     return listener(sys.stderr)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
+from farandole.cli.command import did_you_mean
 from farandole.errors import FarandoleError, OutputError, UsageError
 from farandole.version import __version__
 
 # In the order in which they are shown; each is a module here.
 _COMMANDS = {
-    "demo": "train a small network with 1 and then 2 workers, and compare: no download",
+    "demo": "train a small network with 1 and then 2 workers: no download",
     "run": "start a training script on several workers",
-    "study": "measure how a script scales, with repeats and intervals",
-    "report": "make the report of a study again",
-    "project": "say what more workers would bring, from a study",
+    "study": "measure how a training script scales",
+    "report": "write a study's report again, or compare studies",
+    "project": "predict time, cost and accuracy with more workers",
 }
 _MORE = {
-    "lab": "built-in labs: their questions answered from real runs, in one command",
-    "bench": "measure all-reduce and training against Gloo and DDP",
-    "backtest": "check projections against figures that are known",
-    "env": "what this machine and this installation have",
-    "horovodrun": "`horovodrun` as it was, with workers of Farandole",
+    "lab": "six built-in lab reports, answered by runs on this machine",
+    "bench": "compare Farandole with Gloo, DDP, Open MPI and the limit",
+    "backtest": "score projections against published measurements",
+    "env": "show this machine and what is installed",
+    "horovodrun": "Horovod's command line, with Farandole's workers",
 }
 
 # What a shell says of a command that SIGPIPE ended.
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; return its exit code."""
     if not _open_closed_streams():
         print(
-            "farandole: stdout is closed, so that output has nowhere to go. Leave out >&-, or "
+            "farandole: stdout is closed, so output has nowhere to go. Leave out >&-, or "
             "write to a file or to /dev/null.",
             file=sys.stderr,
         )
@@ -113,20 +113,18 @@ def _open_closed_streams() -> bool:
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = False
+    debug = arguments[:1] == ["--debug"]
+    arguments = arguments[debug:]
     try:
-        if arguments[:1] == ["--debug"]:
-            debug = True
-            arguments.pop(0)
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
+        if not arguments or arguments[0] in ("-h", "--help", "--help-all", "help"):
             print(overview())
             return 0
         if arguments[0] in ("-V", "--version"):
             print(f"farandole {__version__}")
             return 0
-        args = _parse(arguments)
+        module, args = parse(arguments)
         debug = debug or args.debug
-        code: int = args.func(args)
+        code: int = module.main(args)
         return code
     except OutputError:
         raise
@@ -148,14 +146,14 @@ def overview() -> str:
         [
             "usage: farandole COMMAND ...",
             "",
-            "Data-parallel training, and how many workers it pays to use.",
+            "Train on several workers, and find out how many are worth using.",
             "",
             *first,
             "",
             "more:",
             *more,
             "",
-            "farandole COMMAND --help explains a command, with examples.",
+            "farandole COMMAND --help explains a command, with an example.",
         ]
     )
 
@@ -165,46 +163,19 @@ def commands() -> list[str]:
     return [*_COMMANDS, *_MORE]
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse with the parser of the one command that is wanted; the others are not imported."""
-    name = arguments[0]
+def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
+    """Return the module of the command that is wanted, and its flags; no other one is imported.
+
+    Raises:
+        UsageError: There is no such command, or it does not take these flags.
+    """
+    name, *rest = arguments
     if name not in commands():
-        meant = did_you_mean(name, commands())
-        raise UsageError(
-            f"there is no command {name!r}.{meant} Choose from {', '.join(commands())}."
-        )
-    parser = _Parser(prog="farandole")
-    subparsers = parser.add_subparsers(dest="command", parser_class=_Parser)
+        noun = "flag" if name.startswith("-") else "command"
+        near = did_you_mean(name, commands())
+        raise UsageError(f"there is no {noun} {name}.{near} Commands: {', '.join(commands())}.")
     module = import_module(f"farandole.cli.{name}")
-    module.add_parser(subparsers)
-    command: _Parser = subparsers.choices[name]
-    command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-    command.set_defaults(func=module.main)
-    args, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        flags = [flag for action in command._actions for flag in action.option_strings]
-        meant = did_you_mean(unknown[0].partition("=")[0], flags)
-        command.error(f"unknown arguments: {' '.join(unknown)}", meant)
-    return args
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Return a question about the nearest known word; empty where none is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises what it has to say, for one plain line without the usage."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        # argparse's own keeps quiet if it cannot write.
-        (file or sys.stdout).write(message)
-
-    def error(self, message: str, meant: str = "") -> NoReturn:
-        command = self.prog.removeprefix("farandole").strip()
-        hint = f" See {self.prog} --help." if command else ""
-        raise UsageError(f"{message}.{meant}{hint}")
+    return module, module.COMMAND.parse(rest)
 
 
 if __name__ == "__main__":

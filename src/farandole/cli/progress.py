@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from typing import TextIO
 
 from farandole.format import plural
 from farandole.study.plan import Planned
@@ -10,7 +10,7 @@ from farandole.study.progress import Listener, Now, duration, ended_line, planne
 from farandole.study.records import Launch
 
 
-def listener(stream: TextIO) -> Lines | Bars:
+def listener(stream: TextIO) -> Lines:
     """Return who shows progress on this stream: as bars where it is a terminal."""
     return Bars(stream) if stream.isatty() else Lines(stream)
 
@@ -36,7 +36,7 @@ class Lines(Listener):
         self.say(ended_line(launch, number=number, total=total, left_s=left_s))
 
 
-class Bars(Listener):
+class Bars(Lines):
     """Two bars: the study's, and that of the launch under way with its throughput."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -54,11 +54,6 @@ class Bars(Listener):
             auto_refresh=False,
             transient=True,
         )
-        self._study: Any = None
-        self._launch: Any = None
-        self._seconds = 0.0
-        self._left_s = 0.0
-        self._done = self._total = 0
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -75,20 +70,16 @@ class Bars(Listener):
         self, one: Planned, *, number: int, total: int, seconds: float, left_s: float
     ) -> None:
         """Begin a launch's bar."""
-        if self._study is None:
-            self._study = self._progress.add_task("study", total=total, note="")
-            self._launch = self._progress.add_task("", total=1.0, note="")
+        if not self._progress.tasks:
+            for name in ("study", ""):
+                self._progress.add_task(name, note="")
         self._seconds, self._left_s = max(seconds, 1.0), left_s
         self._done, self._total = number - 1, total
-        self._move_study(0.0, 0.0)
-        self._progress.update(
-            self._launch, description=planned_words(one), completed=0.0, note="starting"
-        )
-        self._progress.refresh()
+        self._draw(0.0, 0.0, "starting", planned_words(one))
 
     def now(self, moment: Now) -> None:
         """Move the bars."""
-        if self._study is None:
+        if not self._progress.tasks:
             return
         # A launch that takes longer than expected nears its end, and does not reach it.
         share = moment.elapsed_s / self._seconds
@@ -98,19 +89,12 @@ class Bars(Listener):
             note += f", {plural(moment.steps, 'step')}"
         if moment.samples_per_s:
             note += f", {moment.samples_per_s:,.0f} samples/s"
-        self._progress.update(self._launch, completed=share, note=note)
-        self._move_study(share, moment.elapsed_s)
-        self._progress.refresh()
+        self._draw(share, moment.elapsed_s, note)
 
-    def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
-        """Print how a launch ended, and move on."""
-        self.say(ended_line(launch, number=number, total=total, left_s=left_s))
-        self._progress.update(self._study, total=total, completed=number)
-        self._progress.refresh()
-
-    def _move_study(self, share: float, elapsed_s: float) -> None:
+    def _draw(self, share: float, elapsed_s: float, note: str, words: str | None = None) -> None:
+        study, launch = self._progress.task_ids
         left_s = max(self._left_s - elapsed_s, 0.0)
-        note = f"launch {self._done + 1} of {self._total}, about {duration(left_s)} left"
-        self._progress.update(
-            self._study, total=self._total, completed=self._done + share, note=note
-        )
+        left = f"launch {self._done + 1} of {self._total}, about {duration(left_s)} left"
+        self._progress.update(study, total=self._total, completed=self._done + share, note=left)
+        self._progress.update(launch, total=1.0, completed=share, note=note, description=words)
+        self._progress.refresh()

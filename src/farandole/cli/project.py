@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from farandole.cli.flags import add_flags
-from farandole.errors import DataError, FarandoleError, UsageError
+from farandole.cli.command import JSON, PREFER, TARGET, Command, flag, print_json, say
+from farandole.errors import DataError, FarandoleError
 from farandole.report.escape import visible
 
 if TYPE_CHECKING:
@@ -20,86 +19,64 @@ if TYPE_CHECKING:
 
 _FILE = "projection.json"
 
-_EPILOG = """\
-examples:
-  farandole project DIR -np 8,16,64
-  farandole project DIR -np 8,16,64 --link 25Gbit --per-host 4 --price 12/host-h
-  farandole project DIR -np 8,16 --price 2.5 --target val_accuracy=0.98 --deadline 2h
-  farandole project DIR --offer 'A: 4, nvlink, 12/host-h' \\
-      --offer 'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'
-  farandole project DIR --fleet 32
-  farandole project DIR -np 16 --json | jq .rows
-
-Every figure has a 90 % interval. Too far beyond what was measured there are bounds only, and the
-word "indicative".
-"""
-
-_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
-_FLAGS: dict[str, tuple[tuple[Any, ...], ...]] = {
-    "where to": (
-        ("-np -n -w --workers", "N,...", "numbers of workers: 8,16,64", {"dest": "workers"}),
-        (
-            *("--link", "LINK"),
-            "between hosts: 10Gbit, 25Gbit, 100Gbit, nvlink or RATE[,LATENCY] "
-            "(default: the first three of these, beyond the measured host)",
-            _SEVERAL | {"dest": "links"},
+COMMAND = Command(
+    name="project",
+    text="Predict time, cost and accuracy with more workers, from a study of few.",
+    usage="DIR [options]",
+    flags={
+        "how many workers, and where": (
+            flag("folder", "DIR", "the folder of a study"),
+            flag("-np -n -w --workers", "N,...", "numbers of workers: 8,16,64", dest="workers"),
+            flag(
+                *("--link", "LINK"),
+                "network between hosts: 10Gbit, 25Gbit, nvlink or RATE[,LATENCY] (default: 10, 25 "
+                "and 100 Gbit)",
+                repeated=True,
+                dest="links",
+            ),
+            flag("--per-host", "N", "workers per host (default: as measured)"),
+            flag(
+                *("--offer", "'NAME: ...'"),
+                "machines to compare: 'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'",
+                repeated=True,
+                dest="offers",
+            ),
+            flag("--fleet", "N", "is one job of N workers better, or several small ones?"),
+            flag(
+                *("--only", "NAME=VALUE"),
+                "cells of the study to use: device=V100 (default: those of its answer)",
+                repeated=True,
+            ),
         ),
-        ("--per-host", "N", "workers on one host (default: as many as the measured one has)"),
-        (
-            *("--offer", "'NAME: ...'"),
-            "machines to compare: 'B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4'",
-            _SEVERAL | {"dest": "offers"},
+        "goals": (
+            TARGET,
+            flag("--deadline", "TIME", "the cheapest that ends within 90s, 20m, 2h"),
+            flag("--price", "P", "cost per hour: 2.5 (of a worker), 12/host-h"),
+            flag("--budget", "SUM", "the fastest that costs no more"),
+            PREFER,
         ),
-        ("--fleet", "N", "one job of N workers, or several small ones?"),
-        (
-            *("--only", "NAME=VALUE"),
-            "which cells of the study to use: device=V100 (default: those of its answer)",
-            _SEVERAL,
+        "what if": (
+            flag("--batch", "N", "batch per worker (default: as the study scales)"),
+            flag("--bucket-size", "MB", "size of gradient buckets"),
+            flag("--fp16", "", "send gradients with half of the bytes"),
+            flag("--accumulate", "N", "backward passes per step (default 1)"),
         ),
-    ),
-    "what for": (
-        ("--target", "METRIC=VALUE", "the value to reach"),
-        ("--deadline", "TIME", "the cheapest within 90s, 20m, 2h"),
-        ("--price", "P", "of an hour: 2.5 (a worker), 12/host-h"),
-        ("--budget", "SUM", "the soonest that costs no more"),
-        (
-            *("--prefer", "WHAT"),
-            "recommend workers by time, money, or balance: the cheapest within 10%% of the fastest "
-            "(default balance)",
-            {"default": "balance"},
+        "output": (
+            flag("--out", "DIR", "where to write the report (default: the study's folder)"),
+            JSON,
         ),
-    ),
-    "what if": (
-        ("--batch", "N", "per worker (default: as the study scales)"),
-        ("--bucket-size", "MB", "of gradients sent together"),
-        ("--fp16", None, "gradients travel in half of their bytes"),
-        ("--accumulate", "N", "backward passes per step (default 1)"),
-    ),
-    "the rest": (
-        (
-            "--json",
-            None,
-            "print one JSON object (docs/how-to/project.md), and write files only with --out",
-        ),
-        ("--out", "DIR", "where to write the report (default: the study's folder)"),
-    ),
-}
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `project` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "project",
-        help="say what more workers would bring, from a study",
-        description="Project time, cost and accuracy on more workers from a study of few.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("folder", metavar="DIR", help="the folder of a study")
-    for title, flags in _FLAGS.items():
-        add_flags(parser.add_argument_group(title), *flags)
-    parser.set_defaults(func=main)
+    },
+    usual="folder -np --link --per-host --target --price --out --json",
+    examples="""
+farandole project DIR -np 8,16,64
+farandole project DIR -np 8,16 --link 25Gbit --per-host 4 --price 12/host-h
+farandole project DIR -np 16 --json | jq .rows
+""",
+    notes="""
+Figures have 90 % intervals. Far beyond what was measured they are bounds,
+marked "indicative". With --json, files are written only where --out says.
+""",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -123,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         if args.out is not None:
             _write(info, args, question)
-        print(json.dumps(to_json(info), indent=1, allow_nan=False))
+        print_json(to_json(info))
         return int(unanswered)
     # At once: drawing takes longer than projecting.
     print("\n".join(terminal_lines(info, folder=args.folder)), flush=True)
@@ -150,7 +127,7 @@ def read_question(args: argparse.Namespace) -> Question:
         return read(name, lambda text: values.count(text, flag=flag))
 
     def bucket_bytes(text: str) -> int:
-        wrong = f"--bucket-size {text} is no number of MB above 0."
+        wrong = f"--bucket-size {text} is not a number of MB above 0."
         return max(1, round(1e6 * question.parse_amount(text.lower().removesuffix("mb"), wrong)))
 
     def budget(text: str) -> float:
@@ -207,7 +184,7 @@ def with_earlier_projection(study: Study, info: ScalingInfo, folder: Path) -> Sc
             return info
         return replace(info, projection=project(study, info, question))
     except FarandoleError as error:
-        print(f"{folder / _FILE} is not shown: {error}", file=sys.stderr)
+        say(f"{folder / _FILE} is not shown: {error}")
         return info
 
 
@@ -217,35 +194,18 @@ def _earlier_question(folder: Path) -> Question | None:
     Raises:
         FarandoleError: the file is not one of these, or is of another version.
     """
-    parser = _Flags(exit_on_error=False)
-    # Parsers of commands are made by the class of the parser that they are added to.
-    add_parser(parser.add_subparsers())
     try:
         flags = json.loads((folder / _FILE).read_text(encoding="utf-8"))["asked"]
         if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
             raise TypeError("asked is no list of flags")
-        args = parser.parse_args(["project", str(folder), *flags])
+        if "--help" in flags:
+            raise ValueError("--help is no question")
+        args = COMMAND.parse([str(folder), *flags])
     except FileNotFoundError:
         return None
-    # SystemExit: `--help` among the flags.
-    except (
-        OSError,
-        LookupError,
-        TypeError,
-        ValueError,
-        argparse.ArgumentError,
-        SystemExit,
-    ) as error:
+    except (OSError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"it holds no question that can be asked again ({type(error).__name__}: {error}). Run "
-            "farandole project once more, or remove it."
+            "farandole project again, or remove it."
         ) from error
     return read_question(args)
-
-
-class _Flags(argparse.ArgumentParser):
-    """Reads flags without ending the program, nor writing to a terminal, over a wrong one."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what was wrong."""
-        raise UsageError(message)

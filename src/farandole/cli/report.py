@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from farandole.cli.flags import add_flags
+from farandole.cli.command import JSON, PREFER, TARGET, Command, flag, print_json, say
 from farandole.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,47 +17,35 @@ if TYPE_CHECKING:
 
 _SEVERAL = "farandole-report"
 
-_EPILOG = """\
-examples:
-  farandole report DIR
-  farandole report laptop/ cluster/ --out both --figures png,pdf --tables csv,tex
-  farandole report DIR --price 2.5 --target val_accuracy=0.98
-  farandole report DIR --json | jq .answer
-"""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `report` to the command line's parsers."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "report",
-        help="make the report of a study again, or of several side by side",
-        description="Write report.html, report.md, figures/ and tables/ for studies.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a study")
-    add_flags(
-        parser,
-        ("--figures", "LIST", "png, svg, pdf, or none (default png)", {"default": "png"}),
-        ("--tables", "LIST", "csv, md, tex, or none (default csv,md)", {"default": "csv,md"}),
-        ("--anonymous", None, "leave out names of hosts, users, paths and commits"),
-        (
-            "--json",
-            None,
-            "print one JSON object (docs/reference/json.md); write files only with --out",
-        ),
-        ("--out", "DIR", f"where to write (default: the study's folder; ./{_SEVERAL} for several)"),
-        ("--price", "P", "of one worker and hour, in any currency"),
-        ("--target", "METRIC=VALUE", "a value to reach, and when"),
-        (
-            "--prefer",
-            "WHAT",
-            "recommend workers by time, money, or balance: the cheapest within 10%% of the fastest "
-            "(default balance)",
-            {"default": "balance"},
-        ),
-    )
-    parser.set_defaults(func=main)
+COMMAND = Command(
+    name="report",
+    text="Write report.html, report.md, figures/ and tables/ of a study, or of several side by "
+    "side.",
+    usage="[options] DIR ...",
+    flags={
+        "options": (
+            flag("folders", "DIR", "folders of studies", nargs="+"),
+            flag(
+                *("--out", "DIR"),
+                f"where to write (default: the study's folder; ./{_SEVERAL} for several)",
+            ),
+            flag("--figures", "LIST", "png, svg, pdf, or none (default png)", default="png"),
+            flag("--tables", "LIST", "csv, md, tex, or none (default csv,md)", default="csv,md"),
+            flag("--price", "P", "cost of a worker per hour, in any currency"),
+            TARGET,
+            PREFER,
+            flag("--anonymous", "", "leave out names of hosts, users, paths and commits"),
+            JSON,
+        )
+    },
+    usual="folders --out --figures --price --target --anonymous --json",
+    examples="""
+farandole report DIR
+farandole report laptop/ cluster/ --out both --figures png,pdf
+farandole report DIR --price 2.5 --target val_accuracy=0.98
+""",
+    notes="With --json, files are written only where --out says.",
+)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -78,8 +64,8 @@ def main(args: argparse.Namespace) -> int:
 
     if target is not None and not any(info.each("metrics") for info in studies(found)):
         raise UsageError(
-            f"--target {args.target}: no metric was recorded, so that nothing can have reached it. "
-            "Measure accuracy (farandole study --measure both), or leave --target away."
+            f"--target {args.target}: this study recorded no metric. Measure accuracy "
+            "(farandole study --measure both), or leave out --target."
         )
     if args.anonymous:
         found = anonymous(found)
@@ -88,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         place = args.out or (_SEVERAL if len(args.folders) > 1 else args.folders[0])
         page = write(found, place, figures=figures, tables=tables)
     if args.json:
-        print(json.dumps(to_json(found), indent=1, allow_nan=False))
+        print_json(to_json(found))
     else:
         print("\n".join(terminal_lines(found, page)))
     return 0
@@ -124,7 +110,7 @@ def say_notes(*studies: Study) -> None:
     """Say what of these studies could not be read, one line each."""
     for study in studies:
         for note in study.notes:
-            print(f"farandole: {note}", file=sys.stderr)
+            say(f"farandole: {note}")
 
 
 def endings(text: str, *, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:

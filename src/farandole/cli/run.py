@@ -17,9 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.cli.flags import add_flag, add_job_flags, add_stall_flags, tell_workers
+from farandole.cli.command import JOB_FLAGS, Command, Flag, check_platform, flag, say, user_command
 from farandole.errors import UsageError
 from farandole.format import plural
+from farandole.study.values import count
 
 if TYPE_CHECKING:
     from farandole.launch.output import Stream
@@ -28,149 +29,125 @@ if TYPE_CHECKING:
     from farandole.launch.slurm.script import JobScript
     from farandole.launch.supervision import Outcome
 
-_EPILOG = """\
-examples:
-  farandole run -np 2 python train.py --lr 0.1
-  farandole run -np auto train.py
-  farandole run -np 4 --threads 1 --output-dir logs -- python -m package.train
-  farandole run -H n1:2,n2:2 python train.py
-  farandole run --launcher slurm -N 2 --ntasks-per-node 4 --sbatch time=1:00:00 -- python train.py
-
-Scripts for torchrun and for Horovod run as they are. Flags of farandole come before the command.
-"""
-
 _LAUNCHERS = ("local", "ssh", "slurm", "ray")
-
-
-# Flags by their parameter of `make_plan`: what they take, and what they are for.
-_PLAN_FLAGS = {
-    "np": ("N", "how many workers, or auto: one per GPU, or per physical core"),
-    "threads": ("N", "threads per worker (default: OMP_NUM_THREADS, or the cores shared out)"),
-    "transport": (
-        "NAME",
-        "auto, shm, gloo or nccl (default auto: shared memory where it can be had)",
+# What `make_plan` takes; a job's own `farandole run` gets these flags, too.
+_PLAN_FLAGS = (
+    flag(
+        *("-np -n -w --workers --nproc-per-node --num-proc --np", "N"),
+        "number of workers, or auto: one per GPU or physical core",
+        dest="np",
     ),
-    "output_dir": ("DIR", "keep DIR/rank.<rank>/stdout and stderr too"),
-    "show_ranks": (
-        "RANKS",
-        "show output of these ranks only: 0, or 0,2, or 0-3 (default all); files keep all",
+    flag("--threads", "N", "threads per worker (default: an equal share of cores)"),
+    flag("--transport", "NAME", "auto, shm, gloo or nccl (default auto)"),
+    flag(
+        *("--output-dir --output-filename", "DIR"),
+        "write DIR/rank.<rank>/stdout and stderr too",
+        dest="output_dir",
     ),
-    "start_timeout": (
-        "S",
+    flag(
+        *("--show-ranks --local-ranks-filter", "RANKS"),
+        "show output of these ranks only: 0, or 0,2, or 0-3 (default all)",
+        dest="show_ranks",
+    ),
+    flag(
+        *("--start-timeout", "S"),
         "seconds to wait for all ranks to call init (default 60, more if they share cores)",
     ),
-    "silence_timeout": (
-        "S",
-        "seconds after which a worker that is stopped and silent has failed (default 30)",
+    flag(
+        *("--silence-timeout", "S"),
+        "seconds after which a stopped, silent worker counts as failed (default 30)",
     ),
-    "exit_timeout": (
-        "S",
-        "seconds that exit handlers (atexit) may take, silently, once no worker runs its script "
-        "any more (default 300)",
+    flag(
+        *("--exit-timeout", "S"),
+        "seconds for exit handlers (atexit) once every script has ended (default 300)",
     ),
-    "horovod_alias": (
-        "on|off",
-        "off: `import horovod` finds an installed Horovod (default on: it resolves to Farandole)",
+    flag("--horovod-alias", "on|off", "off: `import horovod` finds an installed Horovod"),
+    flag("--record", "DIR", "write what each worker does to DIR/rank-<rank>.jsonl"),
+    flag("--timeline", "FILE", "write a timeline of all workers, for ui.perfetto.dev"),
+)
+_HOST_FLAGS = (
+    flag("-H --hosts", "HOSTS", "hosts, with the number of workers on each: n1:2,n2:2"),
+    flag("--hostfile", "FILE", "the same from a file: lines such as `n1 slots=2` or `n1:2`"),
+    flag("--rsh", "COMMAND", 'another remote shell, with flags: "ssh -p 2222"'),
+    flag(
+        *("--launcher", "NAME"),
+        f"how to reach hosts: {', '.join(_LAUNCHERS)} (default: what fits the hosts)",
     ),
-    "record": (
-        "DIR",
-        "keep what each worker records (steps, communication, use) as DIR/rank-<rank>.jsonl",
+)
+_STALL_FLAGS = (
+    flag(
+        *("--stall-warning", "S"),
+        "seconds after which an operation that some ranks have not submitted is reported "
+        "(default 60; 0: never)",
     ),
-    "timeline": (
-        "FILE",
-        "write a timeline of all workers to FILE when the run ends, for ui.perfetto.dev",
+    flag(
+        *("--stall-shutdown", "S"),
+        "seconds after which such an operation ends the job (default: never)",
     ),
-}
-_HOST_FLAGS = {
-    "hosts": ("HOSTS", "run on these hosts: n1:2,n2:2 (workers on each)"),
-    "hostfile": ("FILE", "the same from a file: lines such as `n1 slots=2` or `n1:2`"),
-    "rsh": (
-        "COMMAND",
-        'another remote shell, with flags: "ssh -p 2222" (it gets a host and a command)',
-    ),
-    "launcher": (
-        "NAME",
-        f"how hosts are reached: {', '.join(_LAUNCHERS)} (default: what fits the hosts; in a SLURM "
-        "job steps of it)",
-    ),
-}
-# Other spellings than --name and FARANDOLE_NAME.
-_NAMES = {"np": ("-np", "-n", "-w", "--workers"), "hosts": ("-H", "--hosts")}
-_ALIASES = {
-    "np": ("--nproc-per-node", "--num-proc", "--np"),
-    "output_dir": ("--output-filename",),
-    "show_ranks": ("--local-ranks-filter",),
-}
+)
+# Other variables than FARANDOLE_NAME.
 _VARIABLES = {"record": "FARANDOLE_RECORD_DIR", "timeline": "FARANDOLE_TIMELINE_FILE"}
 # What needs somebody who hears of all workers: no task of an srun step does.
 _HEAD_ONLY = ("output_dir", "show_ranks", "record", "timeline")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `run` to the command line's parsers."""
-    flags = {**_PLAN_FLAGS, **_HOST_FLAGS}
-    with_variables = [*flags, "stall_warning", "stall_shutdown"]
-    variables = [_VARIABLES.get(name, f"FARANDOLE_{name.upper()}") for name in with_variables]
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "run",
-        help="start a training script on several workers",
-        description="Start a command on several workers, here or on several hosts, and end them "
-        "together.",
-        usage="farandole run -np N [options] [--] COMMAND ...",
-        epilog=_EPILOG
-        + textwrap.fill(f"Each flag has a variable: {', '.join(variables)}.", 100)
-        + "\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        # `--th` for `--threads` would break the day another flag begins so.
-        allow_abbrev=False,
-    )
-    for name, (metavar, text) in flags.items():
-        options = {"dest": name, "metavar": metavar, "help": text}
-        add_flag(parser, *_names(name), aliases=_ALIASES.get(name, ()), **options)
-    add_stall_flags(parser)
-    add_flag(
-        parser, "--no-tag", action="store_true", help="do not put [rank]<stdout>: before lines"
-    )
-    add_flag(
-        parser,
-        "--env",
-        metavar="NAME[=V]",
-        action="append",
-        default=[],
-        help="pass this variable to workers on other hosts too; may be given several times",
-    )
-    jobs = parser.add_argument_group("jobs of SLURM (--launcher slurm, docs/how-to/slurm.md)")
-    add_flag(jobs, "-N", "--nodes", metavar="N", help="how many nodes the job has")
-    add_flag(jobs, "--ntasks-per-node", metavar="N", help="how many workers each node has")
-    add_job_flags(jobs)
-    add_flag(
-        jobs, "--script-only", action="store_true", help="print the job script; submit nothing"
-    )
-    parser.add_argument(
-        "-m",
-        dest="module",
-        nargs=argparse.REMAINDER,
-        metavar="MODULE",
-        help="run a module of the current Python with the rest as its arguments",
-    )
-    parser.add_argument("command_line", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(func=main)
+def _dest(one: Flag) -> str:
+    """Return the name of a flag's parameter."""
+    longest = next(name for name in one.names if name.startswith("--"))
+    return str(one.options.get("dest", longest[2:].replace("-", "_")))
 
 
-def _names(name: str) -> tuple[str, ...]:
-    return _NAMES.get(name, (f"--{name.replace('_', '-')}",))
+_WITH_VARIABLES = [_dest(one) for one in (*_PLAN_FLAGS, *_HOST_FLAGS, *_STALL_FLAGS)]
+_NAMED = ", ".join(_VARIABLES.get(name, f"FARANDOLE_{name.upper()}") for name in _WITH_VARIABLES)
+
+COMMAND = Command(
+    name="run",
+    text="Start a command on several workers, here or on several hosts.",
+    usage="-np N [options] [--] COMMAND ...",
+    flags={
+        "workers": _PLAN_FLAGS,
+        "several hosts": _HOST_FLAGS,
+        "output and supervision": (
+            *_STALL_FLAGS,
+            flag("--no-tag", "", "do not put [rank]<stdout>: before lines"),
+            flag(
+                *("--env", "NAME[=V]", "pass this variable to workers on other hosts too"),
+                repeated=True,
+            ),
+            flag(
+                *("-m", "MODULE", "run a module of this Python; the rest are its arguments"),
+                dest="module",
+                nargs=argparse.REMAINDER,
+            ),
+        ),
+        "SLURM jobs (--launcher slurm, docs/how-to/slurm.md)": (
+            flag("-N --nodes", "N", "number of nodes of the job"),
+            flag("--ntasks-per-node", "N", "workers per node"),
+            *JOB_FLAGS,
+            flag("--script-only", "", "print the job script, and do not submit it"),
+        ),
+    },
+    usual="-np --threads -H --launcher --output-dir --timeline -m",
+    examples="""
+farandole run -np 2 python train.py --lr 0.1
+farandole run -H n1:2,n2:2 python train.py
+farandole run --launcher slurm -N 2 --ntasks-per-node 4 -- python train.py
+""",
+    notes="Scripts for torchrun and Horovod run unchanged. Flags come before the command.",
+    more=textwrap.fill(f"Each flag has a variable: {_NAMED}.", 80, break_on_hyphens=False),
+    takes_command=True,
+)
 
 
 def main(args: argparse.Namespace) -> int:
     """Launch what the flags say; return 0, the failing rank's code, or 130 on Ctrl-C."""
-    if sys.platform == "win32":
-        raise UsageError("workers cannot be started on Windows itself. Use WSL2, and run it there.")
+    check_platform()
     from farandole.launch.message import failure_lines
     from farandole.launch.placement import named_hosts, pack, parse_shape, spread
     from farandole.launch.slurm.allocation import nodes_to_reach
 
-    tell_workers(args)
-    command = _command(args)
+    _tell_workers(args)
+    command = user_command(args) if args.module is None else ["-m", *args.module]
     chosen: str | None = args.launcher or os.environ.get("FARANDOLE_LAUNCHER")
     if _wants_job(args, chosen):
         return _submit(args, command)
@@ -212,16 +189,18 @@ def main(args: argparse.Namespace) -> int:
     )
     if outcome.asked_to_stop and outcome.verdict.kind == "done":
         lines = ["farandole: stopped cleanly on SIGUSR1, a scheduler's warning."]
-    if lines:
-        print("\n".join(lines), file=sys.stderr, flush=True)
+    say(*lines)
     return outcome.verdict.exit_code
 
 
-def _command(args: argparse.Namespace) -> list[str]:
-    if args.module is not None:
-        return ["-m", *args.module]
-    command: list[str] = args.command_line
-    return command[1:] if command[:1] == ["--"] else command
+def _tell_workers(args: argparse.Namespace) -> None:
+    """Put the stall flags into the variables that workers read, on other hosts too."""
+    from farandole.world.stall_times import SHUTDOWN, WARNING, read_stall_times
+
+    given = {WARNING: args.stall_warning, SHUTDOWN: args.stall_shutdown}
+    given = {name: value for name, value in given.items() if value is not None}
+    read_stall_times(os.environ, given)
+    os.environ.update(given)
 
 
 def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> Plan:
@@ -229,7 +208,7 @@ def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> P
     from farandole.launch.plan import count_gpus, make_plan
     from farandole.world.cores import read_cores
 
-    given: dict[str, Any] = {name: getattr(args, name) for name in _PLAN_FLAGS}
+    given: dict[str, Any] = {name: getattr(args, name) for name in map(_dest, _PLAN_FLAGS)}
     given |= {"environ": os.environ, **decided}
     return make_plan(
         command=command,
@@ -266,9 +245,6 @@ def _launch(
 ) -> tuple[Outcome, tuple[str, ...]]:
     """Start the workers and wait for their end; return it with the host of each rank."""
     from farandole.launch.message import notes, start_line
-
-    def say(*lines: str) -> None:
-        print("\n".join(lines), file=sys.stderr, flush=True)
 
     if launcher == "local":
         from farandole.launch.launcher import launch
@@ -349,7 +325,7 @@ def show(stream: Stream, line: str) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"farandole: {line}", file=sys.stderr, flush=True)
+    say(f"farandole: {line}")
 
 
 # Jobs of SLURM: submitted from here, or around us.
@@ -368,9 +344,9 @@ def _wants_job(args: argparse.Namespace, launcher: str | None) -> bool:
     sizes = ("-N", args.nodes), ("--ntasks-per-node", args.ntasks_per_node)
     if launcher == "slurm":
         return outside or any(given for _, given in submitting)
-    for flag, given in (*submitting, *(sizes if outside else ())):
+    for name, given in (*submitting, *(sizes if outside else ())):
         if given:
-            raise UsageError(f"{flag} is for jobs of SLURM. Add --launcher slurm, or leave it out.")
+            raise UsageError(f"{name} is for SLURM jobs. Add --launcher slurm, or leave it out.")
     return False
 
 
@@ -419,12 +395,12 @@ def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
         )
     workers, nodes, per_node = _job_size(args)
     passed = ["-np", str(workers)]
-    for name in _PLAN_FLAGS:
-        if name != "np" and getattr(args, name) is not None:
-            passed += [*_names(name), str(getattr(args, name))]
+    for one in _PLAN_FLAGS[1:]:
+        if (value := getattr(args, _dest(one))) is not None:
+            passed += [one.names[0], str(value)]
     passed += [word for text in args.env for word in ("--env", text)]
     passed += ["--no-tag"] if args.no_tag else []
-    threads = None if args.threads is None else _whole(args.threads, "--threads")
+    threads = None if args.threads is None else count(args.threads, flag="--threads")
     options = parse_options(args.sbatch)
     setup = ""
     if args.setup is not None:
@@ -467,8 +443,8 @@ def _job_size(args: argparse.Namespace) -> tuple[int, int | None, int | None]:
     """Return workers, nodes and workers per node of a job."""
     from farandole.launch.placement import parse_shape
 
-    nodes = None if args.nodes is None else _whole(args.nodes, "-N")
-    per_node = args.ntasks_per_node and _whole(args.ntasks_per_node, "--ntasks-per-node")
+    nodes = None if args.nodes is None else count(args.nodes, flag="-N")
+    per_node = args.ntasks_per_node and count(args.ntasks_per_node, flag="--ntasks-per-node")
     given = args.np or os.environ.get("FARANDOLE_NP")
     shape = parse_shape(given or "")
     if shape is not None:
@@ -482,7 +458,7 @@ def _job_size(args: argparse.Namespace) -> tuple[int, int | None, int | None]:
                 "the nodes."
             )
         return (nodes or 1) * per_node, nodes or 1, per_node
-    workers = _whole(given, "-np")
+    workers = count(given, flag="-np")
     if nodes is not None and per_node is not None and nodes * per_node != workers:
         raise UsageError(
             f"You asked for {plural(workers, 'worker')} (-np {workers}), but "
@@ -492,12 +468,6 @@ def _job_size(args: argparse.Namespace) -> tuple[int, int | None, int | None]:
     if nodes is not None and per_node is None and workers % nodes == 0:
         per_node = workers // nodes
     return workers, nodes, per_node
-
-
-def _whole(text: str, flag: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag} {text}: give a whole number from 1 up.")
-    return int(text)
 
 
 def _join_step(args: argparse.Namespace, command: Sequence[str]) -> None:
@@ -516,9 +486,9 @@ def _join_step(args: argparse.Namespace, command: Sequence[str]) -> None:
     for name in _HEAD_ONLY:
         if getattr(args, name) is not None:
             raise UsageError(
-                f"{_names(name)[0]} is for whoever starts all workers, but srun has started "
-                f"{plural(tasks, 'task')} already (SLURM_NTASKS={tasks}). Leave out srun, or the "
-                "flag."
+                f"--{name.replace('_', '-')} is for the process that starts all workers, but srun "
+                f"has started {plural(tasks, 'task')} already (SLURM_NTASKS={tasks}). Leave out "
+                "srun, or the flag."
             )
     # Its threads are its own CPUs, where SLURM gives it some and nobody says otherwise.
     threads = args.threads

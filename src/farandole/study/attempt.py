@@ -94,10 +94,7 @@ class Setting:
 def attempt(setting: Setting, one: Planned, place: Path, *, left_s: float | None) -> Launch:
     """Make a launch in its folder and return its record, ranks included; nothing is written.
 
-    Raises:
-        Interrupted: Somebody ended it.
-        TimeIsOver: The study's time was over.
-        UsageError: The command cannot be started at all.
+    An end by the user raises Interrupted, the end of the study's time TimeIsOver.
     """
     spec = setting.spec
     values = values_of(one, cell_dir=place / WORK)

@@ -57,19 +57,11 @@ def calibrate(
     folder: Path | None = None,
     hosts: Hosts | None = None,
 ) -> Link:
-    """Measure the link between workers of one host, in a launch per worker count.
+    """Measure the link between workers of one host, in a launch per number of workers above 1.
 
-    Args:
-        workers: Counts to all-reduce with; 1 has nobody to talk to and is left out.
-        transport: As `farandole run` has it. "auto" and "shm" measure Farandole's own gradient
-            buckets, "gloo" and "nccl" torch.distributed's all-reduce, which DDP uses.
-        threads: Threads per worker.
-        budget_s: Seconds to measure for in each launch, beside its start.
-        folder: Where the workers put their result for a moment; one that their host sees.
-        hosts: On the first of which the workers run; None: on this one.
-
-    Returns:
-        What could be measured; the rest is None or missing. It raises nothing but Ctrl-C.
+    Transports "auto" and "shm" measure Farandole's own gradient buckets, "gloo" and "nccl"
+    torch.distributed's all-reduce, which DDP uses. Results pass through `folder`, which the
+    workers' host must see: the first of `hosts`, or this one. What fails is None or missing.
     """
     measured = {
         count: found
@@ -171,19 +163,14 @@ def to_measure(spec: Spec, done: Iterable[Launch], known: Iterable[Apart]) -> li
 
 
 def measure_apart(setting: Setting, like: Launch, study: Path, *, left_s: float | None) -> Apart:
-    """Let copies of the script compute and load alone and at once; return what they took.
-
-    Raises:
-        Interrupted: Somebody ended it.
-        TimeIsOver: The study's time was over.
-    """
+    """Let copies of the script compute and load alone and at once; return what they took."""
     spec, cell = setting.spec, like.cell
     if spec.launcher is not None:
         return Apart(cell=cell, why_not=f"{spec.launcher} starts the workers, not Farandole")
     if spec.jobs:
         return Apart(cell=cell, why_not="each launch is a job of its own")
     setting.listener.say(
-        f"Measuring what {plural(cell.workers, 'worker')} cost each other, for a few seconds."
+        f"Measuring contention between {plural(cell.workers, 'worker')}, for a few seconds."
     )
     place = study / APART / f"w{cell.workers}"
     shutil.rmtree(place, ignore_errors=True)

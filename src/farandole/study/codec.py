@@ -21,12 +21,7 @@ Reader = Callable[[Any], Any]
 
 
 def encode(value: Any, *, leave: tuple[str, ...] = ()) -> Any:
-    """Return records, mappings, sequences and scalars as what strict JSON can hold.
-
-    Args:
-        value: Anything; what is not known is written as its text.
-        leave: Fields of the record that are not written.
-    """
+    """Return a value as what strict JSON can hold, a record without the fields named by `leave`."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -54,11 +49,7 @@ def number(value: float) -> float | str:
 
 
 def decode(record: type[_Record], content: Mapping[str, Any], **given: Any) -> _Record:
-    """Return a record from JSON.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: It does not hold what it should.
-    """
+    """Return a record from JSON; errors of Python's own say that it does not hold one."""
     for name, read, required in _readers(typing.cast(Any, record)):
         if name in given:
             continue

@@ -101,7 +101,7 @@ def find_launcher(command: Sequence[str]) -> Found | None:
     if "workers" not in names_in(command):
         filled, flag = _with_flag(command, end, launcher)
         how = f"{flag} is set to each cell's number of workers"
-    note = f"This command brings its own launcher, {launcher.name}, and keeps it: {how}."
+    note = f"This command has its own launcher, {launcher.name}: {how}."
     return Found(launcher=launcher, command=filled, note=note)
 
 
@@ -114,12 +114,12 @@ def find_in_script(command: Sequence[str], text: str) -> Found | None:
     launcher = _LAUNCHERS[" ".join(match[1].split())]
     if "workers" not in names_in(command):
         raise UsageError(
-            f"The script starts its workers itself, by {launcher.name}, and is not told how many. "
-            "Put {workers} where it takes their number: farandole study -- bash train.sh "
+            f"The script starts its workers itself, with {launcher.name}, but nothing tells it how "
+            "many. Put {workers} where it takes their number: farandole study -- bash train.sh "
             "'{workers}'"
         )
     note = (
-        f"This script starts its workers itself, by {launcher.name}: it is run once per launch, "
+        f"This script starts its workers itself, with {launcher.name}: it is run once per launch, "
         "and {workers} sets their number."
     )
     return Found(launcher=launcher, command=tuple(command), note=note)

@@ -51,9 +51,9 @@ def now() -> str:
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """Return a folder for a new study that is not there yet: `study-train-1`."""
+    """Return a folder that is not there yet: `study-train-1`."""
     number = 1
-    while (path := parent / f"study-{name}-{number}").exists():
+    while (path := parent / f"{name}-{number}").exists():
         number += 1
     return path
 
@@ -121,12 +121,9 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file under a temporary name beside its place and rename it.
+    """Write a file under a temporary name and rename it; on failure its old content stays.
 
-    Args:
-        path: The file; what it held before stays when anything fails.
-        data: Its whole content.
-        durable: Whether to wait for the disk, so that it is also there after a power cut.
+    A durable one is also there after a power cut.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -160,9 +157,9 @@ def cannot_write(path: Path, error: OSError) -> StoreError:
     why = error.strerror or str(error)
     then = "Choose a folder that can be written to, or make this one so and use --resume"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        why, then = "the disk is full", "Free some space, then go on with --resume"
+        why, then = "the disk is full", "Free some space, then continue with --resume"
     return StoreError(
-        f"{path} cannot be written: {why}. All that was written before is kept. {then}."
+        f"{path} cannot be written: {why}. Everything written so far is kept. {then}."
     )
 
 
@@ -226,11 +223,7 @@ def _held(path: Path, descriptor: int) -> str:
 
 
 def is_study(path: Path) -> bool:
-    """Tell whether a study, readable or not, is at this place.
-
-    Raises:
-        OSError: The place cannot be looked at.
-    """
+    """Tell whether a study, readable or not, is at this place."""
     try:
         (path / STUDY_FILE).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -245,8 +238,8 @@ def check_new(path: Path) -> None:
             raise UsageError(f"--out {path} is a file. Name a folder for the study.")
         if is_study(path):
             raise UsageError(
-                f"--out {path} holds a study already. Go on with it by --resume {path}, or name "
-                "another folder."
+                f"--out {path} holds a study already. Continue it with --resume {path}, or "
+                "name another folder."
             )
         # A study that was ended before its first file has left these, and nothing to lose.
         ours = (LAUNCHES, LOCK_FILE)
@@ -315,13 +308,7 @@ def _make_folder(path: Path) -> None:
 
 
 def write_launch(place: Path, launch: Launch, *, durable: bool = True) -> None:
-    """Write launch.json, which makes a launch count: call it last.
-
-    Args:
-        place: The launch's folder. The workers have written the ranks' files there themselves.
-        launch: What to write; its `ranks` are not.
-        durable: Whether to wait for the disk.
-    """
+    """Write launch.json, which makes a launch count; its ranks have written their own files."""
     _make_folder(place)
     content = {"schema": SCHEMA, **encode(launch, leave=("ranks",))}
     write_json(place / LAUNCH_FILE, content, durable=durable)

@@ -97,11 +97,7 @@ class Hosts:
     def launch(
         self, plan: Plan, num_hosts: int, *, environ: Mapping[str, str], show: Show, watch: Watch
     ) -> Outcome:
-        """Start the workers of a plan on the first hosts and stay until all have ended.
-
-        Raises:
-            StartError: A host cannot be used.
-        """
+        """Start the workers of a plan on the first hosts and stay until all have ended."""
         from farandole.launch.hosts import launch_hosts
 
         return launch_hosts(
@@ -147,10 +143,6 @@ def hosts_by_ssh(slots: Sequence[Slots], rsh: str | None, environ: Mapping[str, 
     """Return hosts that users name, once all of them have answered.
 
     Hosts share workers evenly, so that the least of their slots and cores counts for all.
-
-    Raises:
-        UsageError: There is no such remote shell.
-        StartError: A host cannot be used.
     """
     from farandole.launch.hosts import ask_hosts
     from farandole.launch.starters.ssh import SshStarter

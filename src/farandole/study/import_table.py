@@ -113,11 +113,7 @@ def is_missing(text: str) -> bool:
 
 
 def decimal_mark(texts: Iterable[str], *, separator: str) -> Decimal:
-    """Find which mark a file's numbers have, from those that can be read in one way only.
-
-    Raises:
-        UnreadableError: They contradict each other, or only ambiguous ones are there.
-    """
+    """Find which mark a file's numbers have, from those that can be read in one way only."""
     dot = comma = unclear = None
     for text in texts:
         # What says nothing, or nothing new, is most of a large table.
@@ -146,11 +142,7 @@ LARGEST = 1e30
 
 
 def parse_number(text: str, mark: Decimal) -> float:
-    """Return the value; a percentage as a share of 1.
-
-    Raises:
-        UnreadableError: It is no number.
-    """
+    """Return the value; a percentage as a share of 1."""
     try:
         if mark == "." and len(text) < 20 and text.replace(".", "", 1).isdecimal():
             return float(text)  # most of a large table
@@ -175,11 +167,7 @@ def is_number(text: str, mark: Decimal) -> bool:
 
 
 def parse_clock(text: str) -> float | None:
-    """Return the seconds of h:mm:ss or m:ss; None when it is written otherwise.
-
-    Raises:
-        UnreadableError: 61 seconds, or 61 minutes after hours.
-    """
+    """Return the seconds of h:mm:ss or m:ss; None when it is written otherwise."""
     match = _CLOCK.fullmatch(text.strip())
     if match is None:
         return None
@@ -288,7 +276,7 @@ def understand(index: int, given: str) -> Column:
     role: Role = "other"
     time = re.fullmatch(r"(epoch|job|step)(_times?|_duration)?(?:_(.+))?", name)
     rate = _RATE_NAME.fullmatch(name.replace("/", "_per_"))
-    unknown = f"Column {given!r}: {{!r}} is no unit that is known here. Use "
+    unknown = f"Column {given!r}: {{!r}} is not a known unit. Use "
     if name in _KNOWN:
         name, role = _KNOWN[name]
     # The number of an epoch or of a step is no time.
@@ -557,7 +545,7 @@ class _Reader:
         except UnreadableError as error:
             if str(error) != text:
                 raise
-            raise UnreadableError(f"{what} has {text!r}, which is no number.") from error
+            raise UnreadableError(f"{what} has {text!r}, which is not a number.") from error
         if seconds is None:
             stem = column.name.removesuffix("_s")
             raise UnreadableError(

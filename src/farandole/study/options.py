@@ -39,8 +39,8 @@ from farandole.study.spec import (
 )
 from farandole.world.world import TRANSPORTS
 
-VARY, MEASURE, WHERE = "what to vary", "how to measure", "where, and the rest"
-HOSTS = "several hosts (in a SLURM allocation its nodes, without any flag: docs/how-to/slurm.md)"
+VARY, MEASURE, WHERE = "what to vary", "how to measure", "output, and where to run"
+HOSTS = "several hosts (a SLURM allocation needs no flag: docs/how-to/slurm.md)"
 
 # Names that `-L` may not give values to, and what to use for them.
 _FLAG_FOR = {"workers": "-np", "seed": "--seeds", "cell_dir": "nothing: each launch has its own"}
@@ -103,19 +103,19 @@ _measured = partial(_option, MEASURE)
 _counted = partial(_option, MEASURE, metavar="N", read=values.count)
 _time = partial(_option, MEASURE, metavar="TIME", read=values.seconds)
 _session = partial(_option, resumable=True, decides=False)
-_WORKERS = "numbers of workers: 1,2,4 or 1-4 or auto (default 1, 2, 4, ... up to cores or GPUs); "
-_WEAK = "weak: the batch per worker stays (default); strong: -L batch is shared by all workers; "
-_FACTOR = "values of a factor; batch=32,64,...,max finds the largest batch that fits"
-_LINK = "measure neither the workers' link nor what they cost each other without it"
-_JOBS = "submit each launch as a job of SLURM's, one after the other"
+_WORKERS = "numbers of workers: 1,2,4 or 1-4 (default: 1, 2, 4, ... cores or GPUs); "
+_WEAK = "weak (default): fixed batch per worker; strong: -L batch is shared by all; "
+_FACTOR = "values to compare; batch=32,64,...,max finds the largest batch that fits"
+_LINK = "do not measure the link between workers, nor their contention"
+_JOBS = "submit each launch as a SLURM job, one after the other"
 _one_of = partial(partial, values.choice)
 
 OPTIONS: tuple[Option, ...] = (
-    _option(VARY, "-np -n -w --workers", "N,...", f"{_WORKERS}2x4: hosts x workers on each"),
+    _option(VARY, "-np -n -w --workers", "N,...", f"{_WORKERS}2x4: 2 hosts with 4 each"),
     _option(VARY, "--scaling", "WAY", f"{_WEAK}both"),
     _option(VARY, "-L --vary", "NAME=V1,V2", _FACTOR, name="params", repeated=True),
-    _option(VARY, "--threads", "N,...", "threads per worker (default: the same in all)"),
-    _option(VARY, "--split", "all", "all splits of the cores into workers x threads"),
+    _option(VARY, "--threads", "N,...", "threads per worker (default: the same in all cells)"),
+    _option(VARY, "--split", "all", "every way to split the cores into workers x threads"),
     _option(VARY, "--transport", "NAME,...", "auto, shm, gloo, mpi, nccl (default auto)"),
     _measured(
         *("--measure", "WHAT", "speed (default), accuracy or both"),
@@ -124,16 +124,23 @@ OPTIONS: tuple[Option, ...] = (
     _counted("--repeats", words="launches per cell for speed (default 3)"),
     _counted("--seeds", words="launches per cell for accuracy (default 3)"),
     _measured(
-        *("--precision", "SHARE", "of a launch's median step time (default 3%%)"),
+        *(
+            "--precision",
+            "SHARE",
+            "end a launch when its median step time is known this well (default 3%)",
+        ),
         read=values.share,
         text=lambda share: f"{100 * share:g}%" if isinstance(share, float) else str(share),
     ),
     _counted("--steps", words="end each launch for speed after N steps instead"),
     _counted("--epochs", words="end each launch for speed after N epochs instead"),
-    _time("--time-limit", words="fit repeats into this time: 20m, 1h30m", resumable=True),
-    _time("--launch-timeout", words="end a launch after this time (15m)"),
+    _time("--time-limit", words="fit the study into this time: 20m, 1h30m", resumable=True),
+    _time("--launch-timeout", words="end a launch after this time (default 15m)"),
     _measured(
-        "--memory", "SIZE", "of each worker (default: 80%% of what is free)", read=values.size
+        "--memory",
+        "SIZE",
+        "memory limit of each worker (default: 80% of what is free)",
+        read=values.size,
     ),
     _measured("--throughput", "REGEX", "read samples/s from the output"),
     _measured(
@@ -142,36 +149,38 @@ OPTIONS: tuple[Option, ...] = (
         read=values.listed,
         repeated=True,
     ),
-    _off("--no-epoch", "epoch_launches", "no launch of one whole epoch per count"),
-    _off("--no-today", "today", "no cell of one process with all cores"),
-    _off("--no-batch-check", "batch_check", "do not compare batches seen"),
+    _off(
+        "--no-epoch", "epoch_launches", "skip the launch of one whole epoch per number of workers"
+    ),
+    _off("--no-today", "today", "skip the comparison with one process on all cores"),
+    _off("--no-batch-check", "batch_check", "accept another batch size than the study's"),
     _off("--no-calibration", "calibrates", _LINK),
     _off(
         *("--no-busy-retries --keep-busy", "retry_busy"),
-        "do not repeat launches that other programs disturbed (default: up to a fifth of all)",
+        "do not repeat launches disturbed by other programs (default: up to a fifth of all)",
         resumable=True,
     ),
-    _session(WHERE, "--out", "DIR", "the study's folder; more values there extend it"),
-    _session(WHERE, "--resume", "DIR", "go on with a study that was interrupted"),
-    _session(WHERE, "--label", "TEXT", "what the study is called in its report"),
+    _session(WHERE, "--out", "DIR", "the study's folder; an existing study is extended"),
+    _session(WHERE, "--resume", "DIR", "continue an interrupted study"),
+    _session(WHERE, "--label", "TEXT", "the study's name in its report"),
     _option(
-        *(WHERE, "--cwd", "here|cell", "run in this folder, or in each launch's own"),
+        *(WHERE, "--cwd", "here|cell", "run in this folder (default), or in each launch's own"),
         read=_one_of(choices=("here", "cell")),
     ),
     _option(
-        *(WHERE, "--prepare", "CMD", "run this before each launch"),
+        *(WHERE, "--prepare", "CMD", "a command to run before each launch"),
         read=values.words,
         text=lambda given: given if isinstance(given, str) else shlex.join(given),
     ),
     _option(
-        *(WHERE, "--horovod-alias", "on|off", "off: use an installed Horovod"),
+        *(WHERE, "--horovod-alias", "on|off", "off: `import horovod` finds an installed Horovod"),
         read=_on_or_off,
         value=lambda on: "on" if on else "off",
     ),
-    _session(WHERE, "--no-report", "", "leave it to `farandole report DIR`"),
-    _session(WHERE, "--dry-run", "", "print the plan with times, and end"),
-    _session(WHERE, "--json", "", "print the answer as JSON, schema 1"),
-    _session(HOSTS, "-H --hosts", "HOSTS", "hosts to reach by ssh: n1:4,n2:4"),
+    _session(WHERE, "--no-report", "", "write no report; `farandole report DIR` does later"),
+    _session(WHERE, "--dry-run", "", "print the plan with times, and exit"),
+    _session(WHERE, "--json", "", "print the answer as one JSON object (schema 1)"),
+    _session(HOSTS, "-H --hosts", "HOSTS", "hosts, by ssh, with the workers on each: n1:4,n2:4"),
     _session(HOSTS, "--hostfile", "FILE", "the same from a file"),
     _session(HOSTS, "--rsh", "COMMAND", "another remote shell, with flags"),
     _session(HOSTS, "--per-cell-jobs", "", _JOBS),
@@ -258,7 +267,7 @@ def check_resume(given: Mapping[str, Any], folder: str) -> None:
     for option in OPTIONS:
         if not option.resumable and given.get(option.name) not in (None, False, []):
             raise UsageError(
-                f"--resume {folder} goes on as the study was begun: leave {option.flags[0]} away. "
+                f"--resume {folder} continues the study as it was: leave out {option.flags[0]}. "
                 f"To change it, use --out {folder} with the whole command."
             )
 
@@ -305,7 +314,7 @@ def make_spec(
             )
         alias = "on" if simple.get("horovod_alias", True) else "off"
         found = find_launcher(job_command(command, job_flags, horovod_alias=alias))
-        notes.append("Each launch is a job of SLURM's; one is submitted when the one before ended.")
+        notes.append("Each launch is a SLURM job; the next is submitted when one has ended.")
     elif found is not None:
         notes.append(found.note)
     command = command if found is None else found.command
@@ -313,7 +322,7 @@ def make_spec(
     names = names_in(command)
     for name in sorted(names - {*PLACEHOLDERS, *params}):
         known = ", ".join(f"{{{one}}}" for one in (*PLACEHOLDERS, *params))
-        notes.append(f"{{{name}}} is passed on as it stands; placeholders are {known}.")
+        notes.append(f"{{{name}}} is passed unchanged; placeholders are {known}.")
     given = options.get("transport") or params.pop("transport", "auto")
     transports = tuple(dict.fromkeys(_join(given).lower().split(",")))
     for name in transports:
@@ -388,7 +397,7 @@ def _workers_and_threads(
     if "split" in options:
         values.choice(options["split"], flag="--split", choices=("all",))
         if threads_given is not None:
-            raise UsageError("--split all decides the threads. Leave --threads away.")
+            raise UsageError("--split all decides the threads. Leave out --threads.")
         wanted = tuple(range(1, room.cores + 1))
         if workers is not None:
             wanted = values.counts(workers, flag="-np", auto=default)
@@ -405,14 +414,14 @@ def _workers_and_threads(
         where = "this machine" if room.hosts == 1 else f"{room.hosts} hosts"
         noun = "worker" if default == (1,) else "workers"
         listed = ", ".join(map(str, default))
-        notes.append(f"No -np was given: {listed} {noun}, up to the {what} of {where}.")
+        notes.append(f"No -np was given: using {listed} {noun}, up to the {what} of {where}.")
     else:
         places = parse_places(workers, room=room, auto=default)
     if threads_given is not None:
         return places, values.counts(_join(threads_given), flag="--threads")
     threads = shared_threads(room, places)
     each = plural(threads, "thread")
-    notes.append(f"{each} per worker in all cells, so that only workers differ.")
+    notes.append(f"{each} per worker in all cells, so only the number of workers differs.")
     return places, (threads,)
 
 
@@ -421,10 +430,10 @@ def _scaling(text: str | None, shared: bool, per_worker: bool, notes: list[str])
         return "strong"
     if text is None:
         notes.append(
-            "Weak scaling: the batch per worker stays, the global batch grows "
-            "(--scaling strong or both for the other way)."
+            "Weak scaling: the batch per worker is fixed, the global batch grows "
+            "(--scaling strong or both for the other)."
             if shared or per_worker
-            else "Weak scaling: every worker keeps the script's own batch "
+            else "Weak scaling: every worker uses the script's own batch "
             "(put {batch} into the command to study others)."
         )
         return "weak"

@@ -62,8 +62,8 @@ def _pattern(name: str, text: str, flag: str, given: str) -> Pattern:
         raise UsageError(f"{given} is not a regular expression: {error}.") from error
     if not regex.groups:
         raise UsageError(
-            f"{given} has no group, so that it is not known which part is the number. "
-            "Put it into parentheses: 'img/sec: ([0-9.]+)'."
+            f"{given} has no group, so the number in it is unknown. "
+            "Put parentheses around the number: 'img/sec: ([0-9.]+)'."
         )
     return Pattern(name=name, regex=regex, flag=flag)
 
@@ -82,13 +82,7 @@ class OutputReader:
         self._unread: dict[str, str] = {}
 
     def feed(self, line: str, *, rank: int | None, time_s: float) -> None:
-        """Look at one line.
-
-        Args:
-            line: Without its end; a launcher's tag may stand before it.
-            rank: Who printed it; None when only the tag can tell.
-            time_s: Seconds since the launch began.
-        """
+        """Look at one line, printed `time_s` after the launch began; its tag may name the rank."""
         if not self._patterns:
             return
         line = _COLOUR.sub("", line[:_LONGEST_LINE])
@@ -130,7 +124,7 @@ class OutputReader:
         for pattern in self._patterns:
             if pattern.name in self._unread:
                 unread = self._unread[pattern.name]
-                said.append(f"{pattern.flag} matched {unread!r}, which is no number.")
+                said.append(f"{pattern.flag} matched {unread!r}, which is not a number.")
             elif not self._found[pattern.name]:
                 said.append(f"{pattern.flag} matched no line of the output.")
         return tuple(said)

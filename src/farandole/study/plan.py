@@ -17,9 +17,7 @@ from farandole.study.spec import ENOUGH_S, Spec, per_host
 def make_cells(spec: Spec, *, max_batch: int | None = None) -> tuple[Cell, ...]:
     """Return the cells of a study, no cell twice, the one-process cell of today last.
 
-    Args:
-        spec: What was asked for.
-        max_batch: The largest batch per worker that fits, once it has been found.
+    `max_batch` is the largest batch per worker that fits, once it has been found.
     """
     cells = tuple(dict.fromkeys(_grid(spec, max_batch)))
     alone = [cell for cell in cells if cell.workers == 1]
@@ -56,10 +54,10 @@ def left_out(spec: Spec, cells: Iterable[Cell]) -> list[str]:
     noun = "slot" if room.per_host == room.slots else "GPU" if room.gpus else "core"
     have = plural(room.per_host, noun) + " each" * several
     listed = ", ".join(words if several else str(n) for (n, _), words in sorted(void.items()))
-    then = "they are run for accuracy only"
+    then = "run for accuracy only"
     if spec.measure == "speed":
-        then = "they are left out (--measure accuracy would run them)"
-    return [f"{listed} workers on {have}: void for speed, since they take turns; {then}."]
+        then = "left out (--measure accuracy runs them)"
+    return [f"{listed} workers on {have} take turns: not measured for speed; {then}."]
 
 
 def _grid(spec: Spec, max_batch: int | None) -> Iterator[Cell]:
@@ -190,13 +188,7 @@ def pending(
 
     What failed in an earlier session is tried again, because somebody may have mended it since;
     within one session it would fail the same way again. What took too much memory or time is a
-    result.
-
-    Args:
-        spec: What was asked for.
-        planned: All launches of the plan.
-        done: The launches that were made, in their order.
-        earlier: How many of them an earlier session made.
+    result. The first `earlier` of the launches that are done are of an earlier session.
     """
     mended = [launch for launch in done[:earlier] if launch.outcome != "failed"] + [*done[earlier:]]
     made = {(_key(spec, x.cell), x.purpose, x.repeat) for x in mended}

@@ -82,7 +82,7 @@ def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> l
     source = ""
     if open_ones.guessed:
         source = (
-            ", a guess for want of launches like these"
+            ", a guess until similar launches have run"
             if open_ones.guessed == open_ones.launches
             else f" (of these, {plural(open_ones.guessed, 'launch')} by a guess)"
         )
@@ -103,7 +103,7 @@ def begin_lines(whole: Estimate, open_ones: Estimate) -> list[str]:
 def _launches_line(whole: Estimate, open_ones: Estimate) -> str:
     # Tries of what others disturbed are not part of the plan.
     done = max(0, whole.launches - open_ones.launches)
-    made = f", {done} of them made already" if done else ""
+    made = f", {done} of them done" if done else ""
     return f"{plural(whole.launches, 'launch')}{made}."
 
 

@@ -192,12 +192,10 @@ def read_rank(path: Path) -> Rank | None:
 
 
 def parse_rank(lines: Iterable[bytes], *, name: str) -> Rank | None:
-    """Return what the lines tell; kinds and fields that are not known are passed over.
+    """Return what lines of JSON say; kinds and fields that are not known are passed over.
 
-    Args:
-        lines: Each one JSON object. A last one that was cut short is what a killed worker leaves
-            and is ignored; others that cannot be read are counted in the notes.
-        name: What to call the file in errors.
+    A last line that was cut short is what a killed worker leaves and is ignored; others that cannot
+    be read are counted in the notes.
     """
     found: dict[str, list[Any]] = {kind: [] for kind in _LINES}
     damaged, damaged_last = 0, False

@@ -49,7 +49,7 @@ def batch_mismatch(spec: Spec, launch: Launch) -> str | None:
         why = "Its data may be too few for such a batch, or its flag does not reach the loader."
     return (
         f"the cell has a batch of {wanted} per worker, but the script trained with {seen}. {why} "
-        "(--no-batch-check to go on all the same)"
+        "(--no-batch-check accepts it)"
     )
 
 
@@ -64,7 +64,7 @@ def workers_mismatch(spec: Spec, launch: Launch) -> str | None:
     return (
         f"the cell has {plural(launch.cell.workers, 'worker')}, but "
         f"{spec.launcher} started {sizes[0]}. Put {{workers}} where it takes their number, or "
-        "leave the launcher away: then Farandole starts the workers"
+        "leave out the launcher: Farandole starts the workers itself"
     )
 
 
@@ -83,19 +83,14 @@ def never_trained(spec: Spec, launch: Launch) -> str | None:
         spec.throughput or spec.metrics
     )
     return (
-        "The script ended without a training step that could be seen. Expected were calls of a "
-        "torch optimizer's step() (or Keras' fit) in the workers' own Python. "
-        f"{looked}Figures that it prints can be read by --throughput 'img/sec: ([0-9.]+)'."
+        "The script ended without a training step that Farandole could see: no call of a torch "
+        "optimizer's step() or of Keras' fit() in the workers' own Python. "
+        f"{looked}To read figures that it prints, use --throughput 'img/sec: ([0-9.]+)'."
     )
 
 
 def refuse(spec: Spec, launch: Launch, done: Sequence[Launch], place: Path) -> None:
-    """Stop a study whose first launch shows that it would measure something else, or nothing.
-
-    Raises:
-        StudyRefusedError: It would.
-        UsageError: SLURM does not take its jobs.
-    """
+    """Stop a study whose first launch shows that it would measure something else, or nothing."""
     if done:
         return
     if spec.jobs and launch.reason.startswith(REFUSED):
@@ -186,11 +181,7 @@ class Files:
         self._before = Snapshot(folder, skip=study)
 
     def check(self, launch: Launch, *, began_unix_s: float) -> None:
-        """Take note of what a launch wrote, and stop the study if it read what another wrote.
-
-        Raises:
-            StudyRefusedError: It did; the message names the file.
-        """
+        """Take note of what a launch wrote, and stop the study if it read what another wrote."""
         after = Snapshot(self._folder, skip=self._study)
         opened = [entry for rank in launch.ranks for entry in rank.opened]
         read = [entry for entry in opened if not entry.write] + after.accessed(self._before)
@@ -201,8 +192,8 @@ class Files:
             if writer is not None and not own and is_checkpoint(entry.path):
                 raise StudyRefusedError(
                     f"Launch {launch.id} read {entry.path}, which launch {writer} of this study "
-                    "wrote: it went on from there instead of starting afresh, so that its figures "
-                    "are not comparable. Give each launch its own folder: --cwd cell, or have the "
+                    "wrote: it continued from there instead of starting anew, so its figures are "
+                    "not comparable. Give each launch its own folder: --cwd cell, or have the "
                     "script write to {cell_dir} (python train.py --checkpoint-dir '{cell_dir}')."
                 )
         fresh = after.changed(self._before) | {entry.path for entry in opened if entry.write}

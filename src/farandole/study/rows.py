@@ -95,11 +95,7 @@ class Frames:
 
 
 def to_pandas(study: Study) -> Frames:
-    """Return the study's cells, launches, steps and metrics as DataFrames.
-
-    Raises:
-        MissingExtraError: pandas is not installed.
-    """
+    """Return the study's cells, launches, steps and metrics as DataFrames."""
     try:
         import pandas
     except ImportError as error:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,17 @@ _CALIBRATION_S = 8.0
 
 
 def run_study(
+    command: Sequence[str] | None, options: Mapping[str, Any], out: Path, **given: Any
+) -> bool:
+    """Prepare and run a study; return whether it is complete."""
+    run = prepare(command, options, out, **given)
+    run.check()
+    for line in [*run.notes, *run.plan_lines()]:
+        run.setting.listener.say(line)
+    return run.go()
+
+
+def prepare(
     command: Sequence[str] | None,
     options: Mapping[str, Any],
     out: Path,
@@ -58,75 +69,64 @@ def run_study(
     folder: Path | None = None,
     environ: Mapping[str, str] | None = None,
     function: Function | None = None,
-) -> bool:
-    """Run a study in a folder, or what is missing of it; return whether it is complete.
+    hosts: Hosts | None = None,
+    room: Room | None = None,
+    job_flags: Sequence[str] | None = None,
+) -> StudyRun:
+    """Decide a study: a new one, more values for the folder's, or the rest of the folder's.
 
     Args:
-        command: What to study, with placeholders; None: go on with the folder's study.
-        options: By the names of `study.options`, as `{"workers": [1, 2], "measure": "both"}`. With
-            the command of an earlier study they extend it; without one only those that a resumed
-            study may change are taken.
-        out: The study's folder.
+        command: What to study, with placeholders; None: resume the study in `out`.
+        options: By the names of `study.options`, as `{"workers": [1, 2], "measure": "both"}`.
+        out: The study's folder; with the command of an earlier study it is extended.
         listener: Who is told of decisions and of progress.
-        label: What the study is called.
+        label: The study's name.
         folder: Where the command runs; the working directory when None.
         environ: Variables of the workers; this process's when None.
         function: What the workers call, where the command calls a function.
+        hosts: Where the workers run; None: on this host, or on the nodes of the job around it.
+        room: What decides a plan, where it is neither this machine's nor the hosts'.
+        job_flags: Of `farandole run --launcher slurm`, where each launch is a job.
 
     Raises:
         UsageError: Something cannot be used as given; nothing has been written.
-        StudyRefusedError: It would measure something else than it says.
-        Interrupted: Somebody ended it; finished launches are in the folder.
     """
+    environ = os.environ if environ is None else environ
     # A function is handed down to children, which workers on other hosts are not.
-    hosts = None if function else find_hosts(command or (), environ or os.environ)
+    if hosts is None and function is None and job_flags is None:
+        hosts = find_hosts(command or (), environ)
     if command is None:
-        spec, notes = resume_spec(out, options, hosts)
+        spec, notes = _rest_of(out, options, hosts)
     else:
-        room = read_room(os.environ) if hosts is None else hosts.room
-        spec, notes = begin_spec(
-            command, options, out, room=room, folder=folder or Path.cwd(), function=bool(function)
-        )
-    run = StudyRun(
-        out, spec, label=label, listener=listener, environ=environ, function=function, hosts=hosts
+        if room is None:
+            room = read_room(os.environ) if hosts is None else hosts.room
+        place = folder or Path.cwd()
+        with inside(place):
+            spec, notes = make_spec(
+                command,
+                options,
+                room=room,
+                folder=str(place),
+                reads=(lambda name: True) if function else script_reader(command),
+                script=shell_script(command),
+                job_flags=job_flags,
+            )
+            notes += _alias_note(spec)
+        if is_study(out):
+            spec = merge(spec_from_json(read_head(out).spec), spec)
+        else:
+            check_new(out)
+    setting = Setting(
+        spec=spec,
+        environ=environ,
+        listener=listener,
+        function=function or saved_function(out),
+        hosts=hosts,
     )
-    run.check()
-    for line in [*notes, *run.plan_lines()]:
-        listener.say(line)
-    return run.go()
+    return StudyRun(path=out, setting=setting, label=label, notes=notes)
 
 
-def begin_spec(
-    command: Sequence[str],
-    options: Mapping[str, Any],
-    out: Path,
-    *,
-    room: Room,
-    folder: Path,
-    function: bool = False,
-    job_flags: Sequence[str] | None = None,
-) -> tuple[Spec, list[str]]:
-    """Decide a study from options; with the folder of an earlier one it is extended."""
-    with inside(folder):
-        spec, notes = make_spec(
-            command,
-            options,
-            room=room,
-            folder=str(folder),
-            reads=(lambda name: True) if function else script_reader(command),
-            script=shell_script(command),
-            job_flags=job_flags,
-        )
-        notes += _alias_note(spec)
-    if is_study(out):
-        return merge(spec_from_json(read_head(out).spec), spec), notes
-    check_new(out)
-    return spec, notes
-
-
-def resume_spec(
-    out: Path, options: Mapping[str, Any], hosts: Hosts | None
-) -> tuple[Spec, list[str]]:
+def _rest_of(out: Path, options: Mapping[str, Any], hosts: Hosts | None) -> tuple[Spec, list[str]]:
     """Return the Spec of an earlier study, with what a resumed one may change."""
     check_resume(options, str(out))
     head = read_head(out)
@@ -135,7 +135,7 @@ def resume_spec(
     have = 1 if hosts is None else hosts.room.hosts
     if not spec.jobs and have < spec.room.hosts:
         raise UsageError(
-            f"The study was begun on {plural(spec.room.hosts, 'host')}, and here are {have}. "
+            f"The study was started on {plural(spec.room.hosts, 'host')}, but has {have} here. "
             f"Resume it in an allocation of {plural(spec.room.hosts, 'node')}, or name hosts with "
             "-H."
         )
@@ -145,7 +145,7 @@ def resume_spec(
     except OSError as error:
         raise UsageError(
             f"The study's command runs in {spec.folder}, which cannot be entered "
-            f"({error.strerror}). Put it back, or begin a new study with --out."
+            f"({error.strerror}). Restore that folder, or start a new study with --out."
         ) from error
     # Where all launches have been made, what is left to ask for is those that others disturbed.
     spec = replace(spec, retry_busy=spec.retry_busy or head.complete)
@@ -168,37 +168,27 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
+@dataclass(slots=True, kw_only=True)
 class StudyRun:
     """A study under way in its folder, which this process holds."""
 
-    def __init__(
-        self,
-        path: Path,
-        spec: Spec,
-        *,
-        listener: Listener,
-        label: str = "",
-        environ: Mapping[str, str] | None = None,
-        function: Function | None = None,
-        hosts: Hosts | None = None,
-    ) -> None:
-        self._path, self._spec, self._label = path, spec, label
-        self._say = listener.say
-        self._setting = Setting(
-            spec=spec,
-            environ=os.environ if environ is None else environ,
-            listener=listener,
-            function=function or saved_function(path),
-            hosts=hosts,
-        )
-        self._begin_s = time.monotonic()
+    path: Path
+    setting: Setting
+    label: str = ""
+    notes: Sequence[str] = ()
+    """What was decided where the options left it open."""
+    _begin_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def _spec(self) -> Spec:
+        return self.setting.spec
 
     def check(self) -> None:
         """Refuse what cannot be begun, before anything is written or said of it."""
         self._preview()
         if "{" not in self._spec.command[0]:
             with inside(Path(self._spec.folder or ".")):
-                resolve_command(self._spec.command, path=self._setting.environ.get("PATH"))
+                resolve_command(self._spec.command, path=self.setting.environ.get("PATH"))
                 script = script_of(self._spec.command)
                 if script and self._spec.cwd == "here" and not Path(script).is_file():
                     raise UsageError(f"{script}: there is no such script in {Path.cwd()}.")
@@ -210,7 +200,7 @@ class StudyRun:
         if not planned and any(plan.is_void_for_speed(spec, cell) for cell in cells):
             raise UsageError(
                 f"-np {','.join(map(str, spec.workers))}: this machine has room for "
-                f"{plural(spec.room.workers, 'worker')}, and more say nothing about speed. Use "
+                f"{plural(spec.room.workers, 'worker')}; more say nothing about speed. Use "
                 "fewer, or --measure accuracy."
             )
         if not planned:
@@ -220,7 +210,7 @@ class StudyRun:
     def plan_lines(self, *, dry: bool = False) -> list[str]:
         """Say what will be done: all of it in a dry run, in two lines before a real one."""
         spec, (cells, planned) = self._spec, self._preview()
-        done = finished(self._path)
+        done = finished(self.path)
         lines = plan.left_out(spec, cells)
         if spec.find_max:
             lines.append("The largest batch that fits is found first, and is not in these figures.")
@@ -240,25 +230,22 @@ class StudyRun:
     def go(self) -> bool:
         """Make all launches that are missing; return whether none is missing any more.
 
-        Raises:
-            UsageError: The study cannot be begun; nothing has been written.
-            StudyRefusedError: It would measure something else than it says.
-            Interrupted: Somebody ended it.
+        A study that would measure something else is refused; an interrupted one can be resumed.
         """
         self.check()
-        with inside(Path(self._spec.folder or ".")), folder.locked(self._path):
+        with inside(Path(self._spec.folder or ".")), folder.locked(self.path):
             study = self._open()
             if self._spec.launcher is not None:
-                end_leftovers(self._path / folder.LAUNCHES)
-            folder.remove_interrupted(self._path)
+                end_leftovers(self.path / folder.LAUNCHES)
+            folder.remove_interrupted(self.path)
             try:
                 largest_batch = self._find_max()
             except TimeIsOver:
-                self._say("The time limit was over before the first launch.")
+                self.setting.listener.say("The time limit passed before the first launch.")
                 return False
             cells = make_cells(self._spec, max_batch=largest_batch)
-            self._files = Files(self._path, Path(self._spec.folder))
-            complete = self._launches(make_plan(self._spec, cells))
+            files = Files(self.path, Path(self._spec.folder))
+            complete = self._launches(make_plan(self._spec, cells), files)
             with contextlib.suppress(TimeIsOver):
                 self._calibrate()
             mark_complete(study, complete)
@@ -267,39 +254,39 @@ class StudyRun:
     def _open(self) -> Study:
         """Begin a study, or go on with the one that is there."""
         spec = self._spec.to_json()
-        if is_study(self._path):
-            head = read_head(self._path)
+        if is_study(self.path):
+            head = read_head(self.path)
             study = replace(
                 head,
                 # Jobs may be submitted in another way than before.
                 command=tuple(spec["command"]),
                 spec={**head.spec, **spec},
-                label=self._label or head.label,
+                label=self.label or head.label,
                 complete=False,
             )
             folder.write_head(study)
         else:
             study = folder.create_study(
-                self._path,
-                label=self._label,
+                self.path,
+                label=self.label,
                 command=spec["command"],
                 spec=spec,
                 machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
-        if self._setting.function is not None:  # it may have been mended since
-            self._setting.function.save(self._path)
+        if self.setting.function is not None:  # it may have been mended since
+            self.setting.function.save(self.path)
         return study
 
-    def _launches(self, planned: Sequence[Planned]) -> bool:
-        listener, spec = self._setting.listener, self._spec
-        done = finished(self._path)
+    def _launches(self, planned: Sequence[Planned], files: Files) -> bool:
+        listener, spec = self.setting.listener, self._spec
+        done = finished(self.path)
         number, earlier = 0, len(done)
         while open_ones := pending(spec, planned, done, earlier=earlier):
             left_s = self._left_s()
             if left_s is not None and not plan.fits(spec, open_ones, done, left_s=left_s):
-                self._say(
-                    f"The time limit is near: {plural(len(open_ones), 'planned launch')} not made. "
-                    "--resume goes on."
+                self.setting.listener.say(
+                    f"The time limit is near: {plural(len(open_ones), 'planned launch')} left out. "
+                    "--resume continues."
                 )
                 return False
             one = open_ones[0]
@@ -308,29 +295,31 @@ class StudyRun:
             left = estimate(spec, open_ones, done)
             listener.began(one, number=number, total=total, seconds=seconds, left_s=left.seconds)
             try:
-                launch = self._make(one, done, left_s)
+                launch = self._make(one, done, files, left_s)
             except TimeIsOver:
-                self._say("The time limit ended a launch, which --resume makes again.")
+                self.setting.listener.say("The time limit ended a launch; --resume repeats it.")
                 return False
             done.append(launch)
             rest = estimate(spec, pending(spec, planned, done, earlier=earlier), done)
             listener.ended(launch, number=number, total=total, left_s=rest.seconds)
         return True
 
-    def _make(self, one: Planned, done: Sequence[Launch], left_s: float | None) -> Launch:
+    def _make(
+        self, one: Planned, done: Sequence[Launch], files: Files, left_s: float | None
+    ) -> Launch:
         """Make one launch and keep it; return it without its ranks."""
         spec = self._spec
-        place = folder.new_launch_folder(self._path, one.cell, one.repeat)
+        place = folder.new_launch_folder(self.path, one.cell, one.repeat)
         began_unix_s = time.time()
-        launch = attempt(self._setting, one, place, left_s=left_s)
-        self._files.check(launch, began_unix_s=began_unix_s)
+        launch = attempt(self.setting, one, place, left_s=left_s)
+        files.check(launch, began_unix_s=began_unix_s)
         refuse(spec, launch, done, place)
         other = mismatch(spec, launch)
         if other is not None and launch.succeeded:
             launch = replace(launch, outcome="failed", reason=other)
         if not spec.sets_batch:
             launch = replace(launch, cell=replace(launch.cell, batch=batch_seen(launch)))
-        self._setting.say_once(*(note for rank in launch.ranks for note in rank.notes))
+        self.setting.say_once(*(note for rank in launch.ranks for note in rank.notes))
         folder.write_launch(place, launch)
         with contextlib.suppress(OSError):
             (place / folder.WORK).rmdir()  # only when the script wrote nothing
@@ -343,35 +332,35 @@ class StudyRun:
         spec, left_s = self._spec, self._left_s()
         # Within a host: what connects hosts is not one figure with it.
         counts = [n for n in spec.workers if 1 < n <= spec.room.per_host]
-        framework = trained_with(self._path) if spec.calibrates and counts else None
+        framework = trained_with(self.path) if spec.calibrates and counts else None
         if framework is None:
             return
-        if not (self._path / folder.LINK_FILE).exists():
+        if not (self.path / folder.LINK_FILE).exists():
             if left_s is not None and left_s < _CALIBRATION_S * len(counts):
                 return
-            self._say("Measuring the link between the workers, for a few seconds.")
+            self.setting.listener.say("Measuring the link between the workers, for a few seconds.")
             transport = spec.transports[0]
             if transport == "auto" and not framework.startswith("farandole"):
                 transport = "gloo"  # what the script's own process group uses on a CPU
-            hosts, threads = self._setting.hosts, min(spec.threads)
-            link = calibrate(counts, transport, threads, folder=self._path, hosts=hosts)
-            folder.write_link(self._path, link)
-        known = read_apart(self._path)
-        for like in to_measure(spec, finished(self._path), known):
+            hosts, threads = self.setting.hosts, min(spec.threads)
+            link = calibrate(counts, transport, threads, folder=self.path, hosts=hosts)
+            folder.write_link(self.path, link)
+        known = read_apart(self.path)
+        for like in to_measure(spec, finished(self.path), known):
             left_s = self._left_s()
             if left_s is not None and left_s < (like.wall_s or 0.0) + _CALIBRATION_S:
                 return
-            found = measure_apart(self._setting, like, self._path, left_s=left_s)
+            found = measure_apart(self.setting, like, self.path, left_s=left_s)
             others = [one for one in known if one.cell.workers != found.cell.workers]
             known = (*others, found)
-            folder.write_apart(self._path, known)
+            folder.write_apart(self.path, known)
 
     def _find_max(self) -> int | None:
         """Find the largest batch that fits, by short launches that are kept beside the study."""
         spec = self._spec
         if not spec.find_max:
             return None
-        file = self._path / _TRIALS_FILE
+        file = self.path / _TRIALS_FILE
         tried: dict[int, bool] = {}
         with contextlib.suppress(OSError, ValueError):
             tried = {int(batch): fits for batch, fits in json.loads(file.read_text()).items()}
@@ -390,24 +379,24 @@ class StudyRun:
                 f"No batch down to 1 fits into the memory of a worker, with {noun}. "
                 "Raise --memory, or use fewer workers."
             )
-        self._say(f"The largest batch that fits is {found}, with {noun}.")
+        self.setting.listener.say(f"The largest batch that fits is {found}, with {noun}.")
         return found
 
     def _trial(self, one: Planned, batch: int, *, first: bool) -> bool:
         """Say whether a batch fits."""
-        place = self._path / _TRIALS / f"b{batch}"
+        place = self.path / _TRIALS / f"b{batch}"
         shutil.rmtree(place, ignore_errors=True)
         (place / folder.WORK).mkdir(parents=True)
         spec = replace(self._spec, steps=_TRIAL_STEPS, epochs=None, launch_timeout_s=_TRIAL_LIMIT_S)
-        launch = attempt(replace(self._setting, spec=spec), one, place, left_s=self._left_s())
+        launch = attempt(replace(self.setting, spec=spec), one, place, left_s=self._left_s())
         seen = batch_seen(launch)
         fits = launch.succeeded and seen in (None, batch)
         why = launch.reason or ("it fits" if fits else f"the script trained with {seen}")
-        self._say(f"batch {batch}: {why}")
+        self.setting.listener.say(f"batch {batch}: {why}")
         if launch.outcome == "failed" and first:
             last = "\n".join(f"  {line}" for line in launch.last_output)
             raise StudyRefusedError(
-                f"A trial with batch {batch} failed, but not for want of memory: {launch.reason}."
+                f"A trial with batch {batch} failed, but not for lack of memory: {launch.reason}."
                 f"\n{last}"
             )
         return fits

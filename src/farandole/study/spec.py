@@ -145,8 +145,8 @@ def spec_from_json(content: Mapping[str, Any]) -> Spec:
         return decode(Spec, content)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            "This study has no plan to go on with: its figures were imported, or another version "
-            "of Farandole made it. Begin a new one with --out."
+            "This study has no plan to resume: its figures were imported, or another version "
+            "of Farandole made it. Start a new one with --out."
         ) from error
 
 
@@ -154,8 +154,8 @@ def check_resumable(spec: Spec) -> None:
     """Refuse a spec that was kept without the secrets of its command."""
     if any(MASK in part for part in (*spec.command, *(value for _, value in spec.environ))):
         raise UsageError(
-            "The study's command has secrets, which are not kept. Give the whole command again, "
-            "with --out DIR instead of --resume DIR: finished launches are kept."
+            "The study's command has secrets, which are not stored. Give the whole command again, "
+            "with --out DIR instead of --resume DIR; finished launches are kept."
         )
 
 

@@ -2,7 +2,7 @@
 
 An event file is a sequence of TFRecords: a length, its checksum, a message, its checksum. The
 messages are protocol buffers, of which a scalar needs five fields; they are read by hand, so that a
-study needs neither TensorBoard nor TensorFlow to take along what a script wrote for them.
+study needs neither TensorBoard nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from farandole.study.records import Metric
 
 _HEADER = struct.Struct("<QI")
 _CHUNK = 1 << 20
-# tensorflow/core/framework/types.proto: the numeric types, as struct formats for tensor_content.
-_TENSOR_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 10: "<?", 19: "<e"}
-# tensorflow/core/framework/tensor.proto: where a value of the type stands when not in
-# tensor_content: float_val, double_val, int_val, int64_val, bool_val, half_val.
-_TENSOR_FIELDS = {1: 5, 2: 6, 3: 7, 9: 10, 10: 11, 19: 13}
+# Numeric types (tensorflow/core/framework/types.proto): the struct format of one value in
+# tensor_content, and the field for values outside of it (tensor.proto: float_val, double_val, ...).
+_TYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10), 10: ("<?", 11), 19: ("<e", 13)}
+_FLOAT, _DOUBLE, _HALF = 1, 2, 19
 # The folders of Keras' callback, and what its history calls their metrics.
 _KERAS_PREFIXES = {"train": "", "validation": "val_"}
+
+_Message = dict[int, list["int | bytes"]]
+"""The fields of a protocol buffer: numbers, and bytes for everything else."""
 
 
 class Scalar(NamedTuple):
@@ -40,16 +42,11 @@ class Scalar(NamedTuple):
 
 
 def read_metrics(folder: Path, *, begin_unix_s: float = 0.0) -> tuple[Metric, ...]:
-    """Read all scalars in the event files below a folder, in the order of their writing.
+    """Read the scalars written since a launch began in the event files below a folder.
 
     They are named by their tag, with their folder where two have the same tag. Keras writes
     epoch_loss into the folders train and validation; these become loss and val_loss, as in its
     history.
-
-    Args:
-        folder: Where to look, subfolders included.
-        begin_unix_s: When the launch began: what was written earlier is left out, and times count
-            from there.
     """
     scalars = sorted(
         scalar
@@ -100,84 +97,79 @@ def _records(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 def _scalars(event: bytes, folder: str, plugins: dict[str, str]) -> list[Scalar]:
     """Return the scalars of one event; of a message that is none of ours, nothing."""
     try:
-        message = _Message(event)
-        (wall_time_s,) = struct.unpack("<d", message.bytes(1) or bytes(8))
+        message = _parse(event)
+        (wall_time_s,) = struct.unpack("<d", _bytes(message, 1) or bytes(8))
         found = []
-        for value in _Message(message.bytes(5)).all(1):
-            tag, number = _value(_Message(value), plugins)
+        for value in _parse(_bytes(message, 5)).get(1, []):
+            tag, number = _value(_parse(value), plugins)
             if number is not None:
-                found.append(Scalar(wall_time_s, folder, tag, message.integer(2), number))
+                found.append(Scalar(wall_time_s, folder, tag, _integer(message, 2), number))
         return found
-    except (ValueError, IndexError, struct.error):
+    except (ValueError, TypeError, LookupError, struct.error):
         return []
 
 
 def _value(value: _Message, plugins: dict[str, str]) -> tuple[str, float | None]:
     """Return tag and number of a Summary.Value; None where it holds no scalar."""
-    tag = value.bytes(1).decode(errors="replace")
-    if metadata := value.bytes(9):
+    tag = _bytes(value, 1).decode(errors="replace")
+    if metadata := _bytes(value, 9):
         # Written with a tag's first value, and meant for all of them.
-        name = _Message(_Message(metadata).bytes(1)).bytes(1)
+        name = _bytes(_parse(_bytes(_parse(metadata), 1)), 1)
         plugins.setdefault(tag, name.decode(errors="replace") or "scalars")
-    if simple := value.bytes(2):
+    if simple := _bytes(value, 2):
         return tag, float(struct.unpack("<f", simple)[0])
-    if (tensor := value.bytes(8)) and plugins.get(tag, "scalars") == "scalars":
-        return tag, _tensor(_Message(tensor))
+    if (tensor := _bytes(value, 8)) and plugins.get(tag, "scalars") == "scalars":
+        return tag, _tensor(_parse(tensor))
     return tag, None
 
 
 def _tensor(tensor: _Message) -> float | None:
     """Return the number in a TensorProto that has exactly one."""
-    kind, content = tensor.integer(1), tensor.bytes(4)
-    form = _TENSOR_FORMATS.get(kind)
+    kind, content = _integer(tensor, 1), _bytes(tensor, 4)
     # A shape with dimensions: [1] would be a scalar to some, a histogram's row to others.
-    if form is None or tensor.bytes(2):
+    if kind not in _TYPES or _bytes(tensor, 2):
         return None
-    if not content and kind in (1, 2):
-        # Zero is the default, and a default is not written.
-        content = tensor.bytes(_TENSOR_FIELDS[kind]) or bytes(8 if kind == 2 else 4)
-    if not content and kind == 19:
-        content = tensor.integer(_TENSOR_FIELDS[kind]).to_bytes(2, "little")
-    if not content:
-        return float(tensor.integer(_TENSOR_FIELDS[kind]))
-    one = len(content) == struct.calcsize(form)
-    return float(struct.unpack(form, content)[0]) if one else None
+    form, field = _TYPES[kind]
+    length = struct.calcsize(form)
+    if not content and kind in (_FLOAT, _DOUBLE):
+        content = _bytes(tensor, field) or bytes(length)  # zero is the default, and not written
+    elif not content and kind == _HALF:
+        content = _integer(tensor, field).to_bytes(length, "little")
+    elif not content:
+        return float(_integer(tensor, field))
+    return float(struct.unpack(form, content)[0]) if len(content) == length else None
 
 
-class _Message:
-    """The fields of a protocol buffer: numbers, and bytes for everything else."""
+def _parse(data: int | bytes) -> _Message:
+    """Return the fields of a message."""
+    if isinstance(data, int):
+        raise TypeError("a number where a message belongs")
+    message: _Message = {}
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        content: int | bytes
+        content, after = _varint(data, place) if key & 7 in (0, 2) else (0, place)
+        if key & 7 != 0:
+            length = {1: 8, 2: content, 5: 4}[key & 7]  # a LookupError for others
+            content, after = data[after : after + length], after + length
+            if after > len(data):
+                raise ValueError("a field longer than its message")
+        place = after
+        message.setdefault(key >> 3, []).append(content)
+    return message
 
-    def __init__(self, data: bytes) -> None:
-        self._fields: dict[int, list[int | bytes]] = {}
-        place = 0
-        while place < len(data):
-            key, place = _varint(data, place)
-            wire = key & 7
-            content: int | bytes
-            if wire == 0:
-                content, place = _varint(data, place)
-            else:
-                length = {1: 8, 5: 4}.get(wire)
-                if wire == 2:
-                    length, place = _varint(data, place)
-                if length is None or place + length > len(data):
-                    raise ValueError(f"wire type {wire}, or a field longer than its message")
-                content = data[place : place + length]
-                place += length
-            self._fields.setdefault(key >> 3, []).append(content)
 
-    def all(self, field: int) -> list[bytes]:
-        return [part for part in self._fields.get(field, []) if isinstance(part, bytes)]
+def _bytes(message: _Message, field: int) -> bytes:
+    """Return the last one, as the format has it; empty where there is none."""
+    return next((x for x in reversed(message.get(field, [])) if isinstance(x, bytes)), b"")
 
-    def bytes(self, field: int) -> bytes:
-        """Return the last one, as the format has it; empty where there is none."""
-        return next(reversed(self.all(field)), b"")
 
-    def integer(self, field: int) -> int:
-        """Return a signed number, the first of a packed list; 0 where there is none."""
-        part = next(reversed(self._fields.get(field, [])), 0)
-        number = _varint(part, 0)[0] if isinstance(part, bytes) else part
-        return number - (1 << 64) if number >= 1 << 63 else number
+def _integer(message: _Message, field: int) -> int:
+    """Return a signed number, the first of a packed list; 0 where there is none."""
+    part = message.get(field, [0])[-1]
+    number = _varint(part, 0)[0] if isinstance(part, bytes) else part
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

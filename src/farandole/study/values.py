@@ -51,11 +51,7 @@ def factors(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str, ..
 
 
 def batches(values: Sequence[str], *, name: str) -> tuple[tuple[int, ...], bool]:
-    """Read the values of a batch factor: numbers, `...` between them, and `max`.
-
-    Returns:
-        The numbers in order, and whether the largest that fits is to be found too.
-    """
+    """Read a batch factor's numbers, with `...` between them, and whether `max` is among them."""
     rest = [value for value in values if value.lower() != "max"]
     wants_max = len(rest) < len(values)
     if wants_max and name != "batch":

@@ -41,17 +41,9 @@ class Watch:
         waits: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to watch.
+        """Begin to watch a launch that may take `timeout_s`, in a study that may take `left_s`.
 
-        Args:
-            timeout_s: What the launch may take.
-            left_s: What the study still may take; None without a limit.
-            guard: Knows the limit of memory.
-            tail: Follows what rank 0 writes.
-            show: Takes moments to show.
-            waits: Whether the launch waits in a queue first; what it may take counts from when
-                rank 0 begins to write.
-            clock: A clock that only goes forward.
+        One that waits in a queue first begins when rank 0 begins to write.
         """
         self._clock, self._asked_s = clock, clock()
         self.begin_s: float | None = None if waits else self._asked_s
@@ -85,7 +77,7 @@ class Watch:
             self.reason = f"it did not end within {self._timeout_s:g} s (--launch-timeout)"
         elif self._left_s is not None and now_s - self._asked_s > self._left_s:
             self.outcome = "interrupted"
-            self.reason = "the study's time was over (--time-limit)"
+            self.reason = "the study's time was up (--time-limit)"
         return self.outcome is not None
 
 
@@ -177,13 +169,10 @@ class MemoryGuard:
     """Finds workers that use more than their limit."""
 
     def __init__(self, limit_bytes: int, *, caps_requests: bool, shared_by: int = 1) -> None:
-        """Make a guard.
+        """Make a guard of processes with `shared_by` workers each, of `limit_bytes` each.
 
-        Args:
-            limit_bytes: What each worker may use.
-            caps_requests: Whether the kernel is to refuse requests far beyond the limit. Not where
-                there are GPUs, whose drivers reserve more than they use.
-            shared_by: How many workers are below each process: all, with a launcher of their own.
+        The kernel is to refuse requests far beyond the limit (`caps_requests`), but not where there
+        are GPUs, whose drivers reserve more than they use.
         """
         self.limit_bytes = limit_bytes * shared_by
         self._caps = caps_requests and sys.platform == "linux"

@@ -1,0 +1,175 @@
+"""Wrong flags and values of every command: exit code 2, one plain line, nothing on stdout."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from farandole.cli.main import main
+from farandole.study.import_table import import_table
+
+# A command line, and what is said of it. STUDY is a study's folder, TABLE a table of step times.
+WRONG = r"""
+dance | there is no command dance. Commands: demo, run, study, report, project, lab
+studdy | there is no command studdy. Did you mean study?
+--vresion | there is no flag --vresion.
+env --nonsense | there is no flag --nonsense. See farandole env --help.
+env more | there is no argument more. See farandole env --help.
+
+demo --seeds 0 | --seeds 0: give a whole number from 1 up
+demo --epochs two | --epochs two: give a whole number
+
+run -np 0 x | -np 0: give a number of workers from 1 up, or auto.
+run -np -1 x | -np -1: give a number
+run -np two x | -np two: give a number
+run -np | expected one argument
+run python train.py | How many workers?
+run -np 2 | No command was given
+run -np 2 -- | No command was given
+run -np 2 nowhere/train.py | nowhere/train.py: there is no such script
+run -np 2 no-such-command | no-such-command: there is no such command
+run -np 2 --transport pigeon x | choose a transport from auto, shm, gloo
+run -np 2 --transport mpi -m 'a b' | FARANDOLE_TRANSPORT=mpi mpirun -np 2 python -m 'a b'
+run -np 2 --launcher pigeon python | choose from local, ssh, slurm, ray
+run -np 2 --launcher ray -H localhost:2 python | lets Ray choose the hosts
+run -np 4 -H localhost:2 python | the hosts have 2 slots
+run --thread 2 x | there is no flag --thread. Did you mean --threads?
+run -np 1 --stall-warning soon x | --stall-warning soon: give a number of seconds
+run -np 1 --stall-warning 9 --stall_shutdown 5 x | would end the job before --stall-warning 9
+run -np 1 --timeline . true | that is a folder
+run -np 1 --timeline a/b true | there is no folder
+
+study | No command was given
+study -- | No command was given
+study -np 0 -- x | -np 0
+study -L lr=1 -- STUDY/study.json | the command has no {lr}
+study --repeat=2 -- x | Did you mean --repeats?
+study --scaling strong -np 2,3 -L batch=8 -- x {batch} | 6 or 12
+study --resume nowhere | nowhere does not exist
+study --resume . | is empty. Name the folder of a study
+study --resume . -- python | needs nothing else
+study --resume . --repeats 5 | leave out --repeats. To change it, use --out .
+study --resume . -L lr=1 | leave out -L
+study --resume . --no-epoch | leave out --no-epoch
+study --resume STUDY | no plan to resume
+study --out STUDY/tables -- python | is not empty
+study --prepare "'" -- python | --prepare
+study -np 4000 -- python | nothing about speed
+study -np 1 --out out -- nosuch.py | nosuch.py: there is no such script in
+study import | required: TABLE.csv. See farandole study import --help.
+study import no.csv | needs a folder
+study import no.csv --out new | no.csv cannot be read
+study import no.csv --out new --x | there is no flag --x
+
+report | required: DIR. See farandole report --help.
+report .. | is not the folder of a study
+report STUDY --figures gif | --figures gif is not known. Choose from png, svg, pdf, or none.
+report STUDY --figures '' | --figures '' is not known
+report STUDY --tables csv,xls | --tables xls is not known
+report STUDY --price 0 | --price 0 is not a number above 0
+report STUDY --price nan | --price nan is not a number above 0
+report STUDY --target 0.98 | --target 0.98 is not METRIC=VALUE
+report STUDY --target acc=high | --target acc=high is not METRIC=VALUE
+
+project STUDY | Say how many workers to project to
+project STUDY -np 0 | -np 0: give numbers from 1 up
+project STUDY -np 8 --link fast | --link fast is no link
+project STUDY -np 8 --link 25Gbit,3 | '3' is no latency
+project STUDY -np 8 --price cheap | --price cheap is no price
+project STUDY -np 8 --price -2 | --price -2 is no price
+project STUDY -np 8 --budget 0 --price 2 | --budget 0 is not a number above 0
+project STUDY -np 8 --budget 50 | --budget 50 needs a price
+project STUDY -np 8 --deadline soon | --deadline soon: give a time above 0
+project STUDY -np 8 --target 0.9 | --target 0.9 is not METRIC=VALUE
+project STUDY -np 8 --target f1=0.9 | these runs recorded accuracy
+project STUDY -np 8 --target accuracy=0.99 | accuracy=0.99 was never reached
+project STUDY -np 8 --per-host 0 | --per-host 0: give a whole number from 1 up
+project STUDY -np 8 --batch x | --batch x: give a whole number
+project STUDY -np 8 --bucket-size 0 | --bucket-size 0 is not a number of MB above 0
+project STUDY -np 8 --bucket-size 25 | --bucket-size needs to know when gradients
+project STUDY -np 8 --fp16 | --fp16 needs to know when gradients are ready
+project STUDY --fleet x | --fleet x: give a whole number
+project STUDY -np 8 --prefer luck | --prefer luck: choose from time, money, balance
+project STUDY --offer 'A 4' | it has no name before a colon
+project STUDY --offer 'A: 32, 8 per host' | does not say what connects them
+project STUDY --offer 'A: 4' --offer 'A: 8' | Two offers are called A
+project STUDY -np 8 --only device=cpu | No curve of this study has device=cpu
+
+lab --budget | --budget: expected one argument. See farandole lab --help.
+lab mnits | there is no lab 'mnits'
+lab mnist --recipe magic | There is no recipe 'magic'. There are fixed, linear
+
+backtest TABLE --fit-workers none | --fit-workers none: give a whole number from 1 up
+backtest TABLE --fit-nodes 0 | --fit-nodes 0: give a whole number
+backtest TABLE --link 25Gbit | --link 25Gbit is for fits that see no network
+backtest TABLE --fit-nodes 2 --link 25Gbit | Add --fit-nodes 1
+backtest TABLE --fit-nodes 1 --link fast | --link fast is no link
+backtest TABLE --gradients bert=1GB | needs the --link
+backtest TABLE --fit-nodes 1 --link 25Gbit --gradients 1GB | --gradients 1GB: write MODEL=SIZE
+backtest TABLE --fit-nodes 1 --link 25Gbit --gradients bert=large | bert large: give a size above 0
+backtest TABLE --fit-nodes 1 --link 25Gbit --gradients a=1GB,a=2GB | the size for a twice
+backtest TABLE --rows | --rows adds to what --json prints
+
+bench allreduce --launches 0 | --launches 0: give a whole number from 1 up
+bench allreduce --launches two | --launches two: give a whole number
+bench allreduce --peers gloo,nccl | --peers nccl: choose from gloo,
+bench train --models vgg | --models vgg: choose from mlp, cnn, resnet18
+bench train -np 1,2 | -np 1,2 does not fit `bench train`: give one number
+bench overhead -np 2 | -np 2 does not fit `bench overhead`: it measures one worker
+bench report -np 2 | -np 2 does not fit `bench report`: it starts no workers
+bench ranks -np 1,-2 | -np 1,-2: give numbers from 1 up
+bench train --backend jax | --backend jax is a choice of Keras'. Add --framework keras
+bench train --framework keras --backend mxnet | --backend mxnet: choose from
+bench memory --framework keras | --framework keras does not fit `bench memory`
+bench train --framework keras --peers ddp | --peers ddp does not fit
+bench train --framework keras --models resnet18 | choose from mlp, cnn.
+bench train --wide | --wide does not fit `bench train`: it is a choice of `live`
+bench live --quick | --quick does not fit `bench live`, whose models and ranks
+bench live -np 4 | -np does not fit `bench live`
+bench hosts -np 4 | -np does not fit `bench hosts`, whose rates and ranks are fixed
+bench hosts --wide | --wide does not fit `bench hosts`: it is a choice of `live`
+bench nothing | invalid choice: 'nothing'
+
+horovodrun python train.py | How many workers? Give -np 2
+"""
+ROWS = [line for line in WRONG.splitlines() if line]
+STEPS = "cluster,model,nodes,workers,local_batch,step_time_s,sync_time_s\n" + "".join(
+    f"c,net,{n},{n},32,{0.1 + 0.01 * n},0.01\n" for n in (1, 2, 4, 8)
+)
+STUDY = "workers,device,batch,step_s,accuracy\n" + "".join(
+    f"{n},gpu,32,{0.3 + 0.1 * (n - 1) / n},0.9\n" for n in (1, 2, 4)
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder beside which there is a study and a table."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "steps.csv").write_text(STEPS)
+    (folder / "table.csv").write_text(STUDY)
+    import_table(folder / "table.csv", folder / "study")
+    (folder / "study" / "tables").mkdir()
+    (folder / "study" / "tables" / "x").touch()
+    (folder / "here").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.partition(" | ")[0])
+def test_a_usage_error_is_one_line(
+    row: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place / "here")
+    command, _, said = row.partition(" | ")
+    named = {"STUDY": str(place / "study"), "TABLE": str(place / "steps.csv")}
+    for name, path in named.items():
+        command = command.replace(name, path)
+    assert main(shlex.split(command)) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("farandole: ")
+    assert said in found.err
+    assert found.err.count("\n") == 1
+    assert list((place / "here").iterdir()) == []
+    assert not (place / "study" / "projection.json").exists()
