@@ -70,8 +70,12 @@ def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> Non
 
 @pytest.mark.ranks
 def test_a_study_of_which_nothing_works_fails(script: str, tmp_path: Path) -> None:
-    Path(script).write_text("raise ValueError('no')\n")
+    # One process with all cores is for comparison only.
+    Path(script).write_text(
+        "import os\nif os.environ['OMP_NUM_THREADS'] == '1': raise ValueError('no')"
+    )
     flags = ["-np", "1", "--threads", "1", *QUICK, "--out", "out"]
+    flags.remove("--no-today")
     done = run_cli("study", *flags, "--", script, cwd=tmp_path)
     assert done.returncode == 1
     assert "1 worker, repeat 1: failed in" in done.stderr

@@ -24,7 +24,7 @@ demo --epochs two | --epochs two: give a whole number
 run -np 0 x | -np 0: give a number of workers from 1 up, or auto.
 run -np -1 x | -np -1: give a number
 run -np two x | -np two: give a number
-run -np | expected one argument
+run -np | farandole: -np: expected one argument. See farandole run --help.
 run python train.py | How many workers?
 run -np 2 | No command was given
 run -np 2 -- | No command was given
@@ -58,12 +58,12 @@ study --out STUDY/tables -- python | is not empty
 study --prepare "'" -- python | --prepare
 study -np 4000 -- python | nothing about speed
 study -np 1 --out out -- nosuch.py | nosuch.py: there is no such script in
-study import | required: TABLE.csv. See farandole study import --help.
+study import | farandole: TABLE.csv is missing. See farandole study import --help.
 study import no.csv | needs a folder
 study import no.csv --out new | no.csv cannot be read
 study import no.csv --out new --x | there is no flag --x
 
-report | required: DIR. See farandole report --help.
+report | farandole: DIR is missing. See farandole report --help.
 report .. | is not the folder of a study
 report STUDY --figures gif | --figures gif is not known. Choose from png, svg, pdf, or none.
 report STUDY --figures '' | --figures '' is not known
@@ -97,7 +97,7 @@ project STUDY --offer 'A: 32, 8 per host' | does not say what connects them
 project STUDY --offer 'A: 4' --offer 'A: 8' | Two offers are called A
 project STUDY -np 8 --only device=cpu | No curve of this study has device=cpu
 
-lab --budget | --budget: expected one argument. See farandole lab --help.
+lab --budget | farandole: --budget: expected one argument. See farandole lab --help.
 lab mnits | there is no lab 'mnits'
 lab mnist --recipe magic | There is no recipe 'magic'. There are fixed, linear
 

@@ -195,7 +195,7 @@ def test_a_line_when_a_launch_has_ended() -> None:
     )
     line = ended_line(launch, number=3, total=12, left_s=130)
     assert line == (
-        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.1 s (too large); "
+        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.1 s: too large; "
         "about 2 min left"
     )
     done = replace(launch, outcome="stopped", reason="")

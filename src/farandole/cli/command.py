@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,6 +182,9 @@ class _Parser(argparse.ArgumentParser):
             self.add_argument("command_line", nargs=argparse.REMAINDER)
 
     def error(self, message: str, near: str = "") -> NoReturn:
+        # argparse names a flag by all of its spellings.
+        message = re.sub(r"^argument ([^\s/:]+)[^\s:]*: ", r"\1: ", message)
+        message = re.sub(r"^the following arguments are required: (.*)", r"\1 is missing", message)
         raise UsageError(f"{message}.{near} See {self.prog} --help.")
 
 

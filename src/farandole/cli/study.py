@@ -120,7 +120,7 @@ def main(args: argparse.Namespace) -> int:
             )
             return interrupted(stop)
     _report(path, as_json=args.json, files=not args.no_report)
-    return 0 if any(launch.succeeded for launch in finished(path)) else 1
+    return 0 if any(one.succeeded and not one.cell.today for one in finished(path)) else 1
 
 
 def _prepare(args: argparse.Namespace, progress: Listener) -> StudyRun:

@@ -72,7 +72,7 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
     share = max(launch.foreign_share or 0.0, launch.steal_share or 0.0)
     used = f"{percent(share)} of " if share else ""
     busy = f", but others used {used}the machine" if launch.busy and launch.succeeded else ""
-    why = f" ({launch.reason})" if launch.reason else ""
+    why = f": {launch.reason}" if launch.reason else ""
     left = f"; about {duration(left_s)} left" if left_s > 0 else ""
     return f"[{number}/{total}] {planned_words(launch)}: {how}{took}{busy}{why}{left}"
 
