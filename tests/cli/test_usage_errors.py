@@ -103,33 +103,30 @@ lab mnist --recipe magic | There is no recipe 'magic'. There are fixed, linear
 
 backtest TABLE --fit-workers none | --fit-workers none: give a whole number from 1 up
 backtest TABLE --fit-nodes 0 | --fit-nodes 0: give a whole number
-backtest TABLE --link 25Gbit | --link 25Gbit is for fits that see no network
+backtest TABLE --link 25Gbit | --link 25Gbit is for fits without a network
 backtest TABLE --fit-nodes 2 --link 25Gbit | Add --fit-nodes 1
 backtest TABLE --fit-nodes 1 --link fast | --link fast is no link
-backtest TABLE --gradients bert=1GB | needs the --link
+backtest TABLE --gradients bert=1GB | needs --link, the network
 backtest TABLE --fit-nodes 1 --link 25Gbit --gradients 1GB | --gradients 1GB: write MODEL=SIZE
 backtest TABLE --fit-nodes 1 --link 25Gbit --gradients bert=large | bert large: give a size above 0
 backtest TABLE --fit-nodes 1 --link 25Gbit --gradients a=1GB,a=2GB | the size for a twice
-backtest TABLE --rows | --rows adds to what --json prints
+backtest TABLE --rows | --rows adds rows to the JSON
 
 bench allreduce --launches 0 | --launches 0: give a whole number from 1 up
 bench allreduce --launches two | --launches two: give a whole number
 bench allreduce --peers gloo,nccl | --peers nccl: choose from gloo,
 bench train --models vgg | --models vgg: choose from mlp, cnn, resnet18
 bench train -np 1,2 | -np 1,2 does not fit `bench train`: give one number
-bench overhead -np 2 | -np 2 does not fit `bench overhead`: it measures one worker
-bench report -np 2 | -np 2 does not fit `bench report`: it starts no workers
+bench overhead -np 2 | -np does not fit `bench overhead`. It is for allreduce, train, ranks
 bench ranks -np 1,-2 | -np 1,-2: give numbers from 1 up
-bench train --backend jax | --backend jax is a choice of Keras'. Add --framework keras
+bench train --backend jax | --backend jax is for Keras. Add --framework keras
 bench train --framework keras --backend mxnet | --backend mxnet: choose from
 bench memory --framework keras | --framework keras does not fit `bench memory`
 bench train --framework keras --peers ddp | --peers ddp does not fit
 bench train --framework keras --models resnet18 | choose from mlp, cnn.
-bench train --wide | --wide does not fit `bench train`: it is a choice of `live`
-bench live --quick | --quick does not fit `bench live`, whose models and ranks
+bench train --wide | --wide does not fit `bench train`. It is for live.
+bench live --quick | --quick does not fit `bench live`
 bench live -np 4 | -np does not fit `bench live`
-bench hosts -np 4 | -np does not fit `bench hosts`, whose rates and ranks are fixed
-bench hosts --wide | --wide does not fit `bench hosts`: it is a choice of `live`
 bench nothing | invalid choice: 'nothing'
 
 horovodrun python train.py | How many workers? Give -np 2

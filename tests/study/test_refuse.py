@@ -48,7 +48,12 @@ def launch(*ranks: Rank) -> Launch:
 
 @pytest.mark.parametrize(
     ("seen", "why"),
-    [(32, "divides the batch"), (128, "multiplies"), (50, "too few"), (70, "reaches the loader")],
+    [
+        (32, "divides the batch"),
+        (128, "multiplies"),
+        (50, "too little data"),
+        (70, "reaches the loader"),
+    ],
 )
 def test_another_batch_is_named_with_both_numbers(seen: int, why: str) -> None:
     said = batch_mismatch(SPEC, launch(rank(seen=seen)))

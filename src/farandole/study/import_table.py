@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from farandole.errors import UsageError
 from farandole.format import plural
@@ -376,39 +376,19 @@ class _Reader:
         ]
         self._cells: dict[tuple[Any, ...], Cell] = {}
         """By what rows say of them: a long table has few."""
+        self._repeats: Counter[tuple[Cell, int | None]] = Counter()
 
     def imported(self) -> Imported:
         launches: list[Launch] = []
-        repeats: Counter[tuple[Cell, int | None]] = Counter()
         for row in self._sheet.rows:
             try:
-                told = self._row(row.values)
-                if told is None:
-                    self._notes.append(f"Line {row.line} has no figures and was left out.")
-                    continue
-                cell, counts, figures, metrics, outcome = told
+                launch = self._launch(len(launches) + 1, row.values)
             except UnreadableError as error:
                 raise UsageError(f"{self._name}, line {row.line}: {error}") from error
-            seed, epochs = counts.get("seed"), counts.get("epochs")
-            repeat = repeats[cell, seed]
-            repeats[cell, seed] += 1
-            launches.append(
-                Launch(
-                    id=folder.launch_id(len(launches) + 1, cell, repeat),
-                    cell=cell,
-                    repeat=repeat,
-                    seed=seed,
-                    purpose="imported",
-                    outcome=outcome,
-                    reason="" if outcome == "ok" else "As the imported table says.",
-                    wall_s=figures.get("job_s"),
-                    figures=figures | ({} if epochs is None else {"epochs": epochs}),
-                    metrics=tuple(
-                        Metric(name=name, value=value, epoch=epochs)
-                        for name, value in metrics.items()
-                    ),
-                )
-            )
+            if launch is None:
+                self._notes.append(f"Line {row.line} has no figures and was left out.")
+            else:
+                launches.append(launch)
         if not launches:
             raise UsageError(f"{self._name} has no figures: no times, throughput or metrics.")
         return Imported(
@@ -466,9 +446,9 @@ class _Reader:
             self._notes.append(unknown_note(column))
         return column
 
-    def _row(self, values: tuple[str, ...]) -> tuple[Any, ...] | None:
-        """Return cell, counts, figures, metrics and outcome; None when a row has no figure."""
-        found: dict[Role, dict[str, Any]] = {column.role: {} for column in self._columns}
+    def _launch(self, number: int, values: tuple[str, ...]) -> Launch | None:
+        """Return the launch that a row tells of; None when it has no figure."""
+        found: dict[Role, dict[str, Any]] = {role: {} for role in get_args(Role)}
         outcome: Outcome = "ok"
         for column, read in self._readers:
             text = values[column.index]
@@ -478,24 +458,38 @@ class _Reader:
                 outcome = _ENDS[text.lower()]
             else:
                 found[column.role][column.name] = read(text)
-        counts, texts, metrics = (found.get(role, {}) for role in ("count", "text", "other"))
-        timed = {**found.get("time", {}), **found.get("rate", {})}
+        counts, metrics, timed = found["count"], found["other"], {**found["time"], **found["rate"]}
         figures = {name: value for name, value in timed.items() if not math.isnan(value)}
         if not figures and not metrics and outcome == "ok":
             return None
-        key = (*((name, n) for name, n in counts.items() if name != "seed"), *texts.items())
+        seed, epochs = counts.pop("seed", None), counts.get("epochs")
+        key = (*counts.items(), *found["text"].items())
         if key not in self._cells:
-            self._cells[key] = self._cell(counts, texts)
-        return self._cells[key], counts, figures, metrics, outcome
+            self._cells[key] = self._cell(counts, found["text"])
+        cell = self._cells[key]
+        repeat = self._repeats[cell, seed]
+        self._repeats[cell, seed] += 1
+        return Launch(
+            id=folder.launch_id(number, cell, repeat),
+            cell=cell,
+            repeat=repeat,
+            seed=seed,
+            purpose="imported",
+            outcome=outcome,
+            reason="" if outcome == "ok" else "As the imported table says.",
+            wall_s=figures.get("job_s"),
+            figures=figures | ({} if epochs is None else {"epochs": epochs}),
+            metrics=tuple(
+                Metric(name=name, value=value, epoch=epochs) for name, value in metrics.items()
+            ),
+        )
 
     def _cell(self, counts: dict[str, int], texts: dict[str, str]) -> Cell:
         workers, hosts = counts.get("workers"), counts.get("hosts")
         if workers is None:
             if hosts is None:
                 raise UnreadableError(f"neither workers nor hosts is given. {_NEEDED}")
-            self._notes.append(
-                "No workers are given for some rows: each host counts as one worker."
-            )
+            self._notes.append("Some rows do not give the workers: each host counts as one worker.")
             workers = hosts
         noun = plural(workers, "worker")
         if hosts is not None and hosts > workers:
@@ -521,37 +515,39 @@ class _Reader:
 
     def _value(self, column: Column, text: str) -> Any:
         """Read a value as its column's role has it."""
-        what = f"column {column.given!r}"
         if column.role in ("text", "repeat"):
             return text
         if column.role == "other":
             return parse_number(text, self._mark)
-        if column.role == "count":
-            found = whole(parse_number(text, self._mark)) if is_number(text, self._mark) else None
-            least = 0 if column.name == "seed" else 1
-            if found is not None and found > _MOST and column.name != "seed":
-                raise UnreadableError(f"{what} is {text!r}, but must be at most {_MOST:,}.")
-            if found is None or found < least or text.endswith("%"):
-                more = " of at least 1" * least
-                raise UnreadableError(f"{what} is {text!r}, but must be a whole number{more}.")
-            return found
+        return (self._count if column.role == "count" else self._measure)(column, text)
+
+    def _count(self, column: Column, text: str) -> int:
+        is_seed = column.name == "seed"
+        found = whole(parse_number(text, self._mark)) if is_number(text, self._mark) else None
+        wrong = f"column {column.given!r} is {text!r}, but must be"
+        if found is None or found < (not is_seed) or text.endswith("%"):
+            raise UnreadableError(f"{wrong} a whole number{' of at least 1' * (not is_seed)}.")
+        if found > _MOST and not is_seed:
+            raise UnreadableError(f"{wrong} at most {_MOST:,}.")
+        return found
+
+    def _measure(self, column: Column, text: str) -> float:
+        """Return a time in seconds, or a rate per second."""
+        what, stem, scale = f"column {column.given!r}", column.name.removesuffix("_s"), column.scale
         try:
-            seconds = parse_clock(text) if column.role == "time" else None
-            scale = column.scale
-            if seconds is not None and scale == _UNITS["h"] and text.count(":") == 1:
-                raise UnreadableError(f"{what}: write {text!r} as h:mm:ss.")
-            if seconds is None and scale is not None:
-                seconds = parse_number(text, self._mark) * scale
+            value = parse_clock(text) if column.role == "time" else None
+            clock = value is not None
+            if value is None and scale is not None:
+                value = parse_number(text, self._mark) * scale
         except UnreadableError as error:
-            if str(error) != text:
-                raise
             raise UnreadableError(f"{what} has {text!r}, which is not a number.") from error
-        if seconds is None:
-            stem = column.name.removesuffix("_s")
+        if clock and scale == _UNITS["h"] and text.count(":") == 1:
+            raise UnreadableError(f"{what}: write {text!r} as h:mm:ss.")
+        if value is None:
             raise UnreadableError(
                 f"{what} has no unit for {text!r}. Call it {stem}_s, {stem}_ms, {stem}_min or "
                 f"{stem}_h, or write h:mm:ss."
             )
-        if seconds <= 0 or math.isinf(seconds) or text.endswith("%"):
+        if value <= 0 or math.isinf(value) or text.endswith("%"):
             raise UnreadableError(f"{what} is {text!r}, but must be above 0.")
-        return seconds
+        return value

@@ -42,8 +42,8 @@ from farandole.world.world import TRANSPORTS
 VARY, MEASURE, WHERE = "what to vary", "how to measure", "output, and where to run"
 HOSTS = "several hosts (a SLURM allocation needs no flag: docs/how-to/slurm.md)"
 
-# Names that `-L` may not give values to, and what to use for them.
-_FLAG_FOR = {"workers": "-np", "seed": "--seeds", "cell_dir": "nothing: each launch has its own"}
+# Names that `-L` may not give values to, and why.
+_INSTEAD = {"workers": "use -np", "seed": "use --seeds", "cell_dir": "each launch has its own"}
 _DEFAULTS = {field.name: field.default for field in fields(Spec)}
 
 
@@ -375,8 +375,8 @@ def patterns_of(spec: Spec) -> list[Pattern]:
 
 def _check_name(name: str, names: frozenset[str], reads: Callable[[str], bool]) -> None:
     """Refuse a factor that would change nothing: in no argument, and read by nobody."""
-    if name in _FLAG_FOR:
-        raise UsageError(f"-L {name}=...: use {_FLAG_FOR[name]} for this.")
+    if name in _INSTEAD:
+        raise UsageError(f"-L {name}=...: {_INSTEAD[name]}.")
     wanted = {"batch", "global_batch"} if name in ("batch", "global_batch") else {name}
     if wanted & names or any(reads(one) for one in wanted):
         return

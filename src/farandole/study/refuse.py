@@ -46,7 +46,9 @@ def batch_mismatch(spec: Spec, launch: Launch) -> str | None:
     elif seen == launch.cell.global_batch:
         why = "The script multiplies the batch by the workers itself."
     elif wanted is not None and seen < wanted:
-        why = "Its data may be too few for such a batch, or its flag does not reach the loader."
+        why = (
+            "There may be too little data for such a batch, or the flag does not reach the loader."
+        )
     return (
         f"the cell has a batch of {wanted} per worker, but the script trained with {seen}. {why} "
         "(--no-batch-check accepts it)"

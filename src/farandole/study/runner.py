@@ -213,7 +213,9 @@ class StudyRun:
         done = finished(self.path)
         lines = plan.left_out(spec, cells)
         if spec.find_max:
-            lines.append("The largest batch that fits is found first, and is not in these figures.")
+            lines.append(
+                "The search for the largest batch comes first and is not in these figures."
+            )
         open_ones = pending(spec, planned, done, earlier=len(done))
         whole, rest = estimate(spec, planned, done), estimate(spec, open_ones, done)
         if not dry:

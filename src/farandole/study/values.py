@@ -30,7 +30,7 @@ def counts(text: str, *, flag: str, auto: Sequence[int] = ()) -> tuple[int, ...]
             choice = " or auto" if auto else ""
             raise UsageError(f"{flag} {text}: give numbers from 1 up, as 1,2,4 or 1-4{choice}.")
         if high - low >= _MOST_VALUES:
-            raise UsageError(f"{flag} {text}: {part} are more than {_MOST_VALUES} values.")
+            raise UsageError(f"{flag} {text}: {part} has more than {_MOST_VALUES} values.")
         found |= set(range(low, high + 1))
     return tuple(sorted(found))
 
@@ -55,7 +55,7 @@ def batches(values: Sequence[str], *, name: str) -> tuple[tuple[int, ...], bool]
     rest = [value for value in values if value.lower() != "max"]
     wants_max = len(rest) < len(values)
     if wants_max and name != "batch":
-        raise UsageError(f"-L {name}=max: only `batch` has a largest that fits.")
+        raise UsageError(f"-L {name}=max: only `batch` can be max.")
     if wants_max and rest[-1:] == ["..."]:
         rest.pop()  # the search doubles by itself
     numbers: list[int] = []

@@ -69,7 +69,7 @@ class Watch:
         if used is not None:
             self.outcome = "out_of_memory"
             self.reason = (
-                f"a worker had {used / 1e9:.2f} GB of memory; its limit is "
+                f"a worker used {used / 1e9:.2f} GB of memory, more than its limit of "
                 f"{self._guard.limit_bytes / 1e9:.2f} GB (--memory)"
             )
         elif elapsed_s > self._timeout_s:
