@@ -29,6 +29,7 @@ from farandole.model.statistics import Estimate
         (text.percent, 0.06, "6 %"),
         (text.percent, 0.0031, "0.3 %"),
         (text.percent, 0.0, "0 %"),
+        (text.percent, 0.0004, "under 0.1 %"),
         (text.percent, None, "not measured"),
         (text.times, 1.8312, "1.83x"),
         (text.times, 10.56, "10.6x"),

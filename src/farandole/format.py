@@ -56,6 +56,8 @@ def percent(share: float | None) -> str:
         return NOT_MEASURED
     assert share is not None
     shown = 100 * share
+    if 0 < abs(shown) < 0.05:
+        return "under 0.1 %" if shown > 0 else "above -0.1 %"
     return f"{shown:.0f} %" if abs(shown) >= 0.95 or shown == 0 else f"{shown:.1f} %"
 
 

@@ -22,7 +22,6 @@ from farandole.model.measured import measure
 from farandole.model.metrics import (
     Reached,
     Series,
-    finals_by_seed,
     higher_is_better,
     kaplan_meier_median,
     main_metric,
@@ -30,7 +29,6 @@ from farandole.model.metrics import (
     reach,
     series_of,
     smallest_difference,
-    training_partner,
 )
 from farandole.study.records import Cell, Launch, Metric
 from tests.model.build import (
@@ -39,7 +37,6 @@ from tests.model.build import (
     make_steps,
     make_study,
     table_launch,
-    timed_launch,
     trained_launch,
 )
 
@@ -85,15 +82,6 @@ def test_judging_ends(
 ) -> None:
     found = compare_finals(values, reference, diverged, higher=higher, margin=0.01)
     assert found == expected
-
-
-def test_runs_that_were_ended_early_say_nothing_of_accuracy() -> None:
-    metric = Metric(name="val_accuracy", value=0.5, epoch=1)
-    launches = [
-        timed_launch(ONE, 0.1, metrics=(metric,)),
-        make_launch(ONE, purpose="accuracy", outcome="failed", metrics=(metric,)),
-    ]
-    assert rows_of(launches) == []
 
 
 def test_a_run_that_diverged_is_counted_and_not_averaged() -> None:
@@ -154,15 +142,6 @@ def test_curves_have_intervals_over_seeds_and_leave_out_what_is_no_number() -> N
     assert (first.seeds, second.seeds) == (2, 1)
     assert second.value.low is None
     assert (first.time_s, second.time_s) == (10.0, 20.0)
-
-
-def test_a_value_per_step_is_thinned() -> None:
-    metrics = tuple(Metric(name="loss", value=1.0, step=step) for step in range(10_000))
-    cells, _ = measure(
-        make_study([make_launch(ONE, purpose="accuracy", outcome="ok", metrics=metrics)])
-    )
-    (curve,) = metric_curves(cells[0], collect_metrics(cells))
-    assert len(curve.points) <= 300
 
 
 @pytest.mark.parametrize(
@@ -227,27 +206,6 @@ def test_epochs_are_those_that_are_done(
     assert series_of(make_launch(Cell(workers=1), [rank]))["acc"].epochs == epochs
 
 
-def test_values_per_step_end_in_a_median() -> None:
-    metrics = tuple(Metric(name="loss", value=float(v), step=v) for v in range(1, 31))
-    series = series_of(make_launch(Cell(workers=1), metrics=metrics))["loss"]
-    assert series.by_step
-    assert series.final == pytest.approx(25.5)
-
-
-def test_values_with_neither_are_counted_per_rank() -> None:
-    ranks = [
-        make_rank(
-            n,
-            make_steps(0.1, 4),
-            metrics=tuple(Metric(name="acc", value=v, rank=n) for v in (0.2, 0.4)),
-        )
-        for n in (0, 1)
-    ]
-    series = series_of(make_launch(Cell(workers=2), ranks))["acc"]
-    assert series.epochs == (1.0, 2.0)
-    assert series.values == pytest.approx((0.2, 0.4))
-
-
 def test_stated_figures_are_no_metrics_and_metrics_among_figures_are() -> None:
     launch = table_launch(
         Cell(workers=1), {"parameters": 9.0, "loss": 0.5}, val_accuracy=0.9, job_s=3.0
@@ -288,13 +246,6 @@ def test_directions(name: str, higher: bool | None) -> None:
 )
 def test_the_metric_that_stands_for_accuracy(names: list[str], main: str | None) -> None:
     assert main_metric(names) == main
-
-
-def test_partners() -> None:
-    assert training_partner("val_loss", ["loss", "val_loss"]) == "loss"
-    assert training_partner("val_accuracy", ["train_accuracy", "accuracy"]) == "train_accuracy"
-    assert training_partner("loss", ["loss", "val_loss"]) is None
-    assert training_partner("val_loss", ["accuracy"]) is None
 
 
 def series(*values: float) -> Series:
@@ -384,18 +335,6 @@ def test_what_diverged_is_counted_and_left_out() -> None:
     assert (found.seeds, found.diverged) == (2, 1)
     assert found.difference.value == pytest.approx(-0.1)
     assert paired_gap({0: math.nan}, {0: 0.6}) is None
-
-
-def test_finals_are_the_last_values_of_whole_runs_by_seed() -> None:
-    launches = [
-        trained_launch(ONE, 0, [0.1, 0.5]),
-        trained_launch(ONE, 3, [0.2, 0.6]),
-        trained_launch(ONE, 3, [0.2, 0.7]),
-        make_launch(ONE),
-        make_launch(ONE, purpose="accuracy", outcome="failed", seed=4),
-    ]
-    assert finals_by_seed(launches, "val_accuracy") == {0: 0.5, 3: 0.7}
-    assert finals_by_seed(launches, "val_loss") == {}
 
 
 def test_equal_trainings_differ_by_more_in_at_most_a_tenth_of_cases() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
-from farandole.model.analyse import analyse, compare, unique_labels, unlike_machines
+from farandole.model.analyse import analyse, compare, unlike_machines
 from farandole.study.records import Cell, Launch, Link, Metric, Study
 from tests.model.build import (
     MACHINE,
@@ -139,12 +139,6 @@ def test_nothing_is_derived_from_workers_that_did_not_train_together() -> None:
     assert found.total_bytes_by_kind == {"gradients": 0}
 
 
-def test_what_ranks_note_is_told_once() -> None:
-    ranks = [make_rank(n, make_steps(0.1), notes=("Data wait was not measured.",)) for n in (0, 1)]
-    info = analyse(make_study([make_launch(TWO, ranks)]))
-    assert info.notes.count("Data wait was not measured.") == 1
-
-
 def test_a_synthetic_benchmark_is_noted() -> None:
     hashes = tuple("abcdefgh") * 4
     ranks = [make_rank(n, make_steps(0.1), sample_hashes=hashes) for n in (0, 1)]
@@ -198,11 +192,6 @@ def test_unlike_machines_are_refused_with_the_reason(machine: dict[str, Any], wo
     assert len(found.rows) == 4
 
 
-def test_a_little_memory_more_and_another_name_are_no_difference() -> None:
-    same = {"memory_bytes": 16_100_000_000, "host": "elsewhere"}
-    assert compare([study_of("a", 0.1), study_of("b", 0.1, **same)]).refused is None
-
-
 def test_a_machine_that_nobody_told_of_cannot_be_compared() -> None:
     refused = unlike_machines({"a": {}, "b": MACHINE})
     assert "does not say on which machine" in refused
@@ -225,7 +214,3 @@ def test_a_faster_device_that_gains_nothing_is_found_across_studies() -> None:
 def test_no_study_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one folder"):
         compare([])
-
-
-def test_labels_are_told_apart() -> None:
-    assert unique_labels(["a", "a", "", "a", ""]) == ["a", "a (2)", "study", "a (3)", "study (2)"]

@@ -72,10 +72,13 @@ def test_the_sentence_of_the_page() -> None:
     low, high = found.interval
     assert low < 1.83 < high
     assert found.headline == f"Use 2 workers: 1.83x faster ({low:.2f} to {high:.2f})."
+    assert found.sentences[1] == (
+        "2 workers are the cheapest within 10 % of the fastest (--prefer balance)."
+    )
     assert (found.limit, found.accuracy_words) == ("communication takes 6 %", "same accuracy")
     # Every command that is named exists.
     assert found.next == (
-        "To know about more workers, study -np 4,8 on a machine with as many cores or GPUs."
+        "For more workers, run farandole study -np 4,8 on a machine with that many cores or GPUs."
     )
 
 
@@ -199,7 +202,7 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
         (
             SLOWER,
             "Use 1 worker: 2 workers reach only 0.80x (0.78 to 0.82).",
-            "Measure accuracy, too",
+            "Measure accuracy as well",
         ),
         # What keeps more workers from paying is theirs.
         (
@@ -210,24 +213,24 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
         # Another count without a figure is not passed over, nor hidden behind a busy machine.
         (
             [CRASHED, *repeated(TWO, [0.1, 0.101, 0.099])],
-            "2 workers: 160 samples/s; no speedup: no launch with 1 worker counts (failed: rank 0 "
+            "2 workers: 160 samples/s; no speedup: no usable launch with 1 worker (rank 0 "
             "failed first (exit code 3)).",
-            f"Look at launches/{CRASHED.id}/output.txt, mend it, and go on with farandole study",
+            f"Read launches/{CRASHED.id}/output.txt, fix the cause, and continue with farandole",
         ),
         # The command is part of the study: --resume would fail again.
         (
             [WRONG_FLAG],
-            "No launch counts: 1 cell, none with a figure (failed: rank 0 failed first",
-            "Correct the command's flags and begin a new study",
+            "No usable launch in 1 cell (rank 0 failed first",
+            "Correct the command's flags and start a new study",
         ),
         (
             [timed_launch(TWO, 0.1, busy=True, foreign_share=0.8), CRASHED],
-            "2 workers: 160 samples/s; no speedup: no launch with 1 worker counts (failed: rank 0",
-            f"Look at launches/{CRASHED.id}/output.txt",
+            "2 workers: 160 samples/s; no speedup: no usable launch with 1 worker (rank 0",
+            f"Read launches/{CRASHED.id}/output.txt",
         ),
         (
             [table_launch(ONE, throughput=100.0), TOO_LARGE],
-            "1 worker: 100 samples/s; no speedup: no launch with 2 workers counts (out of memory",
+            "1 worker: 100 samples/s; no speedup: no usable launch with 2 workers (out of memory",
             "Add rows with other numbers of workers to the table.",
         ),
         # A benchmark of so many steps, whatever the workers, prints its samples per second.
@@ -249,12 +252,12 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
         (
             [timed_launch(Cell(workers=1, batch=8, threads=2), 0.1), timed_launch(TWO, 0.1)],
             "2 processes x 1 thread is best: 160 samples/s, 2.00x as fast as 1 x 2 (batch 8).",
-            "Use it: farandole run -np 2 --threads 1 ...",
+            "Use them: farandole run -np 2 --threads 1 ...",
         ),
-        ([], "This study has no launches yet.", "Go on with it: farandole study --resume DIR, "),
+        ([], "This study has no launches yet.", "Continue it: farandole study --resume DIR, "),
         (
             [make_launch(TWO, [], outcome="out_of_memory", reason="too large")],
-            "No launch counts: 1 cell, none with a figure (out of memory: too large).",
+            "No usable launch in 1 cell (out of memory: too large).",
             "Use a smaller batch, or give each worker more memory (--memory).",
         ),
         (
@@ -264,7 +267,7 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
         ),
         (
             [timed_launch(Cell(workers=64, batch=8), 0.1)],
-            "No launch counts: 1 cell, none with a figure (more ranks than cores",
+            "No usable launch in 1 cell (more ranks than cores",
             "Run it with --measure speed.",
         ),
         (
@@ -300,6 +303,18 @@ def test_figures_that_are_not_to_be_taken_as_they_are(launches: list[Launch], en
     assert found.headline.endswith(ending)
 
 
+def test_to_save_money_is_no_reason_to_say_that_more_workers_are_slow() -> None:
+    rows = [table_launch(Cell(workers=n, batch=8), throughput=r) for n, r in ((1, 500), (4, 1610))]
+    found = analyse(make_study(rows), prefer="money").answer
+    assert found.headline == (
+        "Use 1 worker: 4 workers are 3.22x faster, one launch each, but cost 1.24x as much."
+    )
+    assert found.sentences[1] == (
+        "1 worker is the fastest within 3 % of the cheapest (--prefer money); 4 workers would be "
+        "3.22x as fast."
+    )
+
+
 def test_of_several_curves_the_headline_says_which_it_is_of() -> None:
     launches = [
         launch
@@ -312,7 +327,7 @@ def test_of_several_curves_the_headline_says_which_it_is_of() -> None:
 
 def test_a_table_is_told_what_rows_it_lacks() -> None:
     rows = [table_launch(cell, throughput=rate) for cell, rate in ((ONE, 100.0), (TWO, 190.0))]
-    assert answer_of(rows).next == "Add the rows of repeated runs to the table for intervals."
+    assert answer_of(rows).next == "Add rows of repeated runs to the table to get intervals."
     twice = answer_of(rows * 2)
     assert twice.next.startswith("Add a column with a metric")
     assert twice.accuracy_words == "accuracy not measured"  # nothing can be launched for it
@@ -328,4 +343,6 @@ def test_the_job_and_its_price_are_in_the_sentences() -> None:
     info = analyse(make_study(launches), price_per_worker_hour=3.6)
     words = " ".join(info.answer.sentences)
     assert "Whole job: 11 min 2 s with 1 worker, 5 min 19 s with 2 workers (2.08x as" in words
-    assert "At 3.6 per worker and hour, 2 workers: job 0.638, epoch 0.0220." in words
+    assert (
+        "At 3.6 per worker-hour, 2 workers cost 0.638 for the job and 0.0220 for an epoch." in words
+    )

@@ -9,10 +9,8 @@ import pytest
 from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.communication import (
     Communication,
-    bus_bandwidth,
     calibration,
     communicate,
-    derived_communication_s,
     link_peak,
     quiet,
 )
@@ -36,11 +34,6 @@ def found_of(
     """Return the communication of the cell with most workers."""
     cells, _ = measure(make_study(launches, spec=spec or {}))
     return communicate(cells[-1], cells, None, link or Link(), spec or {})
-
-
-def test_formulas() -> None:
-    assert derived_communication_s(40.0, 46.0, 2) == pytest.approx(17.0)
-    assert bus_bandwidth(8e9, 2.0, 4) == pytest.approx(6e9)
 
 
 def test_the_transfer_is_what_the_rank_that_waited_least_saw() -> None:
@@ -80,14 +73,6 @@ def test_derived_at_a_fixed_global_batch() -> None:
     found = found_of([timed_launch(replace(ONE, batch=32), 0.40), timed_launch(FOUR, 0.13)])
     assert found.derived_s == pytest.approx(0.03)
     assert found.derived_epoch_s is None
-
-
-def test_what_was_not_measured_is_not_there() -> None:
-    found = found_of([timed_launch(cell, 0.1) for cell in (TWO, FOUR)])
-    assert (found.derived_s, found.measured_s, found.bus_bytes_per_s) == (None, None, None)
-    assert found.gradient_bytes == 4000
-    assert found_of([timed_launch(ONE, 0.1)]) is None
-    assert found_of([table_launch(Cell(workers=2), throughput=3.0)]) is None
 
 
 def test_parameters_of_a_table_are_four_bytes_each() -> None:

@@ -15,10 +15,8 @@ from farandole.model.jobs import (
     JobTime,
     Speed,
     break_even,
-    fixed_time,
     price,
     time_job,
-    training_steps,
 )
 from farandole.model.measured import measure
 from farandole.study.records import Cell, Launch
@@ -86,20 +84,6 @@ def test_steps_of_the_next_epoch_do_not_count() -> None:
     assert (found.startup_s, found.between_s) == pytest.approx((5.0, 4.0))
 
 
-@pytest.mark.parametrize(
-    "launch",
-    [
-        timed_launch(Cell(workers=1, batch=8), 0.1),
-        timed_launch(Cell(workers=1, batch=8), 0.1, purpose="epoch", wall_s=9.0),
-        whole(purpose="speed", outcome="stopped"),
-        whole(purpose="speed", outcome="failed"),
-    ],
-)
-def test_launches_that_say_nothing_of_a_jobs_length(launch: Launch) -> None:
-    found = job_of(launch)
-    assert found is None or found.job_s is None
-
-
 def test_an_epoch_is_computed_from_steps_where_none_was_seen() -> None:
     found = job_of(timed_launch(Cell(workers=2, batch=8), 0.1), dataset_size=1000)
     assert found.steps_per_epoch == 63
@@ -122,11 +106,6 @@ def test_the_parts_of_a_job_never_exceed_it(startup: float, job_s: float) -> Non
     launch = make_launch(cell, [rank], outcome="ok", purpose="epoch", wall_s=job_s)
     (job,) = analyse(make_study([launch])).each("job")
     assert job.startup_s + (job.between_s or 0.0) <= job.job_s.value * (1 + 1e-12)
-
-
-def test_training_steps() -> None:
-    assert training_steps(40, 60_000, 128) == pytest.approx(18_750)
-    assert training_steps(40, 60_000, 128, workers=6) == pytest.approx(3_125)
 
 
 def test_workers_times_price_times_hours() -> None:
@@ -173,8 +152,3 @@ def test_sizes(fixed_s: float, rate: float, expected: tuple[int | None, ...]) ->
     many = Speed(workers=2, fixed_s=fixed_s, samples_per_s=rate)
     found = break_even(ONE, many, epochs=10, batch=32)
     assert (found.even, found.time, found.steps, found.samples) == expected
-
-
-def test_fixed_time_is_the_rest_of_the_job() -> None:
-    assert fixed_time(30.0, 10, 200, 100.0) == pytest.approx(10.0)
-    assert fixed_time(19.0, 10, 200, 100.0) == 0.0

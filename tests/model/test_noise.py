@@ -14,7 +14,6 @@ from farandole.model.noise import (
     NoiseScale,
     NoiseSums,
     cell_noise,
-    noise_by_bucket,
     noise_scale,
     noise_sums,
 )
@@ -116,18 +115,6 @@ def test_intervals_cover() -> None:
     assert 0.84 <= inside / 300 <= 0.96
 
 
-def test_neighbouring_steps_that_are_alike_widen_the_interval() -> None:
-    rng = np.random.default_rng(4)
-    base = 1.0 + 0.3 * rng.normal(size=40)
-    one = noise_scale([sums(np.ones(40), base, parts=4, samples=32.0)])
-    # The same 40 values, each four times in a row, know no more.
-    four = noise_scale([sums(np.ones(160), np.repeat(base, 4), parts=4, samples=32.0)])
-    shuffled = np.repeat(base, 4)[rng.permutation(160)]
-    mixed = noise_scale([sums(np.ones(160), shuffled, parts=4, samples=32.0)])
-    assert four.high - four.low > 0.6 * (one.high - one.low)
-    assert mixed.high - mixed.low < 0.75 * (four.high - four.low)
-
-
 def test_a_gradient_lost_in_noise_gives_a_lower_bound() -> None:
     rng = np.random.default_rng(6)
     drawn = rng.normal(0.0, 1.0 / 4, (80, 4, 20))
@@ -153,32 +140,6 @@ def test_a_noise_scale_that_grows_is_averaged_as_the_epochs_it_costs() -> None:
     assert (found.value + 1024) / (found.value + batch) == pytest.approx(expected, rel=1e-6)
     # Neither the mean nor the ratio of the means would do.
     assert found.value < 0.2 * scales.mean()
-
-
-def test_buckets_have_noise_scales_of_their_own(gradients: Floats) -> None:
-    rng = np.random.default_rng(7)
-    other = gradients.copy()
-    other[:, 10:] *= 3.0
-    run = recorded(other, (8, 8, 8, 8), 3000, rng, replace=True)
-    found = noise_by_bucket([run])
-    assert len(found) == 2
-    for bucket, part in zip(found, (other[:, :10], other[:, 10:]), strict=True):
-        assert bucket.trace == pytest.approx(float(part.var(axis=0).sum()), rel=0.05)
-    unlike = sums(np.ones(20), np.ones(20), parts=2, samples=8.0)
-    assert noise_by_bucket([run, unlike]) == ()
-
-
-def test_steps_that_say_nothing_are_left_out() -> None:
-    run = sums(np.full(20, 50.0), np.ones(20), parts=2, samples=64.0)
-    run.after[3] = np.inf
-    run.before[4] = np.nan
-    run.parts[5] = 1.0
-    found = noise_scale([run])
-    assert found.measurements == 17
-    assert found.value == pytest.approx(50.0)
-    few = sums(np.ones(5), np.ones(5), parts=2, samples=64.0)
-    assert noise_scale([few]) is None
-    assert noise_scale([]) is None
 
 
 DIMENSIONS = 40

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from farandole.model.measured import measure
 from farandole.model.split import StepSplit, split_step, waiting_for_slowest
@@ -63,6 +65,28 @@ def test_the_parts_of_a_step_are_found_and_add_up() -> None:
     assert dict(found.compute_by_rank_s) == pytest.approx({0: 0.060, 1: 0.080})
 
 
+@given(
+    parts=st.lists(st.lists(st.floats(-0.01, 0.3), min_size=2, max_size=2), min_size=4, max_size=4)
+)
+def test_the_parts_never_exceed_the_step(parts: list[list[float]]) -> None:
+    ranks = []
+    for number, (data, exposed, optimizer, ready) in enumerate(zip(*parts, strict=True)):
+        steps = make_steps(
+            0.1,
+            STEPS,
+            data_s=abs(data),
+            exposed_s=abs(exposed),
+            optimizer_s=abs(optimizer),
+            ready_s=np.arange(STEPS) + ready,
+        )
+        ranks.append(make_rank(number, steps))
+    found = split_of(make_launch(Cell(workers=2, batch=8), ranks))
+    assert total(found) == pytest.approx(found.step_s)
+    assert min(part for part in found.parts().values() if part is not None) >= -1e-12
+    assert found.others_wait <= 1
+    assert min(seconds for _, seconds in found.compute_by_rank_s) >= 0
+
+
 def test_waiting_never_exceeds_what_was_exposed() -> None:
     launch = two_ranks()
     far = make_rank(1, make_steps(0.1, STEPS, exposed_s=0.001, ready_s=np.full(STEPS, 1e6)))
@@ -86,13 +110,6 @@ def test_what_was_not_measured_is_none_and_its_time_is_computes() -> None:
     assert (found.transfer_s, found.waiting_s, found.hidden_s) == (None, None, None)
     assert found.compute_s == pytest.approx(0.1)
     assert split_of(table_launch(Cell(workers=2, batch=8), step_s=0.1)) is None
-
-
-def test_one_worker_communicates_nothing() -> None:
-    steps = make_steps(0.1, STEPS, data_s=0.02)
-    found = split_of(make_launch(Cell(workers=1), [make_rank(0, steps)]))
-    assert (found.exposed_s, found.transfer_s, found.waiting_s, found.hidden_s) == (0, 0, 0, 0)
-    assert found.compute_s == pytest.approx(0.08)
 
 
 def test_a_validation_between_epochs_does_not_enter() -> None:
@@ -134,21 +151,8 @@ def test_the_mean_begins_with_the_first_step_and_is_a_share_of_the_threads() -> 
     assert use_of(launch_of([1.5] * 4, threads=None)).cpu == pytest.approx(1.5)
 
 
-def test_energy_is_the_sum_of_what_ranks_spent() -> None:
-    use = make_utilisation([1.0, 1.0], gpu=0.5, energy_j=[5.0, 9.0])
-    ranks = [make_rank(n, make_steps(1.0), utilisation=use) for n in (0, 1)]
-    row = use_of(make_launch(Cell(workers=2), ranks))
-    assert (row.energy_j, row.gpu) == (pytest.approx(8.0), pytest.approx(0.5))
-
-
 def test_a_table_may_state_utilisation() -> None:
     assert use_of(table_launch(Cell(workers=1), {"gpu_utilisation": 0.2})).gpu == 0.2
-
-
-def test_quiet_launches_come_before_busy_ones() -> None:
-    busy = launch_of([0.2] * 4, threads=1, busy=True)
-    assert use_of(busy, launch_of([1.0] * 4, threads=1)).cpu == pytest.approx(1.0)
-    assert use_of(busy).cpu == pytest.approx(0.2)
 
 
 def test_series_are_thinned_and_keep_their_ends() -> None:

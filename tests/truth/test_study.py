@@ -141,7 +141,7 @@ def test_workers_that_each_go_through_all_of_the_data() -> None:
 def test_a_crash_of_rank_1_is_named() -> None:
     info = study("--mistake", "crash", steps=8)
     assert "rank 1, step 2, failed first: RuntimeError: planted crash" in info.answer.headline
-    assert info.answer.next.startswith("Look at launches/")
+    assert info.answer.next.startswith("Read launches/")
 
 
 def test_a_rank_that_does_not_step_is_named() -> None:
@@ -156,8 +156,8 @@ def test_seeds_that_nobody_uses_are_said_once() -> None:
         if verdict.kind == "seeds_without_effect"
     ]
     assert found == [
-        "All 2 seeds gave the very same val_accuracy, since the command has no '{seed}' and the "
-        "script does not read FARANDOLE_SEED (1 worker, 2 workers)."
+        "All 2 seeds gave exactly the same val_accuracy; the command does not pass '{seed}' "
+        "(1 worker, 2 workers)."
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_is_said() -> None:
 
 def test_a_wrong_flag_asks_for_a_new_study() -> None:
     answer = study("--epoch", "3", "--no-such-flag", steps=8, workers=ONE).answer
-    assert answer.next.startswith("Correct the command's flags and begin a new study")
+    assert answer.next.startswith("Correct the command's flags and start a new study")
 
 
 def test_a_missing_script_is_found_before_the_first_launch() -> None:

@@ -183,6 +183,7 @@ def metric_rows(
     Times that were not recorded are epochs x the job's time of an epoch, without the fixed time.
     """
     epoch_s = job.epoch_s.value if job and job.epoch_s else None
+    claims = [claim for one in found.launches if (claim := stated(one, "stable_epoch"))]
     rows = []
     for name, seeds in sorted(metrics.get(found.cell, {}).items()):
         base = baseline(found, cells, metrics, name)
@@ -192,10 +193,7 @@ def metric_rows(
         higher = higher_is_better(name) is not False
         margin = margin_of(name, [*values, *reference])
         stable = [when_stable(series, higher, margin) for series in seeds]
-        stable_epoch = kaplan_meier_median(stable)
-        claims = [claim for one in found.launches if (claim := stated(one, "stable_epoch"))]
-        if claims:
-            stable_epoch = median(claims)
+        stable_epoch = median(claims) if claims else kaplan_meier_median(stable)
         goal = target[1] if target and target[0] == name else None
         reached = [] if goal is None else [reach(one, goal, higher=higher) for one in seeds]
         goal_epoch = kaplan_meier_median(reached)
@@ -254,10 +252,7 @@ def baseline(
 
 
 def finals(seeds: Sequence[Series]) -> list[float]:
-    """Return the finite values at the end, one per seed.
-
-    Seeds without any effect are one run, however often it was made.
-    """
+    """Return the finite values at the end, one per seed; seeds without any effect are one run."""
     values = [series.final for series in seeds if math.isfinite(series.final)]
     return values[:1] if seeds_alike(seeds) else values
 
@@ -278,13 +273,11 @@ def compare_finals(
     """Judge the ends of training: same within the margin, clearly better or worse, or neither."""
     if diverged and reference:
         return "worse"
-    if not values or not reference:
-        return "inconclusive"
-    found = relation(values, reference, margin=margin, least=LEAST_SEEDS)
-    if found == "same":
-        return "same"
-    if found == "cannot_tell":
-        return "inconclusive"
+    found = "cannot_tell"
+    if values and reference:
+        found = relation(values, reference, margin=margin, least=LEAST_SEEDS)
+    if found in ("same", "cannot_tell"):
+        return "same" if found == "same" else "inconclusive"
     return "better" if (found == "higher") is higher else "worse"
 
 
@@ -318,9 +311,10 @@ def _median_time(
 ) -> float | None:
     """Return the Kaplan-Meier median of the times; by epochs where a time is not known."""
     times = [one.time_s for one in reached if one.epoch is not None]
+    known = [time_s for time_s in times if time_s is not None]
     found = None
-    if None not in times:
-        after = max((time for time in times if time is not None), default=0.0) + 1.0
+    if len(known) == len(times):
+        after = max(known, default=0.0) + 1.0
         found = kaplan_meier_median(
             [replace(r, epoch=r.time_s, censored_at=after) for r in reached]
         )

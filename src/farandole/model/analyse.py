@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import UsageError
-from farandole.format import fill, plural
+from farandole.format import interval, number, plural
 from farandole.model.answer import Answer, give_answer
 from farandole.model.communication import LinkPoint, calibration
 from farandole.model.curves import (
@@ -25,7 +25,14 @@ from farandole.model.curves import (
     sweep_batches,
 )
 from farandole.model.jobs import time_job
-from farandole.model.measured import LaunchRow, Measured, measure, positive, usable_cores
+from farandole.model.measured import (
+    LaunchRow,
+    Measured,
+    dataset_size,
+    measure,
+    positive,
+    usable_cores,
+)
 from farandole.model.rows import CellRow, collect_rows
 from farandole.model.statistics import LEAST_SEEDS, SPEED_MARGIN, Estimate, ratio
 from farandole.model.verdicts import (
@@ -101,11 +108,11 @@ def analyse(
     target: tuple[str, float] | None = None,
     prefer: Prefer = "balance",
 ) -> ScalingInfo:
-    """Compute everything that a study says.
+    """Compute everything that a study says; figures without steps (an imported table) will do.
 
     Args:
-        study: its records; figures without steps (an imported table) will do.
-        price_per_worker_hour: what one worker costs in an hour; without it nothing is priced.
+        study: its records.
+        price_per_worker_hour: without it nothing is priced.
         target: a metric and the value to reach.
         prefer: what the number of workers is recommended by.
 
@@ -123,13 +130,7 @@ def analyse(
     why_void = {void.cell: void.why for void in voids}
     curves = draw_curves(cells, why_void, spec.get("scaling"), epoch_s=epoch_s, prefer=prefer)
     rows, metric = collect_rows(
-        study,
-        cells,
-        curves,
-        jobs,
-        void_cells,
-        price_per_worker_hour=price_per_worker_hour,
-        target=target,
+        study, cells, curves, jobs, void_cells, price_per_worker_hour, target
     )
     verdicts = find_verdicts(
         rows,
@@ -183,50 +184,53 @@ def _single_process(
 ) -> SingleProcess | None:
     """Compare the answer with one process that has all cores."""
     single = next((found for found in cells if found.cell.today), None)
-    unit = curves[0].unit if curves else ""
-    if single and not single.rates(unit):
-        unit = single.unit
-    throughput = single.throughput(unit) if single else None
-    if single is None or throughput is None or not curves:
+    if single is None or not curves:
+        return None
+    unit = curves[0].unit if single.rates(curves[0].unit) else single.unit
+    throughput = single.throughput(unit)
+    if throughput is None:
         return None
     gain = None
-    sentence = "One process with all cores reaches {rate.value:number} {unit}."
-    point = next((point for point in curves[0].points if point.workers == workers), None)
-    chosen = next((found for found in cells if point and found.cell == point.cell), None)
-    if point is not None and point.valid and chosen is not None and chosen.rates(unit):
-        gain = ratio(chosen.rates(unit), single.rates(unit))
-        sentence += " The answer's {workers:worker}: {gain:interval} of that."
+    sentence = f"One process with all cores reaches {number(throughput.value)} {unit}."
+    chosen = next((one.cell for one in curves[0].points if one.workers == workers and one.valid), 0)
+    rates = next((found.rates(unit) for found in cells if found.cell == chosen), [])
+    if rates and workers:
+        gain = ratio(rates, single.rates(unit))
+        answer = plural(workers, "worker")
+        sentence += f" The answer's {answer}: {interval(gain)} of that."
     return SingleProcess(
-        cell=single.cell,
-        throughput=throughput,
-        unit=unit,
-        gain=gain,
-        sentence=fill(sentence, rate=throughput, unit=unit, workers=workers, gain=gain),
+        cell=single.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
     )
 
 
 def _notes(rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
     """Say what could not be measured or was left out."""
     notes = list(study.notes)
+    launches = [launch for row in rows for launch in row.measured.launches]
+    samples = next((row.measured.samples for row in rows if row.measured.samples), None)
+    if samples and not any(dataset_size(launch, study.spec) for launch in launches):
+        notes.append(
+            f"An epoch is taken to have {samples:,} samples: its time multiplied by the throughput."
+        )
     for row in rows:
         for launch in row.measured.launches:
             steps = {len(rank.steps) for rank in launch.ranks}
             if len(steps) > 1:
                 notes.append(
                     f"{launch.id}: ranks recorded between {min(steps)} and {max(steps)} steps; "
-                    f"those that all have were used."
+                    f"only the first {min(steps)} of each were used."
                 )
             notes += [note for rank in launch.ranks for note in rank.notes]
             if launch.cell.workers > 1 and any(repeats_one_batch(r) for r in launch.ranks):
                 notes.append(
-                    "Every step trains on the same batch, as synthetic benchmarks do: whether "
-                    "workers had different samples cannot be told, and accuracy means nothing."
+                    "Every step trains on the same batch, as synthetic benchmarks do: accuracy "
+                    "means nothing, and nobody can tell whether workers had different samples."
                 )
         if row.void_for_speed:
             notes.append(f"{row.label}: {row.void_for_speed}.")
         if len({rank.host for one in row.measured.launches for rank in one.ranks}) > 1:
             notes.append(
-                "Across hosts, waiting for the slowest worker and the transfer are not told apart."
+                "Across hosts, waiting for the slowest worker is part of the transfer time."
             )
     notes += [
         f"What {plural(row.cell.workers, 'worker')} cost each other was not measured: "
@@ -235,7 +239,9 @@ def _notes(rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
         if row.contention and row.contention.why_not
     ]
     if not study.complete:
-        notes.append("Not every planned launch has been made: farandole study --resume DIR.")
+        notes.append(
+            "Not every planned launch was made: continue with farandole study --resume DIR."
+        )
     return tuple(dict.fromkeys(notes))
 
 
@@ -296,21 +302,20 @@ def compare(
     by_label = dict(zip(labels, infos, strict=True))
     refused = unlike_machines({name: info.machine for name, info in by_label.items()})
     metric = next((info.main_metric for info in infos if info.main_metric), None)
-    rows, ratios = [], []
-    for name, info in by_label.items():
-        for row in info.rows:
-            final = row.metric(metric)
-            rows.append(
-                ComparisonRow(
-                    study=name,
-                    label=row.label,
-                    cell=row.cell,
-                    throughput=row.throughput,
-                    unit=row.unit,
-                    speedup=row.point.speedup if row.point else None,
-                    final_metric=final.final if final else None,
-                )
-            )
+    rows = [
+        ComparisonRow(
+            study=name,
+            label=row.label,
+            cell=row.cell,
+            throughput=row.throughput,
+            unit=row.unit,
+            speedup=row.point.speedup if row.point else None,
+            final_metric=final.final if (final := row.metric(metric)) else None,
+        )
+        for name, info in by_label.items()
+        for row in info.rows
+    ]
+    ratios = []
     first, *others = (_quotable(study, info) for study, info in zip(studies, infos, strict=True))
     for name, cells in zip(labels[1:], others, strict=True):
         for cell in (cell for cell in cells if cell in first and refused is None):
@@ -339,20 +344,14 @@ def unlike_machines(machines: Mapping[str, Mapping[str, object]]) -> str | None:
     """Say why speeds may not be divided by each other; None when the machines are alike."""
     (first, reference), *others = machines.items()
     for name, machine in others:
-        for key in _SAME:
-            here, there = reference.get(key), machine.get(key)
-            if not reference or not machine:
-                return (
-                    f"No ratios between {first} and {name}: one of them does not say on which "
-                    "machine it was measured. Compare the speedups within each."
-                )
-            if key == "memory_bytes" and _about(here, there):
+        why = "one of them does not say on which machine it was measured"
+        if reference and machine:
+            pairs = ((key, reference.get(key), machine.get(key)) for key in _SAME)
+            unlike = next((one for one in pairs if not _alike(*one)), None)
+            if unlike is None:
                 continue
-            if here != there:
-                return (
-                    f"No ratios between {first} and {name}: their machines differ ({key}: {here} "
-                    f"and {there}). Compare the speedups within each."
-                )
+            why = "their machines differ ({}: {} and {})".format(*unlike)
+        return f"No ratios between {first} and {name}: {why}. Compare the speedups within each."
     return None
 
 
@@ -367,11 +366,12 @@ def unique_labels(labels: Sequence[str]) -> list[str]:
     return found
 
 
-def _about(here: object, there: object) -> bool:
-    """Tell whether two amounts of memory are the same but for what firmware keeps."""
-    if not isinstance(here, (int, float)) or not isinstance(there, (int, float)):
+def _alike(key: str, here: object, there: object) -> bool:
+    """Tell whether two machines have the same, memory but for what firmware keeps."""
+    sizes = [one for one in (here, there) if isinstance(one, (int, float))]
+    if key != "memory_bytes" or len(sizes) < 2:
         return here == there
-    return abs(here - there) <= 0.02 * max(here, there)
+    return max(sizes) - min(sizes) <= 0.02 * max(sizes)
 
 
 def _device_verdicts(infos: Mapping[str, ScalingInfo]) -> tuple[Verdict, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from farandole.format import fill, interval, number, percent, plural
+from farandole.format import interval, listed, number, percent, plural, seconds, times
 from farandole.model.accuracy import AccuracyVerdict, MetricRow
 from farandole.model.curves import (
     NEAR,
@@ -17,11 +17,11 @@ from farandole.model.curves import (
     Prefer,
     SplitTable,
     group_of,
+    recommend,
 )
-from farandole.model.jobs import JobTime
 from farandole.model.measured import TOO_BUSY
 from farandole.model.rows import CellRow
-from farandole.model.verdicts import Bound, Verdict, Void, limited_by, others_wait, share, undecided
+from farandole.model.verdicts import Bound, Verdict, Void, limited_by, undecided
 from farandole.study.records import Cell
 
 _BOUND_WORDS: Mapping[Bound, str] = {
@@ -96,51 +96,55 @@ def give_answer(
     by_cell = {row.cell: row for row in rows}
     point, base = _chosen(main), main.points[0]
     single = len(main.points) == 1
-    compared = _same_training(rows, point.cell, main_metric)
-    accuracy = judge_accuracy(compared, is_base=point is base and not single)
+    metric = _same_training(rows, point.cell, main_metric)
+    accuracy: AccuracyVerdict = "not_measured"
+    if metric is not None:
+        accuracy = metric.verdict or "inconclusive"  # of this count alone: nothing to compare with
+        if point is base and not single and not metric.diverged:
+            accuracy = "same"
     # Where fewer are best, what limits is what keeps the others from being better.
     limiting = by_cell[(_fastest_other(main) if point is base else point).cell]
     fired = {v.kind for v in verdicts if limiting.label in v.labels or v.kind == "fixed_cost"}
     bound = limited_by(limiting.split, fired)
-    speedup = None if single else point.speedup
+    imported = all(row.measured.imported for row in rows)
     missing = _without_figure(rows, main) if single else None
-    headline = _only_one(main, missing) if single else _headline(main, point, accuracy)
+    headline = _only_one(main, missing) if single else _headline(main, point, accuracy, prefer)
     alike = [curve for curve in curves if curve.group == main.group]
     which = f"{main.label} ({main.scaling})" if len(alike) > 1 else main.group
     remarks = _remarks(main, verdicts)
-    if all(row.measured.imported for row in rows):
-        following = _next_row(main, accuracy, main_metric)
-    else:
-        following = _next(main, accuracy, bound, verdicts, missing)
-    return Answer(
+    answer = Answer(
         headline="; ".join([f"{headline}, {which}" if which else headline, *remarks]) + ".",
-        next=following,
+        next=_next_row(main, accuracy, main_metric)
+        if imported
+        else _next(main, accuracy, bound, verdicts, missing),
         workers=point.workers,
         baseline_workers=main.baseline_workers,
-        speedup=speedup.value if speedup else None,
-        interval=(speedup.low, speedup.high)
-        if point is not base and speedup and speedup.low is not None and speedup.high is not None
-        else None,
-        efficiency=point.efficiency.value if point.efficiency and not single else None,
         accuracy=accuracy,
         limited_by=bound,
-        limit="" if single else _limit(bound, limiting),
-        accuracy_words="" if single else _accuracy(rows, main, accuracy, compared, seeds),
         sentences=tuple(_sentences(curves, point, by_cell, prefer)),
+    )
+    if single:
+        return answer
+    words = "accuracy not measured"
+    if accuracy == "not_measured" and not imported:
+        takes = accuracy_time([by_cell[one.cell] for one in main.points], seeds)
+        words += f" (--measure both{f', {takes}' if takes else ''})"
+    elif accuracy != "not_measured":
+        words = "" if point is base else _accuracy_words(accuracy, metric)
+    bounds, speedup = None, point.speedup
+    if speedup and speedup.low is not None and speedup.high is not None and point is not base:
+        bounds = (speedup.low, speedup.high)
+    return replace(
+        answer,
+        speedup=speedup.value if speedup else None,
+        interval=bounds,
+        efficiency=point.efficiency.value if point.efficiency else None,
+        limit=_limit(bound, limiting),
+        accuracy_words=words,
     )
 
 
 # Accuracy
-
-
-def judge_accuracy(row: MetricRow | None, *, is_base: bool) -> AccuracyVerdict:
-    """Return the verdict on the metric of a cell, which may be what others are compared with."""
-    if row is None:
-        return "not_measured"
-    if is_base and not row.diverged:
-        return "same"
-    # With metrics of this count alone there is nothing to compare with.
-    return "inconclusive" if row.verdict is None else row.verdict
 
 
 def _same_training(rows: Sequence[CellRow], cell: Cell, metric: str | None) -> MetricRow | None:
@@ -156,31 +160,13 @@ def _same_training(rows: Sequence[CellRow], cell: Cell, metric: str | None) -> M
     return min(alike, key=lambda found: found.cell != cell, default=None)
 
 
-def _accuracy(
-    rows: Sequence[CellRow],
-    main: Curve,
-    verdict: AccuracyVerdict,
-    row: MetricRow | None,
-    seeds: int,
-) -> str:
-    """Return what the headline says of accuracy."""
-    if verdict == "not_measured":
-        words = "accuracy not measured"
-        if all(one.measured.imported for one in rows):
-            return words
-        drawn = {point.cell for point in main.points}
-        takes = accuracy_time([one for one in rows if one.cell in drawn], seeds)
-        return f"{words} (--measure both{f', {takes}' if takes else ''})"
-    if _chosen(main) is main.points[0]:
-        return ""  # it is the baseline's own accuracy
+def _accuracy_words(verdict: AccuracyVerdict, row: MetricRow | None) -> str:
     if verdict != "inconclusive":
         return f"{verdict} accuracy"
     if row is None or row.smallest_difference is None:
         return "accuracy inconclusive"
-    return fill(
-        "accuracy inconclusive (differences below {smallest:number} cannot be detected)",
-        smallest=row.smallest_difference,
-    )
+    smallest = number(row.smallest_difference)
+    return f"accuracy inconclusive (differences below {smallest} cannot be detected)"
 
 
 def accuracy_time(rows: Sequence[CellRow], seeds: int) -> str:
@@ -190,24 +176,30 @@ def accuracy_time(rows: Sequence[CellRow], seeds: int) -> str:
     may say how many there are; otherwise only what each of them takes is known. Empty when not even
     that is.
     """
-    each = [_epoch_s(row.job) for row in rows]
-    whole = []
-    for row, epoch_s in zip(rows, each, strict=True):
-        launches = row.measured.launches
+    each: list[float | None] = []
+    whole: list[float | None] = []
+    for row in rows:
+        job, launches = row.job, row.measured.launches
+        epoch_s = None
+        if job and job.job_s and job.epochs:
+            # With the validation and the checkpoint that belong to an epoch.
+            epoch_s = (job.job_s.value - (job.startup_s or 0.0)) / job.epochs
         lengths = [one.wall_s for one in launches if one.outcome == "ok" and one.wall_s]
         epochs = next((number for one in launches if (number := epochs_in(one.argv))), None)
-        if not lengths and epochs and epoch_s is not None and row.job:
-            lengths = [(row.job.startup_s or 0.0) + epochs * epoch_s]
+        if not lengths and epochs and epoch_s is not None and job:
+            lengths = [(job.startup_s or 0.0) + epochs * epoch_s]
+        each.append(epoch_s)
         whole.append(max(lengths, default=None))
-    if None not in whole:
-        minutes = seeds * sum(length or 0.0 for length in whole) / 60
-        return f"about {max(1, round(minutes))} min"
-    if None in each:
+    known = [time_s for time_s in whole if time_s is not None]
+    if len(known) == len(rows):
+        return f"about {max(1, round(seeds * sum(known) / 60))} min"
+    known = [time_s for time_s in each if time_s is not None]
+    if len(known) < len(rows):
         return ""
-    seconds = seeds * sum(length or 0.0 for length in each)
-    if seconds < 90:
-        return f"about {max(1, round(seconds))} s per epoch"
-    return f"about {round(seconds / 60)} min per epoch"
+    total_s = seeds * sum(known)
+    if total_s < 90:
+        return f"about {max(1, round(total_s))} s per epoch"
+    return f"about {round(total_s / 60)} min per epoch"
 
 
 def epochs_in(argv: Sequence[str]) -> int | None:
@@ -220,13 +212,6 @@ def epochs_in(argv: Sequence[str]) -> int | None:
         if text.isdecimal() and int(text):
             return int(text)
     return None
-
-
-def _epoch_s(job: JobTime | None) -> float | None:
-    """Return what an epoch takes, with the validation and the checkpoint that belong to it."""
-    if job is None or job.job_s is None or not job.epochs:
-        return None
-    return (job.job_s.value - (job.startup_s or 0.0)) / job.epochs
 
 
 # The headline
@@ -259,19 +244,15 @@ def _without_figure(rows: Sequence[CellRow], curve: Curve) -> CellRow | None:
 
 
 def _only_one(curve: Curve, missing: CellRow | None) -> str:
-    why = "only one worker count was measured"
+    point, why = curve.points[0], "only one worker count was measured"
     if missing is not None:
         reason = missing.failed or missing.measured.crashed or "the machine was busy"
-        why = f"no launch with {plural(missing.cell.workers, 'worker')} counts ({reason})"
-    return fill(
-        "{point.workers:worker}: {point.throughput.value:number} {unit}; no speedup: {why}",
-        point=curve.points[0],
-        unit=curve.unit,
-        why=why,
-    )
+        why = f"no usable launch with {plural(missing.cell.workers, 'worker')} ({reason})"
+    speed = f"{number(point.throughput.value)} {curve.unit}"
+    return f"{plural(point.workers, 'worker')}: {speed}; no speedup: {why}"
 
 
-def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict) -> str:
+def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict, prefer: Prefer) -> str:
     base = curve.points[0]
     best = _fastest_other(curve) if point is base else point
     assert best.speedup is not None
@@ -280,6 +261,9 @@ def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict) -> str
     once = "" if best.speedup.low is not None else ", one launch each"
     if point is base and undecided(best.speedup):
         return f"Cannot tell yet: {workers} reach {factor}{space}{bounds} of {fewest}{once}"
+    if point is base and prefer == "money" and best.efficiency and best.speedup.value > 1 + NEAR:
+        cost = times(1 / best.efficiency.value)
+        return f"Use {fewest}: {workers} are {factor} faster{once}, but cost {cost} as much"
     if point is base:
         return f"Use {fewest}: {workers} reach only {factor}{space}{bounds}{once}"
     against = "" if base.workers == 1 else f" than {fewest}"
@@ -287,23 +271,17 @@ def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict) -> str
     return f"Use {workers}: {factor} faster{against}{space}{bounds}{once}{changed}"
 
 
-def _do_more_help(best: CurvePoint) -> str:
-    if best.speedup is not None and undecided(best.speedup):
-        return "Cannot tell yet whether more workers pay"
-    return "More workers do not pay"
-
-
 def _limit(bound: Bound, row: CellRow) -> str:
     split = row.split
     if split is None or split.exposed_s is None or row.cell.workers < 2:
         return _BOUND_WORDS[bound]
-    communication = f"communication takes {percent(share(split.exposed_s, split))}"
+    communication = f"communication takes {percent(split.share(split.exposed_s))}"
     return {
         "communication": communication,
         "compute": communication,
-        "input": f"waiting for data takes {percent(share(split.data_s, split))}",
+        "input": f"waiting for data takes {percent(split.share(split.data_s))}",
         "fixed_cost": f"{communication} of a step, but fixed cost most of the job",
-        "straggler": f"the others wait for the slowest for {percent(others_wait(split))} of a step",
+        "straggler": f"the others wait for the slowest for {percent(split.others_wait)} of a step",
     }.get(bound, _BOUND_WORDS[bound])
 
 
@@ -311,7 +289,7 @@ def _remarks(curve: Curve, verdicts: Sequence[Verdict]) -> list[str]:
     """Return why the headline's number is not to be taken as it is."""
     remarks = []
     if any(v.kind == "more_than_linear" and curve.label in v.labels for v in verdicts):
-        remarks.append("more than linear, so check the baseline first")
+        remarks.append("superlinear, so check the baseline first")
     for verdict in verdicts:
         if verdict.kind == "disturbed":
             taken = float(verdict.evidence["largest share"])
@@ -345,13 +323,13 @@ def _next(
     ):
         return verdict.action
     if accuracy == "not_measured":
-        return "Measure accuracy, too: --measure both."
+        return "Measure accuracy as well: --measure both."
     if accuracy == "inconclusive":
         return "Measure accuracy with more seeds: --measure both --seeds 5."
     more = 2 * curve.points[-1].workers
     return (
-        f"To know about more workers, study -np {more},{2 * more} on a machine with as many cores "
-        "or GPUs."
+        f"For more workers, run farandole study -np {more},{2 * more} on a machine with that many "
+        "cores or GPUs."
     )
 
 
@@ -360,13 +338,13 @@ def _next_row(curve: Curve, accuracy: AccuracyVerdict, metric: str | None) -> st
     if len(curve.points) == 1:
         return "Add rows with other numbers of workers to the table."
     if any(point.launches < 2 for point in curve.points):
-        return "Add the rows of repeated runs to the table for intervals."
+        return "Add rows of repeated runs to the table to get intervals."
     if accuracy == "not_measured" and metric is not None:
         return f"Fill in {metric} where the table has none."
     if accuracy == "not_measured":
         return "Add a column with a metric, such as val_accuracy, to the table."
     if accuracy == "inconclusive":
-        return "Add the rows of more seeds to the table."
+        return "Add rows of more seeds to the table."
     return "Measure it where you are: farandole study -- COMMAND"
 
 
@@ -375,51 +353,49 @@ def _sentences(
 ) -> list[str]:
     main, *others = curves
     sentences = [main.sentence]
-    best = max(main.points, key=lambda one: one.throughput.value if one.valid else 0.0)
-    faster = best.throughput.value / point.throughput.value - 1
-    if best.valid and faster > 0 and (faster <= NEAR or prefer == "money"):
-        sentences.append(
-            fill(
-                "{chosen:worker} are recommended, {rule}: {most:worker} are {faster:percent} "
-                "faster.",
-                chosen=point.workers,
-                rule=RECOMMENDED[prefer],
-                most=best.workers,
-                faster=faster,
-            )
-        )
+    speeds = {one.workers: one.throughput.value for one in main.points if one.valid}
+    if len(speeds) > 1 and recommend(speeds, prefer) == point.workers:
+        verb = "is" if point.workers == 1 else "are"
+        rule = f"{plural(point.workers, 'worker')} {verb} {RECOMMENDED[prefer]}"
+        fastest = max(speeds, key=lambda workers: speeds[workers])
+        faster = speeds[fastest] / speeds[point.workers] - 1
+        much = f"{percent(faster)} faster" if faster < 1 else f"{times(1 + faster)} as fast"
+        more = f"; {plural(fastest, 'worker')} would be {much}" if faster else ""
+        sentences.append(f"{rule} (--prefer {prefer}){more}.")
     if main.unit == "epochs/s" != rows[point.cell].unit:
         sentences.append(
-            f"Counted by the time of an epoch, which {rows[point.cell].unit} contradict."
+            f"The speedup is that of an epoch's time; {rows[point.cell].unit} disagree with it."
         )
     base, job = rows[main.points[0].cell].job, rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":
+        before_s, after_s = base.job_s.value, job.job_s.value
         sentences.append(
-            fill(
-                "Whole job: {base:seconds} with {fewest:worker}, {job:seconds} with "
-                "{workers:worker} ({ratio:times} as fast).",
-                base=base.job_s.value,
-                fewest=main.points[0].workers,
-                job=job.job_s.value,
-                workers=point.workers,
-                ratio=base.job_s.value / job.job_s.value,
-            )
+            f"Whole job: {seconds(before_s)} with {plural(main.points[0].workers, 'worker')}, "
+            f"{seconds(after_s)} with {plural(point.workers, 'worker')} "
+            f"({times(before_s / after_s)} as fast)."
         )
     for curve in others:
-        last, name = _chosen(curve), f"{curve.label} ({curve.scaling})"
-        if len(curve.points) > 1 and last is curve.points[0]:
-            verdict = _do_more_help(_fastest_other(curve))
-            sentences.append(f"{name}: {verdict[0].lower()}{verdict[1:]}.")
-        elif last.speedup is not None and len(curve.points) > 1:
-            sentences.append(f"{name}: {plural(last.workers, 'worker')} {interval(last.speedup)}.")
+        chosen, other = _chosen(curve), _fastest_other(curve).speedup
+        if len(curve.points) < 2 or chosen.speedup is None:
+            continue
+        words = f"{plural(chosen.workers, 'worker')} {interval(chosen.speedup)}"
+        if chosen is curve.points[0]:
+            words = "more workers do not pay off"
+            if other is not None and undecided(other):
+                words = "cannot tell yet whether more workers pay off"
+        sentences.append(f"{curve.label} ({curve.scaling}): {words}.")
     cost = rows[point.cell].cost
     if cost is not None:
-        known = (("job", cost.job), ("target", cost.to_target), ("epoch", cost.per_epoch))
-        words = [f"{name} {number(value)}" for name, value in known if value is not None]
-        if words:
+        known = (
+            ("the job", cost.job),
+            ("the target", cost.to_target),
+            ("an epoch", cost.per_epoch),
+        )
+        prices = [f"{number(value)} for {what}" for what, value in known if value is not None]
+        if prices:
             sentences.append(
-                f"At {cost.price_per_worker_hour:g} per worker and hour, "
-                f"{plural(point.workers, 'worker')}: {', '.join(words)}."
+                f"At {cost.price_per_worker_hour:g} per worker-hour, "
+                f"{plural(point.workers, 'worker')} cost {listed(prices)}."
             )
     return sentences
 
@@ -434,7 +410,7 @@ def _split_answer(table: SplitTable) -> Answer:
     where = f" ({table.label})" if table.label else ""
     return Answer(
         workers=workers,
-        next=f"Use it: farandole run -np {workers} --threads {threads} ...",
+        next=f"Use them: farandole run -np {workers} --threads {threads} ...",
         headline=f"{table.sentence[:-1]}{where}.",
     )
 
@@ -460,7 +436,7 @@ def _empty_answer(rows: Sequence[CellRow], metric: str | None) -> Answer:
     if not rows:
         headline = "This study has no launches yet."
         following = (
-            "Go on with it: farandole study --resume DIR, with a longer --time-limit if it had one."
+            "Continue it: farandole study --resume DIR, with a longer --time-limit if it had one."
         )
     elif all(row.measured.imported for row in rows):
         headline = "This table has no times and no throughput, so there is no speedup."
@@ -469,7 +445,7 @@ def _empty_answer(rows: Sequence[CellRow], metric: str | None) -> Answer:
         headline = f"Accuracy was measured, but no launch counts for speed{why}."
         following = "Run it with --measure both."
     else:
-        headline = f"No launch counts: {plural(len(rows), 'cell')}, none with a figure{why}."
+        headline = f"No usable launch in {plural(len(rows), 'cell')}{why}."
         following = _after_failure(failed[0]) if failed else "Run it with --measure speed."
     return Answer(
         accuracy="inconclusive" if trained else "not_measured",
@@ -488,10 +464,10 @@ def _after_failure(row: CellRow) -> str:
         return "Give launches more time (--launch-timeout), or fewer steps."
     if any(_WRONG_FLAG.search(line) for line in (bad.reason, *bad.last_output)):
         return (
-            "Correct the command's flags and begin a new study: --resume keeps the command as it "
-            f"is. Its output is in launches/{bad.id}/output.txt."
+            "Correct the command's flags and start a new study: --resume does not change the "
+            f"command. The output is in launches/{bad.id}/output.txt."
         )
     return (
-        f"Look at launches/{bad.id}/output.txt, mend it, and go on with "
+        f"Read launches/{bad.id}/output.txt, fix the cause, and continue with "
         "farandole study --resume DIR."
     )

@@ -11,6 +11,7 @@ from farandole.model.measured import UNITS, Measured, common_unit, factor_words,
 from farandole.model.statistics import (
     SPEED_MARGIN,
     Estimate,
+    geometric_mean,
     quotient,
     ratio,
     scaled,
@@ -138,14 +139,9 @@ def draw_curves(
 ) -> tuple[Curve, ...]:
     """Return every strong and weak curve of at least two worker counts, the main one first.
 
-    A study of one worker count has one curve of one point.
-
-    Args:
-        cells: of a study, sorted.
-        void: cells that have no speedup, each with the reason.
-        scaling: the kind that was asked for.
-        epoch_s: measured times of an epoch; where they contradict the throughput, they count.
-        prefer: what the number of workers is recommended by.
+    A study of one worker count has one curve of one point. `void` says why cells have no speedup,
+    `scaling` which kind was asked for. Where measured times of an epoch contradict the throughput,
+    they count.
     """
     labels = group_labels(cell.cell for cell in cells)
     rows: dict[tuple[Group, Scaling], dict[int | None, list[Measured]]] = {}
@@ -166,6 +162,7 @@ def draw_curves(
             batch,
             layer,
             void or {},
+            epoch_s or {},
             len(by_batch) > 1,
             prefer,
         )
@@ -187,10 +184,7 @@ def draw_curves(
         )
 
     ordered = sorted(several or curves[:1], key=rank)
-    return tuple(
-        replace(_by_epoch(curve, epoch_s or {}, prefer), main=index == 0)
-        for index, curve in enumerate(ordered)
-    )
+    return tuple(replace(curve, main=index == 0) for index, curve in enumerate(ordered))
 
 
 def recommend(
@@ -201,10 +195,7 @@ def recommend(
 ) -> int:
     """Return the number of workers to use, by the rule that RECOMMENDED names.
 
-    Args:
-        speeds: work per second, by workers.
-        prefer: time, money, or a balance of both.
-        costs: money for the same work, by workers; worker-hours without.
+    Speeds are work per second, costs are for the same work; worker-hours unless given.
     """
     cost = costs or {workers: workers / speed for workers, speed in speeds.items()}
     if prefer == "money":
@@ -214,24 +205,22 @@ def recommend(
     return min((n for n in speeds if speeds[n] >= limit), key=lambda n: cost[n])
 
 
-def gain(cells: Sequence[Measured], margin: float = SPEED_MARGIN) -> Measured | None:
+def gain(cells: Sequence[Measured]) -> Measured | None:
     """Return the fewest workers that nobody clearly beats.
 
     From the smallest count upwards, more workers are taken when they are faster by more than the
     margin, and clearly so wherever launches have been repeated.
     """
     unit = common_unit(cells)
-    best: Measured | None = None
-    for cell in sorted(cells, key=lambda found: found.cell.workers):
-        rates = cell.rates(unit)
-        if not rates:
-            continue
-        if best is None:
-            best = cell
-            continue
-        found = ratio(rates, best.rates(unit))
-        clear = found.low is None or speed_relation(rates, best.rates(unit)) == "higher"
-        if found.value > 1 + margin and clear:
+    known = [cell for cell in cells if cell.rates(unit)]
+    if not known:
+        return None
+    best, *others = sorted(known, key=lambda found: found.cell.workers)
+    for cell in others:
+        rates = cell.rates(unit), best.rates(unit)
+        found = ratio(*rates)
+        clear = found.low is None or speed_relation(*rates) == "higher"
+        if found.value > 1 + SPEED_MARGIN and clear:
             best = cell
     return best
 
@@ -260,21 +249,58 @@ def _curve(
     batch: int | None,
     row: Sequence[Measured],
     void: Mapping[Cell, str],
+    epoch_s: Mapping[Cell, Estimate],
     many: bool,
     prefer: Prefer,
 ) -> Curve:
     unit = common_unit(row)
     row = [found for found in row if found.rates(unit)]
-    base = row[0]
-    points = tuple(_point(found, base, unit, void.get(found.cell, "")) for found in row)
+    rates = [found.rates(unit) for found in row]
+    base, one = row[0], Estimate(value=1.0, low=1.0, high=1.0)
+    speeds = list(map(geometric_mean, rates))
+    speedups = [one, *(ratio(more, rates[0]) for more in rates[1:])]
     # More workers that are not clearly faster are no reason to take them.
     fastest = gain([found for found in row if found.cell not in void])
     most = fastest.cell.workers if fastest else 0
-    speeds = {p.workers: p.throughput.value for p in points if p.valid and p.workers <= most}
-    kind = "batch" if scaling == "weak" else "global batch"
+    # An epoch is what a user waits for. Where it contradicts the samples per second, an epoch's
+    # work did not shrink as the number of workers says, or something beside the steps takes time.
+    times = [epoch_s[found.cell] for found in row if found.cell in epoch_s]
+    if len(times) == len(row) > 1 and unit in UNITS[:2]:
+        by_epoch = [quotient(times[0], time) for time in times]
+        if not all(
+            found.cell in void or _overlap(*pair)
+            for found, *pair in zip(row, speedups, by_epoch, strict=True)
+        ):
+            unit, speedups, most = "epochs/s", by_epoch, row[-1].cell.workers
+            speeds = [quotient(one, time) for time in times]
+    points = []
+    for found, speed, speedup, launches in zip(row, speeds, speedups, rates, strict=True):
+        why, ideal = void.get(found.cell, ""), found.cell.workers / base.cell.workers
+        points.append(
+            CurvePoint(
+                cell=found.cell,
+                workers=found.cell.workers,
+                batch=found.batch,
+                accumulation=found.accumulation,
+                global_batch=found.global_batch,
+                throughput=speed,
+                speedup=None if why else speedup,
+                efficiency=None if why else scaled(speedup, 1 / ideal),
+                ideal_throughput=speeds[0].value * ideal,
+                ideal_speedup=ideal,
+                step_s=found.step_s,
+                launches=len(launches),
+                valid=not why,
+                why=why,
+            )
+        )
+    counted = {p.workers: p.throughput.value for p in points if p.valid and p.workers <= most}
     words = [group] if group else []
     if batch is not None and (many or scaling == "strong"):
-        words.append(f"{kind} {batch}")
+        words.append(f"{'batch' if scaling == 'weak' else 'global batch'} {batch}")
+    # Laws speak of multiples of the baseline, which is one worker where it was measured.
+    multiples = [point.ideal_speedup for point in points if point.speedup]
+    good = [point.speedup for point in points if point.speedup]
     curve = Curve(
         scaling=scaling,
         group=group,
@@ -282,60 +308,13 @@ def _curve(
         batch=batch,
         unit=unit,
         baseline_workers=base.cell.workers,
-        points=points,
-        amdahl=None,
-        gustafson=None,
-        best_workers=recommend(speeds, prefer) if speeds else None,
+        points=tuple(points),
+        amdahl=fit_law("amdahl", multiples, good),
+        gustafson=fit_law("gustafson", multiples, good),
+        best_workers=recommend(counted, prefer) if counted else None,
         sentence="",
     )
-    return _with_laws(curve)
-
-
-def _with_laws(curve: Curve) -> Curve:
-    # Laws speak of multiples of the baseline, which is one worker where it was measured.
-    good = [
-        (point.workers / curve.baseline_workers, point.speedup)
-        for point in curve.points
-        if point.speedup is not None
-    ]
-    multiples, speedups = [multiple for multiple, _ in good], [speedup for _, speedup in good]
-    curve = replace(
-        curve,
-        amdahl=fit_law("amdahl", multiples, speedups),
-        gustafson=fit_law("gustafson", multiples, speedups),
-    )
     return replace(curve, sentence=_sentence(curve))
-
-
-def _by_epoch(curve: Curve, epoch_s: Mapping[Cell, Estimate], prefer: Prefer) -> Curve:
-    """Count by the time of an epoch where that contradicts the samples per second.
-
-    Then an epoch's work did not shrink as the number of workers says, or something beside the steps
-    takes the time. An epoch is what a user waits for.
-    """
-    times = [epoch_s[point.cell] for point in curve.points if point.cell in epoch_s]
-    if len(times) < max(2, len(curve.points)) or curve.unit not in UNITS[:2]:
-        return curve
-    speedups = [quotient(times[0], time) for time in times]
-    agree = [
-        point.speedup is None or _overlap(point.speedup, by_epoch)
-        for point, by_epoch in zip(curve.points, speedups, strict=True)
-    ]
-    if all(agree):
-        return curve
-    points = tuple(
-        replace(
-            point,
-            throughput=quotient(Estimate(value=1.0, low=1.0, high=1.0), time),
-            speedup=speedup if point.valid else None,
-            efficiency=scaled(speedup, 1 / point.ideal_speedup) if point.valid else None,
-            ideal_throughput=point.ideal_speedup / times[0].value,
-        )
-        for point, time, speedup in zip(curve.points, times, speedups, strict=True)
-    )
-    speeds = {point.workers: point.throughput.value for point in points if point.valid}
-    best = recommend(speeds, prefer) if speeds else None
-    return _with_laws(replace(curve, points=points, unit="epochs/s", best_workers=best))
 
 
 def _overlap(first: Estimate, second: Estimate) -> bool:
@@ -350,50 +329,23 @@ def _overlap(first: Estimate, second: Estimate) -> bool:
     return max(low for low, _ in bounds) <= min(high for _, high in bounds)
 
 
-def _point(found: Measured, base: Measured, unit: str, why_void: str) -> CurvePoint:
-    throughput = found.throughput(unit)
-    reference = base.throughput(unit)
-    assert throughput is not None
-    assert reference is not None
-    ideal = found.cell.workers / base.cell.workers
-    speedup = efficiency = None
-    if not why_void:
-        one = Estimate(value=1.0, low=1.0, high=1.0)
-        speedup = one if found is base else ratio(found.rates(unit), base.rates(unit))
-        efficiency = scaled(speedup, 1 / ideal)
-    return CurvePoint(
-        cell=found.cell,
-        workers=found.cell.workers,
-        batch=found.batch,
-        accumulation=found.accumulation,
-        global_batch=found.global_batch,
-        throughput=throughput,
-        speedup=speedup,
-        efficiency=efficiency,
-        ideal_throughput=reference.value * ideal,
-        ideal_speedup=ideal,
-        step_s=found.step_s,
-        launches=len(found.rates(unit)),
-        valid=not why_void,
-        why=why_void,
-    )
-
-
 def _sentence(curve: Curve) -> str:
     if len(curve.points) < 2:
-        return f"Only {plural(curve.baseline_workers, 'worker')} measured: there is no curve yet."
+        return (
+            f"Only {plural(curve.baseline_workers, 'worker')} measured, so there is no curve yet."
+        )
     last = curve.points[-1]
     law = curve.amdahl if curve.scaling == "strong" else curve.gustafson
     if last.speedup is None or last.efficiency is None:
         return f"{plural(last.workers, 'worker').capitalize()}: {last.why}."
     first = fill(
-        "{point.workers:worker} reach {point.speedup.value:times} of {point.ideal_speedup:brief}x, "
-        "an efficiency of {point.efficiency.value:percent}.",
+        "{point.workers:worker} reach {point.speedup.value:times} of the ideal "
+        "{point.ideal_speedup:brief}x, an efficiency of {point.efficiency.value:percent}.",
         point=last,
     )
     if curve.baseline_workers != 1:
         base = plural(curve.baseline_workers, "worker")
-        first += f" (Relative to {base}, the fewest that were measured.)"
+        first += f" (Relative to {base}, the fewest measured.)"
     return f"{first} {law.sentence}" if law else first
 
 
@@ -403,41 +355,35 @@ def amdahl_fraction(workers: Sequence[float], speedups: Sequence[float]) -> floa
     With one point this is Karp and Flatt's experimentally determined serial fraction (1990).
     Negative when the speedup is more than linear.
     """
-    pairs = zip(workers, speedups, strict=True)
-    return _slope((1 - 1 / number, 1 / speedup - 1 / number) for number, speedup in pairs)
+    return _slope([(1 - 1 / n, 1 / s - 1 / n) for n, s in zip(workers, speedups, strict=True)])
 
 
 def gustafson_fraction(workers: Sequence[float], speedups: Sequence[float]) -> float:
     """Fit the serial fraction f of S = N - f(N-1) by least squares over all points."""
-    pairs = zip(workers, speedups, strict=True)
-    return _slope((number - 1, number - speedup) for number, speedup in pairs)
+    return _slope([(n - 1, n - s) for n, s in zip(workers, speedups, strict=True)])
 
 
-def _slope(points: Iterable[tuple[float, float]]) -> float:
+def _slope(points: Sequence[tuple[float, float]]) -> float:
     """Fit a line through the origin."""
-    points = list(points)
     return sum(x * y for x, y in points) / sum(x * x for x, _ in points)
 
 
 def fit_law(law: Law, workers: Sequence[float], speedups: Sequence[Estimate]) -> LawFit | None:
     """Fit a law and say what it means; None without a point above one worker."""
     fit, none_serial, all_serial, in_between = _LAWS[law]
-    points = [
-        (number, speedup)
-        for number, speedup in zip(workers, speedups, strict=True)
-        if number > 1 and speedup.value > 0
-    ]
+    pairs = zip(workers, speedups, strict=True)
+    points = [(n, speedup) for n, speedup in pairs if n > 1 and speedup.value > 0]
     if not points:
         return None
-    numbers = [number for number, _ in points]
-    lows = [speedup.low for _, speedup in points if speedup.low is not None]
-    highs = [speedup.high for _, speedup in points if speedup.high is not None]
-    value = fit(numbers, [speedup.value for _, speedup in points])
+    numbers, found = [n for n, _ in points], [speedup for _, speedup in points]
+    lows = [speedup.low for speedup in found if speedup.low is not None]
+    highs = [speedup.high for speedup in found if speedup.high is not None]
+    value = fit(numbers, [speedup.value for speedup in found])
     # A higher speedup is a lower fraction. Shifting all points at once is on the safe side.
     fraction = Estimate(
         value=value,
-        low=fit(numbers, highs) if len(highs) == len(points) else None,
-        high=fit(numbers, lows) if len(lows) == len(points) else None,
+        low=fit(numbers, highs) if len(highs) == len(found) else None,
+        high=fit(numbers, lows) if len(lows) == len(found) else None,
     )
     sentence = none_serial if value <= 0 else all_serial if value >= 1 else in_between
     limit = 1 / min(value, 1.0) if value > 0 else None
@@ -452,17 +398,17 @@ def fit_law(law: Law, workers: Sequence[float], speedups: Sequence[Estimate]) ->
 _LAWS: Mapping[Law, tuple[Callable[..., float], str, str, str]] = {
     "amdahl": (
         amdahl_fraction,
-        "Amdahl's law finds no serial part: the speedup is linear or more.",
-        "By Amdahl's law nothing of the work is shared: more workers do not help.",
+        "Amdahl's law finds no serial part: the speedup is linear or better.",
+        "By Amdahl's law none of the work is shared: more workers do not help.",
         "{share:percent} of the work does not get shorter with more workers: by Amdahl's law the "
         "speedup stays below {limit:brief}x.",
     ),
     "gustafson": (
         gustafson_fraction,
-        "Gustafson's law finds no serial part: each worker adds a whole worker or more.",
-        "By Gustafson's law a further worker adds nothing.",
-        "{share:percent} of the time on many workers is not shared: by Gustafson's law each "
-        "further worker adds {rest:percent} of a worker.",
+        "Gustafson's law finds no serial part: each worker adds its full speed or more.",
+        "By Gustafson's law another worker adds nothing.",
+        "{share:percent} of the time is serial: by Gustafson's law each added worker contributes "
+        "{rest:percent} of its speed.",
     ),
 }
 """The fit, and what it means without a serial part, with nothing else, and in between."""
@@ -524,12 +470,7 @@ class SplitTable:
 def sweep_batches(
     cells: Sequence[Measured], used: Mapping[Cell, UtilisationRow]
 ) -> tuple[BatchSweep, ...]:
-    """Return one sweep per group and worker count that was measured at several batches.
-
-    Args:
-        cells: of a study.
-        used: cores and GPUs, by cell.
-    """
+    """Return one sweep per group and worker count that was measured at several batches."""
     labels = group_labels(found.cell for found in cells)
     groups: dict[tuple[Group, int, int], list[Measured]] = {}
     for found in cells:
@@ -570,16 +511,17 @@ def sweep_batches(
     return tuple(sweeps)
 
 
-def best_batch(row: Sequence[Measured], unit: str, margin: float = SPEED_MARGIN) -> int | None:
+def best_batch(row: Sequence[Measured], unit: str) -> int | None:
     """Return the smallest batch that the fastest beats neither clearly nor by the margin."""
-    speeds = [(speed.value, found) for found in row if (speed := found.throughput(unit))]
+    known = [(found.throughput(unit), found) for found in row]
+    speeds = [(speed.value, found) for speed, found in known if speed]
     if not speeds:
         return None
     top_speed, fastest = max(speeds, key=lambda pair: pair[0])
     return min(
         found.batch or 0
         for speed, found in speeds
-        if speed * (1 + margin) >= top_speed
+        if speed * (1 + SPEED_MARGIN) >= top_speed
         and speed_relation(found.rates(unit), fastest.rates(unit)) != "lower"
     )
 
@@ -590,29 +532,24 @@ def _batch_sentence(points: Sequence[BatchPoint], best: int | None, unit: str) -
     if best is not None:
         fastest = max(known, key=lambda batch: known[batch])
         rate, share = f"{number(known[best])} {unit}", percent(known[best] / known[fastest])
+        sentence = f"Batch {best} is enough: {rate}, {share} of what batch {fastest} reaches."
         if len(known) == 1:
-            sentences.append(f"Only batch {best} was measured: {rate}.")
+            sentence = f"Only batch {best} was measured: {rate}."
         elif best == points[-1].batch:
-            sentences.append(f"Throughput still rises at batch {best} ({rate}): try a larger one.")
+            sentence = f"Throughput still rises at batch {best} ({rate}): try a larger one."
         elif best == fastest:
-            sentences.append(f"Batch {best} is the fastest: {rate}.")
-        else:
-            sentences.append(
-                f"Batch {best} is enough: {rate}, {share} of what batch {fastest} reaches."
-            )
+            sentence = f"Batch {best} is the fastest: {rate}."
+        sentences.append(sentence)
         failed = [point for point in points if point.failed]
         if failed:
             sentences.append(f"Batch {failed[0].batch} has no figure ({failed[0].failed}).")
     for name in ("gpu", "cpu"):
         shares = [(p.batch, getattr(p, name)) for p in points if getattr(p, name) is not None]
         if len(shares) > 1:
-            (small, low), (large, high) = shares[0], shares[-1]
-            sentences.append(
-                f"{name.upper()} utilisation is {percent(low)} at batch {small} and "
-                f"{percent(high)} at {large}."
-            )
+            words = [f"{percent(share)} at batch {batch}" for batch, share in shares]
+            sentences.append(f"{name.upper()} utilisation is {words[0]} and {words[-1]}.")
             break
-    return " ".join(sentences) or "No batch was measured to the end."
+    return " ".join(sentences) or "No batch has a usable launch."
 
 
 def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
@@ -626,13 +563,15 @@ def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
     ]
     varying = varying_factors([found.cell for found in known], ("device", "transport"))
     for kind in ("global batch", "batch"):
-        rows: dict[object, list[Measured]] = {}
+        rows: dict[tuple[object, int | None], list[Measured]] = {}
         for found in known:
-            cell, batch = found.cell, _batch_of(found, kind)
-            rows.setdefault((cell.transport, cell.device, cell.params, batch), []).append(found)
+            cell, by_worker = found.cell, kind == "batch"
+            batch = found.worker_batch if by_worker else found.global_batch
+            key = (cell.transport, cell.device, cell.params), batch
+            rows.setdefault(key, []).append(found)
         tables = tuple(
-            _split_table(row, varying, kind)
-            for row in rows.values()
+            _split_table(row, varying, [] if batch is None else [f"{kind} {batch}"])
+            for (_, batch), row in rows.items()
             if len({found.cell.threads for found in row if not found.cell.today}) > 1
         )
         if tables:
@@ -640,13 +579,8 @@ def split_cores(cells: Sequence[Measured]) -> tuple[SplitTable, ...]:
     return ()
 
 
-def _batch_of(found: Measured, kind: str) -> int | None:
-    return found.global_batch if kind == "global batch" else found.worker_batch
-
-
-def _split_table(row: Sequence[Measured], varying: set[str], kind: str) -> SplitTable:
+def _split_table(row: Sequence[Measured], varying: set[str], batch: list[str]) -> SplitTable:
     unit, words = common_unit(row), factor_words(row[0].cell, varying)
-    batch = _batch_of(row[0], kind)
     points = [
         SplitPoint(
             cell=found.cell,
@@ -659,7 +593,7 @@ def _split_table(row: Sequence[Measured], varying: set[str], kind: str) -> Split
         if (throughput := found.throughput(unit)) is not None
     ]
     best = gain(row)
-    sentence = "No split was measured to the end."
+    sentence = "No split has a usable launch."
     if best is not None:
         chosen = next(point for point in points if point.cell == best.cell)
         worst = min(points, key=lambda point: point.throughput.value)
@@ -674,7 +608,7 @@ def _split_table(row: Sequence[Measured], varying: set[str], kind: str) -> Split
         )
     return SplitTable(
         group=", ".join(words),
-        label=", ".join([*words, *([] if batch is None else [f"{kind} {batch}"])]),
+        label=", ".join([*words, *batch]),
         unit=unit,
         points=tuple(sorted(points, key=lambda point: (point.workers, point.threads))),
         best=(best.cell.workers, best.cell.threads or 1) if best else None,

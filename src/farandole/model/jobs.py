@@ -192,10 +192,7 @@ def _passes(launch: Launch) -> list[tuple[float, float]]:
 
 
 def price(
-    found: Measured,
-    job: JobTime | None,
-    metric: MetricRow | None,
-    price_per_worker_hour: float,
+    found: Measured, job: JobTime | None, metric: MetricRow | None, price_per_worker_hour: float
 ) -> Cost | None:
     """Return workers x price x time, for an epoch, the job and the target; None without a time.
 
@@ -209,19 +206,19 @@ def price(
         )
     rate = found.cell.workers * price_per_worker_hour / _HOUR_S
     throughput = found.throughput("samples/s")
-    epoch_s = job.epoch_s if job else None
-    job_s = job.job_s if job else None
-    target_s = metric.target_s if metric else None
-    if throughput is None and epoch_s is None and job_s is None and target_s is None:
+    times = {
+        "per_epoch": job.epoch_s.value if job and job.epoch_s else None,
+        "job": job.job_s.value if job and job.job_s else None,
+        "to_target": metric.target_s if metric else None,
+        "per_million_samples": 1e6 / throughput.value if throughput else None,
+    }
+    if all(time_s is None for time_s in times.values()):
         return None
     return Cost(
         cell=found.cell,
         label=found.label,
         price_per_worker_hour=price_per_worker_hour,
-        per_epoch=rate * epoch_s.value if epoch_s else None,
-        job=rate * job_s.value if job_s else None,
-        to_target=rate * target_s if target_s is not None else None,
-        per_million_samples=1e6 / throughput.value * rate if throughput else None,
+        **{name: None if time_s is None else rate * time_s for name, time_s in times.items()},
     )
 
 
@@ -267,12 +264,6 @@ def break_even(few: Speed, many: Speed, *, epochs: float, batch: int) -> BreakEv
 
     It is assumed that the fixed time, the time of a step, the number of epochs and the batch per
     worker stay as they are when the data grow.
-
-    Args:
-        few: the workers to compare with.
-        many: the larger number.
-        epochs: of a job.
-        batch: per worker.
     """
     return BreakEven(
         even=_smallest(few, many, epochs, saved=0.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -81,39 +82,29 @@ def pace(launch: Launch) -> Pace:
         # Of two, none would be in the middle.
         low, high = np.quantile(steady[good], (0.25, 0.75) if good.sum() > 2 else (0, 1))
         typical = warmup + np.flatnonzero(good & (steady >= low) & (steady <= high))
+    # All ranks must have told theirs, and a step without any samples tells nothing.
+    total = 0.0 if None in samples else sum(count or 0.0 for count in samples)
+    if not total and batch is not None:
+        total = float(batch * accumulation * launch.cell.workers)
+    throughput, epoch_s, job_s = (
+        positive(launch.figures.get(name)) for name in ("throughput", "epoch_s", "job_s")
+    )
+    rates = {
+        "samples/s": total / step_s if step_s and total else throughput,
+        "batches/s": launch.cell.workers / step_s if step_s else None,
+        "epochs/s": 1 / epoch_s if epoch_s else None,
+        "jobs/s": 1 / job_s if job_s else None,
+    }
     return Pace(
         launch=launch,
         step_s=step_s,
-        rates=_rates(launch, step_s, None if batch is None else batch * accumulation, samples),
+        rates={unit: rate for unit, rate in rates.items() if rate},
         steps=int(good.sum()),
         warmup=warmup,
         typical=typical,
         batch=batch,
         accumulation=accumulation,
     )
-
-
-def _rates(
-    launch: Launch,
-    step_s: float | None,
-    worker_batch: int | None,
-    by_rank: Sequence[float | None],
-) -> dict[str, float]:
-    workers, figures = launch.cell.workers, launch.figures
-    # All ranks must have told theirs, and a step without any samples tells nothing.
-    samples = 0.0 if None in by_rank else sum(count or 0.0 for count in by_rank)
-    if not samples and worker_batch is not None:
-        samples = float(worker_batch * workers)
-    epoch_s, job_s = positive(figures.get("epoch_s")), positive(figures.get("job_s"))
-    rates = {
-        "samples/s": samples / step_s
-        if step_s and samples
-        else positive(figures.get("throughput")),
-        "batches/s": workers / step_s if step_s else None,
-        "epochs/s": 1 / epoch_s if epoch_s else None,
-        "jobs/s": 1 / job_s if job_s else None,
-    }
-    return {unit: rate for unit, rate in rates.items() if rate}
 
 
 def slowest_durations(launch: Launch) -> Floats:
@@ -155,6 +146,15 @@ def dataset_size(launch: Launch, spec: Mapping[str, object]) -> int | None:
             return rank.dataset_size
     found = stated(launch, "dataset_size") or positive(spec.get("dataset_size"))
     return None if found is None else int(found)
+
+
+def inferred_samples(cells: Iterable[Measured]) -> float | None:
+    """Return the samples of an epoch by its time and the throughput, where launches have both."""
+    rates = [pace.rates for found in cells for pace in found.paces]
+    known = [
+        one["samples/s"] / one["epochs/s"] for one in rates if {"samples/s", "epochs/s"} <= {*one}
+    ]
+    return median(known) if known else None
 
 
 def stated(launch: Launch, name: str) -> float | None:
@@ -251,12 +251,12 @@ class Measured:
     @property
     def ended_well(self) -> tuple[Launch, ...]:
         """The launches that ran to their end or to an agreed step."""
-        return tuple(filter(_ended_well, self.launches))
+        return tuple(launch for launch in self.launches if launch.succeeded)
 
     @property
     def crashed(self) -> str:
         """Why its last failed launch failed; empty when none did, or when others count."""
-        bad = [one for one in self.launches if not _ended_well(one)]
+        bad = [one for one in self.launches if not one.succeeded]
         return _why_it_ended(bad[-1]) if bad and not self.paces else ""
 
     @property
@@ -304,22 +304,17 @@ def measure(
             that are marked as not quotable.
     """
     by_cell: dict[Cell, list[Launch]] = {}
-    seen = {
-        replace(launch.cell, batch=None): launch.cell
-        for launch in study.launches
-        if launch.cell.batch is not None
-    }
+    known = [launch.cell for launch in study.launches if launch.cell.batch is not None]
+    seen = {replace(cell, batch=None): cell for cell in known}
     for launch in study.launches:
-        cell = launch.cell
-        if cell.batch is None and not _ended_well(launch):
-            # It failed before the recorder saw its batch, and another one of its cell did not.
-            cell = seen.get(cell, cell)
+        # A launch may fail before the recorder sees its batch: another one of its cell knows it.
+        cell = launch.cell if launch.succeeded else seen.get(launch.cell, launch.cell)
         by_cell.setdefault(cell, []).append(launch)
     labels = label_cells(by_cell)
     cells: list[Measured] = []
     rows: dict[str, LaunchRow] = {}
     for order, (cell, launches) in enumerate(by_cell.items()):
-        paces = {launch.id: pace(launch) for launch in launches if _ended_well(launch)}
+        paces = {launch.id: pace(launch) for launch in launches if launch.succeeded}
         crowded = more_ranks_than_cores(launches[0], study.machine)
         left_out = _left_out(launches, paces, crowded, rough)
         kept = [paces[launch.id] for launch in launches if not left_out[launch.id]]
@@ -329,7 +324,7 @@ def measure(
             rows[one.id] = _row(
                 one, labels[cell], paces.get(one.id), left_out[one.id], one.id in flagged
             )
-        batches = [found.batch for found in paces.values() if found.batch is not None]
+        batches = (cell.batch, *(found.batch for found in paces.values()))
         sizes = (dataset_size(launch, study.spec) for launch in launches)
         cells.append(
             Measured(
@@ -337,7 +332,7 @@ def measure(
                 label=labels[cell],
                 launches=tuple(launches),
                 paces=tuple(kept),
-                batch=cell.batch if cell.batch is not None else next(iter(batches), None),
+                batch=next((batch for batch in batches if batch is not None), None),
                 samples=next(filter(None, sizes), None),
                 failed="" if paces else _why_it_ended(launches[-1]),
                 void_for_speed=crowded,
@@ -345,12 +340,11 @@ def measure(
                 order=order,
             )
         )
+    if not any(found.samples for found in cells):
+        samples = inferred_samples(cells)
+        cells = [replace(found, samples=round(samples) if samples else None) for found in cells]
     cells.sort(key=lambda found: (found.cell.workers, found.batch or 0))
     return tuple(cells), tuple(rows[launch.id] for launch in study.launches)
-
-
-def _ended_well(launch: Launch) -> bool:
-    return launch.outcome in ("ok", "stopped")
 
 
 def _why_it_ended(launch: Launch) -> str:
@@ -360,6 +354,8 @@ def _why_it_ended(launch: Launch) -> str:
     if made and without:
         # The others were ended after so many steps, and it lost its connection to them.
         reason = f"rank {listed(without)} never called optimizer.step(), the others {made} times"
+    if launch.outcome == "failed" and reason and launch.purpose != "imported":
+        return reason  # which says that it failed
     return f"{what}: {reason}" if reason else what
 
 
@@ -472,8 +468,3 @@ def factor_words(cell: Cell, varying: set[str]) -> list[str]:
     """Return the factors beside workers, batch, threads and hosts, as far as they vary."""
     words = [str(getattr(cell, name)) for name in ("device", "transport") if name in varying]
     return words + [f"{name}={value}" for name, value in cell.params if name in varying]
-
-
-def figure(value: float) -> str:
-    """Write a figure for a sentence: four digits, and never an exponent for thousands."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

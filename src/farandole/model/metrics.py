@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist, fmean, median, stdev, variance
+from statistics import NormalDist, fmean, median, stdev
 
 from farandole.model.measured import STATED
-from farandole.model.statistics import Estimate, t_quantile
+from farandole.model.statistics import Estimate, mean
 from farandole.study.records import Launch, Metric
 
 _HIGHER = ("acc", "auc", "f1", "score", "precision", "recall", "iou", "map", "bleu", "r2", "top")
@@ -25,6 +26,7 @@ WINDOW = 3
 """Evaluations whose median must hold."""
 GAP_CONFIDENCE = 0.90
 """Two one-sided tests at 5 % each: an interval above -2 points says "loses less than 2 points"."""
+_Z = NormalDist().inv_cdf(0.5 + GAP_CONFIDENCE / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ def series_of(launch: Launch) -> dict[str, Series]:
 
 def higher_is_better(name: str) -> bool | None:
     """Tell a metric's direction by its name; None when the name does not tell."""
-    words = name.lower().replace("-", "_").replace("/", "_").replace(" ", "_").split("_")
+    words = _plain(name).split("_")
     if any(word.startswith(_LOWER) or word.endswith("loss") for word in words):
         return False
     return True if any(word.startswith(_HIGHER) for word in words) else None
@@ -78,16 +80,19 @@ def higher_is_better(name: str) -> bool | None:
 
 def held_out(name: str) -> bool:
     """Tell whether a metric is of data that the model was not trained on."""
-    return name.lower().replace("-", "_").startswith(_HELD_OUT)
+    return _plain(name).startswith(_HELD_OUT)
+
+
+def _plain(name: str) -> str:
+    return re.sub("[-/ ]", "_", name.lower())
 
 
 def main_metric(names: Iterable[str]) -> str | None:
     """Choose the metric that stands for accuracy: validation before training, accuracy first."""
     names = set(names)
-    lowered = {name.lower().replace("-", "_").replace(" ", "_"): name for name in sorted(names)}
-    for name in _PREFERRED:
-        if name in lowered:
-            return lowered[name]
+    lowered = {_plain(name): name for name in sorted(names)}
+    if preferred := [lowered[name] for name in _PREFERRED if name in lowered]:
+        return preferred[0]
     known = [name for name in sorted(names) if higher_is_better(name) is not None]
     return min(known, key=lambda n: (not held_out(n), not higher_is_better(n)), default=None)
 
@@ -96,12 +101,10 @@ def training_partner(name: str, names: Iterable[str]) -> str | None:
     """Return the training metric that belongs to a held-out one: val_loss has loss."""
     if not held_out(name):
         return None
-    lowered = {other.lower().replace("-", "_"): other for other in names}
-    bare = name.lower().replace("-", "_").split("_", 1)[1]
-    for candidate in (f"train_{bare}", f"training_{bare}", bare):
-        if candidate in lowered:
-            return lowered[candidate]
-    return None
+    lowered = {_plain(other): other for other in names}
+    bare = _plain(name).split("_", 1)[1]
+    found = (lowered.get(other) for other in (f"train_{bare}", f"training_{bare}", bare))
+    return next(filter(None, found), None)
 
 
 def _number_of_first(launch: Launch) -> float:
@@ -179,14 +182,12 @@ def reach(series: Series, target: float, *, higher: bool) -> Reached:
     """
     sign = 1.0 if higher else -1.0
     values = [sign * value for value in series.values]
-    finite = [value for value in values if math.isfinite(value)]
-    tolerance = 2 * evaluation_spread(finite) if finite else 0.0
     goal = sign * target
+    tolerance = 2 * evaluation_spread([value for value in values if math.isfinite(value)])
     for start in range(len(values) - WINDOW + 1):
         window = values[start : start + WINDOW]
-        if not all(math.isfinite(value) for value in window):
-            continue
-        if median(window) >= goal and min(window) >= goal - tolerance:
+        holds = all(map(math.isfinite, window)) and median(window) >= goal
+        if holds and min(window) >= goal - tolerance:
             return Reached(
                 epoch=series.epochs[start],
                 time_s=series.times_s[start],
@@ -243,32 +244,18 @@ def finals_by_seed(launches: Iterable[Launch], metric: str) -> dict[int, float]:
 
 
 def paired_gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | None:
-    """Return how far values lie above a reference, by Student's t over the seeds' differences.
+    """Return how far values lie above a reference, both by seed, by Student's t over differences.
 
     A seed sets the weights that training begins with and the order of samples: two runs with the
     same one have their luck in common, which the difference of the two is then free of. Hence
-    pairs, not two independent samples.
-
-    Args:
-        values: by seed.
-        reference: what to compare with, by seed.
-
-    Returns:
-        None when no seed ended with finite values on both sides.
+    pairs, not two independent samples. None when no seed ended with finite values on both sides.
     """
-    seeds = sorted(values.keys() & reference.keys())
-    differences = [values[seed] - reference[seed] for seed in seeds]
+    differences = [values[seed] - reference[seed] for seed in sorted(values.keys() & reference)]
     finite = [difference for difference in differences if math.isfinite(difference)]
     if not finite:
         return None
-    centre = fmean(finite)
-    low = high = None
-    if len(finite) > 1:
-        error = math.sqrt(variance(finite) / len(finite))
-        half_width = t_quantile(len(finite) - 1, GAP_CONFIDENCE) * error
-        low, high = centre - half_width, centre + half_width
     return Gap(
-        difference=Estimate(value=centre, low=low, high=high),
+        difference=mean(finite, confidence=GAP_CONFIDENCE),
         seeds=len(finite),
         diverged=len(differences) - len(finite),
     )
@@ -278,24 +265,18 @@ def smallest_difference(test_samples: int, accuracy: float, seeds: int) -> float
     """Return the smallest difference of two accuracies that a test set can tell from none.
 
     z x sqrt(2 p (1 - p) / (n x seeds)), and at least one answer, 1 / (n x seeds): z is 1.645 (two
-    sides, 90 %), p the accuracy as a share, n the number of test samples.
+    sides, 90 %), p the accuracy as a share, n the number of test samples, with so many seeds on
+    each side.
 
-    The reason: if two ways of training are equally good, each gets a test sample right by the same
-    chance, and each run draws anew. A count of right answers out of n then has a variance of at
-    most n p (1 - p) (less where samples are of unequal difficulty: so the figure errs to the
-    large side), a mean over seeds has that over the number of seeds, and a difference of two means
-    has twice as much. What training itself adds from seed to seed comes on top: it is in
+    If two ways of training are equally good, each gets a test sample right by the same chance, and
+    each run draws anew. A count of right answers then has a variance of at most n p (1 - p) (less
+    where samples are of unequal difficulty), a mean over seeds has that over the number of seeds,
+    and a difference of two means twice as much. What training itself adds from seed to seed is in
     `paired_gap`'s interval, and not in here.
-
-    Args:
-        test_samples: how many samples the accuracy is a share of.
-        accuracy: between 0 and 1.
-        seeds: runs on each side.
     """
     draws = test_samples * seeds
     chance = 2 * accuracy * (1 - accuracy) / draws
-    z = NormalDist().inv_cdf(0.5 + GAP_CONFIDENCE / 2)
-    return max(z * math.sqrt(max(chance, 0.0)), 1 / draws)
+    return max(_Z * math.sqrt(max(chance, 0.0)), 1 / draws)
 
 
 def smallest_error_change(test_samples: int, seeds: int) -> float:
@@ -305,4 +286,4 @@ def smallest_error_change(test_samples: int, seeds: int) -> float:
     distributed before squaring deviates by sqrt(2) of its mean, a mean over n of them by
     sqrt(2 / n), and a difference of two such means by sqrt(2) times that.
     """
-    return NormalDist().inv_cdf(0.5 + GAP_CONFIDENCE / 2) * math.sqrt(4 / (test_samples * seeds))
+    return _Z * math.sqrt(4 / (test_samples * seeds))

@@ -82,15 +82,10 @@ class NoiseSums:
 
 
 def noise_scale(runs: Sequence[NoiseSums], *, dataset_size: int | None = None) -> NoiseScale | None:
-    """Estimate the noise scale of one run, or of several that differ in their seeds.
+    """Estimate the noise scale of one run, or of several; None when too few steps were sampled.
 
-    Args:
-        runs: what was recorded.
-        dataset_size: samples of the training data, if each epoch takes every one once: parts of
-            one epoch never share a sample, which makes their average look shorter than it is.
-
-    Returns:
-        None when too few steps were sampled.
+    Give the data set's size if an epoch takes every sample once: parts of one epoch never share a
+    sample, which makes their average look shorter than it is.
     """
     return _estimate([_pairs(run, dataset_size) for run in runs])
 
@@ -102,14 +97,11 @@ def noise_by_bucket(
     buckets = {run.before.shape[1] for run in runs}
     if len(buckets) != 1:
         return ()
-
-    def only(run: NoiseSums, place: int) -> NoiseSums:
-        return replace(run, before=run.before[:, [place]], after=run.after[:, [place]])
-
-    return tuple(
-        noise_scale([only(run, place) for run in runs], dataset_size=dataset_size)
-        for place in range(buckets.pop())
+    parts = (
+        [replace(run, before=run.before[:, [n]], after=run.after[:, [n]]) for run in runs]
+        for n in range(buckets.pop())
     )
+    return tuple(noise_scale(part, dataset_size=dataset_size) for part in parts)
 
 
 def _pairs(run: NoiseSums, dataset_size: int | None) -> _Run:
@@ -193,10 +185,11 @@ def _scale_of(inverse: float, batch: float) -> float:
 
 def cell_noise(found: Measured) -> NoiseRow | None:
     """Return the noise scale of a cell, over all its launches that ended well."""
-    joined = [(one, sums) for one in found.ended_well if (sums := noise_sums(one)) is not None]
-    runs = [sums for _, sums in joined]
+    sums = {one.id: noise_sums(one) for one in found.ended_well}
+    runs = [run for run in sums.values() if run is not None]
     # Samples that all workers share; where they do not say the same, nobody knows.
-    sizes = {rank.dataset_size for launch, _ in joined for rank in launch.ranks}
+    launches = [one for one in found.ended_well if sums[one.id]]
+    sizes = {rank.dataset_size for launch in launches for rank in launch.ranks}
     size = sizes.pop() if len(sizes) == 1 else None
     noise = noise_scale(runs, dataset_size=size)
     if noise is None:

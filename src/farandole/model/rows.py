@@ -81,20 +81,12 @@ def collect_rows(
     curves: Sequence[Curve],
     jobs: Mapping[Cell, JobTime],
     void: frozenset[Cell],
-    *,
     price_per_worker_hour: float | None,
     target: tuple[str, float] | None,
 ) -> tuple[tuple[CellRow, ...], str | None]:
-    """Return a row per cell, and the metric that stands for accuracy.
+    """Return a row per cell, and the metric that stands for accuracy; the main curve comes first.
 
-    Args:
-        study: its records.
-        cells: of it, measured.
-        curves: the main one first.
-        jobs: their times.
-        void: cells whose workers did not train together.
-        price_per_worker_hour: None where nothing is to be priced.
-        target: a metric and the value to reach.
+    Nothing is derived from the cells in `void`, and nothing is priced without a price.
     """
     metrics = collect_metrics(cells)
     main = choose_metric(metrics, target)
@@ -106,9 +98,7 @@ def collect_rows(
         split, job = split_step(found), jobs.get(cell)
         contention = measure_contention(alone[cell], found) if cell in alone else None
         # Workers that did not train together have nothing to derive from.
-        others = () if cell in void else cells
-        told_apart = None if cell in void else contention
-        sent = communicate(found, others, split, study.link, study.spec, told_apart)
+        others, shared = ((), None) if cell in void else (cells, contention)
         ranks = [rank for launch in found.ended_well for rank in launch.ranks]
         row = CellRow(
             cell=cell,
@@ -126,7 +116,7 @@ def collect_rows(
             measured=found,
             point=points.get(cell),
             split=split,
-            communication=sent,
+            communication=communicate(found, others, split, study.link, study.spec, shared),
             contention=contention,
             utilisation=utilise(found),
             utilisation_series=utilisation_series(found),

@@ -40,6 +40,17 @@ class StepSplit:
     """In which share of the steps."""
     compute_by_rank_s: tuple[tuple[int, float], ...] = ()
 
+    def share(self, part: float | None) -> float:
+        """Return a part's share of the step; 0 when it was not measured."""
+        return 0.0 if part is None or self.step_s <= 0 else part / self.step_s
+
+    @property
+    def others_wait(self) -> float:
+        """The share of a step that ranks other than the slowest wait for it."""
+        workers = self.cell.workers
+        # The mean over all ranks counts the slowest one, which does not wait.
+        return min(1.0, self.share(self.waiting_s) * workers / max(workers - 1, 1))
+
     def parts(self) -> dict[str, float | None]:
         """Return the parts in the order in which they are stacked."""
         parts = {
@@ -66,16 +77,20 @@ def split_step(found: Measured) -> StepSplit | None:
     if step is None or duration is None or duration <= 0:
         return None
 
+    known = {name: known_mean(means[name] for means, _, _ in launches) for name in launches[0][0]}
+    # Threads may wait for several things at once; the parts never exceed the whole.
+    whole = max(duration, sum(known[name] or 0.0 for name in _PARTS))
+
     def mean(name: str) -> float | None:
-        known = known_mean(means[name] for means, _, _ in launches)
-        return None if known is None else known * step.value / duration
+        part = known[name]
+        return None if part is None else part * step.value / whole
 
     data, optimizer, communication = map(mean, ("data_s", "optimizer_s", "communication_s"))
     exposed, waiting = mean("exposed_s"), mean("waiting_s")
     single = found.cell.workers == 1
     if single:
         exposed, waiting = exposed or 0.0, 0.0
-    waiting = None if exposed is None else waiting
+    waiting = None if exposed is None or waiting is None else min(waiting, exposed)
     hidden = None
     if communication is not None and exposed is not None:
         hidden = max(0.0, communication - exposed)
@@ -99,7 +114,9 @@ def split_step(found: Measured) -> StepSplit | None:
         slowest_rank=slowest,
         slowest_share=None if slowest is None else last[slowest] / last.total(),
         compute_by_rank_s=tuple(
-            (rank, mean_s * step.value / duration) for rank, mean_s in by_rank if mean_s is not None
+            (rank, max(0.0, mean_s) * step.value / duration)
+            for rank, mean_s in by_rank
+            if mean_s is not None
         ),
     )
 

@@ -73,11 +73,7 @@ def geometric_mean(launches: Sequence[float], *, confidence: float = CONFIDENCE)
 
 
 def summarize(launches: Sequence[float]) -> Estimate:
-    """Return the median over launches, with a t interval of the mean log.
-
-    Args:
-        launches: one positive value per launch.
-    """
+    """Return the median over launches, with a t interval of the mean log."""
     centre = geometric_mean(launches)
     return Estimate(value=median(launches), low=centre.low, high=centre.high)
 
@@ -136,11 +132,7 @@ def relation(
 ) -> Relation:
     """Compare two sets of launches: same within the margin, clearly higher or lower, or neither.
 
-    Args:
-        first: one value per launch; logs of them when the margin is relative.
-        second: what to compare with.
-        margin: differences within it do not matter.
-        least: launches on each side without which "same" is not claimed.
+    With fewer than `least` launches on a side "same" is not claimed.
     """
     if min(len(first), len(second)) >= least and equivalent(first, second, margin):
         return "same"
@@ -156,19 +148,14 @@ def speed_relation(
     first: Sequence[float], second: Sequence[float], *, margin: float = SPEED_MARGIN
 ) -> Relation:
     """Compare two sets of throughputs (or times) by their logs; the margin is relative."""
-    return relation(
-        [math.log(value) for value in first],
-        [math.log(value) for value in second],
-        margin=math.log1p(margin),
-    )
+    logs = [[math.log(value) for value in values] for values in (first, second)]
+    return relation(*logs, margin=math.log1p(margin))
 
 
 def outliers(values: Sequence[float], limit: float = 3.5) -> tuple[bool, ...]:
     """Flag values whose modified z score exceeds the limit; they are kept all the same.
 
-    Args:
-        values: one per launch; fewer than 4 cannot tell an outlier from the rest.
-        limit: Iglewicz and Hoaglin (1993) recommend 3.5.
+    Iglewicz and Hoaglin (1993) recommend 3.5. Fewer than 4 cannot tell an outlier from the rest.
     """
     if len(values) < 4:
         return (False,) * len(values)

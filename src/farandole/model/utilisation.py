@@ -81,7 +81,7 @@ def utilise(found: Measured) -> UtilisationRow | None:
 
 
 def utilisation_series(found: Measured) -> tuple[UtilisationSeries, ...]:
-    """Return utilisation over time of one launch of a cell, the longest that ended well."""
+    """Return utilisation over time of the longest launch of a cell that ended well."""
 
     def samples(launch: Launch) -> int:
         return max((len(rank.utilisation.time_s) for rank in launch.ranks), default=0)
@@ -120,12 +120,9 @@ def _while_training(launch: Launch, rank: Rank, values: Floats) -> float | None:
 
 
 def _energy(launch: Launch) -> float | None:
-    spent = []
-    for rank in launch.ranks:
-        energy = rank.utilisation.gpu_energy_j
-        energy = energy[np.isfinite(energy)]
-        if len(energy) > 1:
-            spent.append(float(energy[-1] - energy[0]))
+    read = [rank.utilisation.gpu_energy_j for rank in launch.ranks]
+    known = [energy[np.isfinite(energy)] for energy in read]
+    spent = [float(energy[-1] - energy[0]) for energy in known if len(energy) > 1]
     return sum(spent) if spent else None
 
 

@@ -1,7 +1,7 @@
 """Verdicts: what the figures mean, and what to do about it.
 
-RULES has the words of every verdict. Below, one function per rule says when it applies and to which
-figures; `find_verdicts` applies all of them to a study. A void (`find_voids`) is the reason why no
+RULES has the words of every verdict; the functions below say when each applies, and
+`find_verdicts` applies all of them to a study. A void (`find_voids`) is the reason why no
 speedup may be printed: mostly, the workers did not train together.
 """
 
@@ -9,36 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from farandole.format import fill, plural
+from farandole.format import brief, fill, number, percent, plural, rate, seconds, times
 from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.curves import Curve, amdahl_fraction, group_of
-from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, enough_steps
+from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, JobTime, enough_steps
 from farandole.model.measured import Measured, Pace, common_unit
-from farandole.model.metrics import WINDOW, Series, held_out, plateau, reach, training_partner
+from farandole.model.metrics import WINDOW, Series, plateau, reach, training_partner
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate, ratio, speed_relation
+from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell, Floats, Launch, Rank
 
 Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
 ]
 Severity = Literal["void", "warn", "note", "good"]
-VoidKind = Literal["not_averaged", "weights_differ", "same_samples", "whole_data", "work_unknown"]
+VoidKind = Literal[
+    "not_averaged",
+    "weights_differ",
+    "same_samples",
+    "whole_data",
+    "overlapping_parts",
+    "work_unknown",
+]
 Evidence = Mapping[str, float | str]
 LINEAR = 0.90
 """An efficiency below is no longer linear."""
 NOISY = 0.10
 """Half width of a speedup's interval, relative, above which no number should be quoted."""
 # Shares of a step above which a part is worth mending.
-COMMUNICATION_SHARE = 0.20
-INPUT_SHARE = 0.10
-STRAGGLER_SHARE = 0.10
+SHARES: Mapping[str, float] = {"communication": 0.20, "input": 0.10, "straggler": 0.10}
 STRAGGLER_RATIO = 1.10
 COMPUTE_SHARE = 0.80
 CONTENTION_RATIO = 1.15
@@ -69,6 +75,9 @@ _SAME_SAMPLES = 0.5
 """Share of a rank's samples that its peer saw, too; disjoint shards have about 0."""
 _WHOLE = 0.9
 """Share of the data in a pass of one worker; an equal part of two workers is 0.5."""
+_TWICE = 1.25
+"""Samples of all workers in an epoch, over the data set's, above which parts overlap."""
+_REPEATED = ("same_samples", "whole_data", "overlapping_parts")
 _ELSEWHERE = ("buffers", "parameters", "objects", "other")
 
 
@@ -88,6 +97,11 @@ class Rule:
     """The action where it is another one with Keras."""
 
 
+_OWN_PART = (
+    "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
+    "rank=hvd.rank()), and call set_epoch(epoch) before every epoch."
+)
+_OWN_PART_KERAS = "Give each worker its own part: fit(hvd.shard((x, y), batch_size=...))."
 RULES: Mapping[str, Rule] = {
     "not_averaged": Rule(
         "void",
@@ -95,56 +109,60 @@ RULES: Mapping[str, Rule] = {
         "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: "
         "DDP(model)).",
         with_keras="Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), "
-        "with hvd of import farandole.keras as hvd.",
+        "where hvd is farandole.keras.",
     ),
     "weights_differ": Rule(
         "void",
         "Your {workers:worker} ended with different weights, although gradients were averaged: "
         "they trained {workers} different models.",
-        "Begin with the same weights: hvd.broadcast_parameters(model.state_dict(), root_rank=0) "
-        "before the first step, and step the optimizer on every rank.",
-        with_keras="Begin with the same weights: give fit the callback "
-        "hvd.callbacks.BroadcastGlobalVariablesCallback(0), on every rank.",
+        "Start from the same weights: call hvd.broadcast_parameters(model.state_dict(), "
+        "root_rank=0) before the first step, and step the optimizer on every rank.",
+        with_keras="Start from the same weights: give fit the callback "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0) on every rank.",
     ),
     "same_samples": Rule(
         "void",
         "Your {workers:worker} all trained on the same samples: the work was repeated, not shared.",
-        "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
-        "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
-        with_keras="Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
+        _OWN_PART,
+        with_keras=_OWN_PART_KERAS,
     ),
     "whole_data": Rule(
         "void",
         "Each of your {workers:worker} went through all {samples:sample}: an epoch did not shrink.",
-        "Give each worker its own part: DistributedSampler(dataset, num_replicas=hvd.size(), "
-        "rank=hvd.rank()), and set_epoch(epoch) before every epoch.",
-        with_keras="Give each worker its own part: fit(hvd.shard((x, y), batch_size=...)).",
+        _OWN_PART,
+        with_keras=_OWN_PART_KERAS,
+    ),
+    "overlapping_parts": Rule(
+        "void",
+        "Your {workers:worker} trained on {seen:sample} in an epoch of {samples:sample}: their "
+        "parts overlap.",
+        _OWN_PART,
+        with_keras=_OWN_PART_KERAS,
     ),
     "work_unknown": Rule(
         "void",
-        "How many samples a step of your {workers:worker} has could not be seen: no DataLoader was "
-        "used, and no call of a model in training mode. A step may be less work with more workers, "
-        "as with gradient accumulation that is divided among them, so that steps per second are no "
-        "speedup.",
-        "Say how many samples each worker's step has: farandole.record(samples=...) in every step.",
+        "The samples per step of your {workers:worker} are unknown: the script used no DataLoader "
+        "and called no model in training mode. A step may do less work with more workers, so steps "
+        "per second are not a speedup.",
+        "Record each worker's samples: call farandole.record(samples=...) in every step.",
     ),
     "leaves_linear": Rule(
         "note",
-        "Efficiency falls to {efficiency:percent} at {workers:worker}{after} ({label}).",
-        "Up to {last:worker} the money is well spent; beyond that you pay for waiting.",
+        "Efficiency drops{before} to {efficiency:percent} at {workers:worker} ({label}).",
+        "If cost matters, stay with {last:worker}.",
     ),
     "more_than_linear": Rule(
         "warn",
-        "More than linear: {point.speedup:interval} on {ideal:brief} times the workers ({label}).",
-        "Explain it before you quote it: a slow or cold baseline, another batch, another device, "
-        "or a model that fits a cache only when shared. Measure {curve.baseline_workers:worker} "
-        "again with --repeats 5.",
+        "Superlinear speedup: {point.speedup:interval} with {ideal:brief} times the workers "
+        "({label}).",
+        "Explain it before you quote it. Usual causes: a slow or cold baseline, another batch or "
+        "device, a model that fits a cache only when shared. Measure "
+        "{curve.baseline_workers:worker} again with --repeats 5.",
     ),
     "same_speed": Rule(
         "note",
-        "No difference in speed between {few} and {many}: {found:interval}, the same within "
-        "{margin:percent}.",
-        "Take {few}.",
+        "{few} and {many} are equally fast: {found:interval}, within {margin:percent}.",
+        "Use {few}.",
         "no_significant_difference",
     ),
     "too_noisy": Rule(
@@ -155,41 +173,41 @@ RULES: Mapping[str, Rule] = {
     ),
     "no_intervals": Rule(
         "note",
-        "One launch each: figures without intervals.",
-        "Run it again with {flag} 5 for intervals.",
+        "One launch each: figures have no intervals.",
+        "Run it again with {flag} 5 to get intervals.",
     ),
     "disturbed": Rule(
         "warn",
-        "The machine was busy: other programs took up to {largest share:percent} of its cores. "
+        "The machine was busy: other programs used up to {largest share:percent} of its cores. "
         "{cells} had no quiet launch, so their speeds may be off by as much.",
-        "Run it again when the machine is quiet; farandole study --resume DIR makes disturbed "
-        "launches for speed again.",
+        "Run it again when the machine is quiet: farandole study --resume DIR repeats the "
+        "disturbed launches.",
     ),
     "compute_bound": Rule(
         "good",
         "Bound by compute: forward, backward and update take {compute share:percent} of a step "
         "({label}).",
-        "More workers, a faster device or mixed precision shorten it.",
+        "More workers, a faster device or mixed precision would shorten it.",
     ),
     "communication_bound": Rule(
         "warn",
         "Bound by communication: {exposed transfer share:percent} of a step waits for "
         "gradients{details} ({label}).",
-        "Use a larger batch per worker or accumulate gradients, compress them to float16, or take "
-        "a faster transport.",
+        "Use a larger batch per worker, accumulate gradients, compress them to float16, or use a "
+        "faster transport.",
     ),
     "input_bound": Rule(
         "warn",
         "Bound by input: {data share:percent} of a step waits for the next batch ({label}).",
-        "Load ahead in more loader processes (num_workers), decode once and cache, or move "
-        "augmentation off the training process.",
+        "Use more loader processes (num_workers), cache decoded samples, or move augmentation off "
+        "the training process.",
     ),
     "straggler": Rule(
         "warn",
         "Held up by rank {slowest rank}: the others wait for it for "
         "{share that the others wait:percent} of a step; {reason} ({label}).",
-        "Look at what else runs where rank {slowest rank} is, and whether its share of the data is "
-        "larger or longer.",
+        "Check what else runs where rank {slowest rank} is, and whether it has more or longer "
+        "samples.",
     ),
     "pauses": Rule(
         "warn",
@@ -201,9 +219,9 @@ RULES: Mapping[str, Rule] = {
     ),
     "uneven_steps": Rule(
         "note",
-        "Workers wait for each other for {waiting share:percent} of a step, for no one in "
-        "particular ({label}).",
-        "Even out the work per batch (lengths, sizes), or free the cores of other programs.",
+        "Workers wait for each other for {waiting share:percent} of a step, no rank more than "
+        "others ({label}).",
+        "Even out the work per batch (lengths, sizes), or stop other programs on these cores.",
     ),
     "oversubscription": Rule(
         "warn",
@@ -213,77 +231,78 @@ RULES: Mapping[str, Rule] = {
     "contention": Rule(
         "note",
         "Computing takes {slower:times} as long beside other workers: {compute, few (s):seconds}, "
-        "then {compute, many (s):seconds} ({many}). They share memory and caches.",
-        "No transport mends that: spread the workers over more hosts, or pin them to cores.",
+        "then {compute, many (s):seconds} ({many}). Usually they share memory bandwidth and "
+        "caches.",
+        "A faster transport does not help: spread the workers over more hosts, or pin them to "
+        "cores.",
     ),
     "fixed_cost": Rule(
         "warn",
         "Fixed cost: {fixed share:percent} of the {job.job_s.value:seconds} job is not "
         "training{startup} ({label}).",
-        "More workers do not shorten that: validate and save less often, or start faster; in "
+        "More workers do not shorten that. Validate and save less often, or start faster; in "
         "longer jobs it matters less.",
     ),
     "flat_jobs": Rule(
         "warn",
         "Fixed cost: {fewest:worker} took {fewest (s):seconds} and {most:worker} "
-        "{most (s):seconds}: {serial:percent} of the job is not shared.{factor}",
-        "Stay with {fewest:worker}, or give them more to do.",
+        "{most (s):seconds}, so {serial:percent} of the job is not shared.{factor}",
+        "Use {fewest:worker}, or larger jobs.",
         "fixed_cost",
     ),
     "data_too_small": Rule(
         "warn",
         "Too little data for {workers:worker}: {samples:sample} are {steps per epoch:brief} steps "
         "per epoch at a global batch of {batch} ({label}).",
-        "Use fewer workers or a smaller batch; {needed:sample} would do for this many. Fewer steps "
-        "per epoch need more epochs or another learning rate.",
+        "Use fewer workers or a smaller batch; this many need about {needed:sample}. With fewer "
+        "steps per epoch, training needs more epochs or another learning rate.",
     ),
     "contradicting_times": Rule(
         "warn",
-        "A figure is off: {job.epochs:brief} epochs of {job.epoch_s.value:seconds} are "
-        "{epochs x epoch (s):seconds}, more than the job's {job (s):seconds} ({label}).",
-        "Do not compute with either before it is clear which.",
+        "Times contradict each other: {job.epochs:brief} epochs of {job.epoch_s.value:seconds} are "
+        "{epochs x epoch (s):seconds}, more than the {job (s):seconds} job ({label}).",
+        "Find out which is wrong before you use either.",
     ),
     "uneven_utilisation": Rule(
         "warn",
         "Unequal utilisation: rank {most} keeps its {device} {high:percent} busy, rank {least} "
         "{low:percent} ({label}).",
-        "See what rank {most} does beyond its share (validation, logging, loading), or what rank "
+        "Check what rank {most} does beyond its share (validation, logging, loading), or what rank "
         "{least} waits for.",
     ),
     "uneven_memory": Rule(
         "note",
-        "Unequal memory: rank {most} takes {high:size}, rank {least} {low:size} ({label}).",
-        "Rank {most} sets the largest batch: see what it holds that others do not.",
+        "Unequal memory: rank {most} uses {high:size}, rank {least} {low:size} ({label}).",
+        "Rank {most} limits the batch: check what only it holds.",
     ),
     "faster_device_gains_nothing": Rule(
         "warn",
         "{fast} gains nothing over {slow}: {high:number} and {low:number} {unit}, {ratio:times} "
         "({label}).",
-        "The device is not what bounds it: look at input first (loading, decoding, augmentation), "
-        "then at communication.",
+        "The device is not the limit. Check input first (loading, decoding, augmentation), then "
+        "communication.",
     ),
     "order": Rule(
         "note",
         "By {factor}, {unit} at {setting}: {order}.",
-        "The order holds in every setting measured.",
+        "The order is the same in every setting measured.",
     ),
     "order_reverses": Rule(
         "note",
         "By {factor}, {unit} at {setting}: {order}. The order reverses at {pair[0]}: {pair[2]} is "
         "faster than {pair[1]} there.",
-        "Rank them in the setting that you will use.",
+        "Compare them in the setting that you will use.",
     ),
     "overfitting": Rule(
         "warn",
         "Overfitting: {training.metric} ends at {training.final.value:number}, {row.metric} "
         "at {row.final.value:number}, a gap of {gap:number}{since} ({label}).",
-        "Stop at the plateau, or add data, augmentation or weight decay; more epochs only widen "
-        "the gap.",
+        "Stop at the plateau, or add data, augmentation or weight decay.",
     ),
     "instability": Rule(
         "warn",
         "Unstable: {row.metric} goes from {before:number} to {after:number} at epoch "
-        "{epoch:brief}, its largest step back ({label}).",
+        "{epoch:brief} ({label}).",
         "Warm the learning rate up over 5 epochs, scale it less, or clip gradients.",
     ),
     "diverged": Rule(
@@ -293,14 +312,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "seeds_without_effect": Rule(
         "warn",
-        "All {seeds} seeds gave the very same {metric}, since {why} ({cells}).",
-        "Pass '{{seed}}' on the command line, or seed by the variable FARANDOLE_SEED; until then "
-        "accuracy cannot be judged.",
+        "All {seeds} seeds gave exactly the same {metric}{why} ({cells}).",
+        "{action} Until then accuracy cannot be compared.",
     ),
     "same": Rule(
         "good",
-        "No significant difference in {row.metric}: {change}, the same within {margin:brief} "
-        "({label}).",
+        "No significant difference in {row.metric}: {change}, within {margin:brief} ({label}).",
         "The speedup costs no accuracy.",
         "no_significant_difference",
     ),
@@ -314,36 +331,36 @@ RULES: Mapping[str, Rule] = {
     "worse": Rule(
         "warn",
         "{row.metric} is worse: {change} ({label}).",
-        "Steps are fewer and larger: scale the learning rate with a warm-up, train for more "
-        "epochs, or keep the global batch (strong scaling).",
+        "Larger global batches mean fewer steps: scale the learning rate with a warm-up, train for "
+        "more epochs, or keep the global batch (strong scaling).",
         "accuracy_worse",
     ),
     "better": Rule(
         "note",
         "{row.metric} is better: {change} ({label}).",
-        "Check with other seeds before relying on it.",
+        "Check with other seeds before you rely on it.",
         "accuracy_better",
     ),
     "not_stable": Rule(
         "note",
         "Not stable yet: {row.metric} still improves at its last epoch ({label}).",
-        "Train for more epochs before you compare where it ends.",
+        "Train for more epochs before you compare final values.",
     ),
     "metric_missing": Rule(
         "note",
-        "{metric} was not recorded for {cells}: accuracy is compared where it was.",
+        "{metric} was not recorded for {cells}: accuracy is compared without them.",
         "Report {metric} in all of them.",
     ),
     "soonest": Rule(
         "good",
         "{best.metric} reaches {what} soonest with {best.label}: after {soonest (s):seconds}, "
         "against {latest (s):seconds} with {worst.label}.",
-        "Choose by this, not by samples per second, when accuracy is what you need.",
+        "If you need accuracy, choose by this, not by samples per second.",
     ),
     "cell_failed": Rule(
         "warn",
-        "{label}: no launch ended well ({reason}).",
-        "Its last output is in launches/{launch}/output.txt.",
+        "{label}: every launch failed ({reason}).",
+        "The last output is in launches/{launch}/output.txt.",
     ),
 }
 
@@ -380,110 +397,7 @@ def _verdict(name: str, labels: str | Iterable[str], evidence: Evidence, **words
     )
 
 
-# Curves
-
-
-def leaves_linear(curve: Curve) -> Verdicts:
-    """Fire at the first worker count whose efficiency is below 0.9, clearly where it can be."""
-    for before, point in pairwise(curve.points):
-        found = point.efficiency
-        if found and (found.value if found.high is None else found.high) < LINEAR:
-            after = ", after {point.efficiency.value:percent} at {point.workers}"
-            yield _verdict(
-                "leaves_linear",
-                curve.label,
-                {"workers": point.workers, "efficiency": found.value},
-                after=fill(after, point=before) if before.efficiency else "",
-                last=before.workers,
-            )
-            return
-
-
-def more_than_linear(curve: Curve) -> Verdicts:
-    """Fire when a speedup is above the ideal by more than the margin, clearly where it can be."""
-    for point in reversed(curve.points):
-        found, ideal = point.speedup, point.ideal_speedup
-        if found is None or (found.value if found.low is None else found.low) <= ideal:
-            continue
-        if found.value > ideal * (1 + SPEED_MARGIN / 10):
-            evidence = {"speedup": found.value, "ideal": ideal}
-            verdict = _verdict("more_than_linear", curve.label, evidence, point=point, curve=curve)
-            small = found.value <= ideal * (1 + SPEED_MARGIN)
-            yield replace(verdict, severity="note") if small else verdict
-            return
-
-
-def same_speed(few: Measured, many: Measured, unit: str) -> Verdicts:
-    """Fire when two speeds are the same by an equivalence test."""
-    rates = many.rates(unit), few.rates(unit)
-    if all(rates) and speed_relation(*rates) == "same":
-        found = ratio(*rates)
-        yield _verdict(
-            "same_speed",
-            (few.label, many.label),
-            {"ratio": found.value, "margin": SPEED_MARGIN},
-            few=few.label,
-            many=many.label,
-            found=found,
-        )
-
-
-def undecided(speedup: Estimate) -> bool:
-    """Tell whether an interval allows both faster and slower, and is wider than the margin."""
-    wide = (speedup.half_width or 0.0) / speedup.value > SPEED_MARGIN
-    return wide and (speedup.low or 0.0) < 1 < (speedup.high or 0.0)
-
-
-def too_noisy(curve: Curve, flag: str = "--repeats") -> Verdicts:
-    """Fire when a speedup's interval is so wide that the number should not be quoted."""
-    for point in curve.points:
-        found = point.speedup
-        half_width = (found.half_width or 0.0) / found.value if found else 0.0
-        if found and (half_width > NOISY or undecided(found)):
-            workers = plural(point.workers, "worker")
-            begin = f"Too noisy to tell: the speedup of {workers} lies"
-            if (found.low or 0.0) >= 1 or (found.high or 0.0) <= 1:
-                sure = "faster" if (found.low or 0.0) >= 1 else "slower"
-                begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
-            yield _verdict(
-                "too_noisy",
-                curve.label,
-                {"half width": half_width, "launches": point.launches},
-                begin=begin,
-                speedup=found,
-                flag=flag,
-                more=max(LEAST_LAUNCHES, 2 * point.launches),
-            )
-            return
-
-
-def single_launches(curves: Sequence[Curve], *, imported: bool, flag: str) -> Verdicts:
-    """Fire when no speedup on any curve has an interval, because nothing was repeated.
-
-    Args:
-        curves: all of a study's.
-        imported: whether the figures were measured elsewhere.
-        flag: what gives more launches.
-    """
-    others = [
-        (point.launches, point.speedup.low)
-        for curve in curves
-        for point in curve.points
-        if point.workers != curve.baseline_workers and point.speedup is not None
-    ]
-    if others and all(low is None for _, low in others):
-        evidence = {"launches": max(launches for launches, _ in others)}
-        verdict = _verdict("no_intervals", [curve.label for curve in curves], evidence, flag=flag)
-        table = "Add the rows of repeated runs to the table for intervals."
-        yield replace(verdict, action=table) if imported else verdict
-
-
-# Steps
-
-
-def share(part: float | None, split: StepSplit) -> float:
-    """Return a part's share of the step; 0 when it was not measured."""
-    return 0.0 if part is None or split.step_s <= 0 else part / split.step_s
+# Rules on steps
 
 
 def waits(split: StepSplit) -> dict[Bound, float]:
@@ -491,21 +405,11 @@ def waits(split: StepSplit) -> dict[Bound, float]:
     shares: dict[Bound, float] = {}
     if split.cell.workers > 1:
         transfer = split.exposed_s if split.transfer_s is None else split.transfer_s
-        shares["communication"] = share(transfer, split)
-    shares["input"] = share(split.data_s, split)
+        shares["communication"] = split.share(transfer)
+    shares["input"] = split.share(split.data_s)
     if split.cell.workers > 1 and split.slowest_rank is not None:
-        shares["straggler"] = share(split.waiting_s, split)
-    limits = {"communication": COMMUNICATION_SHARE, "input": INPUT_SHARE}
-    return {
-        name: found for name, found in shares.items() if found > limits.get(name, STRAGGLER_SHARE)
-    }
-
-
-def others_wait(split: StepSplit) -> float:
-    """Return the share of a step that ranks other than the slowest wait for it."""
-    workers = split.cell.workers
-    # The mean over all ranks counts the slowest one, which does not wait.
-    return min(1.0, share(split.waiting_s, split) * workers / max(workers - 1, 1))
+        shares["straggler"] = split.share(split.waiting_s)
+    return {name: found for name, found in shares.items() if found > SHARES[name]}
 
 
 def limited_by(split: StepSplit | None, fired: Iterable[str]) -> Bound:
@@ -520,6 +424,38 @@ def limited_by(split: StepSplit | None, fired: Iterable[str]) -> Bound:
     return "unknown" if split is None or split.exposed_s is None else "compute"
 
 
+def _step_rules(rows: Sequence[CellRow], void: frozenset[Cell], cores: float | None) -> Verdicts:
+    groups: dict[object, list[CellRow]] = {}
+    for row in rows:
+        if row.split and not row.cell.today:
+            groups.setdefault((group_of(row.cell), row.measured.worker_batch), []).append(row)
+    for alike in groups.values():
+        # The largest worker count stands for its group: there waiting is worst.
+        largest = next((row for row in reversed(alike) if row.cell not in void), None)
+        if largest is None or not (few := alike[0].split) or not (many := largest.split):
+            continue
+        verdicts = list(step_verdicts(largest))
+        yield from verdicts
+        yield from _pauses(largest.measured)
+        # One slow rank makes the mean slower: no sign of shared memory.
+        straggler = any(verdict.kind == "straggler" for verdict in verdicts)
+        fewer, batch = few.cell.workers < many.cell.workers, few.cell.batch == many.cell.batch
+        if fewer and batch and not straggler and few.compute_s and many.compute_s:
+            slower = many.compute_s / few.compute_s
+            if slower > CONTENTION_RATIO:
+                evidence = {"compute, few (s)": few.compute_s, "compute, many (s)": many.compute_s}
+                labels = (few.label, many.label)
+                yield _verdict("contention", labels, evidence, slower=slower, many=many.label)
+    for row in rows:
+        cell = row.cell
+        if cores and cell.threads and cell.device == "cpu" and not cell.today:
+            threads = -(-cell.workers // max(cell.hosts, 1)) * cell.threads
+            if threads > cores and not row.measured.imported:
+                evidence = {"threads in all": threads, "cores": cores}
+                words = {"cell": cell, "whole": round(cores)}
+                yield _verdict("oversubscription", row.label, evidence, **words)
+
+
 def step_verdicts(row: CellRow) -> Verdicts:
     """Say what a cell's step waits for, or that it computes."""
     split, label = row.split, row.label
@@ -531,29 +467,27 @@ def step_verdicts(row: CellRow) -> Verdicts:
         details, sent = "", row.communication
         if sent and sent.bus_bytes_per_s:
             evidence["bus bandwidth (GB/s)"] = sent.bus_bytes_per_s / 1e9
-            details = fill(", at {rate:rate}", rate=sent.bus_bytes_per_s)
+            details = f", at {rate(sent.bus_bytes_per_s)}"
             if sent.utilisation is not None:
                 evidence["utilisation of the link"] = sent.utilisation
-                details += fill(", {of:percent} of the link's peak", of=sent.utilisation)
+                details += f", {percent(sent.utilisation)} of the link's peak"
         yield _verdict("communication_bound", label, evidence, details=details)
     if "input" in shares:
         evidence = {"data share": shares["input"], "data wait (s)": split.data_s or 0.0}
         yield _verdict("input_bound", label, evidence)
     if "straggler" in shares:
         yield _straggler(split, shares["straggler"])
-    busy = share((split.compute_s or 0.0) + (split.optimizer_s or 0.0), split)
+    busy = split.share((split.compute_s or 0.0) + (split.optimizer_s or 0.0))
     if not shares and split.exposed_s is not None and busy >= COMPUTE_SHARE:
         yield _verdict("compute_bound", label, {"compute share": busy, "step (s)": split.step_s})
 
 
 def _straggler(split: StepSplit, waiting: float) -> Verdict:
     """Tell one rank that is slower, or mostly the last, from ranks that are late in turn."""
-    times, rank = dict(split.compute_by_rank_s), split.slowest_rank
-    assert rank is not None
-    last = split.slowest_share or 0.0
-    others = sorted(time for other, time in times.items() if other != rank)
+    rank, last = split.slowest_rank or 0, split.slowest_share or 0.0
+    others = sorted(time for other, time in split.compute_by_rank_s if other != rank)
     middle = others[len(others) // 2] if others else 0.0
-    slower = times.get(rank, 0.0) / middle if middle else 0.0
+    slower = dict(split.compute_by_rank_s).get(rank, 0.0) / middle if middle else 0.0
     evidence = {"waiting share": waiting, "slowest rank": rank, "last in share of steps": last}
     # Among N equal ranks each is last in 1/N of the steps.
     fair = 1 / split.cell.workers
@@ -561,18 +495,17 @@ def _straggler(split: StepSplit, waiting: float) -> Verdict:
         return _verdict("uneven_steps", split.label, evidence)
     if slower:
         evidence["its compute over the others'"] = slower
-    evidence["share that the others wait"] = others_wait(split)
-    reason = fill("it is last in {last:percent} of them", last=last)
+    evidence["share that the others wait"] = split.others_wait
+    reason = f"it is last in {percent(last)} of the steps"
     if slower > STRAGGLER_RATIO:
-        reason = fill("it computes {slower:times} as long as they do", slower=slower)
+        reason = f"it computes {times(slower)} as long as they do"
     return _verdict("straggler", split.label, evidence, reason=reason)
 
 
-def pauses(found: Measured) -> Verdicts:
+def _pauses(found: Measured) -> Verdicts:
     """Fire when one rank makes the others wait in a few long steps, alike in every launch."""
     seen = [_pauses_of(pace) for pace in found.paces]
-    ranks = {one[0] if one else None for one in seen}
-    if len(ranks) == 1 and seen[0] is not None:
+    if seen and seen[0] and len({one and one[0] for one in seen}) == 1:
         rank, late_s, part = seen[0]
         evidence = {"rank": rank, "pauses": len(late_s), "seconds": float(late_s.sum())}
         yield _verdict("pauses", found.label, evidence, each_s=float(late_s.mean()), share=part)
@@ -596,134 +529,205 @@ def _pauses_of(pace: Pace) -> tuple[int, Floats, float] | None:
     return (ranks[late.pop()].rank, late_s, min(part, 1.0)) if alike and part > 0.05 else None
 
 
-def contention(one: StepSplit, many: StepSplit) -> Verdicts:
-    """Fire when computing itself gets slower beside other workers, at the same batch."""
-    if one.compute_s and many.compute_s and one.cell.batch == many.cell.batch:
-        slower = many.compute_s / one.compute_s
-        if slower > CONTENTION_RATIO:
-            evidence = {"compute, few (s)": one.compute_s, "compute, many (s)": many.compute_s}
-            labels = (one.label, many.label)
-            yield _verdict("contention", labels, evidence, slower=slower, many=many.label)
+# Rules on curves
 
 
-def oversubscription(found: Measured, cores: float | None) -> Verdicts:
-    """Fire when the workers' threads outnumber the cores of their host."""
-    cell = found.cell
-    if cores is None or cell.threads is None or cell.device != "cpu" or cell.today:
+def undecided(speedup: Estimate) -> bool:
+    """Tell whether an interval allows both faster and slower, and is wider than the margin."""
+    wide = (speedup.half_width or 0.0) / speedup.value > SPEED_MARGIN
+    return wide and (speedup.low or 0.0) < 1 < (speedup.high or 0.0)
+
+
+def _curve_rules(rows: Sequence[CellRow], curves: Sequence[Curve], flag: str) -> Verdicts:
+    cells = {row.cell: row.measured for row in rows}
+    compared = [
+        point
+        for curve in curves
+        for point in curve.points
+        if point.workers != curve.baseline_workers and point.speedup
+    ]
+    evidence: Evidence = {}
+    if compared and all(point.speedup and point.speedup.low is None for point in compared):
+        evidence = {"launches": max(point.launches for point in compared)}
+        verdict = _verdict("no_intervals", [curve.label for curve in curves], evidence, flag=flag)
+        table = "Add rows of repeated runs to the table to get intervals."
+        imported = all(found.imported for found in cells.values())
+        yield replace(verdict, action=table) if imported else verdict
+    for curve in curves:
+        for rule in (_leaves_linear, _more_than_linear, _too_noisy):
+            yield from islice(rule(curve, flag), 1)
+        for few, many in pairwise(cells[point.cell] for point in curve.points if point.valid):
+            rates = many.rates(curve.unit), few.rates(curve.unit)
+            if all(rates) and speed_relation(*rates) == "same":
+                found, labels = ratio(*rates), (few.label, many.label)
+                evidence = {"ratio": found.value, "margin": SPEED_MARGIN}
+                words = {"few": few.label, "many": many.label, "found": found}
+                yield _verdict("same_speed", labels, evidence, **words)
+
+
+def _leaves_linear(curve: Curve, _: str) -> Verdicts:
+    for point, more in pairwise(curve.points):
+        found, before = more.efficiency, ""
+        if point.efficiency:
+            workers = plural(point.workers, "worker")
+            before = f" from {percent(point.efficiency.value)} at {workers}"
+        if found and (found.value if found.high is None else found.high) < LINEAR:
+            evidence = {"workers": more.workers, "efficiency": found.value}
+            words = {"before": before, "last": point.workers}
+            yield _verdict("leaves_linear", curve.label, evidence, **words)
+
+
+def _more_than_linear(curve: Curve, _: str) -> Verdicts:
+    for point in reversed(curve.points):
+        found, ideal = point.speedup, point.ideal_speedup
+        if found is None or (found.value if found.low is None else found.low) <= ideal:
+            continue
+        if found.value > ideal * (1 + SPEED_MARGIN / 10):
+            evidence = {"speedup": found.value, "ideal": ideal}
+            verdict = _verdict("more_than_linear", curve.label, evidence, point=point, curve=curve)
+            small = found.value <= ideal * (1 + SPEED_MARGIN)
+            yield replace(verdict, severity="note") if small else verdict
+
+
+def _too_noisy(curve: Curve, flag: str) -> Verdicts:
+    for point in curve.points:
+        found = point.speedup
+        half_width = (found.half_width or 0.0) / found.value if found else 0.0
+        if found and (half_width > NOISY or undecided(found)):
+            workers = plural(point.workers, "worker")
+            begin = f"Too noisy to tell: the speedup of {workers} lies"
+            if (found.low or 0.0) >= 1 or (found.high or 0.0) <= 1:
+                sure = "faster" if (found.low or 0.0) >= 1 else "slower"
+                begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
+            evidence = {"half width": half_width, "launches": point.launches}
+            more = max(LEAST_LAUNCHES, 2 * point.launches)
+            words = {"begin": begin, "speedup": found, "flag": flag, "more": more}
+            yield _verdict("too_noisy", curve.label, evidence, **words)
+
+
+# Rules on jobs and utilisation
+
+
+def _job_rules(rows: Sequence[CellRow], void: frozenset[Cell]) -> Verdicts:
+    flat: dict[object, list[JobTime]] = {}
+    for row in rows:
+        cell, found = row.cell, row.measured
+        if row.job is not None and cell not in void:
+            yield from job_verdicts(row.job)
+            # Where a rate is known, jobs of equal length may have done unequal work.
+            if not any(set(pace.rates) - {"jobs/s"} for pace in found.paces):
+                flat.setdefault((cell.params, cell.transport, found.batch), []).append(row.job)
+        # Beside other programs utilisation is uneven by chance.
+        if found.paces and row.utilisation:
+            yield from _uneven_use(row.utilisation)
+        samples, batch = found.samples, found.global_batch
+        if cell.today or cell.workers < 2 or not samples or not batch:
+            continue
+        if samples < LEAST_STEPS * batch or batch > LARGEST_BATCH * samples:
+            evidence = {"samples": samples, "steps per epoch": samples / batch}
+            words = {"workers": cell.workers, "batch": batch, "needed": enough_steps(batch, 1)}
+            yield _verdict("data_too_small", row.label, evidence, **words)
+    for alike in flat.values():
+        yield from flat_jobs(alike)
+
+
+def job_verdicts(job: JobTime) -> Verdicts:
+    """Fire when more than 30 % of a job is not training, or when its epochs are longer than it."""
+    if job.job_s is None or job.fixed_s is None or job.fixed_share is None:
         return
-    threads = -(-cell.workers // max(cell.hosts, 1)) * cell.threads
-    if threads > cores and not found.imported:
-        evidence = {"threads in all": threads, "cores": cores}
-        yield _verdict("oversubscription", found.label, evidence, cell=cell, whole=round(cores))
+    if job.fixed_share > FIXED_SHARE:
+        startup = ""
+        if job.startup_s is not None:
+            before = seconds(min(job.startup_s, job.fixed_s))
+            startup = f", {before} of it before the first step"
+        evidence = {"fixed share": job.fixed_share, "fixed (s)": job.fixed_s}
+        yield _verdict("fixed_cost", job.label, evidence, job=job, startup=startup)
+    if job.fixed_share < -0.01 and job.epoch_s:
+        sum_s = (job.epochs or 0.0) * job.epoch_s.value
+        evidence = {"epochs x epoch (s)": sum_s, "job (s)": job.job_s.value}
+        yield _verdict("contradicting_times", job.label, evidence, job=job)
 
 
-# Jobs and utilisation
-
-
-def fixed_cost(row: CellRow) -> Verdicts:
-    """Fire when start-up, validation and the like take more than 30 % of the job."""
-    job = row.job
-    if job is None or job.fixed_s is None or (job.fixed_share or 0.0) <= FIXED_SHARE:
-        return
-    startup = ""
-    if job.startup_s is not None:
-        before = min(job.startup_s, job.fixed_s)
-        startup = fill(", {before:seconds} of it before the first step", before=before)
-    evidence = {"fixed share": job.fixed_share or 0.0, "fixed (s)": job.fixed_s}
-    yield _verdict("fixed_cost", row.label, evidence, job=job, startup=startup)
-
-
-def flat_jobs(rows: Sequence[CellRow]) -> Verdicts:
+def flat_jobs(jobs: Sequence[JobTime]) -> Verdicts:
     """Fire when whole jobs hardly get shorter with workers, where only their length is known."""
-    timed = [(row.job, row.job.job_s.value) for row in rows if row.job and row.job.job_s]
-    known = sorted((job.cell.workers, job_s) for job, job_s in timed if not job.fixed_share)
+    jobs = [job for job in jobs if job.job_s]
+    known = sorted(
+        (job.cell.workers, job.job_s.value) for job in jobs if job.job_s and not job.fixed_share
+    )
     if len({workers for workers, _ in known}) < 2:
         return
     (fewest, longest), (most, last_s) = known[0], known[-1]
-    rest = [(workers, seconds) for workers, seconds in known if workers > fewest]
+    rest = [(workers, job_s) for workers, job_s in known if workers > fewest]
     serial = amdahl_fraction([n / fewest for n, _ in rest], [longest / s for _, s in rest])
     if serial < FLAT:
         return
     # T(N) = F + W/N: doubling pays (saves a quarter) once the shared part W/N exceeds half of T.
-    factor = ""
-    if serial < 1:
-        larger = serial / (1 - serial)
-        factor = fill(" With about {larger:brief} times the data they would pay.", larger=larger)
+    larger = f" With about {brief(serial / (1 - serial))} times the data more workers would pay."
     yield _verdict(
         "flat_jobs",
-        [job.label for job, _ in timed],
+        [job.label for job in jobs],
         {"serial fraction": serial, "fewest (s)": longest, "most (s)": last_s},
         fewest=fewest,
         most=most,
         serial=min(serial, 1.0),
-        factor=factor,
+        factor=larger if serial < 1 else "",
     )
 
 
-def data_too_small(found: Measured) -> Verdicts:
-    """Fire when an epoch has fewer than 20 steps, or a step takes a tenth of the data."""
-    samples, batch, workers = found.samples, found.global_batch, found.cell.workers
-    if not samples or not batch or workers < 2:
-        return
-    if samples < LEAST_STEPS * batch or batch > LARGEST_BATCH * samples:
-        yield _verdict(
-            "data_too_small",
-            found.label,
-            {"samples": samples, "steps per epoch": samples / batch},
-            workers=workers,
-            batch=batch,
-            needed=enough_steps(batch, 1),
-        )
-
-
-def contradicting_times(row: CellRow) -> Verdicts:
-    """Fire when the epochs are longer than the job that they are part of."""
-    job = row.job
-    if job and job.job_s and job.epoch_s and (job.fixed_s or 0.0) < -0.01 * job.job_s.value:
-        sum_s = (job.epochs or 0.0) * job.epoch_s.value
-        evidence = {"epochs x epoch (s)": sum_s, "job (s)": job.job_s.value}
-        yield _verdict("contradicting_times", row.label, evidence, job=job)
-
-
-def uneven_use(row: CellRow) -> Verdicts:
+def _uneven_use(use: UtilisationRow) -> Verdicts:
     """Fire when one worker is busy by a fifth more or less than another, or needs more memory."""
-    by_rank = row.utilisation.by_rank if row.utilisation else ()
     seen = False
-    for name, column in (("GPU", 2), ("CPU", 1), ("memory", 3)):
-        known = [(value, entry[0]) for entry in by_rank if (value := entry[column]) is not None]
+    for device, column in (("GPU", 2), ("CPU", 1), ("memory", 3)):
+        known = [(value, entry[0]) for entry in use.by_rank if (value := entry[column]) is not None]
         if len(known) < 2:
             continue
         high, most = max(known, key=lambda pair: pair[0])
         low, least = min(known, key=lambda pair: pair[0])
-        words = {"most": most, "high": high, "least": least, "low": low}
-        if name == "memory":
+        words = {"most": most, "high": high, "least": least, "low": low, "device": device}
+        if device == "memory":
             if high - low >= max(UNEVEN * low, _MEMORY_NOISE_BYTES):
                 evidence = {f"rank {most} (bytes)": high, f"rank {least} (bytes)": low}
-                yield _verdict("uneven_memory", row.label, evidence, **words)
+                yield _verdict("uneven_memory", use.label, evidence, **words)
         elif not seen and high > _IDLE and low < (1 - UNEVEN) * high:
             seen = True
             evidence = {f"rank {most}": high, f"rank {least}": low}
-            yield _verdict("uneven_utilisation", row.label, evidence, device=name, **words)
+            yield _verdict("uneven_utilisation", use.label, evidence, **words)
 
 
-# Devices and other factors
+# Rules on devices and other factors
 
 
-def device_rank(name: str) -> int | None:
+def _factor_rules(cells: Sequence[Measured]) -> Verdicts:
+    unit = common_unit(cells)
+    by_device: dict[tuple[str, object], dict[str, Estimate]] = {}
+    by_value: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for found in cells:
+        cell, speed = found.cell, found.throughput(unit)
+        if speed is None:
+            continue
+        workers = plural(cell.workers, "worker")
+        label = ", ".join([workers, *map("=".join, cell.params)])
+        by_device.setdefault((label, found.batch), {})[cell.device] = speed
+        for factor, value in cell.params:
+            where = [cell.device, workers]
+            where += [] if found.batch is None else [f"batch {found.batch}"]
+            where += [f"{name}={other}" for name, other in cell.params if name != factor]
+            by_value.setdefault(factor, {}).setdefault(", ".join(where), {})[value] = speed
+    for (label, _), devices in by_device.items():
+        yield from faster_device_gains_nothing(devices, label, unit)
+    for factor, settings in by_value.items():
+        yield from order_of_values(settings, factor, unit)
+
+
+def _device_rank(name: str) -> int | None:
     """Return a device's place among those that we know, or None."""
     words = name.lower().replace("-", " ").replace("_", " ").split()
     return max((place for place, known in enumerate(_RANKING) if known in words), default=None)
 
 
 def faster_device_gains_nothing(speeds: Mapping[str, Estimate], label: str, unit: str) -> Verdicts:
-    """Fire when a device that should be faster is not, by 5 % or at all.
-
-    Args:
-        speeds: throughput by device, all else equal.
-        label: what is equal.
-        unit: of the throughputs.
-    """
-    ranks = {name: rank for name in speeds if (rank := device_rank(name)) is not None}
+    """Fire when a device that should be faster, all that the label says equal, is not by 5 %."""
+    ranks = {name: rank for name in speeds if (rank := _device_rank(name)) is not None}
     for slow, fast in pairwise(sorted(ranks, key=lambda name: ranks[name])):
         low, high = speeds[slow].value, speeds[fast].value
         if ranks[slow] != ranks[fast] and high / low <= 1 + NOTHING_GAINED:
@@ -738,39 +742,28 @@ def order_of_values(
 ) -> Verdicts:
     """Say in which order the values of a factor (models, say) come, and where it reverses.
 
-    Args:
-        speeds: by setting ("cpu, 8 workers"), throughput by the factor's value.
-        factor: its name.
-        unit: of the throughputs.
+    Speeds are by setting ("cpu, 8 workers"), then by the factor's value.
     """
     settings = [name for name, found in speeds.items() if len(found) > 1]
     if not settings:
         return
-    first, *others = settings
-    here = speeds[first]
-    reverses = []
-    for setting in others:
+    here, reverses = speeds[settings[0]], []
+    for setting in settings[1:]:
         there = speeds[setting]
         for pair in combinations([name for name in here if name in there], 2):
             ahead, ahead_there = (by[pair[0]].value > by[pair[1]].value for by in (here, there))
             if ahead != ahead_there and all(_clear(*(by[n] for n in pair)) for by in (here, there)):
                 reverses.append((setting, *(pair if ahead else pair[::-1])))
-    evidence = {f"{first}, {name}": found.value for name, found in here.items()}
+    evidence = {f"{settings[0]}, {name}": found.value for name, found in here.items()}
     for setting, slower, faster in reverses[:3]:
-        for name in (faster, slower):
-            evidence[f"{setting}, {name}"] = speeds[setting][name].value
+        evidence |= {f"{setting}, {n}": speeds[setting][n].value for n in (faster, slower)}
     ranked = sorted(here.items(), key=lambda item: -item[1].value)
-    order = [fill("{name} ({rate.value:number})", name=name, rate=rate) for name, rate in ranked]
-    yield _verdict(
-        "order_reverses" if reverses else "order",
-        settings,
-        evidence,
-        factor=factor,
-        unit=unit,
-        setting=first,
-        order=" > ".join(order),
-        pair=reverses[0] if reverses else (),
-    )
+    order = " > ".join(f"{name} ({number(rate.value)})" for name, rate in ranked)
+    words = {"factor": factor, "unit": unit, "setting": settings[0], "order": order}
+    if reverses:
+        yield _verdict("order_reverses", settings, evidence, pair=reverses[0], **words)
+    else:
+        yield _verdict("order", settings, evidence, **words)
 
 
 def _clear(first: Estimate, second: Estimate) -> bool:
@@ -779,42 +772,56 @@ def _clear(first: Estimate, second: Estimate) -> bool:
     return abs(first.value / second.value - 1) > SPEED_MARGIN
 
 
-# Metrics
+# Rules on metrics
+
+
+def _metric_rules(rows: Sequence[CellRow], main: str | None, command: Sequence[str]) -> Verdicts:
+    names = {one.metric for row in rows for one in row.metrics}
+    for row in rows:
+        curves = {curve.metric: curve for curve in row.metric_curves}
+        for one in row.metrics:
+            curve = curves.get(one.metric)
+            yield from metric_verdicts(one, curve, main)
+            if training := row.metric(training_partner(one.metric, names)):
+                yield from overfitting(one, training, curve)
+    judged = [found for row in rows if (found := row.metric(main))]
+    yield from _seeds_without_effect(judged, command)
+    yield from soonest(judged)
+    trained = [
+        row
+        for row in rows
+        if any(
+            one.outcome == "ok" and one.purpose in ("accuracy", "imported")
+            for one in row.measured.launches
+        )
+    ]
+    lacking = [row.label for row in trained if not row.metric(main)]
+    if main is not None and 0 < len(lacking) < len(trained):
+        evidence = {"with it": len(trained) - len(lacking), "without": len(lacking)}
+        yield _verdict("metric_missing", lacking, evidence, metric=main, cells=_named(lacking))
 
 
 def metric_verdicts(row: MetricRow, curve: MetricCurve | None, main: str | None) -> Verdicts:
     """Judge how a metric ends, and on the way there if it is the main one."""
+    evidence: Evidence = {"diverged": row.diverged, "runs": row.seeds}
     if row.diverged:
-        yield _verdict(
-            "diverged", row.label, {"diverged": row.diverged, "runs": row.seeds}, row=row
-        )
+        yield _verdict("diverged", row.label, evidence, row=row)
     if row.metric != main:
         return
-    yield from changed(row)
+    found = row.difference
+    if row.verdict not in (None, "not_measured") and found is not None:
+        change, detectable = f"{found.value:+.4f}", ""
+        if row.smallest_difference is not None:
+            change += f" ({found.low:+.4f} to {found.high:+.4f})"
+            least = number(row.smallest_difference)
+            detectable = f"; only differences above {least} are detectable"
+        evidence = {"difference": found.value, "margin": row.margin, "seeds": row.seeds}
+        words = {"change": change, "more": max(5, 2 * row.seeds), "detectable": detectable}
+        yield _verdict(str(row.verdict), row.label, evidence, row=row, **words)
     if row.rising and not row.diverged:
         yield _verdict("not_stable", row.label, {"seeds": row.rising}, row=row)
     if curve is not None:
         yield from instability(row, curve)
-
-
-def changed(row: MetricRow) -> Verdicts:
-    """Say whether a metric is the same as with fewer workers, better, worse or undecided."""
-    found, smallest = row.difference, row.smallest_difference
-    if row.verdict in (None, "not_measured") or found is None:
-        return
-    change, detectable = f"{found.value:+.4f}", ""
-    if smallest is not None:
-        change += f" ({found.low:+.4f} to {found.high:+.4f})"
-        detectable = fill("; only differences above {least:number} are detectable", least=smallest)
-    yield _verdict(
-        str(row.verdict),
-        row.label,
-        {"difference": found.value, "margin": row.margin, "seeds": row.seeds},
-        row=row,
-        change=change,
-        more=max(5, 2 * row.seeds),
-        detectable=detectable,
-    )
 
 
 def instability(row: MetricRow, curve: MetricCurve) -> Verdicts:
@@ -839,45 +846,39 @@ def overfitting(row: MetricRow, training: MetricRow, curve: MetricCurve | None) 
     higher = row.higher_is_better
     gap = (training.final.value - row.final.value) * (1 if higher else -1)
     points = curve.points if curve else ()
-    values = [point.value.value for point in points]
+    epochs, values = tuple(p.epoch for p in points), tuple(p.value.value for p in points)
     epoch = None
     if higher:
         fires = gap > GAP_MARGINS * row.margin
         if len(values) >= 2 * WINDOW:
-            series = Series(
-                epochs=tuple(point.epoch for point in points),
-                values=tuple(values),
-                times_s=(None,) * len(values),
-                by_step=False,
-            )
+            times_s = (None,) * len(values)
+            series = Series(epochs=epochs, values=values, times_s=times_s, by_step=False)
             epoch = reach(series, plateau(values, higher=True), higher=True).epoch
     else:
         best = min(values, default=0.0)
         fires = gap > 0 and best > 0 and values[-1] / best - 1 > LOSS_RISE
-        epoch = points[values.index(best)].epoch if values else None
+        epoch = epochs[values.index(best)] if values else None
     if not fires:
         return
     epoch = row.stable_epoch if epoch is None else epoch
     evidence, since = {"gap": gap, row.metric: row.final.value}, ""
     if epoch is not None:
         evidence["plateau (epoch)"] = epoch
-        since = fill(
-            "; {metric} gains nothing after epoch {epoch:brief}", metric=row.metric, epoch=epoch
-        )
+        since = f"; {row.metric} gains nothing after epoch {brief(epoch)}"
     yield _verdict("overfitting", row.label, evidence, row=row, training=training, since=since)
 
 
-def seeds_without_effect(rows: Sequence[MetricRow], command: Sequence[str]) -> Verdicts:
-    """Fire once when seeds changed nothing, and say why."""
+def _seeds_without_effect(rows: Sequence[MetricRow], command: Sequence[str]) -> Verdicts:
     alike = [row for row in rows if row.seeds_alike and not row.diverged]
     if alike:
-        passed = any("{seed}" in part for part in command)
-        why = "the script does not use the seed that it is given"
-        if not passed:
-            why = "the command has no '{seed}' and the script does not read FARANDOLE_SEED"
+        why = "; the command does not pass '{seed}'"
+        action = "Pass '{seed}' on the command line, or seed the script from FARANDOLE_SEED."
+        if any("{seed}" in part for part in command):
+            why = ", although the command passes '{seed}'"
+            action = "Seed the script's random numbers (weights, order of samples) with that value."
         labels = [row.label for row in alike]
         evidence = {"seeds": max(row.seeds for row in alike)}
-        words = {"metric": alike[0].metric, "why": why, "cells": _named(labels)}
+        words = {"metric": alike[0].metric, "why": why, "action": action, "cells": _named(labels)}
         yield _verdict("seeds_without_effect", labels, evidence, **words)
 
 
@@ -887,23 +888,14 @@ def _named(labels: Sequence[str]) -> str:
     return ", ".join(labels[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def metric_missing(metric: str, having: Sequence[str], lacking: Sequence[str]) -> Verdicts:
-    """Say for which cells a metric was not recorded, where it was for others."""
-    if having and lacking:
-        evidence = {"with it": len(having), "without": len(lacking)}
-        yield _verdict("metric_missing", lacking, evidence, metric=metric, cells=_named(lacking))
-
-
 def soonest(rows: Sequence[MetricRow]) -> Verdicts:
     """Say which cell reaches the target, or else its plateau, first."""
     for field, what in (("target_s", "the target"), ("stable_s", "a stable value")):
-        known = sorted(
-            (row for row in rows if getattr(row, field) is not None),
-            key=lambda row: float(getattr(row, field)),
-        )
+        known = [(time_s, row) for row in rows if (time_s := getattr(row, field)) is not None]
         if len(known) > 1:
-            best, worst = known[0], known[-1]
-            evidence = {"soonest (s)": getattr(best, field), "latest (s)": getattr(worst, field)}
+            known.sort(key=lambda one: one[0])
+            (first_s, best), (last_s, worst) = known[0], known[-1]
+            evidence = {"soonest (s)": first_s, "latest (s)": last_s}
             labels = (best.label, worst.label)
             yield _verdict("soonest", labels, evidence, best=best, worst=worst, what=what)
             return
@@ -922,145 +914,36 @@ def find_verdicts(
     command: Sequence[str],
     void: frozenset[Cell],
 ) -> tuple[Verdict, ...]:
-    """Return every verdict, warnings first, each sentence once.
+    """Return every verdict, warnings first, each sentence once and a few of each kind.
 
     Cells whose workers did not train together are left out of everything about speed.
     """
     together = [row for row in rows if row.cell not in void]
+    flag = "--seeds" if spec.get("measure") == "accuracy" else "--repeats"
     verdicts = [
-        *_on_steps(rows, together),
-        *(verdict for row in rows for verdict in oversubscription(row.measured, cores)),
-        *_on_curves(rows, curves, "--seeds" if spec.get("measure") == "accuracy" else "--repeats"),
-        *_on_jobs(rows, void),
-        *_on_metrics(rows, main_metric, command),
-        *_on_factors([row.measured for row in together if row.launches and not row.cell.today]),
-        *_on_failures(rows, together),
+        *_step_rules(rows, void, cores),
+        *_curve_rules(rows, curves, flag),
+        *_job_rules(rows, void),
+        *_metric_rules(rows, main_metric, command),
+        *_factor_rules([row.measured for row in together if row.launches and not row.cell.today]),
+        *_failure_rules(rows, together),
     ]
-    unique = {verdict.sentence: verdict for verdict in verdicts}
-    return tuple(sorted(condense(unique.values()), key=lambda one: _ORDER.index(one.severity)))
-
-
-def condense(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Keep the first few verdicts of a kind, and say how many more there are."""
-    by_kind: dict[str, list[Verdict]] = {}
+    by_kind: dict[str, dict[str, Verdict]] = {}
     for verdict in verdicts:
-        by_kind.setdefault(verdict.kind, []).append(verdict)
-    kept = []
-    for alike in by_kind.values():
-        *first, last = alike[:_OF_A_KIND]
-        more = len(alike) - _OF_A_KIND
-        if more > 0:
-            last = replace(last, sentence=f"{last.sentence} (And {more} more like this.)")
-        kept += [*first, last]
+        by_kind.setdefault(verdict.kind, {})[verdict.sentence] = verdict
+    few = [verdict for alike in by_kind.values() for verdict in condense(list(alike.values()))]
+    return tuple(sorted(few, key=lambda one: _ORDER.index(one.severity)))
+
+
+def condense(alike: Sequence[Verdict]) -> list[Verdict]:
+    """Keep the first few verdicts of a kind, and say how many more there are."""
+    kept, more = list(alike[:_OF_A_KIND]), len(alike) - _OF_A_KIND
+    if more > 0:
+        kept[-1] = replace(kept[-1], sentence=f"{kept[-1].sentence} (And {more} more like this.)")
     return kept
 
 
-def _on_steps(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verdicts:
-    def group(row: CellRow) -> object:
-        return group_of(row.cell), row.measured.worker_batch
-
-    # One worker count per group tells it: the largest, where waiting is worst.
-    largest = {group(row): row for row in together if row.split and not row.cell.today}
-    for alike, row in largest.items():
-        verdicts = list(step_verdicts(row))
-        yield from verdicts
-        yield from pauses(row.measured)
-        fewer = [
-            other.split
-            for other in rows
-            if other.split
-            and not other.cell.today
-            and group(other) == alike
-            and other.cell.workers < row.cell.workers
-        ]
-        # One slow rank makes the mean slower: no sign of shared memory.
-        if fewer and row.split and not any(one.kind == "straggler" for one in verdicts):
-            yield from contention(fewer[0], row.split)
-
-
-def _on_curves(rows: Sequence[CellRow], curves: Sequence[Curve], flag: str) -> Verdicts:
-    cells = {row.cell: row.measured for row in rows}
-    imported = all(row.measured.imported for row in rows)
-    yield from single_launches(curves, imported=imported, flag=flag)
-    for curve in curves:
-        yield from leaves_linear(curve)
-        yield from more_than_linear(curve)
-        yield from too_noisy(curve, flag)
-        for few, many in pairwise(cells[point.cell] for point in curve.points if point.valid):
-            yield from same_speed(few, many, curve.unit)
-
-
-def _on_jobs(rows: Sequence[CellRow], void: frozenset[Cell]) -> Verdicts:
-    flat: dict[object, list[CellRow]] = {}
-    for row in rows:
-        cell, found = row.cell, row.measured
-        if row.job is not None and cell not in void:
-            yield from fixed_cost(row)
-            yield from contradicting_times(row)
-            # Where a rate is known, jobs of equal length may have done unequal work.
-            if not any(set(pace.rates) - {"jobs/s"} for pace in found.paces):
-                flat.setdefault((cell.params, cell.transport, found.batch), []).append(row)
-        # Beside other programs utilisation is uneven by chance.
-        if found.paces:
-            yield from uneven_use(row)
-        if not cell.today:
-            yield from data_too_small(found)
-    for alike in flat.values():
-        yield from flat_jobs(alike)
-
-
-def _on_metrics(rows: Sequence[CellRow], main: str | None, command: Sequence[str]) -> Verdicts:
-    names = {one.metric for row in rows for one in row.metrics}
-    for row in rows:
-        curves = {curve.metric: curve for curve in row.metric_curves}
-        for one in row.metrics:
-            curve = curves.get(one.metric)
-            yield from metric_verdicts(one, curve, main)
-            partner = training_partner(one.metric, names) if held_out(one.metric) else None
-            if (training := row.metric(partner)) is not None:
-                yield from overfitting(one, training, curve)
-    judged = [one for row in rows for one in row.metrics if one.metric == main]
-    yield from seeds_without_effect(judged, command)
-    yield from soonest(judged)
-    if main is not None:
-        trained = [
-            (row.label, row.metric(main) is not None)
-            for row in rows
-            if any(
-                one.outcome == "ok" and one.purpose in ("accuracy", "imported")
-                for one in row.measured.launches
-            )
-        ]
-        having = [label for label, known in trained if known]
-        yield from metric_missing(main, having, [label for label, known in trained if not known])
-
-
-def _on_factors(cells: Sequence[Measured]) -> Verdicts:
-    unit = common_unit(cells)
-    speeds = [(found, speed) for found in cells if (speed := found.throughput(unit)) is not None]
-    by_device: dict[object, dict[str, Estimate]] = {}
-    words: dict[object, str] = {}
-    for found, speed in speeds:
-        cell = found.cell
-        key = (cell.workers, found.batch, cell.params)
-        by_device.setdefault(key, {})[cell.device] = speed
-        words[key] = ", ".join([plural(cell.workers, "worker"), *map("=".join, cell.params)])
-    for setting, devices in by_device.items():
-        yield from faster_device_gains_nothing(devices, words[setting], unit)
-    for factor in dict.fromkeys(name for found in cells for name, _ in found.cell.params):
-        settings: dict[str, dict[str, Estimate]] = {}
-        for found, speed in speeds:
-            params = dict(found.cell.params)
-            value = params.pop(factor, None)
-            if value is not None:
-                where = [found.cell.device, plural(found.cell.workers, "worker")]
-                where += [] if found.batch is None else [f"batch {found.batch}"]
-                setting = ", ".join([*where, *map("=".join, params.items())])
-                settings.setdefault(setting, {})[value] = speed
-        yield from order_of_values(settings, factor, unit)
-
-
-def _on_failures(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verdicts:
+def _failure_rules(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verdicts:
     for row in rows:
         if row.failed:
             last = row.measured.launches[-1].id
@@ -1092,33 +975,33 @@ class Void:
     def why(self) -> str:
         """Why the cell has no speedup, in a few words."""
         if self.kind == "work_unknown":
-            return "how much work a step is was not seen"
+            return "the samples per step are unknown"
         if self.kind == "whole_data":
             return "every worker went through all of the data"
+        if self.kind == "overlapping_parts":
+            return "workers trained on the same samples"
         return "the workers did not train together"
 
 
 def find_voids(found: Measured, cells: Sequence[Measured] = ()) -> list[Void]:
-    """Return what is wrong with a cell's launches, at most one reason of each kind.
-
-    Args:
-        found: the cell.
-        cells: all of the study, those with fewer workers among them.
-    """
+    """Return what is wrong with a cell's launches, beside the study's other cells."""
     if found.cell.workers < 2:
         return []
+    alike = [one for one in cells if group_of(one.cell) == group_of(found.cell)]
     # A speedup of this cell may be relative to any with fewer workers.
-    fewer = [
-        other
-        for other in cells
-        if other.cell.workers < found.cell.workers and group_of(other.cell) == group_of(found.cell)
-    ]
+    fewer = [one for one in alike if one.cell.workers < found.cell.workers]
+    # Parts that were cut beforehand have other sizes with other numbers of workers.
+    shared = any(
+        one.samples == found.samples and one.cell.workers != found.cell.workers for one in alike
+    )
+    # A sampler may draw more in an epoch than there are: one worker shows that.
+    alone = [one for few in fewer if few.cell.workers == 1 for one in few.ended_well]
+    epoch = max([found.samples or 0.0, *(sum(_seen_in_epoch(one)) for one in alone)])
     by_kind: dict[VoidKind, list[Launch]] = {}
     for launch in found.ended_well:
         kind = void_of(launch)
-        # A worker's own part has fewer samples than one worker had for itself.
-        if kind is None and fewer and fewer[0].samples == found.samples and _whole_data(launch):
-            kind = "whole_data"
+        if kind is None and shared and epoch:
+            kind = _beyond_its_part(launch, epoch)
         if kind is not None:
             by_kind.setdefault(kind, []).append(launch)
     if not by_kind and any(map(_work_unknown, (found, *fewer))):
@@ -1138,12 +1021,13 @@ def void_of(launch: Launch) -> VoidKind | None:
     return "same_samples" if _same_samples(ranks) else None
 
 
-def overlap(first: Rank, second: Rank) -> float | None:
-    """Return the share of the samples of one rank that the other saw, too; None if unknown."""
-    ours, theirs = set(first.sample_hashes), set(second.sample_hashes)
-    if not ours or not theirs:
-        return None
-    return len(ours & theirs) / min(len(ours), len(theirs))
+def _overlaps(ranks: Sequence[Rank]) -> list[float | None]:
+    """Return for each two ranks the share of samples that both saw; None if unknown."""
+    seen = [set(rank.sample_hashes) for rank in ranks]
+    return [
+        len(ours & theirs) / min(len(ours), len(theirs)) if ours and theirs else None
+        for ours, theirs in combinations(seen, 2)
+    ]
 
 
 def repeats_one_batch(rank: Rank) -> bool:
@@ -1180,8 +1064,7 @@ def _weights_differ(ranks: Sequence[Rank]) -> bool:
 def _same_samples(ranks: Sequence[Rank]) -> bool:
     if any(repeats_one_batch(rank) for rank in ranks):
         return False
-    shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
-    if any(share is None or share <= _SAME_SAMPLES for share in shares):
+    if any(share is None or share <= _SAME_SAMPLES for share in _overlaps(ranks)):
         return False
     if len({rank.sample_hashes for rank in ranks}) == 1:
         return True
@@ -1191,44 +1074,54 @@ def _same_samples(ranks: Sequence[Rank]) -> bool:
     return size is None or looked_at <= size
 
 
-def _whole_data(launch: Launch) -> bool:
-    """Tell whether every worker of several went through the whole data set in its first pass."""
+def _beyond_its_part(launch: Launch, samples: float) -> VoidKind | None:
+    """Compare the samples of a first epoch with those of one worker, which workers are to share."""
+    seen = _seen_in_epoch(launch)
+    if len(seen) < 2:
+        return None
+    if min(seen) >= _WHOLE * samples:
+        return "whole_data"
+    # Samplers fill up the last batches.
+    filled = len(seen) * (launch.cell.batch or 0)
+    return "overlapping_parts" if sum(seen) > _TWICE * samples + filled else None
+
+
+def _seen_in_epoch(launch: Launch) -> list[float]:
+    """Return the samples that each rank trained on in its first pass; empty where not known."""
+    seen = []
     for rank in launch.ranks:
         if not rank.epochs or not rank.dataset_size:
-            return False
+            return []
         begin, end = rank.epochs[0]
         inside = (rank.steps.end_s > begin) & (rank.steps.end_s <= end)
         batch = launch.cell.batch or rank.batch_seen or 0
-        seen = np.nan_to_num(rank.steps.samples[inside], nan=batch).sum()
-        if seen < _WHOLE * rank.dataset_size:
-            return False
-    return len(launch.ranks) > 1
+        seen.append(float(np.nan_to_num(rank.steps.samples[inside], nan=batch).sum()))
+    return seen
 
 
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
     ranks, rule = launches[0].ranks, RULES[kind]
-    evidence: dict[str, float | str] = {}
-    if kind == "not_averaged":
-        evidence["gradient bytes"] = 0
-    if kind in ("not_averaged", "work_unknown"):
-        evidence["steps"] = max(len(rank.steps) for rank in ranks)
-    if kind in ("not_averaged", "weights_differ"):
-        for rank in ranks[:4]:
-            evidence[f"weights of rank {rank.rank}"] = rank.weights or "not known"
-    if kind == "whole_data":
-        evidence["samples"] = found.samples or 0
-    if kind == "same_samples":
-        shares = [overlap(first, second) for first, second in combinations(ranks, 2)]
-        evidence["overlap of samples"] = min(share for share in shares if share is not None)
+    seen = round(sum(_seen_in_epoch(launches[0])))
+    steps = max(len(rank.steps) for rank in ranks)
+    weights = {f"weights of rank {one.rank}": one.weights or "not known" for one in ranks[:4]}
+    overlaps = [share for share in _overlaps(ranks) if share is not None]
+    evidence: dict[VoidKind, Evidence] = {
+        "not_averaged": {"gradient bytes": 0, "steps": steps, **weights},
+        "weights_differ": weights,
+        "same_samples": {"overlap of samples": min(overlaps, default=0.0)},
+        "whole_data": {"samples": found.samples or 0},
+        "overlapping_parts": {"samples": found.samples or 0, "samples of an epoch": seen},
+        "work_unknown": {"steps": steps},
+    }
     keras = any("keras" in rank.framework for rank in ranks)
     return Void(
         kind=kind,
         cell=found.cell,
         label=found.label,
         launches=tuple(launch.id for launch in launches),
-        sentence=fill(rule.sentence, workers=found.cell.workers, samples=found.samples),
+        sentence=fill(rule.sentence, workers=found.cell.workers, samples=found.samples, seen=seen),
         mend=(keras and rule.with_keras) or rule.action,
-        evidence=evidence,
+        evidence=evidence[kind],
     )
 
 
@@ -1242,30 +1135,34 @@ class Check:
     text: str
 
 
-_CHECKS: Mapping[VoidKind, str] = {
-    "not_averaged": "Gradients were exchanged in every launch with several workers.",
-    "weights_differ": "All workers ended with the same weights.",
-    "same_samples": "Each worker trained on samples of its own.",
-}
-
-
 def check_together(rows: Sequence[CellRow], voids: Sequence[Void]) -> tuple[Check, ...]:
     """Say of each rule whether it held; empty where no launch had several workers."""
     launches = [
         one for row in rows if row.cell.workers > 1 for one in row.measured.ended_well if one.ranks
     ]
+    if not launches:
+        return ()
     ranks = [rank for one in launches for rank in one.ranks if len(rank.steps)]
-    seen: Mapping[VoidKind, bool] = {
-        "not_averaged": any("gradients" in rank.bytes_sent for rank in ranks),
-        "weights_differ": any(rank.weights is not None for rank in ranks),
-        "same_samples": any(rank.sample_hashes and not repeats_one_batch(rank) for rank in ranks),
+    averaged = any("gradients" in rank.bytes_sent for rank in ranks)
+    fingerprints = any(rank.weights is not None for rank in ranks)
+    samples = any(rank.sample_hashes and not repeats_one_batch(rank) for rank in ranks)
+    checks: tuple[tuple[VoidKind, bool, str], ...] = (
+        (
+            "not_averaged",
+            averaged,
+            "Gradients were exchanged in every launch with several workers.",
+        ),
+        ("weights_differ", fingerprints, "All workers ended with the same weights."),
+        ("same_samples", samples, "Each worker trained on samples of its own."),
+    )
+    failed: dict[VoidKind, str] = {
+        "same_samples" if void.kind in _REPEATED else void.kind: void.sentence for void in voids
     }
-    failed = {void.kind: void.sentence for void in voids}
     return tuple(
         Check(
             kind=kind,
-            passed=False if kind in failed else True if seen[kind] else None,
+            passed=False if kind in failed else seen or None,
             text=failed.get(kind, text),
         )
-        for kind, text in (_CHECKS.items() if launches else ())
+        for kind, seen, text in checks
     )
