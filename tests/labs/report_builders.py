@@ -11,23 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from farandole.format import seconds, size, times, whole
+from farandole.labs import lab as labs
 from farandole.labs.data.images import contact_sheet
-from farandole.labs.lab import (
-    Answered,
-    Asked,
-    Choice,
-    Correction,
-    DataFacts,
-    Found,
-    Plan,
-    Planned,
-    Size,
-)
+from farandole.labs.lab import Answered, Choice, Correction, DataFacts, Found, Plan, Planned, Size
 from farandole.labs.questions import Question
 from farandole.labs.report import LabReport
+from farandole.labs.rows import column, measure, text
 from farandole.model.statistics import Estimate
 from farandole.report.charts import bars, lines
-from farandole.report.table import Column, Table
+from farandole.report.table import Table
 from tests.labs.tiny import tiny
 from tests.report.builders import ODD, Words, near, speedup, study
 
@@ -56,10 +48,10 @@ def speed_table(say: Say = plainly) -> Table:
         name="speedup",
         title=say("Speedup by workers"),
         columns=(
-            Column(key="batch", title=say("batch"), text=True),
-            Column(key="workers", title=say("workers"), show=whole),
-            Column(key="speedup", title=say("speedup"), show=times, interval=True),
-            Column(key="epoch_s", title=say("epoch"), show=seconds, interval=True),
+            text("batch", say("batch")),
+            column("workers", say("workers"), whole),
+            measure("speedup", say("speedup"), times),
+            measure("epoch_s", say("epoch"), seconds),
         ),
         rows=tuple(
             (batch, workers, near(speedup(workers)), near(40 / speedup(workers)))
@@ -79,9 +71,8 @@ def bytes_table(say: Say = plainly) -> Table:
         name="bytes",
         title=say("Bytes by kind"),
         columns=(
-            Column(key="norm", title=say("batch norm"), text=True),
-            Column(key="kind", title=say("kind"), text=True),
-            Column(key="bytes", title=say("bytes per step"), show=size),
+            *(text("norm", say("batch norm")), text("kind", say("kind"))),
+            column("bytes", say("bytes per step"), size),
         ),
         rows=tuple(
             (name, kind, value)
@@ -97,7 +88,9 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
     speed, sent = speed_table(say), bytes_table(say)
     here = study(words=words)
     there = study((1, 2, 4), words=words)
-    asked = Asked(size=size_, budget_s=900.0, data=Path("data"), workers=(), recipes=(), cores=2)
+    asked = labs.Asked(
+        size=size_, budget_s=900.0, data=Path("data"), workers=(), recipes=(), cores=2
+    )
     data = DataFacts(
         source=say("made by hand"),
         train=50_000,
@@ -133,6 +126,8 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
         },
         references=(say("A book about it."),),
     )
+    axes = {"x": "workers", "y": "speedup", "series": "batch"}
+    by_epoch, by_kind = axes | {"y": "epoch_s"}, {"x": "norm", "y": "bytes", "series": "kind"}
     return LabReport(
         lab=facts,
         found=found,
@@ -142,43 +137,15 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
                 sentences=(say("2 workers: 1.85x."), say("4 workers: 3.2x.")),
                 tables=(speed,),
                 figures=(
-                    lines(
-                        "speedup",
-                        say("Speedup"),
-                        say("With ideal."),
-                        speed,
-                        x="workers",
-                        y="speedup",
-                        series="batch",
-                        ideal=True,
-                    ),
-                    lines(
-                        "epoch",
-                        say("Epoch"),
-                        say("By workers."),
-                        speed,
-                        x="workers",
-                        y="epoch_s",
-                        series="batch",
-                        log=True,
-                    ),
+                    lines("speedup", say("Speedup"), say("With ideal."), speed, ideal=True, **axes),
+                    lines("epoch", say("Epoch"), say("By workers."), speed, log=True, **by_epoch),
                 ),
             ),
             Answered(
                 question=Question(key=say("bytes"), text=say("What crosses the network?")),
                 sentences=(say("Gradients: 44.7 MB."),),
                 tables=(sent, speed),
-                figures=(
-                    bars(
-                        "bytes",
-                        say("Bytes"),
-                        say("By kind."),
-                        sent,
-                        x="norm",
-                        y="bytes",
-                        series="kind",
-                    ),
-                ),
+                figures=(bars("bytes", say("Bytes"), say("By kind."), sent, **by_kind),),
             ),
             Answered(
                 question=Question(key=say("enough"), text=say("Would gradients do?")),
@@ -187,11 +154,7 @@ def lab(say: Say = plainly, *, size_: Size = "budget", words: Words | None = Non
             ),
         ),
         corrections=(
-            Correction(
-                said=say("1.19 times"),
-                right=say("1.23 times"),
-                shown_by=say("4.946042 / 4.017061"),
-            ),
+            Correction(said=say("1.19 times"), right=say("1.23"), shown_by=say("4.9460 / 4.0171")),
         ),
         method=(Choice(what=say("loss"), lab=say("cross-entropy"), here=say("the same")),),
         conclusion=(say("It was worth it."),),

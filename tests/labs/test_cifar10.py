@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from farandole.labs.cifar10 import FULL, LAB, LADDER, PARAMETERS, QUICK, sizing
+from farandole.labs.cifar10 import EFFORTS, LAB, PARAMETERS, sizing
 from farandole.labs.lab import Answered, Found, Plan, Planned, Rate
 from farandole.labs.rows import Row
 from farandole.model.metrics import smallest_difference
 from farandole.study.records import Cell, Launch, Metric
-from tests.labs.trained import asked, estimates, facts, flag, found_of, here
+from tests.labs.trained import asked, facts, found_of
 from tests.model.build import MACHINE, make_launch, make_rank, make_steps, make_study, timed_launch
 
-DATA, SHARED = facts(train=50_000, test=10_000), facts(train=10_000, test=2000)
+DATA = facts(train=50_000, test=10_000)
 SMALL_PARAMETERS, TEST_SAMPLES = 68_194, 2000
 TWO_CORES = {**MACHINE, "cores": 2, "physical_cores": 2}
 
@@ -37,16 +37,6 @@ def plan(size: Any = "quick", effort: int = LAB.efforts - 1, **wanted: Any) -> P
 
 def study(found: Plan, name: str) -> Planned:
     return next(study for study in found.studies if study.name == name)
-
-
-@pytest.mark.parametrize("cores", [1, 2, 4, 64])
-@pytest.mark.parametrize("data", [DATA, SHARED])
-@pytest.mark.parametrize("workers", [(), (1,), (2, 4)])
-def test_a_larger_effort_never_takes_less_time(
-    cores: int, data: Any, workers: tuple[int, ...]
-) -> None:
-    found = estimates(LAB, data, RATES, cores=cores, workers=workers)
-    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("size", ["quick", "budget", "full"])
@@ -75,28 +65,7 @@ def test_speed_is_measured_up_to_the_cores_and_accuracy_beyond() -> None:
     assert [one.name for one in plan(workers=(1,)).studies] == ["speedup", "baseline", "order"]
 
 
-def test_recipes_that_were_asked_for_and_where_batch_norm_is_synchronised() -> None:
-    found = plan(recipes=("warmup", "linear"))
-    assert study(found, "accuracy").options["params"] == {"recipe": ("warmup", "linear")}
-    assert study(found, "baseline").options["params"] == {"recipe": ("fixed",)}
-    # What else is varied there is varied at the first of them, whose other half is in accuracy.
-    assert flag(study(found, "norm").arguments, "--recipe") == "warmup"
-    sync = study(plan("budget"), "sync")
-    assert (sync.options["workers"], flag(sync.arguments, "--recipe")) == ((8,), "warmup")
-    # On 2 workers at the first recipe it is in the study of batch norm.
-    found = plan("budget", workers=(1, 2), recipes=("linear",))
-    assert "sync" not in [one.name for one in found.studies]
-
-
-def test_data_are_handed_on_and_subsets_fit_them() -> None:
-    for one in plan(data=facts(train=600, test=60)).studies:
-        assert int(flag(one.arguments, "--samples")) <= 600
-        assert int(flag(one.arguments, "--test-samples")) <= 60
-    given = LAB.plan(asked(data=here("some where")), DATA, {}, 0)
-    assert {flag(one.arguments, "--data") for one in given.studies} == {"/somewhere/some where"}
-
-
-@pytest.mark.parametrize("effort", [QUICK, *LADDER, FULL])
+@pytest.mark.parametrize("effort", EFFORTS)
 @pytest.mark.parametrize("cores", [1, 8])
 def test_the_limit_leaves_room_for_every_batch_but_the_last(effort: Row, cores: int) -> None:
     # As measured: see sizing.
@@ -217,23 +186,6 @@ def said(key: str, launches: Mapping[str, Sequence[Launch]] = USUAL) -> str:
     return " ".join((ANSWERED if launches is USUAL else answers(launches))[key].sentences)
 
 
-def test_epochs_by_batch() -> None:
-    row = the_row("batch", batch=16)
-    # 50,000 / 16 steps of 0.8 and 0.82 s.
-    assert row["epoch_s"].value == pytest.approx(3125 * math.sqrt(0.8 * 0.82))
-    assert (row["outcome"], row["lab_outcome"]) == ("ran", "")
-    assert the_row("batch", batch=2048)["lab_outcome"] == "out of memory"
-    assert "Batch 256 failed here: out of memory: a worker had 0.95 GB" in said("batch")
-
-
-def test_speedups_beside_the_labs() -> None:
-    row = the_row("speedup", batch=16, workers=2)
-    assert row["speedup"].value == pytest.approx(2 * math.sqrt(0.8 * 0.82 / (0.9 * 0.92)))
-    assert row["speedup"].low is not None
-    assert the_row("speedup", batch=512, workers=2)["speedup"] is None
-    assert "an epoch 1,563 steps instead of 3,125 (strong scaling" in said("speedup")
-
-
 def test_communication_measured_and_derived_in_decimal_gigabytes() -> None:
     row = the_row("communication", batch=16, workers=2)
     # Parts of a step are scaled to the geometric mean of its launches, hence the tolerance.
@@ -252,14 +204,6 @@ def test_communication_measured_and_derived_in_decimal_gigabytes() -> None:
     assert "x 781.25 bytes / 16.9940435 s = 2.05476 GB/s (/ 10^9), or 1.91364 GiB/s" in said(
         "communication"
     )
-
-
-def test_a_derived_time_below_zero_has_no_bandwidth() -> None:
-    found = answers({"speedup": time_launches({(1, 16): (0.95,), (2, 16): (0.9,)})})[
-        "communication"
-    ]
-    row = found.tables[0].records()[0]
-    assert (row["derived_step_s"] < 0, row["derived_gb_per_s"]) == (True, None)
 
 
 def test_accuracy_by_recipe_and_workers_against_one_worker() -> None:
@@ -329,22 +273,3 @@ def test_a_study_that_could_not_be_made_is_said_to_be_missing(missing: str) -> N
     told = {sentence for one in ANSWERED.values() for sentence in one.sentences}
     assert not {sentence for one in answered for sentence in one.sentences} >= told
     assert all(one.shown_by for one in LAB.corrections(found))
-
-
-@pytest.mark.parametrize(
-    ("item", "shown"),
-    [
-        # 62.661095 s / 1562.5 steps and 44.222406 s / 781.25 steps.
-        ("120", "half as many steps of 56.6 ms instead of 40.1 ms"),
-        # 40.171962 - 46.355837 / 2 and 40.171962 - 62.661095 / 2; 781.25 x 44.695848 MB over each.
-        ("118", "17.0 s (2.05 GB/s) with the first time and 8.84 s (3.95 GB/s)"),
-        ("128", "2.05476 GB/s, as published, but 1.91364 in units of 2^30"),
-        (
-            "116",
-            "1,563 updates at batch 32 and 98 at batch 512. Updated in a step here: 11,173,962",
-        ),
-    ],
-)
-def test_corrections_name_their_item_and_show_it(item: str, shown: str) -> None:
-    (found,) = [one for one in LAB.corrections(find(USUAL)) if item in one.said.partition(":")[0]]
-    assert shown in found.shown_by

@@ -13,13 +13,11 @@ from farandole.labs.driving import LAB, tagged_lines
 from farandole.labs.lab import Found
 from farandole.labs.questions import Question, answer
 from farandole.labs.rows import HERE
-from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import Speed, break_even
 from farandole.model.metrics import smallest_error_change
 from tests.labs.driving_studies import CONSTANT, SIZES, found, loss, nothing, studies
-from tests.labs.trained import asked, facts, flag, found_of, speed, training_study
+from tests.labs.trained import found_of, speed, training_study
 
-UDACITY = facts(1627, 400)
 OUTPUT = """\
 [0]<stderr>: a warning
 [0]<stdout>: rank 0, epoch 1: loss 0.5
@@ -46,25 +44,6 @@ def with_losses(*losses: float, samples: int = 4000) -> Found:
     scores = {"val_loss": ends, "constant_mse": lambda *_: CONSTANT}
     study = training_study((1, 2), ("linear",), scores, batch=32, samples=samples, seeds=3)
     return found_of(LAB, {"workers": study})
-
-
-def test_full_is_the_labs_protocol_and_times_smaller_data_sets() -> None:
-    planned = {study.name: study for study in LAB.plan(asked("full"), UDACITY, {}, 0).studies}
-    study = planned["workers"]
-    assert flag(study.arguments, "--epochs") == "10"
-    assert (flag(study.flags, "-L"), flag(study.flags, "-np")) == ("batch=32", "1,2,4,8")
-    assert "recipe=linear" in study.flags
-    # Only counts that fit the cores.
-    assert flag(planned["size"].flags, "-np") == "1,2"
-    assert f"samples={1627 // 4},{1627 // 2}" in planned["size"].flags
-    assert flag(planned["size"].arguments, "--samples") == "{samples}"
-
-
-def test_one_worker_makes_the_steps_of_eight_at_two_rates() -> None:
-    (study,) = (one for one in LAB.plan(asked(), UDACITY, {}, 0).studies if one.name == "eight")
-    assert flag(study.arguments, "--lr") == "{lr}"
-    assert study.options["params"] == {"batch": 256, "recipe": ("fixed",), "lr": driving.RATES}
-    assert (study.options["workers"], study.runs) == ((1,), 1)
 
 
 def test_losses_stand_beside_that_of_a_constant() -> None:
@@ -98,24 +77,6 @@ def test_a_loss_is_judged_by_what_test_samples_and_seeds_resolve(
     assert smallest_error_change(200, 3) == pytest.approx(0.1343, abs=1e-4)
     once = rows_of(driving.WORKERS, found(seeds=1))
     assert once[0]["learned"] == "cannot tell from one run"
-
-
-def test_the_labs_rows_are_as_published_and_drawn_by_device() -> None:
-    lab = [row for row in rows_of(driving.WORKERS) if row["source"] == THE_LAB]
-    figures = [
-        (row["device"], row["workers"], row["job_s"].value / 60, row["loss"].value) for row in lab
-    ]
-    assert figures == [
-        ("GPU", 2, 8.0, 0.019),
-        ("T4", 4, 7.5, 0.046),
-        ("DGX", 4, 8.0, 0.047),
-        ("DGX", 8, 8.5, 0.8),
-    ]
-    for figure in answer(driving.WORKERS, found()).figures:
-        drawn = {source for source, workers, _ in figure.table.rows if workers == 4}
-        assert {f"{THE_LAB}, T4", f"{THE_LAB}, DGX"} <= drawn
-    first = {source: workers for source, workers, _ in reversed(figure.table.rows)}
-    assert first[f"{HERE}, linear"] == first[f"{HERE}, fixed"] == first["a constant"] == 1
 
 
 def test_the_verdict_follows_from_intervals_of_time_and_loss() -> None:
@@ -178,18 +139,6 @@ def test_the_size_follows_from_fixed_time_and_speed() -> None:
         assert row["computed_s"] == pytest.approx(row["job_s"].value, rel=0.1)
 
 
-def test_four_and_eight_workers_are_projected() -> None:
-    rows = rows_of(driving.PROJECTION)
-    assert [(row["source"], row["workers"]) for row in rows] == [
-        *(("measured", 1), ("measured", 2)),
-        *(("projected", 4), ("projected", 8)),
-    ]
-    four, eight = rows[2:]
-    assert speed(2) / speed(1) < four["speedup"].value < eight["speedup"].value <= 8
-    assert eight["job_s"].value < four["job_s"].value
-    assert said(driving.PROJECTION, nothing())[0].startswith("Not projected: no study of workers")
-
-
 def test_every_rank_and_epoch_of_the_launch_with_most_workers(tmp_path: Path) -> None:
     rows = rows_of(driving.RANKS)
     assert [(row["workers"], row["epoch"], row["rank"]) for row in rows] == [
@@ -215,12 +164,3 @@ def test_every_rank_and_epoch_of_the_launch_with_most_workers(tmp_path: Path) ->
     made["workers"] = replace(made["workers"], path=str(tmp_path))
     shown = rows_of(driving.RANKS, found_of(LAB, made), table=1)
     assert [row["line"] for row in shown] == list(tagged_lines(OUTPUT))
-
-
-def test_corrections_are_shown_by_the_run() -> None:
-    averaged, judged = LAB.corrections(found())
-    assert "in every step" in averaged.right
-    assert "4.00 kB of gradients in each of 24 steps" in averaged.shown_by
-    assert "0.0205 on 1 worker" in judged.shown_by
-    assert judged.shown_by.endswith(", beside 0.100 of the best constant.")
-    assert all("here" in one.shown_by for one in LAB.corrections(nothing()))

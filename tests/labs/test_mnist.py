@@ -1,7 +1,4 @@
-"""The mnist lab: its plans, its answers from launches made by hand, and its corrections.
-
-What holds for the driving lab as well is tested for both, at the top.
-"""
+"""The mnist lab: its plans, its answers from launches made by hand, and its corrections."""
 
 from __future__ import annotations
 
@@ -10,23 +7,19 @@ from typing import Any
 
 import pytest
 
-from farandole.errors import DataError
-from farandole.labs import driving, mnist
-from farandole.labs.lab import DataFacts, Found, Lab, Rate, published_path
-from farandole.labs.mnist import FULL, LADDER, full_steps, length
+from farandole.labs import mnist
+from farandole.labs.lab import Found, Rate
+from farandole.labs.mnist import EFFORTS, full_steps, length
 from farandole.labs.questions import Question, answer
 from farandole.labs.rows import HERE
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.study.records import Launch
-from tests.labs import driving_studies, mnist_studies
-from tests.labs.mnist_studies import BATCHES, accuracy, found, nothing, step_s, studies
-from tests.labs.trained import asked, estimates, facts, flag, found_of, here, speed
+from tests.labs.mnist_studies import accuracy, found, studies
+from tests.labs.trained import facts, found_of, speed
 from tests.model.build import make_utilisation
 
-LABS = (mnist.LAB, driving.LAB)
 RATES = {name: Rate(samples_per_s=300.0, startup_s=7.0) for name in ("mnist", "driving")}
 MNIST, DIGITS = facts(60_000, 10_000), facts(1437, 360)
-MADE = {"mnist": mnist_studies, "driving": driving_studies}
 
 
 def rows_of(question: Question, source: str = "", made: Found | None = None) -> list[Any]:
@@ -39,115 +32,19 @@ def said(question: Question, made: Found | None = None) -> tuple[str, ...]:
     return answer(question, made or found()).sentences
 
 
-# Both labs.
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-@pytest.mark.parametrize("data", [MNIST, DIGITS, facts(300, 60)], ids=lambda data: str(data.train))
-@pytest.mark.parametrize("wanted", [{}, {"workers": (1, 8)}, {"recipes": ("longer", "fixed")}])
-def test_a_larger_effort_never_takes_less_time(
-    lab: Lab, data: DataFacts, wanted: dict[str, Any]
-) -> None:
-    found = estimates(lab, data, RATES, **wanted)
-    assert found == sorted(found)
-    slow = {name: Rate(samples_per_s=30.0, startup_s=7.0) for name in RATES}
-    pairs = zip(estimates(lab, data, slow, **wanted), found, strict=True)
-    assert all(first > second for first, second in pairs)
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_quick_is_about_a_minute_of_one_and_two_workers(lab: Lab) -> None:
-    plan = lab.plan(asked(), DIGITS, {}, 0)
-    assert plan.estimate_s < 90
-    flags = {study.name: study.flags for study in plan.studies}
-    assert (flag(flags["workers"], "-np"), flag(flags["workers"], "--seeds")) == ("1,2", "1")
-    assert flag(flags["recipes"], "-np") == "2"
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_only_what_was_asked_for_and_the_data_folder_everywhere(lab: Lab) -> None:
-    wanted = asked("budget", recipes=("warmup",), workers=(2, 1), data=here())
-    plan = lab.plan(wanted, MNIST, RATES, 5)
-    flags = {study.name: study.flags for study in plan.studies}
-    assert flag(flags["workers"], "-np") == "1,2"
-    assert "recipe=warmup" in flags["workers"]
-    assert "recipes" not in flags
-    commands = [*lab.pilot(wanted), *plan.studies]
-    assert {flag(one.arguments, "--data") for one in commands} == {str(here())}
-    (pilot,) = lab.pilot(asked("budget"))
-    assert "--data" not in pilot.arguments
-    assert (flag(pilot.flags, "-np"), flag(pilot.flags, "--threads")) == ("1", "1")
-
-
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.name)
-def test_every_question_has_a_sentence_and_a_table_with_figures(lab: Lab) -> None:
-    assert all(published_path(name).is_file() for name in lab.published)
-    for one in lab.answer(MADE[lab.name].found()):
-        assert one.sentences, one.question.key
-        assert one.tables[0].name == one.question.key
-        assert one.tables[0].rows, one.question.key
-        assert all(figure.spec for figure in one.figures), one.question.key
-    answered = lab.answer(MADE[lab.name].nothing())
-    assert [one.question for one in answered] == list(lab.questions)
-    assert all(one.sentences for one in answered)
-    assert lab.corrections(MADE[lab.name].nothing())
-    once = [text for one in lab.answer(MADE[lab.name].found(seeds=1)) for text in one.sentences]
-    assert "One run per setting: differences may be noise." in once
-    with pytest.raises(DataError, match="there is nothing"):
-        lab.data(here("nowhere"))
-
-
 # The plan of mnist.
 
 
-def test_full_is_the_labs_protocol() -> None:
-    plan = mnist.plan(asked("full"), MNIST, {}, 0)
-    study = next(study for study in plan.studies if study.name == "workers")
-    wanted = {"--epochs": "40", "--samples": "0", "--lr": "0.001"}
-    assert {name: flag(study.arguments, name) for name in wanted} == wanted
-    assert {"batch=128", "recipe=linear"} < set(study.flags)
-    assert {1, 2, 4} < set(FULL.workers)
-    differing = {choice.what for choice in plan.choices}
-    assert ("training samples" in differing, "hosts" in differing) == (False, True)
-
-
-def test_data_smaller_than_the_effort_are_taken_whole_and_batches_fit_them() -> None:
-    plan = mnist.plan(asked("budget"), DIGITS, RATES, len(LADDER) - 1)
-    assert {flag(study.arguments, "--samples") for study in plan.studies} == {"0"}
-    (sweep,) = (study for study in plan.studies if study.name == "batch")
-    batches = flag(sweep.flags, "-L").removeprefix("batch=").split(",")
-    assert max(map(int, batches)) <= DIGITS.train / 4
-    # One worker is trained once, whatever the recipes.
-    (recipes,) = (study for study in plan.studies if study.name == "recipes")
-    assert "1" not in flag(recipes.flags, "-np").split(",")
-    choices = {one.what: one for one in mnist.plan(asked("budget"), MNIST, RATES, 2).choices}
-    assert choices["training samples"].here == f"{length(LADDER[2], 60_000)[0]:,} of 60,000"
-    assert "4 share 2 cores" in choices["workers"].why
-
-
 def test_small_data_are_seen_more_often_and_large_data_at_least_three_times() -> None:
-    for effort in LADDER:
-        assert effort.visits is not None
+    for effort in EFFORTS[:-1]:
         samples, epochs = length(effort, 60_000)
         assert samples * epochs <= effort.visits
         assert epochs >= 3
-    assert length(LADDER[6], 1437) == (1437, 12_288 // 1437)
-    assert length(FULL, 1437) == length(LADDER[-1], 1437) == (1437, 40)
+    assert length(EFFORTS[7], 1437) == (1437, 12_288 // 1437)
+    assert length(EFFORTS[-1], 1437) == length(EFFORTS[-2], 1437) == (1437, 40)
 
 
 # The questions of mnist.
-
-
-def test_utilisation_by_batch_beside_the_labs() -> None:
-    rows = rows_of(mnist.UTILISATION, HERE)
-    assert [row["batch"] for row in rows] == list(BATCHES)
-    # 1.0, 1.4 and 1.8 cores of two.
-    assert [row["utilisation"] for row in rows] == pytest.approx([0.5, 0.7, 0.9])
-    speeds = [row["samples_per_s"].value for row in rows]
-    assert speeds == pytest.approx([batch / step_s(batch) for batch in BATCHES])
-    words = said(mnist.UTILISATION)
-    assert words[0].startswith("One worker kept its cores busy 50 % at batch 32, 70 %")
-    assert words[1].startswith("Which batch is fastest takes repeats")
 
 
 def test_counted_steps_are_whole_ones_and_the_labs_two_nodes_had_six_workers() -> None:
@@ -178,14 +75,6 @@ def test_speedup_is_that_of_training_and_the_job_gains_less() -> None:
     lab = rows_of(mnist.WORKERS, THE_LAB)
     times = (456.14687, 379.69139, 152.0235, 203.63445)
     assert [row["job_speedup"] for row in lab] == pytest.approx([times[0] / one for one in times])
-
-
-def test_differences_of_epochs_are_gated_by_what_test_samples_resolve() -> None:
-    lab = rows_of(mnist.EPOCHS, THE_LAB)
-    differences = [(0.9827, 0.9854), (0.9862, 0.9922), (0.9903, 0.992), (0.9854, 0.9854)]
-    assert [row["change"] for row in lab] == pytest.approx([b - a for b, a in differences])
-    assert lab[-1]["loss"].value == 15.59
-    assert "Only on 2 GPUs is that more than 10,000 test samples resolve" in said(mnist.EPOCHS)[0]
 
 
 def test_bottlenecks_have_a_row_per_rank_and_name_an_idle_one() -> None:
@@ -234,17 +123,3 @@ def test_the_best_count_is_named_only_where_runs_can_tell() -> None:
         "0.9905, with 6 workers; whether 2 and 8 do as well cannot be told from 1 run" in words[1]
     )
     assert "resolve 0.23 points" in words[1]
-
-
-def test_corrections_are_shown_by_arithmetic_and_by_counts() -> None:
-    speedups, size, gpus, loss, twice = mnist.LAB.corrections(found())
-    assert "1.20 times as fast and 1.86 times" in speedups.right
-    assert "203.63445 / 379.69139 is 0.536" in speedups.shown_by
-    assert "190 on 2 workers" in speedups.shown_by
-    assert "6 steps on 4 workers" in size.shown_by
-    assert gpus.right == "It very likely had 6 GPUs in all."
-    assert "40 x 78 = 3,120" in gpus.shown_by
-    # 0.9854 x ln 10 + 0.0146 x 16.1.
-    assert "at most 2.50" in loss.shown_by
-    assert "456.1468 s" in twice.right
-    assert "samples/s: not measured." in mnist.LAB.corrections(nothing())[0].shown_by

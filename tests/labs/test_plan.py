@@ -83,7 +83,7 @@ def test_a_study_takes_what_its_launches_take() -> None:
     given = [flag(made.arguments, name) for name in ("--samples", "--test-samples")]
     assert (given, made.runs) == (["400", "0"], 2)
     assert made.arguments[-2:] == ("--image-size", "64")
-    sized = TRAINING.study("s", "S", recipes=("fixed",), workers=(1,), sizes=(100, 200))
+    sized = TRAINING.study("s", "S", recipes=("fixed",), workers=(1,), samples=(100, 200))
     assert "samples=100,200" in sized.flags
     assert (flag(sized.arguments, "--samples"), sized.runs) == ("{samples}", 1)
     # Only the literal protocol waits for a quiet machine.

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from farandole.errors import UsageError
 from farandole.labs.report import (
     LabReport,
     anonymous,
@@ -18,12 +17,11 @@ from farandole.labs.report import (
     published_table,
     terminal_lines,
     to_json,
-    write_lab,
 )
 from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
-from farandole.report.document import Commands, Figure, Figures, Tables
+from farandole.report.document import Commands, Figure, Figures
 from farandole.report.render import markdown, page
 from farandole.study.import_table import import_table
 from tests.labs.report_builders import lab, oddly, speed_table
@@ -72,21 +70,6 @@ def test_no_host_user_or_path_is_left() -> None:
     assert [one.sentences for one in hidden.answered] == [one.sentences for one in report.answered]
     assert hidden.found.studies["speedup"].label == "Speedup by workers"
     assert not hidden.samples
-
-
-def test_a_table_that_figures_share_stands_once() -> None:
-    found = document(lab()).sections
-    first, second = (one for one in found if one.key in ("question-1", "question-2"))
-    _, figures, tables = first.blocks
-    assert isinstance(figures, Figures)
-    assert isinstance(tables, Tables)
-    assert [figures.place(figure) for figure in figures.figures] == ["elsewhere", "elsewhere"]
-    assert [table.name for table in tables.tables] == ["speedup"]
-    _, figures = second.blocks
-    assert isinstance(figures, Figures)
-    assert "elsewhere" not in [figures.place(figure) for figure in figures.figures]
-    (further,) = (one for one in found if one.key == "tables")
-    assert further.appendix
 
 
 def test_names_of_files_are_safe_and_differ() -> None:
@@ -150,47 +133,6 @@ def test_strict_json_whatever_the_figures_and_words() -> None:
     assert question["table"]["rows"] == [[None, None, nothing, None]]
 
 
-def test_files_are_written_and_replaced(tmp_path: Path) -> None:
-    page = write_lab(lab(), tmp_path / "out", figures=("svg",), tables=("csv", "md"))
-    names = {str(path.relative_to(page.parent)) for path in page.parent.rglob("*.*")}
-    pictures = ("speedup", "epoch", "bytes", "beside-tiny_speedup")
-    tables = ("speedup", "bytes", "corrections", "choices", "data", "published-tiny_speedup")
-    assert names == {
-        *("report.html", "report.md", "report.json"),
-        *(f"figures/{name}.svg" for name in pictures),
-        *(f"tables/{name}.{end}" for name in (*tables, pictures[-1]) for end in ("csv", "md")),
-    }
-    bare = replace(having(lab(), published={}), answered=())
-    write_lab(bare, page.parent, figures=(), tables=("csv",))
-    assert not list((page.parent / "figures").iterdir())
-    kept = {path.stem for path in (page.parent / "tables").iterdir()}
-    assert kept == {"corrections", "choices", "data"}
-    with pytest.raises(UsageError, match="--figures gif is not known"):
-        write_lab(lab(), tmp_path, figures=("gif",))
-
-
-def test_the_parts_of_a_lab_report_in_order() -> None:
-    lines = markdown(document(lab()), picture="png").splitlines()
-    assert lines[0].startswith("# Lab tiny, planned to fit 15 minutes")
-    assert lines.index("2 workers: 1.85x.") < lines.index("## Introduction")
-    headings = [line for line in lines if line.startswith("## ")]
-    assert headings == [*(f"## {one}" for one in TITLES), *(f"## Appendix: {x}" for x in APPENDIX)]
-    for line in (
-        "Adding workers was to save time.",
-        "| epochs | 5 | 2 | fits 15 min |",
-        "| loss | cross-entropy | the same |  |",
-        "| training samples per class | 5,000 | 20,000 to 30,000, mean 25,000 |",
-        "| image size | 32 pixels a side | 80 to 827 pixels a side, mean 351 |",
-        "![Some of the training samples](figures/samples.png)",
-        "The appendix corrects 1 statement of the original.",
-        "- A book about it.",
-        "- 7.png: not an image",
-        "- The study broken (For broken) has no figures: it broke.",
-        "farandole lab tiny --budget 15m --data data",
-    ):
-        assert line in lines, line
-
-
 def test_the_order_of_the_page() -> None:
     found = document(lab())
     read = Reader(page(found, scripts=SCRIPT))
@@ -209,21 +151,6 @@ def test_the_order_of_the_page() -> None:
     nothing = replace(nothing, answered=(), corrections=())
     read = Reader(page(document(nothing), scripts=SCRIPT))
     assert read.texts["h2"][-3:] == APPENDIX[-3:]
-
-
-def test_what_limits_all_figures_stands_at_the_top_once() -> None:
-    text = markdown(document(replace(lab(size_="quick"), busy="Busy machine: 12 %.")), picture=None)
-    assert "quick: one run per setting, no intervals" in text.splitlines()[0]
-    for said in ("Busy machine: 12 %.", "Differences may be noise."):
-        assert text.index(said) < text.index("## Introduction")
-        assert text.count(said) == 1
-
-
-def test_the_reason_stands_below_the_figure() -> None:
-    report = lab()
-    first = replace(report.answered[0], sentences=("Yes.", "Usually so."), lead=1)
-    text = markdown(document(replace(report, answered=(first,))), picture="png")
-    assert text.index("Yes.") < text.index("figures/speedup.png") < text.index("Usually so.")
 
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'"
@@ -300,24 +227,6 @@ def other_scaling() -> ScalingInfo:
 @pytest.mark.parametrize("here", [bare(), study(void="Two separate models."), other_scaling()])
 def test_no_figure_where_this_machine_has_no_curve_like_it(here: ScalingInfo) -> None:
     assert beside(having(lab(), studies={"speedup": here})) is None
-
-
-def test_a_sentence_per_question_and_the_path() -> None:
-    assert terminal_lines(lab(size_="quick"), "out/report.html") == [
-        "Where the time goes (Lab tiny, quick: one run per setting, no intervals, "
-        "2026-11-16 05:00 UTC)",
-        "",
-        "  speedup  2 workers: 1.85x.",
-        "  bytes    Gradients: 44.7 MB.",
-        "  enough   not answered",
-        "",
-        "The study broken (For broken) has no figures: it broke.",
-        "Not made: For lost",
-        "",
-        "report: out/report.html",
-    ]
-    chosen = replace(lab(), lab=replace(lab().lab, leading=("bytes", "enough", "unknown")))
-    assert chosen.headline == ("Gradients: 44.7 MB.",)
 
 
 def test_a_studys_command_has_its_variables_and_no_limit() -> None:

@@ -10,7 +10,7 @@ import pytest
 from farandole.labs import rows
 from farandole.labs.mnist import LAB
 from farandole.labs.questions import AVERAGING, answer, compare_recipes
-from farandole.labs.rows import Row, check_claim, claims_of, setting_rows
+from farandole.labs.rows import Row, check_claim, setting_rows
 from farandole.model.statistics import Estimate
 from farandole.report.table import tabulate
 from farandole.study.records import Cell
@@ -20,15 +20,6 @@ from tests.model.build import make_launch, make_rank, make_steps, trained_launch
 
 KEEPING = compare_recipes("keeping_accuracy", "How is accuracy kept?")
 ONE = Cell(workers=1, threads=1, batch=32)
-
-
-def test_launches_of_all_seeds_make_one_setting_each() -> None:
-    made = setting_rows(found(seeds=3), "workers", "recipes")
-    names = [(one.study, one.recipe, one.workers) for one in made]
-    assert names[:3] == [("workers", "linear", n) for n in (1, 2, 4)]
-    assert names[3] == ("recipes", "fixed", 2)
-    assert {one.seeds for one in made} == {3}
-    assert len(names) == len(set(names)) == 9
 
 
 def test_all_samples_are_those_of_the_data() -> None:
@@ -74,8 +65,6 @@ def test_words() -> None:
     sure = Estimate(value=-0.012, low=-0.02, high=0.001)
     assert rows.points(sure) == "-1.20 points (-2.00 to +0.10)"
     assert rows.points(once) == "+1.23 points (one seed: no interval)"
-    assert rows.counts_in_words([1, 2, 4]) == "1, 2 and 4 workers"
-    assert rows.counts_in_words([1]) == "1 worker"
 
 
 def test_limits_of_a_study() -> None:
@@ -145,14 +134,6 @@ def test_a_seed_that_diverged_is_counted() -> None:
     assert "1 of its seeds diverged" in answer(KEEPING, found_of(LAB, made)).sentences[0]
 
 
-def test_averaging_by_bytes_per_step_and_fingerprints() -> None:
-    answered = answer(AVERAGING, found())
-    by_setting = {row[:2]: row for row in answered.tables[0].rows}
-    # 2 steps in each of 3 epochs; ranks made by hand send 4,000 bytes in each.
-    assert by_setting["linear", 4][3:] == (6, 4000, 4000, 1)
-    assert answered.sentences[0].startswith("Gradients are averaged in every step: on 4 workers")
-
-
 def test_workers_that_did_not_train_together_are_found() -> None:
     made = studies(seeds=1)
     launches = made["workers"].launches
@@ -181,11 +162,3 @@ def test_claims(kind: str, first: float, second: float, claimed: str, agrees: bo
     claim = check_claim("a figure", kind, str(first), str(second), claimed)
     assert claim.agrees is agrees
     assert claim.sentence.endswith("as published." if agrees else f"not {claimed}.")
-
-
-def test_a_labs_claims_are_derived_again() -> None:
-    claims = claims_of("mnist")
-    assert [claim.claimed for claim in claims] == ["0.53", "0.84"]
-    values = [456.14687 / 379.69139, 379.69139 / 203.63445]
-    assert [claim.value for claim in claims] == pytest.approx(values)
-    assert claims_of("driving") == ()

@@ -11,33 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, percent, plural, seconds, size, times, whole
 from farandole.labs import plan as plans
+from farandole.labs import rows as shared
 from farandole.labs.data import describe_cifar10
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.questions import Bars, Boxes, Lines, Question, correct, recipe_lines
-from farandole.labs.rows import (
-    Row,
-    absent,
-    against,
-    cell_rows,
-    claims_of,
-    column,
-    columns,
-    estimate,
-    first,
-    four,
-    having,
-    in_points,
-    measure,
-    relation_words,
-    setting_rows,
-    split_words,
-    table_rows,
-    text,
-)
+from farandole.labs.rows import Row, cell_rows, column, columns, first, four, having, measure, text
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.statistics import scaled
 from farandole.recipes import recipe
-from farandole.report.table import tabulate
 from farandole.study.records import BYTE_KINDS
 
 if TYPE_CHECKING:
@@ -79,19 +60,17 @@ _OUT_OF_MEMORY_S = 2.0
 _CALIBRATION_S = 18.0
 """Of the link, and of workers that send nothing, for each number of workers."""
 
-# Timed launches of ResNet-18: batches per worker, one that does not fit the memory limit, steps
-# (0: a whole epoch) and repeats. Runs for accuracy: samples (0: all), test samples, epochs, seeds,
-# workers, how many of TRIED are tried with the most workers, network and batch. A larger effort has
-# no smaller figure.
+# Quick, by budget, full. Timed launches of ResNet-18: batches per worker, one that does not fit the
+# memory limit, steps (0: a whole epoch) and repeats. Runs for accuracy: samples (0: all), test
+# samples, epochs, seeds, workers, how many of TRIED are tried with the most workers, network and
+# batch. A larger effort has no smaller figure.
 _TWO, _FAR, _EIGHT, _NETWORK = (1, 2), (1, 2, 8), (1, 2, 4, 8), (SMALL, 32)
 _SHORT, _TWICE = ((8, 32), 256, 6, 1), ((8, 32), 256, 8, 2)
 _THREE = ((8, 32, 64), 512, 10, 3)
 _WIDE, _LONG = (((8, 32, 128), 1024, steps, 3) for steps in (12, 20))
-QUICK, FULL, *LADDER = table_rows(
+EFFORTS = shared.table_rows(
     "batches too_large steps repeats samples test_samples epochs seeds workers recipes model batch",
     ((2, 8), 256, 3, 1, 512, 250, 2, 1, _TWO, 2, *_NETWORK),
-    # One run of each, as the lab made them: each takes hours where it had GPUs.
-    (LAB_BATCHES, LAB_TOO_LARGE, 0, 1, 0, 0, 10, 1, (1, 2, 4), 4, RESNET, LAB_BATCHES[-1]),
     ((4, 16), 256, 4, 1, 1024, 500, 3, 1, _TWO, 2, *_NETWORK),
     (*_SHORT, 1024, 1000, 3, 1, _TWO, 4, *_NETWORK),
     (*_SHORT, 2048, 1000, 4, 1, _FAR, 4, *_NETWORK),
@@ -105,6 +84,8 @@ QUICK, FULL, *LADDER = table_rows(
     (*_WIDE, 10_000, 5000, 15, 3, _EIGHT, 4, *_NETWORK),
     (*_WIDE, 20_000, 10_000, 15, 3, _EIGHT, 4, *_NETWORK),
     *((*_LONG, 0, 0, 20, seeds, _EIGHT, 4, *_NETWORK) for seeds in (3, 5)),
+    # One run of each, as the lab made them: each takes hours where it had GPUs.
+    (LAB_BATCHES, LAB_TOO_LARGE, 0, 1, 0, 0, 10, 1, (1, 2, 4), 4, RESNET, LAB_BATCHES[-1]),
 )
 
 
@@ -139,7 +120,7 @@ def _launch_s(here: Row, model: str, workers: int, samples: int, **more: int) ->
     return plans.launch_s(here.rates[model], cores=here.asked.cores, **count)
 
 
-def _study(here: Row, name: str, title: str, **given: Any) -> Planned:
+def _study(here: Row, name: str, title: str, settings: Mapping[str, Any], **given: Any) -> Planned:
     """Return a study: `workers`, `params`, `options`, `settings` of the script, `seconds` in all.
 
     Where they are not the effort's, also model, batch, epochs, samples and test samples.
@@ -148,22 +129,19 @@ def _study(here: Row, name: str, title: str, **given: Any) -> Planned:
     # Whole epochs of ResNet-18 take longer than a launch usually may; where time is short, no
     # launch that others disturbed is made again.
     busy = {"launch_timeout": "24h"} if here.asked.size == "full" else {"keep_busy": True}
-    samples = plans.subset(run.samples, here.data.train)
-    tests = plans.subset(run.test_samples, here.data.test)
-    arguments = f"--model {run.model} --epochs {run.epochs} --batch-size {run.batch} "
-    arguments += f"--samples {samples} --test-samples {tests} --lr {LEARNING_RATE:g} {run.settings}"
-    return Planned(
-        name=name,
-        title=title,
-        options={"workers": run.workers, "threads": 1, "params": run.params, **run.options, **busy},
-        script="cifar10.py",
-        arguments=(*plans.data_arguments(here.asked), *arguments.split()),
-        estimate_s=run.seconds + plans.STUDY_S,
-    )
+    options = {"workers": run.workers, "threads": 1, "params": run.params, **run.options, **busy}
+    flags = {"model": run.model, "epochs": run.epochs, "batch-size": run.batch}
+    flags |= {"samples": plans.subset(run.samples, here.data.train)}
+    flags |= {"test-samples": plans.subset(run.test_samples, here.data.test)}
+    flags |= {"lr": f"{LEARNING_RATE:g}", **settings}
+    rest = {"options": options, "seconds": run.seconds, "environ": {}}
+    return plans.script_study(here.asked, name, title, "cifar10.py", flags, **rest)
 
 
-# A launch for its speed ends after some steps.
-_TIMED = {"epochs": 1000, "batch": "{batch}", "test_samples": 10, "settings": "--recipe fixed"}
+def _timed(here: Row, name: str, title: str, settings: Any = None, **given: Any) -> Planned:
+    """Return a study whose launches, for their speed, end after some steps."""
+    given = {"epochs": 1000, "batch": "{batch}", "test_samples": 10} | given
+    return _study(here, name, title, settings or {"recipe": "fixed"}, **given)
 
 
 def _times(here: Row) -> Planned:
@@ -180,10 +158,9 @@ def _times(here: Row) -> Planned:
         # The link between the workers is measured as well.
         options["no_calibration"] = False
         seconds += _CALIBRATION_S * (len(here.timed) - 1)
-    given = {"workers": here.timed, "options": options, "seconds": seconds}
-    given |= {"model": RESNET, "samples": here.images}
-    given |= {"params": {"batch": (*here.batches, here.too_large)}}
-    return _study(here, TIME, "ResNet-18's times by batch and workers", **_TIMED | given)
+    given = {"workers": here.timed, "params": {"batch": (*here.batches, here.too_large)}}
+    given |= {"model": RESNET, "samples": here.images, "options": options, "seconds": seconds}
+    return _timed(here, TIME, "ResNet-18's times by batch and workers", **given)
 
 
 def _replicas(here: Row, count: int) -> Planned:
@@ -191,10 +168,10 @@ def _replicas(here: Row, count: int) -> Planned:
     steps, repeats = 24 if here.seeds == 1 else 60, max(here.repeats, here.seeds)
     given = {"workers": 1, "params": {"replicas": count}, "batch": here.batch}
     given |= {"options": {"steps": steps, **plans.speed_options(repeats)}}
-    settings = "--recipe fixed --norm local --order epoch --replicas {replicas} --seed {seed}"
-    seconds = repeats * _launch_s(here, here.model, count, steps * here.batch * count)
-    given |= {"settings": settings, "seconds": seconds}
-    return _study(here, REPLICAS, f"{count} replicas as threads of one process", **_TIMED | given)
+    given |= {"seconds": repeats * _launch_s(here, here.model, count, steps * here.batch * count)}
+    settings = {"recipe": "fixed", "norm": "local", "order": "epoch"}
+    settings |= {"replicas": "{replicas}", "seed": "{seed}"}
+    return _timed(here, REPLICAS, f"{count} replicas as threads of one process", settings, **given)
 
 
 def _training(
@@ -202,7 +179,7 @@ def _training(
 ) -> Planned:
     """Return a study whose launches run to the script's end, `by` a recipe if that is fixed."""
     settings = {"recipe": by, "norm": "local", "order": "epoch"} | {varied: f"{{{varied}}}"}
-    words = " ".join(f"--{key} {value}" for key, value in settings.items())
+    settings["seed"] = "{seed}"
     epochs = [recipe(v if varied == "recipe" else by).epochs(here.epochs) for v in values]
     samples = plans.taken(here.samples, here.data.train)
     tests = plans.taken(here.test_samples, here.data.test)
@@ -212,28 +189,26 @@ def _training(
         for each in epochs
     )
     options = {"measure": "accuracy", "seeds": here.seeds, "no_calibration": True}
-    given = {"workers": workers, "params": {varied: values}, "options": options}
-    given |= {"settings": f"{words} --seed {{seed}}", "seconds": seconds}
-    return _study(here, name, title, **given)
+    given = {"params": {varied: values}, "options": options, "seconds": seconds}
+    return _study(here, name, title, settings, workers=workers, **given)
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
     """Return the studies that measure what one worker does in a second, for both networks."""
-    here = sizing(QUICK, asked, DataFacts(source="", train=1024, test=1024, sample=""), {})
+    here = sizing(EFFORTS[0], asked, DataFacts(source="", train=1024, test=1024, sample=""), {})
     made = []
-    names = {RESNET: ("ResNet-18", 8, 5), SMALL: ("the small network", QUICK.batch, 40)}
+    names = {RESNET: ("ResNet-18", 8, 5), SMALL: ("the small network", here.batch, 40)}
     for model, (words, batch, steps) in names.items():
         given = {"workers": 1, "params": {"batch": batch}, "model": model, "samples": 512}
         given |= {"options": {"steps": steps, **plans.speed_options(1)}}
         given |= {"seconds": _launch_s(here, model, 1, steps * batch)}
-        made += [_study(here, model, f"How fast one worker trains {words}", **_TIMED | given)]
+        made += [_timed(here, model, f"How fast one worker trains {words}", **given)]
     return tuple(made)
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size, with what they choose."""
-    chosen = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
-    here = sizing(chosen, asked, data, rates)
+    here = sizing(plans.chosen(asked, EFFORTS, effort), asked, data, rates)
     return Plan(studies=tuple(_studies(here)), choices=plans.choices(*_choices(here)))
 
 
@@ -333,15 +308,12 @@ def _both(key: str, here: str, lab: str) -> Callable[[Sequence[Row]], list[Row]]
     return lambda timings: [
         *(row.but(where=here.format(row.batch)) for row in having(timings, key)),
         *(
-            row.but(where=lab.format(row.batch), **{key: estimate(getattr(row, f"lab_{key}"))})
+            row.but(
+                where=lab.format(row.batch), **{key: shared.estimate(getattr(row, f"lab_{key}"))}
+            )
             for row in having(timings, f"lab_{key}")
         ),
     ]
-
-
-def _rates(rows: Sequence[Row]) -> dict[str, Sequence[float]]:
-    """Return the rates of the largest and of the smallest batch."""
-    return {f"batch {row.batch}": row.rates for row in (*rows[-1:], *rows[:1])}
 
 
 EPOCH_TIME = Question(
@@ -354,17 +326,13 @@ EPOCH_TIME = Question(
         *(column("memory_gb", "memory (GB)"), text("outcome", "here")),
         *(LAB_EPOCH_S, text("lab_outcome", "in the lab")),
     ),
-    facts=lambda found, rows: {
-        "timed": (timed := having(rows, "throughput")),
-        "relation": relation_words("speed", _rates(timed)),
-        "lab_timed": having(rows, "lab_epoch_s"),
-    },
     say="""
+{% set timed = rows | having("throughput") %}
 An epoch of 50,000 images on one worker: \
 {{ timed | each("{epoch_s:interval_seconds} at batch {batch}") }}.
-{{ relation }}
-The lab's GPU took {{ lab_timed | each("{lab_epoch_s:seconds} at batch {batch}") }}, and ran out \
-of memory at batch 2,048.
+{{ (timed[-1:] + timed[:1]) | relation("speed", "batch {batch}") }}
+The lab's GPU took {{ rows | having("lab_epoch_s") | each("{lab_epoch_s:seconds} at batch \
+{batch}") }}, and ran out of memory at batch 2,048.
 {% for row in rows if row.failed %}
 Batch {{ row.batch }} failed here: {{ row.failed }}.
 {% endfor %}
@@ -404,14 +372,11 @@ def _amdahl(info: ScalingInfo | None) -> list[Row]:
 def _speedup_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     alone = {row.batch: row for row in having(rows, workers=1)}
     most = [row.but(one=alone[row.batch]) for row in _with_most(rows)]
-    # Launches take turns: those of one turn are compared.
-    turns = [
-        row.but(rates=[many / one for many, one in zip(row.rates, row.one.rates, strict=False)])
-        for row in most
-    ]
+    for row in most:
+        # Launches take turns: those of one turn are compared.
+        row.rates = [many / one for many, one in zip(row.rates, row.one.rates, strict=False)]
     return {
         "most": most,
-        "relation": relation_words("speedup", _rates(turns)),
         "lab_most": _with_most([row.lab for row in rows]),
         "lab_law": _amdahl(found.published["cifar10_speedup"]),
         # A bound is shown only where launches were repeated and leave no room for none.
@@ -431,7 +396,7 @@ SPEEDUPS = Question(
     facts=_speedup_facts,
     say="""
 Speedup: {{ most | each("{speedup:interval_times} on {workers:workers} at batch {batch}") }}.
-{{ relation }}
+{{ (most[-1:] + most[:1]) | relation("speedup", "batch {batch}") }}
 {% for last in most[-1:] %}
 At batch {{ last.batch }} per worker, a step takes {{ last.one.step_s.value | seconds }} on one \
 worker and {{ last.step_s.value | seconds }} on {{ last.workers }} (weak scaling: the work per \
@@ -518,13 +483,8 @@ TRANSFERS = Question(
         column("lab_epoch_s", "lab: epoch, T(N) (s)", PUBLISHED),
     ),
     notes=("GB = 10^9 bytes. Transfer: during backward or after it, without waiting.",),
-    facts=lambda found, rows: {
-        "moved": (moved := having(rows, "transfer_step_s")[-1:]),
-        "parts": [split_words(row.split) for row in moved if row.split],
-        "example": first(rows, batch=32, workers=2),
-        "parameters": PARAMETERS,
-    },
     say="""
+{% set moved = (rows | having("transfer_step_s"))[-1:] %}
 {% for row in moved %}
 At batch {{ row.batch }}, {{ row.workers }} workers need {{ row.transfer_step_s | seconds }} of a \
 step of {{ row.step_s.value | seconds }} to move {{ row.gradient_bytes | size }} of gradients \
@@ -533,12 +493,13 @@ step of {{ row.step_s.value | seconds }} to move {{ row.gradient_bytes | size }}
 {% else %}
 No transfer was measured here.
 {% endfor %}
-{{ parts | join }}
-Bandwidth = 2(N-1)/N x 4 bytes x {{ parameters | whole }} parameters x steps per epoch / \
+{{ moved | map(attribute="split") | select | map("split_words") | join }}
+Bandwidth = 2(N-1)/N x 4 bytes x 11,173,962 parameters x steps per epoch / \
 communication time, for a ring all-reduce (Lemma 4 of Patarasuk and Yuan 2009), with 50,000 / \
 (batch x N) steps per epoch.
+{% set example = rows | having(batch=32, workers=2) | first %}
 {% set rate = example.lab_derived_gb_per_s %}
-Worked example, the lab's 2 GPUs at batch 32: 2(2-1)/2 x 4 x {{ parameters | whole }} x \
+Worked example, the lab's 2 GPUs at batch 32: 2(2-1)/2 x 4 x 11,173,962 x \
 {{ example.steps }} bytes / {{ "%.7f" % example.lab_derived_epoch_s }} s = \
 {{ "%.5f" % rate }} GB/s (/ 10^9), or {{ "%.5f" % (rate * 1e9 / 2**30) }} GiB/s (/ 2^30).
 """,
@@ -565,7 +526,7 @@ Worked example, the lab's 2 GPUs at batch 32: 2(2-1)/2 x 4 x {{ parameters | who
 
 def _runs(found: Found, **values: Any) -> list[Row]:
     """Return the ways of training that ended with an accuracy, one worker first."""
-    runs = having(setting_rows(found, *TRAINED), "final", **values)
+    runs = having(shared.setting_rows(found, *TRAINED), "final", **values)
     return sorted(runs, key=lambda run: bool(run.workers > 1))
 
 
@@ -574,18 +535,15 @@ def _accuracy_rows(found: Found) -> list[Row]:
     runs = [run for run in _runs(found, order="epoch") if run.norm != "broadcast"]
     for run in runs:
         run.name = f"{run.recipe} + SyncBatchNorm" if run.norm == "sync" else run.recipe
-    rows = against(first(runs, workers=1), runs)
+    rows = shared.against(first(runs, workers=1), runs)
     return [row.but(recipe=row.name, speed="void" if row.note else "counts") for row in rows]
 
 
 def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     most = max((row.workers for row in rows), default=0)
-    several = having(rows, "difference", workers=most)
     (lab,) = cell_rows(found.published["cifar10_accuracy"])
     return {
-        "plain": having(rows, recipe="fixed"),
-        "several": several,
-        "least": max((row.resolvable for row in several), default=None),
+        "several": having(rows, "difference", workers=most),
         "untried": [name for name in TRIED if not having(rows, recipe=name)],
         "lab_run": {name: metric.final.value for name, metric in lab.metrics.items()},
     }
@@ -610,19 +568,22 @@ REMEDIES = Question(
     columns=columns(
         *("recipe workers global_batch epochs", column("steps", "steps made", whole, "counted")),
         *(TEST_ACCURACY, "difference"),
-        column("resolvable", "resolvable (points)", in_points, lambda r: r.gap and r.resolvable),
+        column(
+            "resolvable", "resolvable (points)", shared.in_points, lambda r: r.gap and r.resolvable
+        ),
         *("seeds", text("verdict", "verdict"), text("speed", "speed")),
     ),
     notes=(f"Accuracy: mean and 95 % interval over seeds. {PAIRED}",),
     facts=_accuracy_facts,
     say="""
 Accuracy at the learning rate of one worker: \
-{{ plain | each("{final.value:four} on {workers:workers} after {counted:whole} updates") }}.
+{{ rows | having(recipe="fixed") | each("{final.value:four} on {workers:workers} after \
+{counted:whole} updates") }}.
 Differences to one worker: {{ several | each("{recipe} {change}") }}.
 {% for row in several[:1] %}
-Only differences above {{ least | in_points }} points can be resolved with \
-{{ row.test_samples | count("test image") }} and {{ row.seeds | count("seed") }}; more of both \
-resolve smaller ones.
+Only differences above {{ several | map(attribute="resolvable") | max | in_points }} points can be \
+resolved with {{ row.test_samples | count("test image") }} and {{ row.seeds | count("seed") }}; \
+more of both resolve smaller ones.
 {% endfor %}
 {% if untried %}
 Not tried at this size: {{ untried | listed }}.
@@ -663,7 +624,7 @@ nothing about the batch.
 
 # Question 5: DataParallel and DistributedDataParallel, and the order of samples.
 
-STEP = table_rows(
+STEP = shared.table_rows(
     "step first other process",
     ("1. data", "loads the whole batch, splits it", "receives its part", "loads its own batch"),
     ("2. weights", "sends a copy to every GPU", "receives a copy", ""),
@@ -674,12 +635,6 @@ STEP = table_rows(
     ("7. update", "updates the weights", "", "updates its replica"),
 )
 ORDERS = {"epoch": "epoch in the seed", "fixed": "the same seed in every epoch"}
-ORDER_TITLE = "The order of samples with and without the epoch in the seed, one worker"
-ORDER_COLUMNS = columns(
-    text("order", "order", "words"),
-    column("repeats", "later epochs that begin as the first", percent),
-    *(TEST_ACCURACY, "difference seeds"),
-)
 
 
 def _replica_rows(found: Found) -> list[Row]:
@@ -710,16 +665,12 @@ def _order_rows(found: Found) -> list[Row]:
             firsts = [one.value for one in sorted(recorded, key=lambda one: one.epoch or 0)]
             same += [sample == firsts[0] for sample in firsts[1:]]
         run.repeats = sum(same) / len(same) if same else None
-    return against(first(runs, order="epoch"), runs)
+    return shared.against(first(runs, order="epoch"), runs)
 
 
 def _replica_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     fast = sorted(having(rows, "throughput", "kind"), key=lambda row: -int(row.kind))
-    return {
-        "fast": fast,
-        "relation": relation_words("speed", {row.arrangement: row.rates for row in fast}),
-        "orders": _order_rows(found),
-    }
+    return {"fast": fast, "orders": _order_rows(found)}
 
 
 ARRANGEMENTS = Question(
@@ -739,7 +690,7 @@ step, its threads share Python's lock, and it cannot leave its machine.
 DistributedDataParallel (DDP) is one process per GPU: each keeps its replica and exchanges \
 gradients instead of weights, and any number of machines can take part.
 Speed here: {{ fast | each("{throughput:interval} images/s with {arrangement}") }}.
-{{ relation }}
+{{ fast | relation("speed", "{arrangement}") }}
 Later epochs that begin with the same sample as the first: \
 {{ orders | each("{repeats:percent} ({words})") }}.
 {% for row in orders if row.difference %}
@@ -749,8 +700,17 @@ The same order in every epoch changes accuracy by {{ row.change }}.
     why="Threads usually wait for each other at Python's lock. The threads here share one set of "
     "weights, so DataParallel's copies are not in their time.",
     study=REPLICAS,
-    tables=lambda found, rows: (
-        tabulate("order", ORDER_TITLE, _order_rows(found), ORDER_COLUMNS, absent=absent),
+    tables=(
+        Question(
+            key="order",
+            title="The order of samples with and without the epoch in the seed, one worker",
+            rows=_order_rows,
+            columns=columns(
+                text("order", "order", "words"),
+                column("repeats", "later epochs that begin as the first", percent),
+                *(TEST_ACCURACY, "difference seeds"),
+            ),
+        ),
     ),
     figures=(
         Boxes(
@@ -804,7 +764,7 @@ def _norm_rows(found: Found) -> list[Row]:
         run.each = {kind: count for kind, count in each.items() if kind not in AT_START}
         run.gradients, run.start = each.get("gradients"), sum(map(run.total.get, AT_START, (0, 0)))
         run.beside_bytes = sum(run.each.values()) - run.gradients if each else None
-    return against(first(ways, norm="local"), ways)
+    return shared.against(first(ways, norm="local"), ways)
 
 
 def _wire_rows(found: Found) -> list[Row]:
@@ -952,7 +912,7 @@ def corrections(found: Found) -> tuple[Correction, ...]:
         two_s=speedup[32, 2].epoch_s.value,
         derived=derived,
         rates=[bus_bandwidth(4 * PARAMETERS * steps, one, 2) for one in derived],
-        wrong=[claim for claim in claims_of("cifar10") if not claim.agrees],
+        wrong=[claim for claim in shared.claims_of("cifar10") if not claim.agrees],
         timed=having(_timings(found, "speedup"), "parameters", "step_s", workers=1),
     )
 
@@ -965,7 +925,7 @@ LAB = Lab(
     questions=QUESTIONS,
     published=("cifar10_batch", "cifar10_speedup", "cifar10_communication", "cifar10_accuracy"),
     leading=("speedup", "communication", "accuracy"),
-    efforts=len(LADDER),
+    efforts=len(EFFORTS) - 2,
     introduction="Computing, moving gradients and waiting for others are the parts of a training "
     "step. This lab trains ResNet-18 on CIFAR-10 and asks where the time goes: how long an epoch "
     "takes by batch and by workers, how much of it is communication and at which bandwidth, what "

@@ -4,51 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from farandole.errors import FarandoleError
 from farandole.format import brief, optional, percent, plural, seconds, whole
 from farandole.labs import plan as plans
+from farandole.labs import rows as shared
 from farandole.labs.data import describe_driving
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.plan import Training, Workload
 from farandole.labs.questions import AVERAGING, UTILISATION, Lines, Question, correct
-from farandole.labs.rows import (
-    HERE,
-    Row,
-    cell_rows,
-    column,
-    columns,
-    estimate,
-    exchange_words,
-    final_mean,
-    gap,
-    having,
-    measure,
-    published_rows,
-    setting_rows,
-    table_rows,
-    text,
-)
+from farandole.labs.rows import HERE, Row, column, columns, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, break_even, enough_steps, fixed_time
 from farandole.model.metrics import smallest_error_change
-from farandole.model.statistics import Estimate, ratio
-from farandole.report.table import Table, tabulate
+from farandole.model.statistics import ratio
 from farandole.study.folder import LAUNCHES, OUTPUT_FILE
 from farandole.study.records import Launch
 
-if TYPE_CHECKING:
-    from farandole.model.projection.intervals import Prediction
-
-METRIC, CONSTANT, RANK_LOSS, RANK_VAL_LOSS = (
-    "val_loss",
-    "constant_mse",
-    "rank_loss",
-    "rank_val_loss",
-)
+METRIC, CONSTANT = "val_loss", "constant_mse"
+RANK_LOSS, RANK_VAL_LOSS = "rank_loss", "rank_val_loss"
 WORK = Workload(
     name="driving",
     script="driving.py",
@@ -67,11 +42,11 @@ RATES = (0.003, 0.024)
 # The plan.
 
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
-# 0 samples are all; `recipes` says how many, `sizes` whether smaller data sets are timed, too.
-QUICK, FULL, *LADDER = table_rows(
+# Quick, by budget, full. 0 samples are all; `recipes` says how many, `sizes` whether smaller data
+# sets are timed, too.
+EFFORTS = shared.table_rows(
     "samples test_samples epochs seeds workers recipes sizes",
     (512, 200, 4, 1, _TWO, 2, False),
-    (0, 0, LAB_EPOCHS, 3, _EIGHT, 4, True),
     (256, 128, 3, 1, _TWO, 2, False),
     (384, 128, 4, 1, _FOUR, 2, False),
     (512, 200, 6, 1, _FOUR, 2, False),
@@ -83,24 +58,16 @@ QUICK, FULL, *LADDER = table_rows(
     (0, 0, LAB_EPOCHS, 3, _EIGHT, 2, True),
     (0, 0, LAB_EPOCHS, 3, _EIGHT, 4, True),
     (0, 0, LAB_EPOCHS, 5, _EIGHT, 4, True),
+    (0, 0, LAB_EPOCHS, 3, _EIGHT, 4, True),
 )
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
-    here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
+    here = plans.chosen(asked, EFFORTS, effort)
     names = plans.recipes(asked, RECIPES[: here.recipes])
     workers = plans.counts(asked, here.workers)
-    training = Training(
-        workload=WORK,
-        asked=asked,
-        data=data,
-        rate=rates.get(WORK.name, WORK.guess),
-        samples=here.samples,
-        test_samples=here.test_samples,
-        epochs=here.epochs,
-        seeds=here.seeds,
-    )
+    training = Training.of(WORK, asked, data, rates, here)
     several = tuple(count for count in workers if count > 1)
     studies = [*training.by_workers("Loss", names, workers, several), _steps_of_eight(training)]
     timed = tuple(count for count in workers if count <= asked.cores)
@@ -108,13 +75,11 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         samples = plans.taken(here.samples, data.train)
         sizes = tuple(sorted({max(1, samples // part) for part in (4, 2)}))
         title = "Job time by size of the data set"
-        studies.append(training.study("size", title, recipes=names[:1], workers=timed, sizes=sizes))
+        sized = training.study("size", title, recipes=names[:1], workers=timed, samples=sizes)
+        studies.append(sized)
     both = "fixed beside linear tells fewer steps from the scaled rate"
     why = both if {"fixed", "linear"} <= set(names) else ""
-    words, beyond = (
-        plans.recipe_words(WORK.learning_rate, names),
-        plans.beyond(workers, asked.cores),
-    )
+    words = plans.recipe_words(WORK.learning_rate, names)
     fewer = "to fit the time" if here.epochs < LAB_EPOCHS else ""
     return Plan(
         studies=tuple(studies),
@@ -125,7 +90,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
             plans.samples_choice("training samples", "not said", here.samples, data.train),
             plans.samples_choice("test samples", "not said", here.test_samples, data.test),
             ("epochs", f"{LAB_EPOCHS}", f"{here.epochs}", fewer),
-            ("workers", "2, 4 and 8", plans.words(workers), beyond),
+            ("workers", "2, 4 and 8", plans.words(workers), plans.beyond(workers, asked.cores)),
             ("learning rate", "scaled by the workers, as it seems", words, why),
             plans.DECAY,
         ),
@@ -138,27 +103,18 @@ def _steps_of_eight(training: Training) -> Planned:
     title = (
         f"The steps of {LAB_MOST} workers, made by one: loss at one worker's rate and 8 times it"
     )
-    one = replace(training, workload=work, seeds=1).study(
-        "eight", title, recipes=("fixed",), workers=(1,)
-    )
-    params = {**one.options["params"], "lr": RATES}
-    arguments = ("", *one.arguments)
-    return replace(
-        one,
-        options={**one.options, "params": params, "threads": training.asked.cores},
-        arguments=tuple("{lr}" if flag == "--lr" else word for flag, word in pairwise(arguments)),
-        estimate_s=len(RATES) * one.estimate_s,
-        worth_repeating=False,
-    )
+    both = replace(training, workload=work)
+    one = both.study("eight", title, recipes=("fixed",), workers=(1,), lr=RATES)
+    options, estimate_s = {**one.options, "threads": training.asked.cores}, one.estimate_s
+    times = len(RATES)
+    return replace(one, options=options, estimate_s=times * estimate_s, worth_repeating=False)
 
 
 # The questions.
 
 _LOSS = measure("loss", "loss (MSE)")
-_BASE_LOSS, _SHARE = (
-    column("constant_mse", "loss of a constant"),
-    column("share", "of the constant's", percent),
-)
+_BASE_LOSS = column("constant_mse", "loss of a constant")
+_SHARE = column("share", "of the constant's", percent)
 _STEPS = column("steps_per_epoch", "steps per epoch", whole)
 
 
@@ -168,7 +124,7 @@ def _against_constant(row: Row) -> Row:
     A loss within what test samples and seeds resolve of the constant's has learned nothing that
     they can show; one that lies below is claimed from two seeds on.
     """
-    constant = final_mean(row.records, CONSTANT)
+    constant = shared.final_mean(row.records, CONSTANT)
     if not row.final or not constant:
         return row.but(loss=row.final, learned="not measured")
     final, seeds = row.final, max(1, row.seeds)
@@ -183,18 +139,16 @@ def _against_constant(row: Row) -> Row:
 
 
 def _settings(found: Found, *studies: str) -> list[Row]:
-    rows = [_against_constant(row) for row in setting_rows(found, *studies, metric=METRIC)]
+    rows = [_against_constant(row) for row in shared.setting_rows(found, *studies, metric=METRIC)]
     for row in rows:
         row.device, row.steps_per_epoch = "CPU", (row.counted or row.whole_steps) // row.epochs
     return rows
 
 
 def _worker_rows(found: Found) -> list[Row]:
-    lab = published_rows(found, "driving", recipe="not said", seeds=1)
-    return [
-        *_settings(found, "workers", "recipes"),
-        *(row.but(loss=row.final) for row in lab if row.job),
-    ]
+    lab = having(shared.published_rows(found, "driving", recipe="not said", seeds=1), "job")
+    here = _settings(found, "workers", "recipes")
+    return [*here, *(row.but(loss=row.final) for row in lab)]
 
 
 def _loss_lines(rows: Sequence[Row]) -> list[Row]:
@@ -205,7 +159,9 @@ def _loss_lines(rows: Sequence[Row]) -> list[Row]:
         first = [row for row in own if row.recipe != name]
         of_recipe = [*first, *having(rows, source=HERE, recipe=name)]
         lines += [row.but(source=f"{HERE}, {name}") for row in of_recipe]
-    constants = {row.workers: estimate(row.constant_mse) for row in having(rows, source=HERE)}
+    constants = {
+        row.workers: shared.estimate(row.constant_mse) for row in having(rows, source=HERE)
+    }
     lines += [Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)]
     return having([*lines, *_by_device(rows)], "loss")
 
@@ -230,13 +186,11 @@ WORKERS = Question(
         "The loss here is the mean squared error on the test set; the loss of a constant is what "
         "the best constant prediction gets there. Which loss the lab gives is not said.",
     ),
-    facts=lambda found, rows: {
-        "timed": having(rows, "job_s", study="workers"),
-        "scored": having(rows, "loss", study="workers"),
-    },
     say="""
-The job takes {{ timed | each("{job_s.value:seconds} on {workers:workers}") }}; its loss on the \
-test set ends at {{ scored | each("{loss.value:number} on {workers:workers} ({learned})") }}.
+{% set scored = rows | having("loss", study="workers") %}
+The job takes {{ rows | having("job_s", study="workers") | each("{job_s.value:seconds} on \
+{workers:workers}") }}; its loss on the test set ends at \
+{{ scored | each("{loss.value:number} on {workers:workers} ({learned})") }}.
 The lab's jobs take \
 {{ lab | each("{job_s.value:seconds} on {workers} {device}, with a loss of {loss.value:number}") }}.
 {% for row in scored[:1] if row.least %}
@@ -282,13 +236,6 @@ def _rules(found: Found) -> list[Row]:
     ]
 
 
-def _rule_table(found: Found, _: Sequence[Row]) -> list[Table]:
-    titles = {"study": "study", "rule": "rule", "sentence": "verdict", "action": "what to do"}
-    texts = [text(key, title) for key, title in titles.items()]
-    fired = _rules(found)
-    return [tabulate("verdict-rules", "The rules that fired", fired, texts)] if fired else []
-
-
 def _verdict_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     """Judge time and loss of the most workers whose time counts, by intervals over launches."""
     own = having(rows, study="workers")
@@ -307,7 +254,7 @@ def _verdict_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     if few is None or many is None:
         return facts
     took = ratio(_job_times(many), _job_times(few))
-    change = gap(many, few)
+    change = shared.gap(many, few)
     rises = bool(change and change.difference.low is not None and change.difference.low > 0)
     verdict = "Cannot tell whether adding workers pays"
     if took.low is not None and took.high is not None:
@@ -334,7 +281,17 @@ VERDICT = Question(
         *("rate job_s fixed_s fixed_share", _LOSS),
     ),
     notes=("Fixed: what of a job is not a pass over the training data.",),
-    tables=_rule_table,
+    tables=(
+        Question(
+            key="verdict-rules",
+            title="The rules that fired",
+            rows=_rules,
+            columns=(
+                *(text("study", "study"), text("rule", "rule"), text("sentence", "verdict")),
+                text("action", "what to do"),
+            ),
+        ),
+    ),
     facts=_verdict_facts,
     say="""
 {% if many %}
@@ -366,8 +323,9 @@ With one worker's rate, so by fewer steps alone, the loss ends at \
 
 
 def _eight_rows(found: Found) -> list[Row]:
-    rows = [row.but(rate=float(row.lr)) for row in cell_rows(found.studies.get("eight")) if row.lr]
+    rows = having(shared.cell_rows(found.studies.get("eight")), "lr")
     for row in rows:
+        row.rate = float(row.lr)
         row.loss, constant = row.final, row.metrics.get(CONSTANT)
         if row.loss and constant:
             row.constant_mse = constant.final.value
@@ -439,20 +397,17 @@ def _computed(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _check(found: Found, rows: Sequence[Row]) -> list[Table]:
-    """Compare computed job times with launches on smaller data sets, where there are some."""
-    speeds = {row.workers: row.speed for row in having(rows, "speed")}
-    launched = [
+def _launched(found: Found) -> list[Row]:
+    """Return launches on smaller data sets, with their computed job times."""
+    speeds = {row.workers: row.speed for row in having(_size_rows(found), "speed")}
+    return [
         row.but(computed_s=speeds[row.workers].job_s(row.samples, row.epochs))
         for row in having(_settings(found, "size"), "job_s")
         if row.workers in speeds
     ]
-    title = "The same on smaller data sets: launched and computed"
-    known = columns(
-        *("source workers", column("samples", "training samples", whole)),
-        *(measure("job_s", "job, launched", seconds), column("computed_s", "computed", seconds)),
-    )
-    return [tabulate("size-check", title, launched, known)] if launched else []
+
+
+_SAMPLES, _JOB = column("samples", "training samples", whole), column("job_s", "job", seconds)
 
 
 SIZE = Question(
@@ -471,13 +426,21 @@ SIZE = Question(
         column("here", "samples here", whole, "samples"),
     ),
     notes=(_ASSUMED,),
-    tables=_check,
-    facts=lambda found, rows: {
-        "timed": (timed := having(rows, "speed")),
-        "more": timed[1:],
-        "once": "By one run each, " if all(row.launches < 2 for row in timed) else "",
-    },
+    tables=(
+        Question(
+            key="size-check",
+            title="The same on smaller data sets: launched and computed",
+            rows=_launched,
+            columns=columns(
+                *("source workers", _SAMPLES, measure("job_s", "job, launched", seconds)),
+                column("computed_s", "computed", seconds),
+            ),
+        ),
+    ),
     say="""
+{% set timed = rows | having("speed") %}
+{% set more = timed[1:] %}
+{% set once = "" if timed | selectattr("launches", "ge", 2) | list else "By one run each, " %}
 {% for row in more %}
 {% set base = timed[0] %}
 {% if row.pays_from is none %}
@@ -504,11 +467,7 @@ workers pay when they save 25 % of the job and an epoch still has 20 steps.
             title="Job time by size of the data set",
             caption=f"From fixed time and speed as measured; not launches. {_ASSUMED}",
             rows=_computed,
-            columns=columns(
-                "setting",
-                column("samples", "training samples", whole),
-                column("job_s", "job", seconds),
-            ),
+            columns=columns("setting", _SAMPLES, _JOB),
             options={"x": "samples", "y": "job_s", "series": "setting", "x_log": True, "log": True},
         ),
     ),
@@ -517,35 +476,16 @@ workers pay when they save 25 % of the job and an epoch still has 20 steps.
 
 def _projected(found: Found) -> list[Row]:
     """Project speed to the lab's 4 and 8 workers, on one host with as many cores."""
-    from farandole.model.projection.advice import project  # imports SciPy
-    from farandole.model.projection.question import Question as Projection
-
-    info, record = found.studies.get("workers"), found.records.get("workers")
     timed = having(_settings(found, "workers"), "job_s", "fixed_s", "throughput")
-    if info is None or record is None or not timed:
+    if not timed:
         return []
-    counts = tuple(n for n in (2, 4, LAB_MOST) if n > timed[-1].workers)
-    try:
-        made = project(record, info, Projection(workers=counts, per_host=LAB_MOST)).rows
-    except FarandoleError as error:
-        return [row.but(source="measured", failed=str(error)) for row in timed]
-    fixed_s, epochs = timed[-1].fixed_s, timed[-1].epochs
-    ahead = [
-        Row(
-            source="projected",
-            workers=one.workers,
-            throughput=_estimate(one.throughput),
-            speedup=_estimate(one.speedup),
-            job_s=_estimate(one.epoch_s.scaled(epochs).shifted(fixed_s) if one.epoch_s else None),
-        )
-        for one in made
-        if not one.measured
-    ]
-    return [*(row.but(source="measured") for row in timed), *ahead]
-
-
-def _estimate(made: Prediction | None) -> Estimate | None:
-    return None if made is None else Estimate(value=made.value, low=made.low, high=made.high)
+    last, studies = timed[-1], (found.records.get("workers"), found.studies.get("workers"))
+    counts = tuple(count for count in (2, 4, LAB_MOST) if count > last.workers)
+    made = shared.project_rows(*studies, workers=counts, per_host=LAB_MOST)
+    for row in made:
+        row.source, row.job_s = row.kind, shared.job_of(row.epoch_s, last.epochs, last.fixed_s)
+    measured = [row.but(source="measured", why=made[0].why) for row in timed]
+    return [*measured, *having(made, kind="projected")]
 
 
 PROJECTION = Question(
@@ -558,19 +498,16 @@ PROJECTION = Question(
         "A projected job has the fixed time of the most workers measured, and as many epochs. "
         "Losses are not projected: they depend on the learning rate.",
     ),
-    facts=lambda found, rows: {
-        "ahead": having(rows, source="projected"),
-        "failed": {row.failed for row in rows if row.failed},
-        "once": "From one run each: " if any(row.launches == 1 for row in rows) else "",
-    },
     say="""
+{% set ahead = rows | having(source="projected") %}
 {% if ahead %}
-{{ once }}{{ ahead | each("{workers:workers} would train {speedup:interval_times} as fast as \
-one, and take {job_s:interval_seconds} for the job") }}.
+{{ "From one run each: " if rows | having(launches=1) }}\
+{{ ahead | each("{workers:workers} would train {speedup:interval_times} as fast as one, and take \
+{job_s:interval_seconds} for the job") }}.
 On a machine with as many cores a job would still wait for its fixed time, however many workers it \
 has.
 {% else %}
-Not projected: {{ failed | join or "no study of workers has times that count." }}
+Not projected: {{ rows[0].why if rows else "no study of workers has times that count" }}.
 {% endif %}
 """,
     why="A projection keeps what was measured: the fixed time of a job stays, and steps take as "
@@ -626,14 +563,12 @@ def _rank_rows(found: Found) -> list[Row]:
     ]
 
 
-def _output(found: Found, _: Sequence[Row]) -> list[Table]:
-    """Show lines of the launch's output; a study without a folder has none."""
+def _output(found: Found) -> list[Row]:
+    """Return lines of the launch's output; a study without a folder has none."""
     study, launch = found.records.get("workers"), _most(found)
     path = Path(study.path) / LAUNCHES / launch.id / OUTPUT_FILE if study and launch else None
     lines = tagged_lines(path.read_text(errors="replace")) if path and path.is_file() else ()
-    title = "What the workers printed, as the launcher tags it"
-    shown = [Row(line=line) for line in lines]
-    return [tabulate("ranks-output", title, shown, [text("line", "line")])] if lines else []
+    return [Row(line=line) for line in lines]
 
 
 RANKS = Question(
@@ -645,9 +580,16 @@ RANKS = Question(
         *("workers", column("epoch", "epoch", brief), "rank"),
         *(column("rank_loss", "its own loss"), column("rank_val_loss", "validation loss")),
     ),
-    tables=_output,
-    facts=lambda found, rows: {"last": [row for row in rows if row.epoch == rows[-1].epoch]},
+    tables=(
+        Question(
+            key="ranks-output",
+            title="What the workers printed, as the launcher tags it",
+            rows=_output,
+            columns=(text("line", "line"),),
+        ),
+    ),
     say="""
+{% set last = rows | having(epoch=rows[-1].epoch) if rows else [] %}
 {% if last %}
 In the last epoch on {{ last[0].workers | workers }} the ranks' own losses are \
 {{ last | each("{rank_loss:number}") }}: each sees other samples with the same weights. The \
@@ -683,8 +625,7 @@ _CORRECTIONS = (
         "Averaging: the weights of all workers are averaged once an epoch.",
         "Gradients are averaged, in every step, before the update: all workers always have the "
         "same weights, and averaging these would change nothing.",
-        """{{ "Here, %s." | format(exchanged) if exchanged
-   else "No launch on several workers ran to its end here." }}""",
+        "Measured here. {{ exchanged }}",
     ),
     (
         "Accuracy: it is given beside the loss.",
@@ -699,12 +640,9 @@ _CORRECTIONS = (
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the run that shows the right account."""
-    assert AVERAGING.rows is not None
-    several = [row for row in AVERAGING.rows(found) if row.ranks > 1]
-    most = max(several, key=lambda row: int(row.ranks), default=None)
     return correct(
         _CORRECTIONS,
-        exchanged=exchange_words(most) if most else "",
+        exchanged=shared.exchange_words(AVERAGING.rows(found)),
         scored=having(_settings(found, "workers"), "loss", "constant_mse"),
     )
 
@@ -716,7 +654,7 @@ LAB = Lab(
     questions=(WORKERS, VERDICT, DIVERGENCE, SIZE, PROJECTION, RANKS, BUSY, AVERAGING),
     published=("driving",),
     leading=("verdict", "size", "workers"),
-    efforts=len(LADDER),
+    efforts=len(EFFORTS) - 2,
     data=describe_driving,
     pilot=lambda asked: (WORK.pilot(asked),),
     plan=plan,

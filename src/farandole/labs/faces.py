@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from farandole.errors import FarandoleError
 from farandole.format import listed, number, percent, plural, seconds, size, times, whole
 from farandole.labs import faces_plan as plans
+from farandole.labs import rows as shared
 from farandole.labs.data import describe_faces
 from farandole.labs.faces_plan import BATCH, MODELS, SCALING, SPLIT
 from farandole.labs.lab import Correction, Found, Lab
 from farandole.labs.questions import Bars, Boxes, Lines, Question, compare_recipes, correct
-from farandole.labs.rows import (
-    HERE,
-    Row,
-    cell_rows,
-    claims_of,
-    column,
-    columns,
-    having,
-    measure,
-    table_rows,
-    text,
-)
+from farandole.labs.rows import HERE, Row, column, columns, having, measure, table_rows, text
 from farandole.model.curves import Law, Scaling, fit_law
 from farandole.model.statistics import Estimate, scaled, speed_relation
 from farandole.report.table import Column
@@ -54,7 +42,7 @@ CPU, GPU, PROJECTED = "lab, CPU", "lab, GPU", "projected"
 
 def cells(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
     """Return a study's cells, with the networks as the lab writes them."""
-    rows = cell_rows(info, source)
+    rows = shared.cell_rows(info, source)
     return [row.but(model=MODELS.get(row.model, row.model), count=row.workers) for row in rows]
 
 
@@ -103,27 +91,19 @@ def published(found: Found, scaling: Scaling) -> list[Row]:
 
 def projected(found: Found, here: Sequence[Row]) -> list[Row]:
     """Project each network to the lab's counts beyond those measured, where there is enough."""
-    from farandole.model.projection.advice import project  # imports SciPy
-    from farandole.model.projection.question import Question as Projection
-
     rows = []
     for title, own in by_network(here).items():
         curve, most, info = own[0].curve, own[-1], found.studies[SCALING]
         able = [n for n in NODES if curve.scaling == "weak" or curve.batch % n == 0]
         beyond = tuple(count for count in able if count > most.count)
         only = (("model", dict(most.cell.params)["model"]),)
+        study, info = found.records[SCALING], replace(info, curves=(curve,))
         # One host of as many cores: no other link than the measured one is needed.
-        asked = Projection(workers=beyond, per_host=NODES[-1], only=only)
-        made: Sequence[Any] = ()
-        with suppress(FarandoleError):
-            if beyond:
-                made = project(found.records[SCALING], replace(info, curves=(curve,)), asked).rows
-        for one in (one for one in made if not one.measured):
-            row = Row(source=PROJECTED, model=title, count=one.workers, batch=one.batch)
-            for name in ("throughput", "step_s", "speedup"):
-                figure = getattr(one, name)
-                setattr(row, name, Estimate(value=figure.value, low=figure.low, high=figure.high))
-            rows.append(row.but(efficiency=scaled(row.speedup, 1 / row.count)))
+        asked = {"workers": beyond, "per_host": NODES[-1], "only": only}
+        made = shared.project_rows(study, info, **asked) if beyond else []
+        for row in having(made, kind="projected"):
+            row.efficiency = scaled(row.speedup, 1 / row.workers)
+            rows.append(row.but(source=PROJECTED, model=title, count=row.workers))
     return rows
 
 
@@ -314,14 +294,14 @@ BATCHES = Question(
     facts=lambda found, rows: {
         "ranked": (own := ranked(rows)),
         "verdict": verdicts(row.but(verdict=knee(row)) for row in own),
-        "gpu": having(rows, source=GPU),
     },
     say="""
 Throughput on all cores by batch: \
 {{ ranked | each("{model} {gain:times} (batch {fast.batch} over {slow.batch})") }}.
 {{ verdict }}
 On the lab's CPU nodes it rose until a batch of about 8 and then stayed flat. One GPU at 128 \
-reached {{ gpu | each("{throughput.value} ({model})") }} images/s, InceptionV3 slightly more at 64.
+reached {{ rows | having(source="lab, GPU") | each("{throughput.value} ({model})") }} images/s, \
+InceptionV3 slightly more at 64.
 """,
     why="A larger batch usually spreads over more images what a step costs whatever its batch: "
     "calling every layer, reading and updating all weights.",
@@ -637,10 +617,10 @@ ORDER = Question(
     rows=orders,
     columns=(SETTING, *(column(key, title, _two) for key, title in MODELS.items()), _ORDER),
     facts=lambda found, rows: {
-        "theirs": [row for row in rows if row.source != HERE],
         "verdict": verdicts(_here(rows), "this order", "whether this order holds"),
     },
     say="""
+{% set theirs = rows | rejectattr("source", "eq", "here") | list %}
 The order is {{ here | each("{order} ({setting})") }}.
 {{ verdict }}
 {% set cpu, gpu = theirs[0], theirs[2] %}
@@ -730,16 +710,16 @@ a step's loss here: {{ ours | each("{main} ({model}, {main_share:percent})") }}.
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the arithmetic on its own figures."""
-    lost, shared = losses(found), having(splits(found), source=CPU)
+    lost, split = losses(found), having(splits(found), source=CPU)
     cpu, _, gpu, _ = (row for row in orders(found) if row.source != HERE)
-    once = {row.model: row.throughput.value for row in shared if row.workers == 4}
+    once = {row.model: row.throughput.value for row in split if row.workers == 4}
     return correct(
         _CORRECTIONS,
-        wrong=[claim for claim in claims_of("faces") if not claim.agrees],
+        wrong=[claim for claim in shared.claims_of("faces") if not claim.agrees],
         cpu=cpu,
         gpu=gpu,
         twice=[Row(model=one, once=once[one], again=cpu.speeds[one]) for one in TITLES],
-        resnet=having(shared, model="ResNet50"),
+        resnet=having(split, model="ResNet50"),
         theirs=having(lost, source=CPU),
         ours=having(lost, "main"),
         networks=demands(published(found, "strong")),
@@ -755,7 +735,7 @@ LAB = Lab(
     leading=("weak", "strong", "why"),
     # Its own figures have these curves, by nodes; here they would be by processes.
     beside={"faces_weak": ()},
-    efforts=len(plans.LADDER),
+    efforts=len(plans.EFFORTS) - 2,
     data=describe_faces,
     pilot=plans.pilot,
     plan=plans.plan,

@@ -11,15 +11,7 @@ from typing import Any
 from farandole.format import listed, plural, whole
 from farandole.labs import plan as plans
 from farandole.labs.lab import Asked, Choice, DataFacts, Plan, Planned, Rate
-from farandole.labs.plan import (
-    STUDY_S,
-    Training,
-    Workload,
-    busy_options,
-    launch_s,
-    speed_options,
-    steps_s,
-)
+from farandole.labs.plan import Training, Workload, launch_s, steps_s
 from farandole.labs.rows import Row, table_rows
 
 MODELS = {"inceptionv3": "InceptionV3", "resnet50": "ResNet50", "vgg16": "VGG16"}
@@ -53,14 +45,13 @@ _GUESS = {
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 _FEW, _MORE, _MANY = (1, 4), (1, 4, 8), (1, 2, 4, 8, 16)
 
-# `batch` is per worker, for weak scaling; `global_batch` is for strong scaling and for splits of
-# the cores; `sweep` are batches of one process with all cores, beside the global one. Steps and
-# repeats are of launches for speed. Workers beyond the cores count for accuracy only, which has so
-# many recipes, epochs and seeds.
-QUICK, FULL, *LADDER = table_rows(
+# Quick, by budget, full. `batch` is per worker, for weak scaling; `global_batch` is for strong
+# scaling and for splits of the cores; `sweep` are batches of one process with all cores, beside the
+# global one. Steps and repeats are of launches for speed. Workers beyond the cores count for
+# accuracy only, which has so many recipes, epochs and seeds.
+EFFORTS = table_rows(
     "pixels batch global_batch sweep steps repeats workers recipes epochs seeds",
     (75, 6, 6, (2,), 4, 1, _TWO, 1, 2, 1),
-    (LAB_PIXELS, LAB_BATCH, LAB_GLOBAL_BATCH, (*_MANY, 32, 64), 20, 1, _EIGHT, 1, 20, 1),
     (75, 8, 8, (2,), 5, 1, _TWO, 1, 4, 1),
     (75, 8, 8, (2,), 6, 2, _TWO, 1, 4, 1),
     (75, 8, 8, (2,), 6, 3, _TWO, 1, 8, 1),
@@ -72,81 +63,58 @@ QUICK, FULL, *LADDER = table_rows(
     (96, 32, 32, _MANY, 8, 5, _EIGHT, 3, 20, 5),
     (128, 32, 32, _MANY, 8, 5, _EIGHT, 4, 20, 5),
     (LAB_PIXELS, 32, 32, _MANY, 8, 5, _EIGHT, 4, 20, 5),
+    (LAB_PIXELS, LAB_BATCH, LAB_GLOBAL_BATCH, (*_MANY, 32, 64), 20, 1, _EIGHT, 1, 20, 1),
 )
 
 
 def pilot(asked: Asked) -> tuple[Planned, ...]:
     """Return the studies that measure what one worker does in a second, for each network."""
     here = Row(pixels=PILOT_PIXELS, steps=_PILOT_STEPS, images=4 * _PILOT_BATCH)
-    speed = [
-        _speed_study(
-            *(asked, here, model, f"How fast one worker trains {title}"),
-            once_s=steps_s(_GUESS[model], threads=1, batches=(_PILOT_BATCH,), steps=_PILOT_STEPS),
-            model=model,
-            options={"workers": 1, "threads": 1, "params": {"batch": _PILOT_BATCH}},
-        )
-        for model, title in MODELS.items()
-    ]
-    return (*speed, SMALL.pilot(asked))
+    options = {"workers": 1, "threads": 1, "params": {"batch": _PILOT_BATCH}}
+    made = []
+    for model, title in MODELS.items():
+        title = f"How fast one worker trains {title}"
+        once_s = steps_s(_GUESS[model], threads=1, batches=(_PILOT_BATCH,), steps=_PILOT_STEPS)
+        made.append(_speed_study(asked, here, model, title, once_s, options, model=model))
+    return (*made, SMALL.pilot(asked))
 
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
-    here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
-    here, cores, steps = sized(asked, data, here), asked.cores, here.steps
+    here = sized(asked, data, plans.chosen(asked, EFFORTS, effort))
+    cores, steps = asked.cores, here.steps
     shared, batches = here.shared, tuple(sorted({*here.sweep, here.shared}))
     # Convolutions cost as many operations as there are pixels.
     slower = (here.pixels / PILOT_PIXELS) ** 2
     by_model = [rates.get(model, guess) for model, guess in _GUESS.items()]
     by_model = [replace(rate, samples_per_s=rate.samples_per_s / slower) for rate in by_model]
     cells = {(count, batch) for count in here.counts for batch in (here.batch, shared // count)}
+    scaling_s = sum(
+        launch_s(rate, workers=n, cores=cores, samples=steps * batch * n, epochs=1)
+        for rate in by_model
+        for n, batch in cells
+    )
+    sweep_s = sum(steps_s(rate, threads=cores, batches=batches, steps=steps) for rate in by_model)
+    each_s = [rate.startup_s + steps * shared / (rate.samples_per_s * cores) for rate in by_model]
+    split_s, repeats = len(here.splits) * sum(each_s), here.repeats
+    both, threads = {"batch": here.batch, "global_batch": shared}, {"workers": 1, "threads": cores}
     study = partial(_speed_study, asked, here)
+    # What a sweep compares differs more than what scales does: one repeat less.
+    titles = (
+        "Weak and strong scaling of the three networks",
+        "One process with all cores, by batch",
+    )
+    counts = {"workers": here.counts, "threads": 1}
     studies = [
-        study(
-            *(SCALING, "Weak and strong scaling of the three networks"),
-            options={"workers": here.counts, "threads": 1},
-            params={"batch": here.batch, "global_batch": shared},
-            once_s=sum(
-                launch_s(rate, workers=n, cores=cores, samples=steps * batch * n, epochs=1)
-                for rate in by_model
-                for n, batch in cells
-            ),
-            repeats=here.repeats,
-        ),
-        study(
-            *(BATCH, "One process with all cores, by batch"),
-            options={"workers": 1, "threads": cores},
-            params={"batch": batches},
-            once_s=sum(
-                steps_s(rate, threads=cores, batches=batches, steps=steps) for rate in by_model
-            ),
-            # What a sweep compares differs more than what scales does.
-            repeats=max(1, here.repeats - 1),
-        ),
+        study(SCALING, titles[0], scaling_s, counts, both, repeats),
+        study(BATCH, titles[1], sweep_s, threads, {"batch": batches}, max(1, repeats - 1)),
     ]
     if here.splits:
-        each_s = [
-            rate.startup_s + steps * shared / (rate.samples_per_s * cores) for rate in by_model
-        ]
-        studies += [
-            study(
-                *(SPLIT, "Processes x threads between one process and one thread each"),
-                options={"workers": here.splits, "split": "all"},
-                params={"global_batch": shared},
-                once_s=len(here.splits) * sum(each_s),
-                repeats=here.repeats,
-            )
-        ]
-    training = Training(
-        workload=SMALL,
-        asked=asked,
-        data=data,
-        rate=rates.get(SMALL.name, SMALL.guess),
-        samples=0,
-        test_samples=0,
-        epochs=here.epochs,
-        seeds=here.seeds,
-    )
+        title = "Processes x threads between one process and one thread each"
+        split = {"workers": here.splits, "split": "all"}
+        studies.append(study(SPLIT, title, split_s, split, {"global_batch": shared}, repeats))
+    everything = here.but(samples=0, test_samples=0)
+    training = Training.of(SMALL, asked, data, rates, everything)
     workers = plans.counts(asked, here.workers)
     several = tuple(count for count in workers if count > 1)
     names = plans.recipes(asked, RECIPES[: here.recipes])
@@ -176,11 +144,11 @@ def _speed_study(
     here: Row,
     name: str,
     title: str,
-    *,
     once_s: float,
     options: Mapping[str, Any],
     params: Mapping[str, Any] | None = None,
     repeats: int = 1,
+    *,
     model: str = "{model}",
 ) -> Planned:
     """Return a study of steps: its job has no end and goes round few images.
@@ -189,19 +157,13 @@ def _speed_study(
     """
     options = {**options, "params": {**params, "model": MODELS}} if params else options
     # At full size a step is minutes long on a CPU.
-    patience = {"launch_timeout": "24h"} if asked.size == "full" else busy_options(asked)
-    return Planned(
-        name=name,
-        title=title,
-        options={**options, "steps": here.steps, **speed_options(repeats), **patience},
-        script=SMALL.script,
-        arguments=(
-            *plans.data_arguments(asked),
-            *("--model", model, "--image-size", str(here.pixels), "--loop", str(here.images)),
-            *("--epochs", "1000", "--batch-size", "{batch}", "--recipe", "fixed"),
-        ),
-        estimate_s=repeats * once_s + STUDY_S,
-        environ=plans.KERAS,
+    patience = {"launch_timeout": "24h"} if asked.size == "full" else plans.busy_options(asked)
+    flags = {"model": model, "image-size": here.pixels, "loop": here.images}
+    flags |= {"epochs": 1000, "batch-size": "{batch}", "recipe": "fixed"}
+    options = {**options, "steps": here.steps, **plans.speed_options(repeats), **patience}
+    seconds = repeats * once_s
+    return plans.script_study(
+        asked, name, title, SMALL.script, flags, options=options, seconds=seconds
     )
 
 

@@ -86,8 +86,8 @@ CORRECTIONS = (
         "Gradients are averaged, in every step, and that loses nothing: their mean is the gradient "
         "of one large batch. Training makes fewer, larger steps, at a rate that was multiplied "
         "without a warm-up.",
-        """{{ sent }} Steps here: {{ steps | each("{counted:whole} of {global_batch} samples with \
-{workers:workers}") }}. {{ averaged_alone }}""",
+        """{{ sent }} Steps here: {{ steady | having("counted") | each("{counted:whole} of \
+{global_batch} samples with {workers:workers}") }}. {{ averaged_alone }}""",
     ),
     (
         "Wrapped optimizer: the text names a DistributedOptimizer, the code excerpt has none.",

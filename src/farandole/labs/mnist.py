@@ -8,32 +8,12 @@ from typing import Any
 
 from farandole.format import percent, plural, seconds, times, whole
 from farandole.labs import plan as plans
+from farandole.labs import rows as shared
 from farandole.labs.data import describe_mnist
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Rate
-from farandole.labs.plan import Training, Workload, busy_options, speed_options, steps_s
-from farandole.labs.questions import Bars, Lines, Question, compare_recipes, correct
-from farandole.labs.rows import (
-    HERE,
-    Row,
-    cell_rows,
-    claims_of,
-    column,
-    columns,
-    estimate,
-    final_mean,
-    four,
-    having,
-    in_points,
-    measure,
-    published_rows,
-    setting_rows,
-    signed,
-    smallest,
-    split_words,
-    table_rows,
-    text,
-    use_words,
-)
+from farandole.labs.plan import Training, Workload
+from farandole.labs.questions import Bars, Lines, Question, compare_recipes, correct, rank_rows
+from farandole.labs.rows import HERE, Row, column, columns, four, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import training_steps
 from farandole.model.metrics import series_of
@@ -69,13 +49,12 @@ _RECIPE_WORKERS = 4
 _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 _PAIR, _THREE, _MANY = (32, 128), (32, 128, 512), (32, 128, 512, 1024)
 
-# `visits` are samples that a run sees over all epochs (None: the lab's 40 epochs of all), 0 test
-# samples are all, `recipes` says how many. One worker with all cores tries the batches.
-QUICK, FULL, *LADDER = table_rows(
+# Quick, by budget, full. `visits` are samples that a run sees over all epochs (None: the lab's 40
+# epochs of all), 0 test samples are all, `recipes` says how many. One worker with all cores tries
+# the batches.
+EFFORTS = shared.table_rows(
     "visits test_samples seeds workers recipes batches steps repeats",
     (3072, 360, 1, _TWO, 2, _PAIR, 10, 1),
-    # One host with as many workers as the lab's two nodes had GPUs takes the same steps.
-    (None, 0, 1, (1, 2, 4, 6, 8), 4, (128, 256, 512, 1024), 40, 3),
     (2304, 360, 1, _TWO, 2, _PAIR, 10, 1),
     (3072, 1000, 1, _FOUR, 2, _THREE, 12, 1),
     (6144, 1000, 1, _FOUR, 3, _THREE, 12, 1),
@@ -84,6 +63,8 @@ QUICK, FULL, *LADDER = table_rows(
     (18_000, 5000, 3, _FOUR, 4, _THREE, 16, 2),
     *((k * 1000, 0, 3, _FOUR, 4, _MANY, 20, 3) for k in (30, 60, 90, 120, 180)),
     *((k * 1000, 0, 3, _EIGHT, 4, _MANY, 20, 3) for k in (240, 360, 600)),
+    # One host with as many workers as the lab's two nodes had GPUs takes the same steps.
+    (None, 0, 1, (1, 2, 4, 6, 8), 4, (128, 256, 512, 1024), 40, 3),
 )
 
 
@@ -97,19 +78,10 @@ def length(effort: Row, available: int) -> tuple[int, int]:
 
 def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) -> Plan:
     """Return the studies of a size."""
-    here = {"quick": QUICK, "full": FULL}.get(asked.size) or LADDER[effort]
+    here = plans.chosen(asked, EFFORTS, effort)
     samples, epochs = length(here, data.train)
-    rate = rates.get(WORK.name, WORK.guess)
-    training = Training(
-        workload=WORK,
-        asked=asked,
-        data=data,
-        rate=rate,
-        samples=samples,
-        test_samples=here.test_samples,
-        epochs=epochs,
-        seeds=here.seeds,
-    )
+    here = here.but(samples=samples, epochs=epochs)
+    training = Training.of(WORK, asked, data, rates, here)
     workers = plans.counts(asked, here.workers)
     names = plans.recipes(asked, tuple(RATES)[: here.recipes])
     # With one worker all recipes are the same.
@@ -117,14 +89,11 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     # Of batches that the data do not fill a few times, one is left.
     batches = tuple(b for b in here.batches if 4 * b <= data.train) or here.batches[:1]
     options = {"workers": 1, "params": {"batch": batches}, "steps": here.steps}
-    sweep = WORK.speed_study(
-        asked,
-        "batch",
-        "Utilisation and throughput of one worker with all cores, by batch",
-        options={**options, **speed_options(here.repeats), **busy_options(asked)},
-        seconds=here.repeats
-        * steps_s(rate, threads=asked.cores, batches=batches, steps=here.steps),
-    )
+    options |= plans.speed_options(here.repeats) | plans.busy_options(asked)
+    sweep_s = plans.steps_s(training.rate, threads=asked.cores, batches=batches, steps=here.steps)
+    title = "Utilisation and throughput of one worker with all cores, by batch"
+    seconds = here.repeats * sweep_s
+    sweep = WORK.speed_study(asked, "batch", title, options=options, seconds=seconds)
     one_host = "a lab runs on one host; two_nodes works out what a second one changes"
     keeps = "to show what keeps accuracy" if len(names) > 1 else ""
     taken = ", ".join(RATES.get(name, name) for name in names)
@@ -153,21 +122,18 @@ _BESIDE_LAB = {"series": "source", "published": (THE_LAB,)}
 
 
 def _batch_rows(found: Found) -> list[Row]:
-    here = [row for row in cell_rows(found.studies.get("batch")) if row.batch and not row.today]
+    here = having(shared.cell_rows(found.studies.get("batch")), "batch", today=False)
     here = [row.but(device=plural(row.threads or 1, "core"), utilisation=row.cpu) for row in here]
-    lab = published_rows(found, "mnist_utilisation", device="1 GPU")
-    lab = [row.but(utilisation=row.gpu) for row in lab]
-    return [*sorted(here, key=lambda row: int(row.batch)), *lab]
+    lab = shared.published_rows(found, "mnist_utilisation", device="1 GPU")
+    here.sort(key=lambda row: int(row.batch))
+    return [*here, *(row.but(utilisation=row.gpu) for row in lab)]
 
 
 def _sweep_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info = found.studies.get("batch")
-    repeated = all(row.launches > 1 for row in rows if row.source == HERE)
-    found_best = [one.sentence for one in (info.batch_sweeps if info else ()) if one.best]
-    return {
-        "used": having(rows, "utilisation", source=HERE),
-        "best": found_best if repeated else [],
-    }
+    repeated = all(row.launches > 1 for row in having(rows, source=HERE))
+    sweeps = info.batch_sweeps if info and repeated else ()
+    return {"best": [one.sentence for one in sweeps if one.best]}
 
 
 UTILISATION = Question(
@@ -181,8 +147,9 @@ UTILISATION = Question(
     notes=("Utilisation is sampled twice a second, from the end of the first step on.",),
     facts=_sweep_facts,
     say="""
-One worker kept its cores busy {{ used | each("{utilisation:percent} at batch {batch:whole}") }}; \
-the lab's GPU was busy {{ lab | each("{utilisation:percent} at batch {batch:whole}") }}.
+One worker kept its cores busy {{ here | having("utilisation") | each("{utilisation:percent} at \
+batch {batch:whole}") }}; the lab's GPU was busy {{ lab | each("{utilisation:percent} at batch \
+{batch:whole}") }}.
 {{ best | join("\n") or "Which batch is fastest takes repeats: each was launched once here." }}
 """,
     why="A larger batch usually spreads the fixed cost of a step (Python, starting kernels, the "
@@ -219,9 +186,9 @@ def _step_rows(found: Found) -> list[Row]:
             whole_steps=full_steps(row.epochs, LAB_SAMPLES, row.batch, row.workers),
             counted=LAB_TWO_NODES if row.hosts > 1 else None,
         )
-        for row in published_rows(found, "mnist", recipe="linear", samples=LAB_SAMPLES)
+        for row in shared.published_rows(found, "mnist", recipe="linear", samples=LAB_SAMPLES)
     ]
-    return [*setting_rows(found, "workers", "recipes"), *lab]
+    return [*shared.setting_rows(found, "workers", "recipes"), *lab]
 
 
 STEPS = Question(
@@ -239,14 +206,14 @@ STEPS = Question(
         "In whole steps: here the last, smaller batch of an epoch is a step, too; the lab's rows "
         "leave it out.",
     ),
-    facts=lambda found, rows: {"counted": having(rows, "counted", source=HERE, study="workers")},
     say=f"""
 Steps = epochs x samples / (batch x workers): {LAB_EPOCHS} epochs of {LAB_SAMPLES:,} samples at \
 batch {WORK.batch} take {training_steps(LAB_EPOCHS, LAB_SAMPLES, WORK.batch):,.0f} steps on one \
 worker, {LAB_FEWER} epochs {training_steps(LAB_FEWER, LAB_SAMPLES, WORK.batch):,.0f}.
 """
     """
-Counted here: {{ counted | each("{counted:whole} on {workers:workers}") }}.
+Counted here: {{ here | having("counted", study="workers") | each("{counted:whole} on \
+{workers:workers}") }}.
 """,
     why="A script that counts steps and not epochs must divide them by the workers: otherwise "
     "twice the workers see the data twice as often, and nothing gets faster.",
@@ -254,17 +221,17 @@ Counted here: {{ counted | each("{counted:whole} on {workers:workers}") }}.
 
 
 def _worker_rows(found: Found) -> list[Row]:
-    here = setting_rows(found, "workers")
+    here = shared.setting_rows(found, "workers")
     for row in here:
         row.compared = row.speedup
         row.speed = row.note or ("counts" if row.launches else "the machine was too busy")
         if row.job_s and here[0].job_s:
             row.job_speedup = here[0].job_s.value / row.job_s.value
-    lab = published_rows(found, "mnist", throughput=None, seeds=1)
+    lab = shared.published_rows(found, "mnist", throughput=None, seeds=1)
     for row in lab:
         # Of whole jobs: the lab has no other times.
         row.job_speedup = row.speedup.value if row.speedup else None
-        row.compared = estimate(row.job_speedup) if row.hosts == 1 else None
+        row.compared = shared.estimate(row.job_speedup) if row.hosts == 1 else None
         row.speedup, row.speed = None, f"on {plural(row.hosts, 'node')}"
     return [*here, *lab]
 
@@ -281,16 +248,12 @@ WORKERS = Question(
         text("speed", "speed"),
     ),
     notes=("The lab has whole jobs only: its efficiency is the job's speedup / workers.",),
-    facts=lambda found, rows: {
-        "faster": having(rows, "speedup", source=HERE)[1:],
-        "ended": having(rows, "final", source=HERE),
-        "jobs": having(rows, "compared", source=THE_LAB)[1:],
-    },
     say="""
-Training speedup here: {{ faster | each("{speedup:interval_times} on {workers:workers}") }}; \
-accuracy ends at {{ ended | each("{final.value:four} on {workers:workers}") }}.
-The lab's jobs are \
-{{ jobs | each("{job_speedup:times} as fast on {workers} GPUs ({efficiency.value:percent})") }}; \
+Training speedup here: {{ (here | having("speedup"))[1:] | each("{speedup:interval_times} on \
+{workers:workers}") }}; accuracy ends at {{ here | having("final") | each("{final.value:four} on \
+{workers:workers}") }}.
+The lab's jobs are {{ (lab | having("compared"))[1:] | \
+each("{job_speedup:times} as fast on {workers} GPUs ({efficiency.value:percent})") }}; \
 in brackets, the efficiency.
 """,
     why="Training usually scales better than the job: starting, loading and testing take as long "
@@ -321,21 +284,21 @@ in brackets, the efficiency.
 
 def _epoch_rows(found: Found) -> list[Row]:
     """Return accuracy after about half of the epochs and at the end, of the lab's runs and ours."""
-    fewer = {row.workers: row for row in published_rows(found, "mnist_21_epochs")}
+    fewer = {row.workers: row for row in shared.published_rows(found, "mnist_21_epochs")}
     rows = []
-    for row in setting_rows(found, "workers"):
+    for row in shared.setting_rows(found, "workers"):
         ended = [series_of(one).get("val_accuracy") for one in row.records if one.outcome == "ok"]
         at = math.ceil(row.epochs * LAB_FEWER / LAB_EPOCHS)
         early = known_mean(one.values[at - 1] for one in ended if one and len(one.values) >= at)
-        rows.append(row.but(fewer=at, early=early, loss=final_mean(row.records, "val_loss")))
-    lab = published_rows(found, "mnist", "mnist_one_gpu", test_samples=LAB_TEST_SAMPLES, seeds=1)
-    for row in lab:
+        rows.append(row.but(fewer=at, early=early, loss=shared.final_mean(row.records, "val_loss")))
+    once = {"test_samples": LAB_TEST_SAMPLES, "seeds": 1}
+    for row in shared.published_rows(found, "mnist", "mnist_one_gpu", **once):
         loss = row.metrics.get("loss")
         if row.hosts == 1:
             early = fewer[row.workers].final.value
             rows.append(row.but(fewer=LAB_FEWER, early=early, loss=loss.final if loss else None))
     return [
-        row.but(change=row.final.value - row.early, resolvable=smallest(row))
+        row.but(change=row.final.value - row.early, resolvable=shared.smallest(row))
         for row in having(rows, "final", "early")
     ]
 
@@ -350,8 +313,8 @@ EPOCHS = Question(
         column("fewer", "first epochs", whole),
         column("early", "accuracy then", four),
         "epochs accuracy",
-        column("change", "difference (points)", signed),
-        column("resolvable", "resolvable (points)", in_points),
+        column("change", "difference (points)", shared.signed),
+        "resolvable",
         measure("loss", "test loss"),
     ),
     notes=(
@@ -359,11 +322,10 @@ EPOCHS = Question(
         f"taken for MNIST's {LAB_TEST_SAMPLES:,} samples.",
     ),
     facts=lambda found, rows: {
-        "given": (given := having(rows, source=THE_LAB, loss=None)),
-        "large": [row for row in given if abs(row.change) > row.resolvable],
-        "first": next((row for row in rows if row.source == THE_LAB and row.loss), None),
+        "large": [row for row in having(rows, loss=None) if abs(row.change) > row.resolvable],
     },
     say="""
+{% set given, first = lab | having(loss=none), lab | having("loss") | first %}
 The lab's accuracy is lower after 40 epochs than after 21 on {{ given | each("{workers}") }} GPUs, \
 by {{ given | each("{change:in_points}") }} points. Only on {{ large | each("{workers}") }} GPUs \
 is that more than 10,000 test samples resolve, in one run each: it ranks nothing.
@@ -379,28 +341,13 @@ The lab gives 40 epochs on one GPU twice, both in 456.1468 s: with an accuracy o
 )
 
 
-def _rank_rows(found: Found) -> list[Row]:
-    return [
-        row.but(
-            setting=plural(row.workers, "worker"),
-            rank=rank,
-            cpu=cpu,
-            memory_bytes=memory,
-            compute_s=dict(row.split.compute_by_rank_s).get(rank) if row.split else None,
-        )
-        for row in cell_rows(found.studies.get("workers"))
-        if row.use and not row.today
-        for rank, cpu, _, memory in row.use.by_rank
-    ]
-
-
 def _rank_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     info, most = found.studies.get("workers"), rows[-1] if rows else Row()
     rules = {one.kind: f"{one.sentence} {one.action}" for one in (info.verdicts if info else ())}
     return {
         "uneven": [rules[kind] for kind in _UNEVEN if kind in rules],
-        "use": use_words(most.use) if most.use else "",
-        "step": split_words(most.split) if most.split else "",
+        "use": shared.use_words(most.use) if most.use else "",
+        "step": shared.split_words(most.split) if most.split else "",
     }
 
 
@@ -410,7 +357,7 @@ BOTTLENECKS = Question(
     key="bottlenecks",
     text="Where are the bottlenecks: are utilisation or memory unequal?",
     title="Utilisation, memory and computing time by worker",
-    rows=_rank_rows,
+    rows=rank_rows,
     columns=columns(
         "setting rank cpu memory_bytes", column("compute_s", "computing per step", seconds)
     ),
@@ -439,22 +386,17 @@ BOTTLENECKS = Question(
 
 
 def _node_rows(found: Found) -> list[Row]:
-    lab = {(r.hosts, r.workers): r for r in published_rows(found, "mnist", "mnist_two_nodes")}
-    jobs = {(r.hosts, r.workers): r.job_s.value for r in published_rows(found, "mnist")}
-    here = {row.workers: row.final for row in setting_rows(found, "workers")}
+    lab = shared.published_rows(found, "mnist", "mnist_two_nodes")
+    here = {row.workers: row.final for row in shared.setting_rows(found, "workers")}
     rows = [Row(nodes=nodes, per_node=each, workers=nodes * each) for nodes, each in NODES]
-    return [
-        row.but(
-            global_batch=WORK.batch * row.workers,
-            steps_per_epoch=training_steps(1, LAB_SAMPLES, WORK.batch, row.workers),
-            steps=training_steps(LAB_EPOCHS, LAB_SAMPLES, WORK.batch, row.workers),
-            rate=WORK.learning_rate * row.workers,
-            lab_job_s=jobs.get((row.nodes, row.workers)),
-            lab_accuracy=lab[row.nodes, row.workers].final.value,
-            final=here.get(row.workers),
-        )
-        for row in rows
-    ]
+    for row in rows:
+        row.global_batch, row.final = WORK.batch * row.workers, here.get(row.workers)
+        row.steps_per_epoch = training_steps(1, LAB_SAMPLES, WORK.batch, row.workers)
+        row.steps, row.rate = LAB_EPOCHS * row.steps_per_epoch, WORK.learning_rate * row.workers
+        theirs = having(lab, hosts=row.nodes, workers=row.workers)
+        row.lab_job_s = next((one.job_s.value for one in having(theirs, "job_s")), None)
+        row.lab_accuracy = theirs[-1].final.value
+    return rows
 
 
 def likely_gpus() -> int:
@@ -515,24 +457,25 @@ the recipe linear. That is the usual account: fewer steps with less noise may ea
 
 def _best_rows(found: Found) -> list[Row]:
     """Return the best recipe of each number of workers, and the lab's runs on two nodes."""
-    scored = having(setting_rows(found, "workers", "recipes"), "final")
+    scored = having(shared.setting_rows(found, "workers", "recipes"), "final")
     scored.sort(key=lambda row: (-row.workers, row.final.value))
     best = {row.workers: row.but(nodes=1) for row in scored}
     facts = {"recipe": "linear", "seeds": 1, "test_samples": LAB_TEST_SAMPLES}
-    lab = having(published_rows(found, "mnist_two_nodes", **facts), "final")
+    lab = having(shared.published_rows(found, "mnist_two_nodes", **facts), "final")
     return [*(best[n] for n in sorted(best)), *(row.but(nodes=row.hosts) for row in lab)]
 
 
-def _ranking(rows: Sequence[Row]) -> dict[str, Any]:
+def _ranking(where: str, rows: Sequence[Row]) -> Row:
     """Rank accuracies, and list those that neither test samples nor seeds tell from the best."""
-    ranked = sorted(rows, key=lambda row: -row.final.value)
-    least = smallest(ranked[0]) if ranked else 0.0
+    best = max(rows, key=lambda row: row.final.value, default=Row(final=Row(value=0.0)))
+    least = shared.smallest(best) if rows else 0.0
     alike = [
         row
-        for row in ranked[1:]
-        if min(row.seeds, ranked[0].seeds) < 2 or ranked[0].final.value - row.final.value <= least
+        for row in sorted(rows, key=lambda row: -row.final.value)
+        if row is not best
+        and (min(row.seeds, best.seeds) < 2 or best.final.value - row.final.value <= least)
     ]
-    return {"best": ranked[0] if ranked else None, "least": least, "alike": alike}
+    return Row(where=where, best=best if rows else None, least=least, alike=alike)
 
 
 BEST = Question(
@@ -542,14 +485,14 @@ BEST = Question(
     rows=_best_rows,
     columns=columns("source nodes workers recipe accuracy seeds"),
     facts=lambda found, rows: {
-        "ranked": {
-            "here": _ranking(having(rows, source=HERE)),
-            "on the lab's two nodes": _ranking(having(rows, source=THE_LAB)),
-        }
+        "ranked": [
+            _ranking("here", having(rows, source=HERE)),
+            _ranking("on the lab's two nodes", having(rows, source=THE_LAB)),
+        ]
     },
     say="""
-{% for where, one in ranked.items() if one.best %}
-The highest accuracy {{ where }} is {{ one.best.final.value | four }}, with \
+{% for one in ranked if one.best %}
+The highest accuracy {{ one.where }} is {{ one.best.final.value | four }}, with \
 {{ one.best.workers | workers }}{{ "; whether %s do as well cannot be told from %s and test sets \
 that resolve %s points" | format(one.alike | each("{workers}"), one.best.seeds | count("run") ~
 " each", one.least | in_points) if one.alike }}.
@@ -617,11 +560,13 @@ ten classes and 16.1 for a wrong one, where Keras clips. Here the test loss is
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the arithmetic on its own figures."""
-    here = setting_rows(found, "workers")
-    ended = [row.but(loss=final_mean(row.records, "val_loss")) for row in having(here, "final")]
+    here = shared.setting_rows(found, "workers")
+    ended = having(here, "final")
+    for row in ended:
+        row.loss = shared.final_mean(row.records, "val_loss")
     return correct(
         _CORRECTIONS,
-        claims=claims_of("mnist"),
+        claims=shared.claims_of("mnist"),
         timed=having(here, "speedup", "throughput"),
         counted=having(here, "counted"),
         alone=training_steps(LAB_EPOCHS, LAB_SAMPLES, WORK.batch),
@@ -641,7 +586,7 @@ LAB = Lab(
     ),
     published=("mnist", "mnist_one_gpu", "mnist_21_epochs", "mnist_two_nodes", "mnist_utilisation"),
     leading=("workers", "keeping_accuracy", "utilisation"),
-    efforts=len(LADDER),
+    efforts=len(EFFORTS) - 2,
     data=describe_mnist,
     pilot=lambda asked: (WORK.pilot(asked),),
     plan=plan,

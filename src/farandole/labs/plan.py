@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.errors import UsageError
 from farandole.format import listed, plural
 from farandole.labs.lab import Asked, Choice, DataFacts, Planned, Rate
 from farandole.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from farandole.labs.rows import Row
 
 KERAS = {"KERAS_BACKEND": "torch"}
 """What scripts with Keras are run on."""
@@ -48,6 +51,11 @@ def subset(wanted: int, available: int) -> int:
 def taken(wanted: int, available: int) -> int:
     """Return how many samples `subset` leaves."""
     return subset(wanted, available) or available
+
+
+def chosen(asked: Asked, efforts: Sequence[Row], number: int) -> Row:
+    """Return how much of a lab is run: the first is for `quick`, the last for `full`."""
+    return efforts[{"quick": 0, "full": -1}.get(asked.size, number + 1)]
 
 
 # Where a run differs from the lab: "lab / here".
@@ -162,6 +170,31 @@ def data_arguments(asked: Asked) -> tuple[str, ...]:
     return () if asked.data is None else ("--data", str(asked.data))
 
 
+def script_study(
+    asked: Asked,
+    name: str,
+    title: str,
+    script: str,
+    flags: Mapping[str, object],
+    *,
+    more: Sequence[str] = (),
+    options: Mapping[str, Any],
+    seconds: float,
+    environ: Mapping[str, str] = KERAS,
+) -> Planned:
+    """Return a study of a script with these flags and arguments, on the data asked for."""
+    words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
+    return Planned(
+        name=name,
+        title=title,
+        options=options,
+        script=script,
+        arguments=(*data_arguments(asked), *words, *more),
+        estimate_s=seconds + STUDY_S,
+        environ=environ,
+    )
+
+
 def speed_options(repeats: int) -> dict[str, Any]:
     """Return what makes a study of nothing but steps."""
     return {"repeats": repeats, "no_epoch": True, "no_today": True, "no_calibration": True}
@@ -195,21 +228,11 @@ class Workload:
         self, asked: Asked, name: str, title: str, *, options: Mapping[str, Any], seconds: float
     ) -> Planned:
         """Return a study of steps: its job has no end."""
-        return Planned(
-            name=name,
-            title=title,
-            options=options,
-            script=self.script,
-            arguments=(
-                *data_arguments(asked),
-                *("--epochs", "1000", "--batch-size", "{batch}", "--samples", "0"),
-                *("--test-samples", str(self.few_test_samples)),
-                *("--lr", f"{self.learning_rate:g}", "--recipe", "fixed"),
-                *self.arguments,
-            ),
-            estimate_s=seconds + STUDY_S,
-            environ=KERAS,
-        )
+        flags = {"epochs": 1000, "batch-size": "{batch}", "samples": 0}
+        flags |= {"test-samples": self.few_test_samples}
+        flags |= {"lr": f"{self.learning_rate:g}", "recipe": "fixed"}
+        given: dict[str, Any] = {"more": self.arguments, "options": options, "seconds": seconds}
+        return script_study(asked, name, title, self.script, flags, **given)
 
     def pilot(self, asked: Asked) -> Planned:
         """Return the study that measures what one worker does in a second."""
@@ -235,6 +258,15 @@ class Training:
     epochs: int
     seeds: int
 
+    @classmethod
+    def of(
+        cls, work: Workload, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], here: Row
+    ) -> Training:
+        """Return what an effort's studies have in common."""
+        keys = ("samples", "test_samples", "epochs", "seeds")
+        rate, given = rates.get(work.name, work.guess), {key: here[key] for key in keys}
+        return cls(workload=work, asked=asked, data=data, rate=rate, **given)
+
     def study(
         self,
         name: str,
@@ -242,8 +274,7 @@ class Training:
         *,
         recipes: Sequence[str],
         workers: tuple[int, ...],
-        sizes: tuple[int, ...] = (),
-        arguments: tuple[str, ...] = (),
+        **varied: Sequence[Any],
     ) -> Planned:
         """Return a study of accuracy or loss, and of times beside it.
 
@@ -252,11 +283,10 @@ class Training:
             title: What it is for.
             recipes: To train by, each on all numbers of workers.
             workers: Their numbers.
-            sizes: Numbers of samples to train on instead, with one seed: for times only.
-            arguments: Further ones of the script.
+            varied: What the script is given several values of, with one seed: samples, lr.
         """
         work, data = self.workload, self.data
-        seeds = 1 if sizes else self.seeds
+        seeds = 1 if varied else self.seeds
         one_seed = sum(
             launch_s(
                 self.rate,
@@ -268,32 +298,24 @@ class Training:
             )
             for count in workers
             for each in recipes
-            for samples in sizes or (taken(self.samples, data.train),)
+            for samples in varied.get("samples") or (taken(self.samples, data.train),)
         )
-        samples = "{samples}" if sizes else str(subset(self.samples, data.train))
-        params = {"batch": work.batch, "recipe": recipes, **({"samples": sizes} if sizes else {})}
-        return Planned(
-            name=name,
-            title=title,
-            options={
-                "workers": workers,
-                "params": params,
-                "measure": "accuracy",
-                "seeds": seeds,
-                "no_calibration": True,
-                **busy_options(self.asked),
-            },
-            script=work.script,
-            arguments=(
-                *data_arguments(self.asked),
-                *("--epochs", str(self.epochs), "--batch-size", "{batch}", "--samples", samples),
-                *("--test-samples", str(subset(self.test_samples, data.test))),
-                *("--lr", f"{work.learning_rate:g}", "--recipe", "{recipe}", "--seed", "{seed}"),
-                *(*work.arguments, *arguments),
-            ),
-            estimate_s=seeds * one_seed + STUDY_S,
-            environ=KERAS,
-        )
+        flags = {"epochs": self.epochs, "batch-size": "{batch}"}
+        flags |= {"samples": subset(self.samples, data.train)}
+        flags |= {"test-samples": subset(self.test_samples, data.test)}
+        flags |= {"lr": f"{work.learning_rate:g}", "recipe": "{recipe}", "seed": "{seed}"}
+        flags |= {key: f"{{{key}}}" for key in varied}
+        options = {
+            "workers": workers,
+            "params": {"batch": work.batch, "recipe": recipes, **varied},
+            "measure": "accuracy",
+            "seeds": seeds,
+            "no_calibration": True,
+            **busy_options(self.asked),
+        }
+        given: dict[str, Any] = {"more": work.arguments, "options": options}
+        given["seconds"] = seeds * one_seed
+        return script_study(self.asked, name, title, work.script, flags, **given)
 
     def by_workers(
         self, what: str, recipes: Sequence[str], workers: tuple[int, ...], several: tuple[int, ...]

@@ -28,12 +28,14 @@ from farandole.labs.rows import (
     compared,
     exchange_words,
     exchanged,
+    first,
     four,
     having,
     in_points,
     limits,
     measure,
     points,
+    relation_words,
     setting_rows,
     signed,
     split_words,
@@ -84,7 +86,7 @@ class Question:
 
     key: str
     """In report.json and file names: "batch", "communication"."""
-    text: str
+    text: str = ""
     title: str = ""
     """Of its table."""
     rows: Callable[[Found], Sequence[Row]] = lambda found: ()
@@ -100,12 +102,18 @@ class Question:
     """Whose limits are said at the end: workers beyond the cores, other programs, single runs."""
     notes: tuple[str, ...] = ()
     """Below the table."""
-    tables: Callable[[Found, Sequence[Row]], Sequence[Table]] | None = None
-    """Further tables."""
+    tables: tuple[Question, ...] = ()
+    """Further tables, each shown where it has rows."""
 
 
 def figure(
-    kind: type[Lines], name: str, title: str, caption: str, *parts: str | Column, **options: Any
+    kind: type[Lines],
+    name: str,
+    title: str,
+    caption: str,
+    *parts: str | Column,
+    rows: Callable[[Sequence[Row]], Iterable[Row]] = list,
+    **options: Any,
 ) -> Lines:
     """Draw the last column over the one before it, by the first of three, where it has a figure."""
     drawn = columns(*parts)
@@ -114,7 +122,7 @@ def figure(
         name=name,
         title=title,
         caption=caption,
-        rows=lambda rows: [row for row in rows if drawn[-1].cell(row) is not None],
+        rows=lambda table: [row for row in rows(table) if drawn[-1].cell(row) is not None],
         columns=drawn,
         options=axes | options,
     )
@@ -131,9 +139,9 @@ def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]
 def answer(question: Question, found: Found, limited: bool = True) -> Answered:
     """Answer one question from what the studies found."""
     rows = list(question.rows(found))
-    table = tabulate(question.key, question.title, rows, question.columns, question.notes, absent)
+    table = _table(question, rows)
     facts = question.facts(found, rows) if question.facts else {}
-    further = question.tables(found, rows) if question.tables else ()
+    further = [_table(one, own) for one in question.tables if (own := one.rows(found))]
     said = sentences(question.say, found=found, rows=rows, **facts)
     reasons = [question.why, *(limits(found, question.study) if limited else [])]
     return Answered(
@@ -143,6 +151,10 @@ def answer(question: Question, found: Found, limited: bool = True) -> Answered:
         tables=(table, *further),
         figures=tuple(_figure(one, rows, table) for one in question.figures),
     )
+
+
+def _table(question: Question, rows: Iterable[Row]) -> Table:
+    return tabulate(question.key, question.title, rows, question.columns, question.notes, absent)
 
 
 def sentences(template: str, *, rows: Sequence[Row] = (), **facts: Any) -> tuple[str, ...]:
@@ -216,6 +228,11 @@ def _environment() -> Environment:
     environment.filters |= {name: getattr(format, name) for name in names}
     environment.filters |= {
         "count": format.plural,
+        "exchange_words": exchange_words,
+        "having": having,
+        "relation": relation_words,
+        "split_words": split_words,
+        "use_words": use_words,
         "interval": interval,
         "interval_four": lambda value: interval(value, four),
         "interval_times": lambda value: interval(value, format.times),
@@ -255,24 +272,21 @@ Only one number of workers ran to its end: there is nothing to compare.
 
 
 def _recipe_facts(_: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    others = [row for row in rows if row.difference]
-    most = max((row.workers for row in others), default=0)
-    for row in others:
+    others = having(rows, "difference")
+    most = having(others, workers=max((row.workers for row in others), default=0))
+    for row in most:
         row.divergence = f", {row.gap.diverged} of its seeds diverged" if row.gap.diverged else ""
-    return {
-        "base": next((row for row in rows if row.base), None),
-        "most": [row for row in others if row.workers == most],
-        "lost": [row.recipe for row in others if row.workers == most and row.verdict == "loses"],
-    }
+    lost = [row.recipe for row in having(most, verdict="loses")]
+    return {"base": first(rows, base=True), "most": most, "lost": lost}
 
 
 def recipe_lines(rows: Sequence[Row]) -> list[Row]:
     """Return a line per recipe, each of which begins with the fewest workers."""
-    base, others = [row for row in rows if row.base], [row for row in rows if not row.base]
+    base, others = having(rows, base=True), having(rows, base=False)
     return [
         row.but(recipe=name)
         for name in dict.fromkeys(row.recipe for row in others or base)
-        for row in (*base, *(row for row in others if row.recipe == name))
+        for row in (*base, *having(others, recipe=name))
     ]
 
 
@@ -286,11 +300,7 @@ def compare_recipes(
 ) -> Question:
     """Ask what accuracy loses as workers are added, and which recipe keeps it.
 
-    Args:
-        key: of the question.
-        text: of the question.
-        studies: The first has the fewest workers, too.
-        more: Further sentences.
+    The first of the studies has the fewest workers, too; `more` are further sentences.
     """
     return Question(
         key=key,
@@ -339,19 +349,7 @@ AVERAGING = Question(
         column("fingerprints", "different weights", format.whole),
     ),
     notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
-    facts=lambda found, rows: {
-        "most": max(rows, key=lambda row: int(row.ranks), default=Row(ranks=0)),
-        "apart": [row for row in rows if row.ranks > 1 and not row.together],
-        "words": exchange_words,
-    },
-    say="""
-{% if most.ranks > 1 %}
-{{ "Not all workers trained together" if apart else "Gradients are averaged in every step" }}: \
-{{ words(most) }}.
-{% else %}
-No launch on several workers ran to its end: nothing was exchanged.
-{% endif %}
-""",
+    say="{{ rows | exchange_words }}",
     why="Weights travel once, at the start: equal gradients keep equal weights equal.",
 )
 
@@ -375,15 +373,18 @@ def input_words(rows: Sequence[Row]) -> str:
     return f"Input {kept}: waiting for data takes up to {share} of a step ({workers})."
 
 
-def _rank_rows(found: Found) -> list[Row]:
+def rank_rows(found: Found) -> list[Row]:
+    """Return every rank of every number of workers, with what it used of the machine."""
     rows = []
-    for cell in cell_rows(found.studies.get("workers")):
-        split = cell.split or Row()
-        share = split.data_s / split.step_s if split.data_s is not None else None
-        for rank, cpu, _, memory in cell.use.by_rank if cell.use and not cell.today else ():
-            row = Row(workers=cell.workers, rank=rank, cpu=cpu, memory_bytes=memory)
-            sampled = [one for one in cell.utilisation_series if one.rank == rank]
-            rows.append(row.but(data_share=share, note=cell.note, sampled=sampled))
+    for cell in having(cell_rows(found.studies.get("workers")), "use", today=False):
+        split = cell.split or Row(compute_by_rank_s=())
+        cell.setting = format.plural(cell.workers, "worker")
+        cell.data_share = split.data_s / split.step_s if split.data_s is not None else None
+        for rank, cpu, _, memory in cell.use.by_rank:
+            row = cell.but(rank=rank, cpu=cpu, memory_bytes=memory)
+            row.compute_s = dict(split.compute_by_rank_s).get(rank)
+            row.sampled = [one for one in cell.utilisation_series if one.rank == rank]
+            rows.append(row)
     return rows
 
 
@@ -392,7 +393,7 @@ def _over_time(rows: Sequence[Row]) -> list[Row]:
     fitting = [row for row in rows if row.sampled and not row.note]
     ends = {row.workers for row in (*fitting[:1], *fitting[-1:])}
     return [
-        Row(series=f"{format.plural(row.workers, 'worker')}, rank {row.rank}", time_s=at_s, cpu=cpu)
+        Row(series=f"{row.setting}, rank {row.rank}", time_s=at_s, cpu=cpu)
         for row in fitting
         if row.workers in ends
         for at_s, cpu in thinned(row.sampled[0].time_s, row.sampled[0].cpu)
@@ -420,7 +421,7 @@ UTILISATION = Question(
     key="utilisation",
     text="How busy are the workers over time?",
     title="Utilisation, memory and waiting for data by worker",
-    rows=_rank_rows,
+    rows=rank_rows,
     columns=columns(
         "workers rank cpu memory_bytes",
         column("data_share", "step spent waiting for data", format.percent),

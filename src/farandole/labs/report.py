@@ -138,11 +138,8 @@ def write_lab(
 ) -> Path:
     """Write report.html, report.md, report.json, figures/ and tables/; return the page's path.
 
-    Args:
-        report: What the lab found.
-        folder: Made if it is not there; what an earlier report left is replaced.
-        figures: Endings of pictures: png, svg, pdf.
-        tables: Endings of tables: csv, md, tex.
+    The folder is made, and what an earlier report left there is replaced. Pictures are png, svg or
+    pdf, tables csv, md or tex.
 
     Raises:
         UsageError: An ending is not known.
@@ -169,12 +166,7 @@ def anonymous(report: LabReport) -> LabReport:
 
 
 def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[str]:
-    """Return the title, one sentence per question and the report's path.
-
-    Args:
-        report: What was found.
-        page: The page that was written, to be named in the last line.
-    """
+    """Return the title, one sentence per question and the path of the page that was written."""
     lines = [visible(f"{report.lab.title} ({report.subtitle})"), ""]
     width = max((len(visible(one.question.key)) for one in report.answered), default=0)
     for one in report.answered:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from statistics import fmean, median
 from types import SimpleNamespace
@@ -143,16 +143,15 @@ def setting_rows(found: Found, *studies: str, metric: str = METRIC) -> list[Row]
     Study by study, by recipe, workers and samples. `final` is the metric at the end of training,
     over the seeds that ran to their end; `records` has the launches.
     """
-    rows = []
+    rows, recipes = [], list(LAB_RECIPES)
     for study in studies:
         cells = {row.cell: row for row in cell_rows(found.studies.get(study))}
         ways: dict[tuple[Any, ...], list[Launch]] = {}
         for launch in found.records[study].launches if study in found.records else ():
             given, cell = launch.params, launch.cell
-            recipe = given.get("recipe")
-            if recipe in LAB_RECIPES and cell.batch is not None and not cell.today:
+            if given.get("recipe") in recipes and cell.batch is not None and not cell.today:
                 samples = given.get("samples") or found.data.train
-                way = (list(LAB_RECIPES).index(recipe), cell.workers, samples, cell.batch)
+                way = (recipes.index(given["recipe"]), cell.workers, samples, cell.batch)
                 more = (given.get("norm") or "", given.get("order") or "")
                 ways.setdefault((*way, *more), []).append(launch)
         for _, launches in sorted(ways.items(), key=lambda item: item[0][:3]):
@@ -208,9 +207,9 @@ def steps_made(launches: Iterable[Launch]) -> int | None:
     return round(median(counts)) if counts else None
 
 
-def gap(row: Row | None, base: Row | None) -> Gap | None:
+def gap(row: Row, base: Row | None) -> Gap | None:
     """Return how far a setting's metric lies above another's, seed by seed; None for itself."""
-    return None if row is base or not row or not base else paired_gap(row.by_seed, base.by_seed)
+    return None if row is base or not base else paired_gap(row.by_seed, base.by_seed)
 
 
 def compared(rows: Iterable[Row]) -> list[Row]:
@@ -232,20 +231,14 @@ def against(base: Row | None, rows: Iterable[Row]) -> list[Row]:
     """
     compared = []
     for row in rows:
-        found, least = gap(row, base), smallest(row)
-        verdict = _verdict(found, least)
+        one, found = row.but(base=row is base), gap(row, base)
+        one.not_applicable = ("difference", "resolvable") if one.base else ()
+        one.gap, one.difference = found, found and found.difference
+        one.resolvable = smallest(row)
+        one.verdict = _verdict(found, one.resolvable)
         change = points(found.difference) if found else ""
-        compared.append(
-            row.but(
-                base=row is base,
-                not_applicable=("difference", "resolvable") if row is base else (),
-                gap=found,
-                difference=found.difference if found else None,
-                resolvable=least,
-                verdict=verdict,
-                change=change if verdict in change else f"{change}: {verdict}",
-            )
-        )
+        one.change = change if one.verdict in change else f"{change}: {one.verdict}"
+        compared.append(one)
     return compared
 
 
@@ -275,12 +268,8 @@ def judge(
 ) -> str:
     """Say whether a figure changes from the first row to the last, by the model's test over runs.
 
-    Args:
-        what: The figure's name.
-        rows: By workers, with the figure's value in each run under `key`.
-        key: See there.
-        least: Differences below are not resolved.
-        margin: Differences within do not matter.
+    Rows are by workers and have the figure's value in each run under `key`; differences below
+    `least` are not resolved, those within `margin` do not matter.
     """
     reference, values = (getattr(row, key) for row in (rows[0], rows[-1])) if rows else ([], [])
     runs, told = min(len(values), len(reference)), "cannot_tell"
@@ -300,12 +289,8 @@ def project_rows(study: Study | None, info: ScalingInfo | None, **asked: Any) ->
     """Return the rows of `farandole project`, or one that says why there are none.
 
     `kind` is "measured" or "projected", `middle` marks the link that a headline speaks of. Epochs
-    are those to stability: what every job was given is no finding.
-
-    Args:
-        study: Its records.
-        info: What they say.
-        asked: Fields of the projection's question: workers, only, per_host.
+    are those to stability: what every job was given is no finding. `asked` are fields of the
+    projection's question: workers, only, per_host.
     """
     from farandole.model.projection.advice import project  # imports SciPy
     from farandole.model.projection.question import Question
@@ -327,10 +312,19 @@ def project_rows(study: Study | None, info: ScalingInfo | None, **asked: Any) ->
         }
         kind = "measured" if row.measured else "projected"
         middle = bool(projected) and row is projected[len(projected) // 2]
-        rows.append(
-            Row(workers=row.workers, link=row.link or "", kind=kind, middle=middle, **figures)
-        )
+        setting = Row(workers=row.workers, batch=row.batch, link=row.link or "")
+        rows.append(setting.but(kind=kind, middle=middle, **figures))
     return rows
+
+
+def job_of(epoch_s: Estimate | None, epochs: float, fixed_s: float) -> Estimate | None:
+    """Return the time of a job whose epochs take this long, beside which it has a fixed time."""
+    if epoch_s is None:
+        return None
+    ends = (epoch_s.value, epoch_s.low, epoch_s.high)
+    value, low, high = (None if end is None else epochs * end + fixed_s for end in ends)
+    assert value is not None
+    return Estimate(value=value, low=low, high=high)
 
 
 def exchanged(row: Row) -> Row:
@@ -344,16 +338,12 @@ def exchanged(row: Row) -> Row:
     trained = [rank for rank in ended[-1].ranks if len(rank.steps)]
     sent = [rank.bytes_sent.get("gradients", 0) / len(rank.steps) for rank in trained]
     payload = [b for rank in trained if (b := rank.gradient_bytes_per_step) is not None]
-    weights = {rank.weights for rank in trained if rank.weights is not None}
-    gradient_bytes = median(sent) if sent else None
-    return row.but(
-        ranks=len(ended[-1].ranks),
-        steps=min((len(rank.steps) for rank in trained), default=0),
-        gradient_bytes=gradient_bytes,
-        model_bytes=max(payload, default=None),
-        fingerprints=len(weights),
-        together=bool(gradient_bytes) and len(weights) == 1,
-    )
+    one = row.but(ranks=len(ended[-1].ranks), model_bytes=max(payload, default=None))
+    one.steps = min((len(rank.steps) for rank in trained), default=0)
+    one.gradient_bytes = median(sent) if sent else None
+    one.fingerprints = len({rank.weights for rank in trained if rank.weights is not None})
+    one.together = bool(one.gradient_bytes) and one.fingerprints == 1
+    return one
 
 
 # Columns: a key with its unit for files, a title for people.
@@ -368,24 +358,19 @@ def absent(row: Row, column: Column) -> str:
     return BUSY if row.busy else NOT_MEASURED
 
 
-def four(value: float | None) -> str:
-    """Show an accuracy with four decimals, as the labs do."""
-    return f"{value:.4f}" if value is not None and known(value) else NOT_MEASURED
+def _shown(show: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Return how to show a figure that need not be known."""
+    return lambda value: show(value) if value is not None and known(value) else NOT_MEASURED
 
 
-def signed(value: float | None) -> str:
-    """Show a difference of accuracies in points."""
-    return f"{100 * value:+.2f}" if value is not None and known(value) else NOT_MEASURED
-
-
-def in_points(value: float | None) -> str:
-    """Show a share in points."""
-    return f"{100 * value:.2f}" if value is not None and known(value) else NOT_MEASURED
-
-
-def plain(value: float | None) -> str:
-    """Show a learning rate as one writes it."""
-    return f"{value:g}" if value is not None and known(value) else NOT_MEASURED
+four = _shown("{:.4f}".format)
+"""Accuracies, as the labs do."""
+signed = _shown(lambda value: f"{100 * value:+.2f}")
+"""Differences of shares, in points."""
+in_points = _shown(lambda value: f"{100 * value:.2f}")
+"""Shares, in points."""
+plain = _shown("{:g}".format)
+"""Learning rates."""
 
 
 def column(key: str, title: str, show: Callable[[Any], str] = number, get: Any = None) -> Column:
@@ -479,13 +464,12 @@ _RELATIONS = {
 }
 
 
-def relation_words(what: str, rates: Mapping[str, Sequence[float]]) -> str:
-    """Say what the model's test finds between the speeds of two settings; empty for fewer.
+def relation_words(rows: Iterable[Row], what: str, name: str) -> str:
+    """Say what the model's test finds between the rates of two rows; empty for fewer.
 
-    Args:
-        what: "speed" or "speedup".
-        rates: One per launch, by the settings' names.
+    `what` is "speed" or "speedup", `name` a setting's name as a pattern: "batch {batch}".
     """
+    rates = {name.format_map(vars(row)): row.rates for row in rows}
     if len(rates) != 2 or not all(rates.values()):
         return ""
     (first, ours), (second, theirs) = rates.items()
@@ -497,18 +481,10 @@ def relation_words(what: str, rates: Mapping[str, Sequence[float]]) -> str:
     return _RELATIONS[speed_relation(ours, theirs)].format(**words)
 
 
-def counts_in_words(counts: Sequence[int], noun: str = "worker") -> str:
-    """Return "1 worker", "1, 2 and 4 workers"."""
-    if len(counts) == 1:
-        return plural(counts[0], noun)
-    return f"{listed([str(one) for one in counts])} {noun}s"
-
-
 def busy_sentence(found: Found) -> str:
     """Say once for a whole lab what other programs took of the machine; empty without any."""
     launches = [launch for study in found.records.values() for launch in study.launches]
-    busy = [launch for launch in launches if launch.busy]
-    if not busy:
+    if not (busy := [launch for launch in launches if launch.busy]):
         return ""
     most = max((one.foreign_share or 0.0) + (one.steal_share or 0.0) for one in busy)
     return (
@@ -526,13 +502,14 @@ def limits(found: Found, study: str) -> list[str]:
     said = []
     void = sorted({row.cell.workers for row in info.rows if row.cell.workers > cores})
     if void:
-        words, shared = counts_in_words(void), plural(cores, "core")
-        said.append(f"{words} share {shared}: their times are void, their results count.")
+        words = f"{listed(list(map(str, void)))} workers share {plural(cores, 'core')}"
+        said.append(f"{words}: their times are void, their results count.")
     if any(row.launches for row in info.rows) and all(row.launches < 2 for row in info.rows):
         said.append("One run per setting: differences may be noise.")
     return said
 
 
+_LEAST_SHARE = 0.005
 _PARTS = {
     "data": "waiting for data",
     "compute": "computing",
@@ -540,8 +517,6 @@ _PARTS = {
     "waiting": "waiting for the slowest worker",
     "optimizer": "the update",
 }
-
-_LEAST_SHARE = 0.005
 
 
 def use_words(row: UtilisationRow) -> str:
@@ -570,12 +545,18 @@ def split_words(split: StepSplit) -> str:
     return f"A step of {seconds(split.step_s)} on {workers} is {listed(shown)}."
 
 
-def exchange_words(row: Row) -> str:
-    """Say what one setting shows of its averaging."""
-    ends = "the same weights" if row.fingerprints == 1 else "different weights"
+def exchange_words(rows: Iterable[Row]) -> str:
+    """Say what the workers of these settings averaged, by the one with most of them."""
+    several = [row for row in rows if row.ranks > 1]
+    if not several:
+        return "No launch on several workers ran to its end: nothing was exchanged."
+    most, apart = max(several, key=lambda row: int(row.ranks)), not all(r.together for r in several)
+    said = "Not all workers trained together" if apart else "Gradients are averaged in every step"
+    ends = "the same weights" if most.fingerprints == 1 else "different weights"
+    sent, workers = size(most.gradient_bytes or 0.0), plural(most.ranks, "worker")
     return (
-        f"on {plural(row.ranks, 'worker')} each rank sent {size(row.gradient_bytes or 0.0)} of "
-        f"gradients in each of {plural(row.steps, 'step')}, and all ranks end with {ends}"
+        f"{said}: on {workers} each rank sent {sent} of gradients in each of "
+        f"{plural(most.steps, 'step')}, and all ranks end with {ends}."
     )
 
 
@@ -585,7 +566,8 @@ def exchange_words(row: Row) -> str:
 def claims_of(lab: str) -> tuple[Row, ...]:
     """Return a lab's derived figures, each beside what its own inputs give.
 
-    `claimed` is as published, since its digits say how exact it means to be.
+    `claimed` is as published, since its digits say how exact it means to be; `kind` is "ratio" for
+    first / second, "less" for 1 - second / first.
     """
     lines = published_path("claims").read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
@@ -593,15 +575,7 @@ def claims_of(lab: str) -> tuple[Row, ...]:
 
 
 def check_claim(what: str, kind: str, first: str, second: str, claimed: str) -> Row:
-    """Derive a figure again and compare it to the digits given.
-
-    Args:
-        what: the figure's name.
-        kind: "ratio" is first / second, "less" is 1 - second / first.
-        first: see kind.
-        second: see kind.
-        claimed: as published.
-    """
+    """Derive a figure again and compare it to the digits given."""
     ratio, formula = float(first) / float(second), f"{float(first):.10g} / {float(second):.10g}"
     if kind == "less":
         ratio, formula = 1 - 1 / ratio, f"1 - {float(second):.10g} / {float(first):.10g}"

@@ -34,7 +34,7 @@ from farandole.labs.questions import (
 from farandole.labs.rows import HERE, LAB, Row, column, columns, having, measure, setting_rows, text
 from farandole.model import metrics
 from farandole.model.accuracy import when_stable
-from farandole.model.statistics import ACCURACY_MARGIN, Estimate, known_mean, mean, relation
+from farandole.model.statistics import ACCURACY_MARGIN, known_mean, mean, relation
 from farandole.model.verdicts import GAP_MARGINS
 
 TRAINING, VALIDATION = "accuracy", "val_accuracy"
@@ -137,18 +137,9 @@ def plan(
     spec: TransferLab, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int
 ) -> Plan:
     """Return the studies of a size."""
-    here = spec.efforts[{"quick": 0, "full": -1}.get(asked.size, effort)]
+    here = plans.chosen(asked, (*spec.efforts[:1], *spec.efforts), effort)
     work, pixels = _workload(spec, asked), IMAGE_SIZES[asked.size]
-    training = Training(
-        workload=work,
-        asked=asked,
-        data=data,
-        rate=rates.get(work.name, work.guess),
-        samples=here.samples,
-        test_samples=here.test_samples,
-        epochs=here.epochs,
-        seeds=here.seeds,
-    )
+    training = Training.of(work, asked, data, rates, here)
     workers = plans.counts(asked, here.workers)
     chosen = tuple(name for name in asked.recipes if name != ORIGINAL.name)
     recipes = plans.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
@@ -269,18 +260,15 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
         ends = metrics.finals_by_seed(row.records, TRAINING)
         row.gaps = [ends[seed] - end for seed, end in row.by_seed.items() if seed in ends]
         row.never = (row.metrics.get(VALIDATION) or Row()).censored
-        best = max(
-            row.epochs_made, key=lambda one: (one.validation.value, -one.epoch), default=None
-        )
-        row.best_epoch, row.best = (best.epoch, best.validation.value) if best else (None, None)
+        by_accuracy = {(one.validation.value, -one.epoch): one.epoch for one in row.epochs_made}
+        (row.best, _), row.best_epoch = max(by_accuracy.items(), default=((None, None), None))
     for row in lab:
         row.images = spec.train_images / row.epoch_s.value / row.workers
         # It ran each configuration once: together they are its runs.
         row.gaps, row.never = [one.gap for one in having(lab, "gap")], 0
     for row in having((*here, *lab), "validation"):
-        row.resolvable = metrics.smallest_difference(
-            row.test_samples, row.validation, max(1, row.seeds)
-        )
+        seeds, samples = max(1, row.seeds), row.test_samples
+        row.resolvable = metrics.smallest_difference(samples, row.validation, seeds)
         row.overfitted, row.gap_words = overfits(row.gaps, row.resolvable), shared.signed(row.gap)
     return [*here, *lab]
 
@@ -288,18 +276,12 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
 def epochs_of(row: Row) -> list[Row]:
     """Return both accuracies of a setting by epoch."""
     curves = {one.metric: {p.epoch: p for p in one.points} for one in row.metric_curves or ()}
-    training = curves.get(TRAINING, {})
-    return [
-        Row(
-            workers=row.workers,
-            epoch=epoch,
-            training=training[epoch].value if epoch in training else None,
-            validation=point.value,
-            time_s=point.time_s,
-            seeds=point.seeds,
-        )
-        for epoch, point in curves.get(VALIDATION, {}).items()
-    ]
+    training, rows = curves.get(TRAINING, {}), []
+    for epoch, point in curves.get(VALIDATION, {}).items():
+        made = Row(workers=row.workers, epoch=epoch, time_s=point.time_s, seeds=point.seeds)
+        made.training = training[epoch].value if epoch in training else None
+        rows.append(made.but(validation=point.value))
+    return rows
 
 
 def overfits(gaps: Sequence[float], least: float) -> str:
@@ -392,7 +374,7 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
     configured, rows = configurations(spec, found), []
     sources = ((f"{HERE}, CPU", here, ()), (f"{LAB}, {spec.projected}", lab, device))
     for series, both, only in sources:
-        cells = {row.workers: row for row in configured if row.series == series}
+        cells = {row.workers: row for row in having(configured, series=series)}
         # Less than nothing is a contradiction in a table, not a cost.
         fixed_s = {n: max(0.0, row.fixed_s) for n, row in cells.items() if row.fixed_s is not None}
         last_s = fixed_s[max(fixed_s)] if fixed_s else 0.0
@@ -401,11 +383,9 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
             cell = cells.get(row.workers, Row()) if measured else Row()
             row.source, row.workers = series, row.workers or 16
             row.series = series if measured else f"projected from {series}"
-            rest_s, one = fixed_s.get(row.workers, last_s), row.epoch_s
-            if one:
-                ends = (spec.epochs * end + rest_s for end in (one.value, one.low, one.high))
-                row.job_s = Estimate(**dict(zip(("value", "low", "high"), ends, strict=True)))
-            row.job_s = (cell.job_s if cell.epochs == spec.epochs else None) or row.job_s
+            row.job_s = cell.job_s if cell.epochs == spec.epochs else None
+            rest_s = fixed_s.get(row.workers, last_s)
+            row.job_s = row.job_s or shared.job_of(row.epoch_s, spec.epochs, rest_s)
             row.validation = shared.estimate(cell.validation) if measured else row.metric
             row.drawn = row.epoch_s if measured or row.middle else None
             rows.append(row)
@@ -428,42 +408,31 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
     ]
     if all(one.startswith("Whether") for one in changes):
         changes = [shared.judge(f"{first}, or {varies},", steady, "starts", least=least)]
-    tried, wrapped = rate_rows(spec, found), wrapped_rows(found)
-    most = max((row.workers for row in tried if row.recipe == ORIGINAL.name), default=0)
-    own = [row for row in tried if row.recipe == ORIGINAL.name and row.workers == most]
-    several = [row for row in wrapped if row.workers > 1 and row.study == "workers"]
-    sent = "No launch with several workers ran to its end: nothing was exchanged."
-    if several:
-        one = several[-1]
-        averaged = (
-            "Gradients are averaged in every step" if one.together else "Workers trained apart"
-        )
-        sent = f"{averaged}: {shared.exchange_words(one)}."
-    alone = having(wrapped, study="workers", workers=1)
+    rates, wrapped = rate_rows(spec, found), wrapped_rows(found)
+    tried = having(rates, recipe=ORIGINAL.name)
+    tried = having(tried, workers=max((row.workers for row in tried), default=0))
+    alone = shared.first(wrapped, study="workers", workers=1)
     ends = having(configurations(spec, found), "validation", source=LAB)
     values = [row.validation for row in ends]
     centre = mean(values)
     # Of one more run like the lab's: its own spread comes on top of the mean's.
     half = ((centre.high or 0.0) - centre.value) * math.sqrt(len(values) + 1)
-    verdicts = found.published[spec.name].verdicts
     return {
         "spec": spec,
         "pixels": IMAGE_SIZES[found.asked.size],
-        "contradictions": [one for one in verdicts if one.kind == "contradicting_times"],
-        "same_speed": [one for one in verdicts if one.kind == "faster_device_gains_nothing"],
+        "verdicts": found.published[spec.name].verdicts,
         "steady": steady,
         "changes": changes,
         "later": shared.judge("the number of epochs to stability", steady, "stable", margin=1.0),
-        "steps": having(steady, "counted"),
-        "tried": own,
-        "fits": fitting(own, [row.training for row in having(ends, "training")]),
-        "used": having([row for row in tried if row.recipe != ORIGINAL.name], "validation")[:1],
-        "sent": sent,
+        "tried": tried,
+        "fits": fitting(tried, [row.training for row in having(ends, "training")]),
+        "used": [row for row in having(rates, "validation") if row.recipe != ORIGINAL.name][:1],
+        "sent": shared.exchange_words(having(wrapped, study="workers")),
         "unwrapped": having(wrapped, study="unwrapped"),
         "averaged": [
             row.but(lost=lost.difference)
             for row in having(wrapped, study="same_batch")
-            if alone and (lost := shared.gap(row, alone[0]))
+            if (lost := shared.gap(row, alone))
         ],
         "ends": ends,
         "span": max(values) - min(values),
@@ -506,7 +475,8 @@ Averaging alone: {{ row.workers }} workers that share a batch of {{ row.global_b
 
 def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
     """Return what both labs ask, in the order of the report."""
-    configured, logs = partial(configurations, spec), {"x_log": True, "log": True}
+    configured = partial(configurations, spec)
+    logs: dict[str, Any] = {"x_log": True, "log": True}
     published = tuple(f"{LAB}, {device}" for device in spec.devices)
     ask = partial(Question, facts=partial(everything, spec))
     times_question = ask(
@@ -519,7 +489,7 @@ def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
         ),
         notes=("Speedups are over the fewest workers of the same device.",),
         say="""
-{% set known = here | selectattr("epoch_s") | selectattr("job_s") | list %}
+{% set known = here | having("epoch_s", "job_s") %}
 {% if known | length < 2 %}
 No two numbers of workers have a time that counts here: there is no speedup.
 {% else %}{% set few, many = known[0], known[-1] %}
@@ -530,12 +500,12 @@ With {{ many.workers | workers }} an epoch is {{ many.epoch_speedup | times }} a
 {% endif %}
 The lab's jobs and epochs took {{ lab | each("{job_s.value:seconds} and {epoch_s.value:seconds} \
 on {workers} {device}") }}.
-{% for one in contradictions %}
+{% for one in verdicts if one.kind == "contradicting_times" %}
 {{ one.sentence }}
 {% endfor %}
-{% for one in same_speed %}
+{% for one in verdicts if one.kind == "faster_device_gains_nothing" %}
 {{ one.sentence }} {{ one.action }}
-Each GPU trained {{ lab | selectattr("workers", "eq", 4) | each("{images:whole} images/s on \
+Each GPU trained {{ lab | having(workers=4) | each("{images:whole} images/s on \
 {workers} {device}") }}; one core here trains {{ known[:1] | each("{throughput.value:whole}") }} \
 images/s of {{ pixels }} pixels.
 {% endfor %}
@@ -695,7 +665,7 @@ The lab gives no epochs to stability for this data set.
         say="""
 {% set one = "{workers} {device}, {reached_s:seconds} ({stable_epoch:brief} epochs)" %}
 {% for where, all in (("here", here), ("in the lab", lab)) %}
-{% set timed = all | selectattr("reached_s") | list %}
+{% set timed = all | having("reached_s") %}
 {% if timed | length > 1 %}
 Soonest {{ where }}{{ ", in one run each" if timed[0].seeds == 1 }}: {{ timed[:1] | each(one) }}; \
 last: {{ timed[-1:] | each(one) }}.
@@ -786,8 +756,8 @@ else "outside" }}{% endmacro %}
 16 {{ spec.projected }} would take {{ own.epoch_s | interval_seconds }} per epoch\
 {{ ", %s epochs to stability" | format(own.epochs | interval) if own.epochs }} and \
 {{ own.job_s | interval_seconds }} for {{ spec.epochs }} epochs, projected from the lab's \
-{{ rows | selectattr("source", "eq", own.source) | selectattr("kind", "eq", "measured")
-   | each("{workers}") }} {{ spec.projected }} ({{ own.link or "same" }} link, 90 % intervals).
+{{ rows | having(source=own.source, kind="measured") | each("{workers}") }} {{ spec.projected }} \
+({{ own.link or "same" }} link, 90 % intervals).
 {% if spec.guess %}
 The author guessed {{ spec.guess.epoch_s | seconds }} per epoch, {{ spec.guess.epochs | brief }} \
 epochs, slightly more than {{ spec.guess.job_s | seconds }} and similar accuracies; against these \
