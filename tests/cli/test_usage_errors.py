@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
+from collections import ChainMap
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,8 @@ import pytest
 from farandole.cli.main import main
 from farandole.study.import_table import import_table
 
-# A command line, and what is said of it. STUDY is a study's folder, TABLE a table of step times.
+# A command line, and what is said of it. STUDY is a study's folder, TABLE a table of step times,
+# PY a command that there is; names in brackets are variables around the command line.
 WRONG = r"""
 dance | there is no command dance. Commands: demo, run, study, report, project, lab
 studdy | there is no command studdy. Did you mean study?
@@ -129,8 +133,44 @@ bench live --quick | --quick does not fit `bench live`
 bench live -np 4 | -np does not fit `bench live`
 bench nothing | invalid choice: 'nothing'
 
+[NOTHING] run --launcher slurm -np 2 -- PY | there is no sbatch on PATH
+run --launcher slurm -np 9 -N 2 --ntasks-per-node 4 -- PY | You asked for 9 workers (-np 9), but
+run --launcher slurm -- PY | How many workers?
+run --launcher slurm -np 2 -H a:2 -- PY | SLURM chooses the nodes
+run --launcher slurm -np 2 --setup no.sh -- PY | --setup no.sh
+run --launcher slurm -np 2 --sbatch nodes=2 -- PY | use -N
+run -np 2 --sbatch time=5 -- PY | Add --launcher slurm
+run -np 2 -N 2 -- PY | Add --launcher slurm
+[STEP] run -np 8 -- PY | You asked for 8 workers (-np 8), but SLURM gave this step 4 tasks
+[STEP] run -np 4 --timeline t.json -- PY | --timeline is for the process that starts all
+[STEP] run -np 4 --record folder -- PY | --record is for the process that starts all
+[JOB] run -np 9 -- PY | You asked for 9 workers (-np 9), but SLURM gave job 7 8 CPUs
+[JOB NOTHING] run -np 4 -- PY | there is no srun on PATH
+[JOB ODD] run -np 4 -- PY | is not a SLURM node list
+[JOB] run -np 3x1 -- PY | 3x1 needs 3 hosts
+study -np 2x4 -- PY | -np 2x4 needs 2 hosts, but this study has 1 host
+[STEP] study -np 1 -- PY | srun has started this study 4 times
+study --sbatch time=5 -- PY | is for --per-cell-jobs
+study --resume old --setup file | use --out old with the whole command
+[NOTHING] study --per-cell-jobs -np 1 -- PY | there is no sinfo on PATH
+study --per-cell-jobs -H a:1 -- PY | lets SLURM choose the nodes
+
 horovodrun python train.py | How many workers? Give -np 2
 """
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_CPUS_PER_NODE": "4(x2)",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
+    "SLURM_NTASKS": "4",
+}
+STEP = {**JOB, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"}
+AROUND = {
+    "JOB": JOB,
+    "STEP": STEP,
+    "NOTHING": {"PATH": "/nowhere"},
+    "ODD": {"SLURM_JOB_NODELIST": "n[1-"},
+}
 ROWS = [line for line in WRONG.splitlines() if line]
 STEPS = "cluster,model,nodes,workers,local_batch,step_time_s,sync_time_s\n" + "".join(
     f"c,net,{n},{n},32,{0.1 + 0.01 * n},0.01\n" for n in (1, 2, 4, 8)
@@ -159,10 +199,15 @@ def test_a_usage_error_is_one_line(
 ) -> None:
     monkeypatch.chdir(place / "here")
     command, _, said = row.partition(" | ")
-    named = {"STUDY": str(place / "study"), "TABLE": str(place / "steps.csv")}
-    for name, path in named.items():
-        command = command.replace(name, path)
-    assert main(shlex.split(command)) == 2
+    around, _, command = command.rpartition("] ")
+    for name, value in ChainMap(*(AROUND[name] for name in reversed(around[1:].split()))).items():
+        monkeypatch.setenv(name, value)
+    named = {"STUDY": place / "study", "TABLE": place / "steps.csv", "PY": sys.executable}
+    words = [
+        re.sub(r"\b(STUDY|TABLE|PY)\b", lambda m: str(named[m[1]]), word)
+        for word in shlex.split(command)
+    ]
+    assert main(words) == 2
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.startswith("farandole: ")
