@@ -102,6 +102,7 @@ project STUDY --offer 'A: 4' --offer 'A: 8' | Two offers are called A
 project STUDY -np 8 --only device=cpu | No curve of this study has device=cpu
 
 lab --budget | farandole: --budget: expected one argument. See farandole lab --help.
+lab --quick | Which lab? Name one of cifar10, mnist,
 lab mnits | there is no lab 'mnits'
 lab mnist --recipe magic | There is no recipe 'magic'. There are fixed, linear
 

@@ -116,7 +116,7 @@ def test_out_of_memory_ends_the_cell_only(tmp_path: Path) -> None:
     )
     study = run(script, "{batch}", params={"batch": [8, 16]}, workers=[1], memory="100M")
     assert outcomes(study) == [(1, "ok"), (1, "out_of_memory")]
-    assert "more than its limit of 0.10 GB" in study.launches[1].reason
+    assert "more than its limit of 100 MB" in study.launches[1].reason
 
 
 def test_the_largest_batch_that_fits_is_found(tmp_path: Path) -> None:

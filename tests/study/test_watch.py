@@ -214,4 +214,4 @@ def test_the_plan_in_lines() -> None:
     lines = plan_lines([CELL], whole, rest)
     assert lines[0] == "1 cell:"
     assert "6 launches, 2 of them done." in lines
-    assert lines[-1].startswith("About 7 min and 0.20 worker-hours, a guess")
+    assert lines[-1].startswith("About 7 min and 0.2 worker-hours, a guess")

@@ -89,6 +89,8 @@ def main(args: argparse.Namespace) -> int:
     from farandole.labs import lab as labs
 
     if args.name is None:
+        if asked_for(args).size != "budget" or args.budget or args.dry_run or args.exercise:
+            raise UsageError(f"Which lab? Name one of {', '.join(labs.lab_names())}, or all.")
         return _list(args)
     if args.name == ALL:
         return _all(args)

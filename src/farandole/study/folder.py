@@ -238,8 +238,8 @@ def check_new(path: Path) -> None:
             raise UsageError(f"--out {path} is a file. Name a folder for the study.")
         if is_study(path):
             raise UsageError(
-                f"--out {path} holds a study already. Continue it with --resume {path}, or "
-                "name another folder."
+                f"--out {path} holds a study already. Name another folder, or continue that study "
+                f"with --resume {path}."
             )
         # A study that was ended before its first file has left these, and nothing to lose.
         ours = (LAUNCHES, LOCK_FILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole.format import percent, plural
+from farandole.format import brief, percent, plural
 from farandole.study.plan import Estimate, Planned
 from farandole.study.records import Cell, Launch
 
@@ -108,7 +108,7 @@ def _launches_line(whole: Estimate, open_ones: Estimate) -> str:
 
 
 def _time_line(estimate: Estimate) -> str:
-    return f"About {duration(estimate.seconds)} and {estimate.worker_hours:.2f} worker-hours"
+    return f"About {duration(estimate.seconds)} and {brief(estimate.worker_hours)} worker-hours"
 
 
 def duration(seconds: float) -> str:

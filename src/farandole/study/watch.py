@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from farandole.format import size
 from farandole.recorder.settings import RECORD_DIR
 from farandole.study.progress import Now
 from farandole.study.records import Outcome
@@ -69,8 +70,8 @@ class Watch:
         if used is not None:
             self.outcome = "out_of_memory"
             self.reason = (
-                f"a worker used {used / 1e9:.2f} GB of memory, more than its limit of "
-                f"{self._guard.limit_bytes / 1e9:.2f} GB (--memory)"
+                f"a worker used {size(used)} of memory, more than its limit of "
+                f"{size(self._guard.limit_bytes)} (--memory)"
             )
         elif elapsed_s > self._timeout_s:
             self.outcome = "timeout"
