@@ -15,7 +15,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     from farandole.cli.main import commands
 
-    parts = [f"## farandole {name}\n\n```text\n{help_of(name)}\n```\n" for name in commands()]
+    names = commands()
+    names.insert(names.index("study") + 1, "study import")
+    parts = [f"## farandole {name}\n\n```text\n{help_of(name)}\n```\n" for name in names]
     return markdown.replace(_PLACE, "\n".join(parts))
 
 
@@ -25,5 +27,5 @@ def help_of(command: str) -> str:
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        main([command, "--help-all"])
+        main([*command.split(), "--help-all"])
     return text.getvalue().strip()

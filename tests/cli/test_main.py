@@ -160,6 +160,8 @@ def test_help_fits_a_screen_and_has_an_example(
     assert len(lines) <= (24 if name != "study" else 34)
     assert max(map(len, lines)) <= 80
     assert any(line.startswith(f"  farandole {name}") for line in lines)
+    if name in commands():
+        assert shown_help(capsys, "help", name).splitlines() == lines
     everything = shown_help(capsys, *name.split(), "--help-all")
     assert set(re.findall(r"(?m)^  (-[-\w]+)", "\n".join(lines))) <= flags_of(everything)
 

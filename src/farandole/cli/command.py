@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import json
 import re
 import sys
@@ -81,11 +82,6 @@ JOB_FLAGS = (
     ),
     flag("--setup", "FILE", "shell lines to run first: modules, conda"),
 )
-_ALWAYS = (
-    flag("--debug", "", "show tracebacks of errors"),
-    flag("-h --help", "", "show the usual flags"),
-    flag("--help-all", "", "show all flags"),
-)
 
 
 class _Help(argparse.Action):
@@ -95,6 +91,13 @@ class _Help(argparse.Action):
         assert isinstance(parser, _Parser)
         sys.stdout.write(parser.command.help(everything=given[-1] == "--help-all"))
         parser.exit()
+
+
+_ALWAYS = (
+    flag("--debug", "", "show tracebacks of errors"),
+    flag("-h --help", "", "show the usual flags", action=_Help, nargs=0),
+    flag("--help-all", "", "show all flags", action=_Help, nargs=0),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +156,8 @@ class Command:
                 lines = [line for one in flags for line in one.lines(every_name=True)]
                 parts.append("\n".join([f"{title}:", *lines]))
         else:
-            all_flags = [one for flags in self.flags.values() for one in flags]
-            shown = [one for one in all_flags if not usual or usual & set(one.names)]
+            every = itertools.chain(*self.flags.values())
+            shown = [one for one in every if not usual or usual & set(one.names)]
             parts.append("\n".join(line for one in shown for line in one.lines(every_name=False)))
         parts.append("examples:\n" + textwrap.indent(self.examples.strip("\n"), "  "))
         parts += [self.notes.strip()] if self.notes else []
@@ -173,9 +176,7 @@ class _Parser(argparse.ArgumentParser):
             prog=f"farandole {command.name}", add_help=False, allow_abbrev=command.abbreviations
         )
         self.command = command
-        self.add_argument("-h", "--help", "--help-all", action=_Help, nargs=0)
-        self.add_argument("--debug", action="store_true")
-        for one in [one for flags in command.flags.values() for one in flags] + [*command.hidden]:
+        for one in itertools.chain(_ALWAYS, *command.flags.values(), command.hidden):
             # One that is cut short must not be ambiguous.
             one.add_to(self, underscores=not command.abbreviations)
         if command.takes_command:

@@ -116,7 +116,9 @@ def _run(argv: Sequence[str] | None) -> int:
     debug = arguments[:1] == ["--debug"]
     arguments = arguments[debug:]
     try:
-        if not arguments or arguments[0] in ("-h", "--help", "--help-all", "help"):
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:2], "--help"]
+        if not arguments or arguments[0] in ("-h", "--help", "--help-all"):
             print(overview())
             return 0
         if arguments[0] in ("-V", "--version"):
