@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.recorder.lines import Writer, line, steps_line
+from farandole.recorder.steps import Writer, line, steps_line
 from farandole.study import folder
 from farandole.study.records import SCHEMA, Cell, Launch, Link
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from farandole.engine.loop import Running
 from farandole.errors import UsageError
-from farandole.recorder.timeline import LiveTimeline
-from farandole.recorder.trace_file import Session
+from farandole.recorder.timeline import LiveTimeline, Session
 from farandole.world.world import World
 
 _CYCLES = "cycles"

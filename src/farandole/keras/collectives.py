@@ -86,7 +86,7 @@ def broadcast_global_variables(root_rank: int = 0) -> None:
     Keras 3 has no list of global variables: these are all models that were compiled with a
     DistributedOptimizer and are built.
     """
-    from farandole.keras.callbacks.broadcast import build_optimizer, global_variables
+    from farandole.keras.callbacks import build_optimizer, global_variables
     from farandole.keras.trainer import common_models
 
     found = common_models()
@@ -126,7 +126,7 @@ def _array_of(variable: Any) -> Array:
 
 
 def _is_symbolic(value: Any) -> bool:
-    from farandole.keras.backend import backend_name
+    from farandole.keras.backends import backend_name
 
     if backend_name() == "tensorflow":
         return not hasattr(value, "numpy")

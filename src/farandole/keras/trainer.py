@@ -20,8 +20,8 @@ from farandole.engine import context, marks
 from farandole.engine.objects import allgather_object
 from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
-from farandole.keras.averaging import Averaging
-from farandole.keras.backend import backend_name
+from farandole.keras.backends import backend_name
+from farandole.keras.optimizer import Averaging, averaging_of, hand_over, is_wrapped
 from farandole.world.world import World
 
 _installed = False
@@ -99,8 +99,6 @@ def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def compile(self: Any, *arguments: Any, **named: Any) -> Any:
-        from farandole.keras.optimizer import hand_over, is_wrapped
-
         # Programs for Horovod say so to Keras 2, and Keras 3 does not know it.
         named.pop("experimental_run_tf_function", None)
         given = signature.bind(self, *arguments, **named).arguments
@@ -137,8 +135,6 @@ def _fit(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def fit(self: Any, *arguments: Any, **named: Any) -> Any:
-        from farandole.keras.optimizer import averaging_of, is_wrapped
-
         bound = signature.bind(self, *arguments, **named)
         _hush(bound)
         _follow(bound, self)
@@ -242,12 +238,10 @@ def _make_train_function(plain: Callable[..., Any]) -> Callable[..., Any]:
     def make_train_function(self: Any, force: bool = False) -> Any:
         from keras.src.backend.jax.trainer import JAXTrainer
 
-        from farandole.keras.optimizer import averaging_of, is_wrapped
-
         if not is_wrapped(self.optimizer):
             return plain(self, force)
         if self.train_function is None or force:
-            from farandole.keras.backends.jax import leaving, split_step
+            from farandole.keras.backends import leaving, split_step
 
             averaging = averaging_of(self.optimizer)
             if averaging.idle or type(self).train_step is not JAXTrainer.train_step:

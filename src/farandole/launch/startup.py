@@ -28,7 +28,7 @@ def install() -> None:
 
             horovod_alias.install(if_missing=alias == "missing")
     if os.environ.get("FARANDOLE_RECORD_DIR"):
-        from farandole.recorder.install import install as let_the_recorder_in
+        from farandole.recorder import install as let_the_recorder_in
 
         let_the_recorder_in()
 

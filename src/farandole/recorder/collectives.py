@@ -17,7 +17,7 @@ from typing import Any
 
 from farandole.recorder.ending import refuse_if_ended
 from farandole.recorder.noise import NOT_MEASURED
-from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.recorder import Recorder, current, wrap
 
 # Where each function has what it sends: the place of the argument, and its name.
 _PAYLOAD = {
@@ -181,15 +181,12 @@ class Parameters:
 
     def install(self, torch: Any) -> None:
         """Take note of every optimizer from now on."""
-        original = torch.optim.Optimizer.add_param_group
 
-        @functools.wraps(original)
-        def add_param_group(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        @wrap(torch.optim.Optimizer, "add_param_group")
+        def add_param_group(original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(optimizer, *args, **kwargs)
             self.add(optimizer)
             return result
-
-        torch.optim.Optimizer.add_param_group = add_param_group
 
     def add(self, optimizer: Any) -> None:
         """Take note of an optimizer whose parameters are new."""

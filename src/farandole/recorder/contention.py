@@ -1,4 +1,4 @@
-"""Workers apart: copies of a script that each take themselves for the only worker.
+"""Contention: copies of a script that each take themselves for the only worker.
 
 They compute one alone while the others wait, then all at once; then they load batches, as fast as
 they come, one alone and all at once. So what workers of a host cost each other is told apart from
@@ -9,11 +9,105 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from farandole.recorder.control import Agreement, Control
-from farandole.recorder.drain import samples_per_s
+from farandole.recorder.batches import arrays_of, count_samples
+from farandole.recorder.ending import Agreement, Control
+from farandole.recorder.recorder import current, paused, wrap
+
+Again = Callable[[], Iterator[Any]]
+"""Begins one more pass over the batches."""
+
+_again: Again | None = None
+_keras_feeds = False
+"""Whether Keras goes over the data: on torch by loaders of its own, each of them good for once."""
+
+
+def samples_per_s(seconds: float) -> float | None:
+    """Load batches for about so long, as training was fed last; None where that cannot be done."""
+    global _again
+    if _again is None:
+        return None
+    # What is gone over may have a loader within, which would be taken for the source next time.
+    source = _again
+    with paused():
+        found = loading_rate(source, seconds)
+    _again = source
+    return found
+
+
+def loading_rate(
+    again: Again, seconds: float, *, clock: Callable[[], float] = time.monotonic
+) -> float | None:
+    """Return samples per second; None when no batch comes, or one that cannot be counted.
+
+    A pass counts from its first batch on, since starting loader processes is no loading, unless
+    that batch is all there is.
+    """
+    begin_s = clock()
+    samples, spent_s, over = 0, 0.0, False
+    while not over:
+        came = []
+        pass_s = clock()
+        try:
+            for batch in again():
+                count = count_samples(batch, arrays_of(batch), None)
+                if count is None:
+                    return None
+                came.append((clock(), count))
+                over = clock() - begin_s >= seconds and bool(samples or len(came) > 1)
+                if over:
+                    break
+        except Exception:
+            # A source that cannot be gone over once more; what came before counts.
+            break
+        if not came:
+            break
+        if len(came) > 1:
+            samples += sum(count for _, count in came[1:])
+            spent_s += came[-1][0] - came[0][0]
+        elif not over:
+            samples += came[0][1]
+            spent_s += came[0][0] - pass_s
+        over = over or clock() - begin_s >= seconds
+    return samples / spent_s if samples and spent_s > 0 else None
+
+
+def follow_torch_loaders(dataloader: Any) -> None:
+    """Take note of the DataLoader that gave a batch last; of torch.utils.data.dataloader."""
+    base: Any = dataloader._BaseDataLoaderIter
+
+    @wrap(base, "__init__")
+    def begin(original: Any, iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        iterator._farandole_again = lambda: iter(loader)
+        original(iterator, loader, *args, **kwargs)
+
+    @wrap(base, "__next__")
+    def fetch(original: Any, iterator: Any) -> Any:
+        batch = original(iterator)
+        if not _keras_feeds:
+            _fed_by(iterator._farandole_again)
+        return batch
+
+
+def follow_keras_data() -> None:
+    """Take note of what Keras iterates over; of any backend."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    @wrap(EpochIterator, "_enumerate_iterator")
+    def enumerate_iterator(original: Any, epoch: Any) -> Iterator[Any]:
+        global _keras_feeds
+        _keras_feeds = True
+        for found in original(epoch):
+            _fed_by(lambda: iter(epoch._get_iterator()))
+            yield found
+
+
+def _fed_by(again: Again) -> None:
+    global _again
+    _again = again
+
 
 # Steps and seconds that are enough, both of either pair: a few steps, some time where they are
 # short, and fewer where they take seconds. The first steps of all are slower.
@@ -149,8 +243,6 @@ def make_apart(text: str) -> Contention:
 
 
 def _tell(**figures: Any) -> None:
-    from farandole.recorder.recorder import current
-
     recorder = current()
     assert recorder is not None
     recorder.tell("apart", **figures)

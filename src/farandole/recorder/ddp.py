@@ -18,16 +18,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.recorder import collectives
 from farandole.recorder.ending import refuse_if_ended
 from farandole.recorder.noise import NOT_MEASURED, SPARSE, NoiseWriter, Schedule, squared_norm
-from farandole.recorder.recorder import Recorder, current
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from farandole.recorder.recorder import Recorder, current, wrap
 
 _GPU_SAMPLE_RATE = 10
 _NEVER = 1 << 30
@@ -205,13 +201,12 @@ class _Installer:
         before: Callable[[Any], None] | None = None,
         after: Callable[[Any], None] | None = None,
     ) -> None:
-        original = getattr(self._kind, name, None)
-        if original is None:
+        if not hasattr(self._kind, name):
             return  # a torch that does it in another way is left alone
         is_compiling = self._is_compiling
 
-        @functools.wraps(original)
-        def method(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+        @wrap(self._kind, name)
+        def method(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
             # Constant to the tracer, which then sees the original alone.
             if is_compiling():
                 return original(ddp, *args, **kwargs)
@@ -222,26 +217,17 @@ class _Installer:
                 after(ddp)
             return result
 
-        setattr(self._kind, name, method)
-
     def _wrap_hooks(self) -> None:
-        register = self._kind.register_comm_hook
-
-        @functools.wraps(register)
-        def register_comm_hook(ddp: Any, state: object, hook: Any) -> Any:
+        @wrap(self._kind, "register_comm_hook")
+        def register(original: Any, ddp: Any, state: object, hook: Any) -> Any:
             self._share(ddp, None)
             collectives.hooks_send_gradients()
-            return register(ddp, state, self._counting(hook) if callable(hook) else hook)
+            return original(ddp, state, self._counting(hook) if callable(hook) else hook)
 
-        self._kind.register_comm_hook = register_comm_hook
-        register_builtin = self._kind._register_builtin_comm_hook
-
-        @functools.wraps(register_builtin)
-        def register_builtin_comm_hook(ddp: Any, kind: Any) -> Any:
+        @wrap(self._kind, "_register_builtin_comm_hook")
+        def register_builtin(original: Any, ddp: Any, kind: Any) -> Any:
             self._share(ddp, 0.5 if "FP16" in str(kind) else 1.0)
-            return register_builtin(ddp, kind)
-
-        self._kind._register_builtin_comm_hook = register_builtin_comm_hook
+            return original(ddp, kind)
 
     def _counting(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Return a user's hook whose sends count as gradients."""

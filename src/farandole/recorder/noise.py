@@ -112,7 +112,7 @@ class NoiseWriter:
         if all(isinstance(value, float) for value in found):
             self._write(recorder, head, found)
         else:
-            from farandole.recorder.cuda import numbers_later
+            from farandole.recorder.steps import numbers_later
 
             self._late = head, numbers_later(found)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.recorder.cuda import StreamClock, peak_bytes
-from farandole.recorder.loaders import Loaders
+from farandole.recorder.batches import Loaders, Passes
 from farandole.recorder.noise import scaled_by
-from farandole.recorder.passes import Passes
-from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.recorder import Recorder, current, wrap
+from farandole.recorder.steps import StreamClock, peak_bytes
 
 
 class _Update:
@@ -152,20 +152,19 @@ def install(optimizers: Optimizers) -> None:
         # A script's main() frees its optimizer before Python ends, and with it the weights.
         base.__del__ = lambda optimizer: optimizers.dropped(optimizer)
     scaler: Any = torch.amp.grad_scaler.GradScaler
-    step, scale = scaler.step, scaler.scale
 
-    def scaling(self: Any, outputs: Any) -> Any:
-        scaled_by(self)
-        return scale(self, outputs)
+    @wrap(scaler, "scale")
+    def scale(original: Any, scaler: Any, outputs: Any) -> Any:
+        scaled_by(scaler)
+        return original(scaler, outputs)
 
-    def scaled_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    @wrap(scaler, "step")
+    def step(original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = optimizers.updates
-        result = step(self, optimizer, *args, **kwargs)
+        result = original(scaler, optimizer, *args, **kwargs)
         if optimizers.updates == before:
             optimizers.skipped(optimizer)
         return result
-
-    scaler.step, scaler.scale = scaled_step, scaling
 
 
 # A schedule that changes a little in every step makes some hundreds of lines, not one per step.
@@ -214,25 +213,6 @@ def torch_rate(optimizer: Any) -> float | None:
     return float(max(rates))
 
 
-def keras_rate(optimizer: Any) -> float | None:
-    """Return an optimizer's rate as it is now, also where a schedule computes it."""
-    import keras
-
-    try:
-        return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None  # the program's own kind of rate
-
-
-def has_schedule(optimizer: Any) -> bool:
-    """Say whether a schedule of Keras's computes an optimizer's rate in each step."""
-    import keras
-
-    kind: Any = keras.optimizers.schedules.LearningRateSchedule
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(getattr(inner, "_learning_rate", None), kind)
-
-
 class Rounds:
     """Follows who makes updates."""
 
@@ -258,6 +238,7 @@ CHANGED = (
 
 @dataclass(slots=True)
 class _Seen:
+    optimizer: weakref.ref[Any]
     number: int
     probes: list[Any]
     versions: list[int] = field(default_factory=list)
@@ -268,7 +249,6 @@ class Weights:
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
-        self._alive: dict[int, Any] = {}
         self._digests: dict[int, bytes] = {}
         self._count = 0
         self.changed = False
@@ -283,43 +263,34 @@ class Weights:
         return known
 
     def _meet(self, optimizer: Any) -> _Seen:
-        import weakref
-
         # Whoever writes to the parameters later (a checkpoint restored, on one rank only) writes to
         # all: it is enough to look at two.
         found = parameters_of(optimizer)
         probes = [weakref.ref(parameter) for parameter in (*found[:1], *found[1:][-1:])]
-        seen = self._seen[id(optimizer)] = _Seen(self._count, probes)
-        self._alive[id(optimizer)] = weakref.ref(optimizer)
+        seen = self._seen[id(optimizer)] = _Seen(weakref.ref(optimizer), self._count, probes)
         self._count += 1
         return seen
 
     def dropped(self, optimizer: Any) -> None:
         """Take the fingerprint of an optimizer that is about to go."""
         seen = self._seen.pop(id(optimizer), None)
-        self._alive.pop(id(optimizer), None)
         if seen is not None:
             self._take(optimizer, seen)
 
     def optimizers(self) -> list[Any]:
         """Return those that were seen and are still there, in the order of their first updates."""
-        found = (alive() for alive in self._alive.values())
+        found = (seen.optimizer() for seen in self._seen.values())
         return [optimizer for optimizer in found if optimizer is not None]
 
     def fingerprint(self) -> str | None:
         """Return one fingerprint of all; None if there is nothing to be compared."""
-        for key, seen in list(self._seen.items()):
-            optimizer = self._alive[key]()
+        for seen in list(self._seen.values()):
+            optimizer = seen.optimizer()
             if optimizer is not None:
                 self._take(optimizer, seen)
         # Optimizers go with the interpreter, too; that is too late for anything.
         self._seen.clear()
-        if self.changed or not self._digests:
-            return None
-        whole = hashlib.blake2b(digest_size=16)
-        for number in sorted(self._digests):
-            whole.update(self._digests[number])
-        return whole.hexdigest()
+        return combined(self._digests) if self._digests and not self.changed else None
 
     def _take(self, optimizer: Any, seen: _Seen) -> None:
         if _versions(seen) != seen.versions:
@@ -344,14 +315,27 @@ def _versions(seen: _Seen) -> list[int]:
 def _digest(parameters: list[Any]) -> bytes | None:
     import torch
 
+    flat = (parameter.detach().cpu().contiguous().reshape(-1) for parameter in parameters)
+    return digest_of(one.view(torch.uint8).numpy() for one in flat)
+
+
+def digest_of(arrays: Iterable[Any]) -> bytes | None:
+    """Return a fingerprint of weights; None for those that have no memory here to be read."""
     digest = hashlib.blake2b(digest_size=16)
     try:
-        for parameter in parameters:
-            flat = parameter.detach().cpu().contiguous().reshape(-1)
-            digest.update(flat.view(torch.uint8).numpy())
-    except (RuntimeError, TypeError, NotImplementedError):
-        return None  # sharded over the ranks, or without memory: there is nothing to compare
+        for array in arrays:
+            digest.update(array)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return None  # sharded over the ranks, given away to a computation, unknown to NumPy
     return digest.digest()
+
+
+def combined(digests: Mapping[int, bytes]) -> str:
+    """Return one fingerprint of the weights of several owners, by their numbers."""
+    whole = hashlib.blake2b(digest_size=16)
+    for number in sorted(digests):
+        whole.update(digests[number])
+    return whole.hexdigest()
 
 
 # Behind the first steps, which are slower, and early enough for launches of twenty steps; then now

@@ -8,8 +8,7 @@ import os
 from typing import Any, TypeVar
 
 from farandole.errors import UsageError
-from farandole.recorder.recorder import Recorder, current, when_opened
-from farandole.recorder.settings import PARAMS
+from farandole.recorder.recorder import PARAMS, Recorder, current, when_opened, wrap
 
 _epoch: float | None = None
 _script_params: dict[str, Any] = {}
@@ -49,7 +48,7 @@ def record(**values: Any) -> None:
 
 
 def _record_from_gpu(recorder: Recorder, name: str, value: Any, step: int | None) -> None:
-    from farandole.recorder.cuda import number_later
+    from farandole.recorder.steps import number_later
 
     if value.numel() != 1:
         _refuse(recorder, name, value)
@@ -110,16 +109,13 @@ def param(name: str, default: Value) -> Value:
 def follow_arguments() -> None:
     """Report what argparse makes of the script's command line, without a line in the script."""
     import argparse
-    from functools import wraps
 
-    parse = argparse.ArgumentParser.parse_known_args
-
-    @wraps(parse)
-    def parse_and_tell(self: Any, args: Any = None, namespace: Any = None) -> Any:
-        found = parse(self, args, namespace)
+    @wrap(argparse.ArgumentParser, "parse_known_args")
+    def parse(original: Any, parser: Any, args: Any = None, namespace: Any = None) -> Any:
+        found = original(parser, args, namespace)
         if args is None:  # the process's own command line
             # Of texts only those that the script lists: others may be secrets, or paths.
-            listed = {action.dest for action in self._actions if action.choices is not None}
+            listed = {action.dest for action in parser._actions if action.choices is not None}
             _tell_params(
                 {
                     name: value
@@ -129,8 +125,6 @@ def follow_arguments() -> None:
                 }
             )
         return found
-
-    argparse.ArgumentParser.parse_known_args = parse_and_tell  # type: ignore[method-assign]
 
 
 def _tell_params(values: dict[str, Any]) -> None:

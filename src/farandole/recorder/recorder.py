@@ -8,24 +8,74 @@ host: what one of them waited for another is found when the files are read.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
 from farandole.recorder import ending
-from farandole.recorder.lines import Writer, line, steps_line
-from farandole.recorder.settings import Settings, read_settings
-from farandole.recorder.start import interpreter_began_s
-from farandole.recorder.step import Later, Metrics, OpenStep, take_settled
+from farandole.recorder.steps import (
+    Later,
+    Metrics,
+    OpenStep,
+    Writer,
+    line,
+    steps_line,
+    take_settled,
+)
 
 if TYPE_CHECKING:
     from farandole.recorder.contention import Contention
-    from farandole.recorder.control import Stopper
+    from farandole.recorder.ending import Stopper
+
+RECORD_DIR = "FARANDOLE_RECORD_DIR"
+STOP = "FARANDOLE_STOP"
+TIMELINE = "FARANDOLE_TIMELINE"
+PARAMS = "FARANDOLE_PARAMS"
+APART = "FARANDOLE_APART"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The variables of a study that concern the recorder."""
+
+    folder: str
+    stop: str | None = None
+    """The rule's JSON; it is read when something is recorded."""
+    timeline: bool = False
+    apart: str | None = None
+    """JSON, for a copy of a script in a calibration."""
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings | None:
+    """Read the variables; None when nothing is to be recorded."""
+    folder = environ.get(RECORD_DIR)
+    if not folder:
+        return None
+    return Settings(
+        folder=folder,
+        stop=environ.get(STOP) or None,
+        timeline=environ.get(TIMELINE) == "1",
+        apart=environ.get(APART) or None,
+    )
+
+
+def interpreter_began_s() -> float:
+    """Return when this process started, on the monotonic clock."""
+    try:
+        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        asleep_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return ticks / os.sysconf("SC_CLK_TCK") - asleep_s
+    except (OSError, ValueError, AttributeError):
+        return time.monotonic()
+
 
 SCHEMA = 1
 BYTE_KINDS = ("gradients", "buffers", "parameters", "objects", "other", "control")
@@ -361,6 +411,20 @@ def paused() -> Iterator[None]:
         _recorder = kept
 
 
+def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Put a function in the place of `owner.name`; the original is its first argument."""
+    original = getattr(owner, name)
+
+    def put(function: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, method)
+
+    return put
+
+
 def when_opened(action: Callable[[Recorder], None]) -> None:
     """Call this with the recorder as soon as there is one."""
     if _recorder is not None:
@@ -415,7 +479,7 @@ def _make(settings: Settings) -> Recorder:
 
         stopper = make_apart(settings.apart)
     elif settings.stop is not None:
-        from farandole.recorder.control import make_stopper
+        from farandole.recorder.ending import make_stopper
 
         stopper = make_stopper(settings.stop, settings.folder, world, rank=rank, size=size)
         far = stopper is None

@@ -14,24 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from farandole.recorder.recorder import Recorder
 
 INTERVAL_S = 0.5
 # A shorter time at the very end would divide by next to nothing.
 _LEAST_INTERVAL_S = 0.05
 _COLUMNS = ("time_s", "cpu", "memory_bytes", "gpu", "gpu_energy_j")
-
-
-class Sink(Protocol):
-    """What of a recorder is needed here."""
-
-    begin_s: float
-
-    def add_source(self, source: Callable[[], dict[str, Any] | None]) -> None:
-        """Ask this for one more line whenever a block is written."""
-
-    def add_ending(self, source: Callable[[], dict[str, Any] | None]) -> None:
-        """Call this before the last block is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +123,7 @@ class Watch:
             self._sampler.sample()
 
 
-def watch(recorder: Sink) -> None:
+def watch(recorder: Recorder) -> None:
     """Sample this process from now on, into `use` lines of its recorder, until that closes."""
     sampler = Sampler(
         begin_s=recorder.begin_s,

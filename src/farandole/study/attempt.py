@@ -18,7 +18,7 @@ from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
 from farandole.launch.slurm.client import REFUSED
 from farandole.launch.supervisor import Verdict
-from farandole.recorder.settings import PARAMS, RECORD_DIR, STOP
+from farandole.recorder.recorder import PARAMS, RECORD_DIR, STOP
 from farandole.study.command import fill, mask
 from farandole.study.folder import OUTPUT_FILE, WORK, now, rank_file
 from farandole.study.hosts import Function, Hosts

@@ -19,7 +19,7 @@ from typing import Any
 
 from farandole.launch.call import CALL_FD, RESULT_FD
 from farandole.launch.plan import count_gpus
-from farandole.recorder.settings import APART, PARAMS, RECORD_DIR, STOP
+from farandole.recorder.recorder import APART, PARAMS, RECORD_DIR, STOP
 
 _STREAM_BYTES = 16 << 20
 _LEAST_REPEATS, _MOST_REPEATS = 3, 50

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.format import size
-from farandole.recorder.settings import RECORD_DIR
+from farandole.recorder.recorder import RECORD_DIR
 from farandole.study.progress import Now
 from farandole.study.records import Outcome
 

@@ -24,35 +24,8 @@ except ImportError as _error:
         "pip install 'farandole[tensorflow]'."
     ) from _error
 
-from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
-from farandole.engine.basics import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-    set_random_seed,
-)
-from farandole.engine.context import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-)
-from farandole.engine.process_sets import ProcessSet, global_process_set
-from farandole.engine.tracing import start_timeline, stop_timeline
+from farandole.engine import names as _names
+from farandole.engine.names import *  # noqa: F403
 from farandole.errors import no_elastic
 from farandole.tensorflow import mpi_ops, util
 from farandole.tensorflow.collectives import (
@@ -82,7 +55,7 @@ from farandole.tensorflow.functions import (
     rank_op,
     size_op,
 )
-from farandole.tensorflow.tape import (
+from farandole.tensorflow.gradients import (
     DistributedGradientTape,
     DistributedOptimizer,
     PartialDistributedGradientTape,
@@ -98,19 +71,11 @@ from farandole.tensorflow.util import (  # noqa: F401
 )
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "Max",
-    "Min",
     "PartialDistributedGradientTape",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "SyncBatchNormalization",
-    "add_process_set",
+    "SyncBatchNormalization",  # noqa: F405
     "allgather",
     "allgather_object",
     "allreduce",
@@ -122,44 +87,21 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
     "mpi_ops",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "set_random_seed",
-    "shutdown",
-    "size",
     "size_op",
-    "start_timeline",
-    "stop_timeline",
     "util",
 ]
+__all__ += _names.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 All of them work eagerly and in tf.function. Arguments without effect, which Horovod has:
 device_dense, device_sparse (operations run on the CPU) and ignore_name_scope (names are used as
-they are given).
+they are given). Of sparse values, tf.IndexedSlices, everybody's rows come one behind the other.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ import numpy as np
 import tensorflow as tf
 
 from farandole.engine import arrays, context
-from farandole.engine.arguments import Average, check_root, reduction_of, scattered_rows
+from farandole.engine.arguments import (
+    Average,
+    check_arithmetic,
+    check_root,
+    reduction_of,
+    scattered_rows,
+)
 from farandole.engine.context import engine_of
-from farandole.errors import UsageError
-from farandole.tensorflow import sparse
+from farandole.engine.engine import Engine
+from farandole.errors import UnsupportedError, UsageError
 from farandole.tensorflow.callback import any_rows, as_written, call, like
 from farandole.tensorflow.compression import compress
 from farandole.transport.reduction import AVERAGE, Array, Reduction
@@ -55,7 +61,7 @@ def allreduce(
     engine_of(process_set)  # What is wrong with it is better said here than out of a graph.
     how = reduction_of(average, op, prescale_factor, postscale_factor)
     if isinstance(tensor, tf.IndexedSlices):
-        return sparse.allreduce(tensor, name, how, process_set)
+        return allreduce_slices(tensor, name, how, process_set)
     sent, undo = compress(tf.convert_to_tensor(tensor), compression)
     return undo(_allreduce(sent, name, how, process_set))
 
@@ -89,7 +95,7 @@ def grouped_allreduce(
         results[index] = undo(result)
     for index, each in enumerate(results):
         if isinstance(each, tf.IndexedSlices):
-            results[index] = sparse.allreduce(each, _part(name, index), how, process_set)
+            results[index] = allreduce_slices(each, _part(name, index), how, process_set)
     return results
 
 
@@ -406,3 +412,53 @@ def _backward(name: str | None) -> str | None:
 
 def _part(name: str | None, index: int) -> str | None:
     return None if name is None else f"{name}.{index}"
+
+
+def allreduce_slices(slices: Any, name: str | None, how: Reduction, process_set: Any = None) -> Any:
+    """Sum or average tf.IndexedSlices over ranks; how many rows each has may differ."""
+    check_sparse(how)
+    check_arithmetic(slices.values.dtype.name, how)
+    values, indices = call(
+        lambda values, indices: gather_slices(values, indices, name, how, engine_of(process_set)),
+        [slices.values, slices.indices],
+        slices_specs(slices, how),
+    )
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def check_sparse(how: Reduction) -> None:
+    """Raise NotImplementedError, as Horovod does, if sparse values cannot be combined like this."""
+    if how.op not in ("sum", "average") or (how.prescale, how.postscale) != (1.0, 1.0):
+        # AutoGraph passes on exactly the built-in kinds; of all others it makes a StagingError.
+        kind = UnsupportedError if tf.executing_eagerly() else NotImplementedError
+        raise kind(
+            f"tf.IndexedSlices can be summed or averaged, not combined by {how.op} or scaled. "
+            "Make them dense first: tf.convert_to_tensor, or sparse_as_dense=True."
+        )
+
+
+def gather_slices(
+    values: Array, indices: Array, name: str | None, how: Reduction, engine: Engine
+) -> list[Array]:
+    """Return the rows of an engine's ranks and where they belong."""
+    rows = arrays.allgather(values, None if name is None else f"{name}.values", engine)
+    places = arrays.allgather(indices, None if name is None else f"{name}.indices", engine)
+    if how.op == "average":
+        rows = rows.astype(_averaged(tf.as_dtype(rows.dtype)).as_numpy_dtype, copy=False)
+        rows = rows / rows.dtype.type(engine.size)
+    return [rows, places]
+
+
+def slices_specs(slices: Any, how: Reduction) -> list[Any]:
+    """Return what is known of the combined values and indices."""
+    values = any_rows(slices.values)
+    if how.op == "average":
+        values = tf.TensorSpec(values.shape, _averaged(values.dtype))
+    return [values, any_rows(slices.indices)]
+
+
+def _averaged(dtype: Any) -> Any:
+    """Return the type of averages: as TensorFlow's and Horovod's, floats of integers."""
+    if not dtype.is_integer:
+        return dtype
+    return tf.float32 if dtype.size <= 2 else tf.float64

@@ -18,38 +18,11 @@ except ImportError as _error:
 
     raise missing_torch() from _error
 
-from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
-from farandole.engine.basics import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-    set_random_seed,
-)
-from farandole.engine.context import (
-    add_process_set,
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-)
+from farandole.engine import names as _names
+from farandole.engine.context import init
 from farandole.engine.handles import poll, synchronize
+from farandole.engine.names import *  # noqa: F403
 from farandole.engine.objects import allgather_object, broadcast_object
-from farandole.engine.process_sets import ProcessSet, global_process_set
-from farandole.engine.tracing import start_timeline, stop_timeline
 from farandole.errors import CollectiveError as HorovodInternalError
 from farandole.errors import no_elastic
 from farandole.torch import mpi_ops
@@ -89,19 +62,11 @@ from farandole.torch.sync_batch_norm import SyncBatchNorm
 _register_backend()
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
     "RecipeScheduler",
-    "Sum",
     "SyncBatchNorm",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -119,14 +84,6 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -136,30 +93,15 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
     "mpi_ops",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "set_random_seed",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]
+__all__ += _names.__all__
 
 
 if not TYPE_CHECKING:

@@ -24,8 +24,7 @@ import farandole
 import farandole.torch as hvd
 from farandole.recorder.noise import PERIOD
 from farandole.recorder.optimizers import LOOKS, SAMPLED
-from farandole.recorder.recorder import Recorder, current, paused
-from farandole.recorder.settings import RECORD_DIR
+from farandole.recorder.recorder import RECORD_DIR, Recorder, current, paused
 
 from .libraries import connect
 from .measure import time_steps

@@ -1,16 +1,119 @@
-"""The step that is under way: what has been told of it so far, until it becomes a row.
+"""What one worker writes: the step that is under way, figures that a device knows later, lines.
 
 A step's own code is out of the processor's caches when training comes back to it, and costs ten
 times what it does in a loop. So a step only keeps what it was told; figures are made of that when a
-block is written.
+block is written. The lines of rank-N.jsonl are as docs/reference/study-folder.md has them.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from farandole.recorder.lines import line, union_s
+COLUMNS = (
+    "end_s",
+    "data_s",
+    "optimizer_s",
+    "communication_s",
+    "exposed_s",
+    "ready_s",
+    "done_s",
+    "passes",
+    "samples",
+)
+
+Row = Sequence[float | None]
+Interval = tuple[float, float]
+
+
+def line(kind: str, **fields: Any) -> str:
+    """Write one line of strict JSON: NaN is a word by itself, and null within a list."""
+    plain = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else _plain(value)
+        for name, value in fields.items()
+    }
+    return json.dumps({"kind": kind, **plain}, allow_nan=False)
+
+
+def steps_line(rows: Sequence[Row]) -> str:
+    """Write a block of steps, column by column; null is "not measured"."""
+    columns = zip(COLUMNS, zip(*rows, strict=True), strict=True)
+    # Formatted by hand: a tenth of what the json module takes, and a microsecond is exact enough.
+    texts = [f'"{name}": [{", ".join(map(_figure, values))}]' for name, values in columns]
+    return f'{{"kind": "steps", "columns": {{{", ".join(texts)}}}}}'
+
+
+def union_s(intervals: Sequence[Interval]) -> float:
+    """Return the seconds that these intervals cover together."""
+    total, reached = 0.0, -math.inf
+    for begin, end in sorted(intervals):
+        if end > reached:
+            total += end - max(begin, reached)
+            reached = end
+    return total
+
+
+def _figure(value: float | None) -> str:
+    return "null" if value is None or not math.isfinite(value) else f"{value:.6f}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+class Writer:
+    """Appends blocks of lines; a disk that is full ends the recording, never the training."""
+
+    def __init__(self, path: str, *, exclusive: bool = False) -> None:
+        """Create the file.
+
+        Raises:
+            FileExistsError: `exclusive`, and it is there already.
+            OSError: the folder cannot be written to.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._path = path
+        self._fd: int | None = os.open(path, flags | (os.O_EXCL if exclusive else 0), 0o644)
+
+    @property
+    def open(self) -> bool:
+        """Whether lines still arrive."""
+        return self._fd is not None
+
+    def write(self, lines: list[str]) -> None:
+        """Append these lines."""
+        if self._fd is None or not lines:
+            return
+        block = ("\n".join(lines) + "\n").encode()
+        try:
+            written = os.write(self._fd, block)
+            if written < len(block):
+                # A disk that fills up takes a part; the next call says why.
+                os.write(self._fd, block[written:])
+        except OSError as error:
+            sys.stderr.write(
+                f"farandole: {self._path} cannot be written ({error.strerror}): recording ends "
+                "here, training goes on.\n"
+            )
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
 
 Later = Callable[[], "float | None"]
 """A figure that a device knows a little later; None as long as it does not."""
@@ -187,3 +290,65 @@ class Metrics:
                 waiting.append(metric)
         self._kept = waiting
         return lines
+
+
+class StreamClock:
+    """Tells when the current stream reached a place in the program."""
+
+    def __init__(self) -> None:
+        self._first = self.mark()
+        # The stream may be behind the program here; that is one constant for all times of a rank.
+        self._first_s = time.monotonic()
+
+    @staticmethod
+    def mark() -> Any:
+        """Mark this place in the stream."""
+        event = _cuda().Event(enable_timing=True)
+        event.record()
+        return event
+
+    def reached(self, mark: Any) -> Later:
+        """Return what will say when the stream came to a mark."""
+        return lambda: (
+            self._first_s + self._first.elapsed_time(mark) / 1000 if mark.query() else None
+        )
+
+    def between(self, begin: Any, end: Any) -> Later:
+        """Return what will say how long the stream took between two marks."""
+        return lambda: begin.elapsed_time(end) / 1000 if end.query() else None
+
+
+def number_later(tensor: Any) -> Later:
+    """Begin to fetch a number from a GPU, and return what will say it."""
+    import torch
+
+    host = torch.empty((), dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor.detach().reshape(()), non_blocking=True)
+    event = _cuda().Event()
+    event.record()
+    return lambda: float(host) if event.query() else None
+
+
+def numbers_later(values: Sequence[Any]) -> Callable[[], list[float] | None]:
+    """Begin to fetch numbers, some of them from a GPU, and return what will say them."""
+    import torch
+
+    device = next(value.device for value in values if isinstance(value, torch.Tensor))
+    parts = [torch.as_tensor(value, dtype=torch.float32, device=device) for value in values]
+    host = torch.empty(len(parts), pin_memory=True)
+    host.copy_(torch.stack([part.reshape(()) for part in parts]), non_blocking=True)
+    event = _cuda().Event()
+    event.record()
+    return lambda: host.tolist() if event.query() else None
+
+
+def peak_bytes() -> int | None:
+    """Return the most memory that torch has held on this worker's GPU; None without one."""
+    cuda = _cuda()
+    return int(cuda.max_memory_allocated()) if cuda.is_initialized() else None
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.cuda

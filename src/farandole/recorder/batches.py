@@ -1,15 +1,17 @@
-"""Backward passes of an update, and the samples that the model was called with for them.
+"""Batches: what DataLoaders give to training, backward passes, and samples seen by models.
 
 A script without a DataLoader may divide its gradient accumulation by the number of workers: then a
 step of two workers has half the passes of one. Passes are counted in every script; samples only
 where no DataLoader and no `farandole.record(samples=...)` has told them by the end of the first
 step. Modules that hold the optimizers' parameters are looked for then, and calls of their classes
 are followed: nothing is put into the modules themselves, which scripts copy, pickle and export.
+
+Batches fetched with gradients disabled are validation. A pass over a loader in which no update was
+made is not training either, whatever its mode: what it gave is dropped at its end.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
 import hashlib
 import time
@@ -17,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.recorder import Recorder, current, wrap
 
 _LOOKS = (0, 3)
 """Steps after which modules are looked for, if nobody has told any samples yet."""
@@ -118,18 +120,15 @@ class Passes:
         )
 
 
-def install(torch: Any, passes: Passes) -> None:
+def follow_backward(torch: Any, passes: Passes) -> None:
     """Follow all backward passes of torch."""
-    backward = torch.Tensor.backward
     is_compiling = torch.compiler.is_compiling
 
-    @functools.wraps(backward)
-    def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    @wrap(torch.Tensor, "backward")
+    def backward(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_compiling():
             passes.backward()
-        return backward(tensor, *args, **kwargs)
-
-    torch.Tensor.backward = counted
+        return original(tensor, *args, **kwargs)
 
 
 def _chain(module: Any, parameters: set[int]) -> Iterator[Any]:
@@ -212,6 +211,29 @@ def count_samples(batch: Any, arrays: Sequence[Any], batch_size: int | None) -> 
     return lengths[0] if lengths else None
 
 
+class SampleHashes:
+    """Fingerprints of the samples of the first batches, which tell whether ranks have the same."""
+
+    def __init__(self) -> None:
+        self.left = BATCHES
+        """Batches that are still to be hashed."""
+        self._kept: list[str] = []
+
+    def keep(self, batches: Sequence[Sequence[str]], recorder: Recorder) -> None:
+        """Keep those of batches that training has had; tell of them when there are enough."""
+        if self.left == BATCHES:
+            recorder.add_ending(lambda: self._tell(recorder))
+        for hashes in batches[: self.left]:
+            self._kept += hashes[: MOST_SAMPLES - len(self._kept)]
+        self.left = max(0, self.left - len(batches))
+        if not self.left:
+            self._tell(recorder)
+
+    def _tell(self, recorder: Recorder) -> None:
+        if self._kept:
+            recorder.setup(sample_hashes=self._kept)
+
+
 def hash_samples(
     arrays: Sequence[Any],
     samples: int,
@@ -257,3 +279,131 @@ def _walk(item: Any, depth: int) -> Iterator[Any]:
         if isinstance(item, list | tuple):
             for part in item:
                 yield from _walk(part, depth + 1)
+
+
+_PASS = "_farandole_pass"
+
+
+class _Pass:
+    """One pass over a loader, and what it gave since the last step."""
+
+    def __init__(self, begin_s: float, iterator: Any) -> None:
+        self.begin_s = begin_s
+        self.dataset = id(iterator._dataset)
+        self.steps = 0
+        self.ended = False
+        self.last_step_s = begin_s
+        self.waits: list[tuple[float, float, int | None]] = []
+        self.hashes: list[list[str]] = []
+        self.dataset_size = _length(iterator._dataset)
+        self.num_batches = _length(iterator)
+        self.fetched = 0
+        self.batch_size = getattr(iterator._index_sampler, "batch_size", None)
+
+
+class Loaders:
+    """Follows the loaders of one worker."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Pass] = []
+        self._hashes = SampleHashes()
+        self._first = True
+        self._training: _Pass | None = None
+        """The pass that training is in, until it ends."""
+        self.silent = False
+        """Whether somebody else tells of what loaders give now."""
+
+    def fetched(
+        self, iterator: Any, batch: Any, begin_s: float, end_s: float, recorder: Recorder
+    ) -> None:
+        """Take note of a batch."""
+        one = iterator.__dict__.get(_PASS)
+        if one is None:
+            one = iterator.__dict__[_PASS] = _Pass(begin_s, iterator)
+            self._abandon(one, recorder)
+        if not one.waits:
+            self._pending.append(one)
+        samples = None if self._hashes.left else full_batch(batch, one.batch_size)
+        if samples is None:
+            arrays = arrays_of(batch)
+            samples = count_samples(batch, arrays, one.batch_size)
+            if self._hashes.left and samples:
+                one.hashes.append(hash_samples(arrays, samples))
+        one.waits.append((begin_s, end_s, samples))
+        one.fetched += 1
+
+    def ended(self, iterator: Any, end_s: float, recorder: Recorder) -> None:
+        """Take note of the end of a pass."""
+        one = iterator.__dict__.pop(_PASS, None)
+        if one is None:
+            return
+        one.ended = True
+        if one.steps:
+            self._training = None
+            recorder.epoch(one.begin_s, end_s)
+        elif one in self._pending:
+            self._pending.remove(one)
+
+    def settle(self, recorder: Recorder) -> bool:
+        """Count what was fetched for the step that now ends; return whether there was anything."""
+        if not self._pending:
+            return False
+        for one in self._pending:
+            if self._first:
+                self._first = False
+                recorder.setup(dataset_size=one.dataset_size, batch_seen=one.waits[0][2])
+                recorder.add_ending(lambda: self._finish(recorder))
+            for begin_s, end_s, samples in one.waits:
+                recorder.data_waited(begin_s, end_s, samples)
+            if self._hashes.left and one.hashes:
+                self._hashes.keep(one.hashes, recorder)
+                one.hashes.clear()
+            one.waits.clear()
+            one.steps += 1
+            one.last_step_s = time.monotonic()
+            if not one.ended:  # some libraries fetch one batch ahead
+                self._training = one
+        self._pending.clear()
+        return True
+
+    def _abandon(self, new: _Pass, recorder: Recorder) -> None:
+        """Take note of a pass that was left before its end, if this one begins in its place."""
+        old = self._training
+        # Scripts that make an iterator for each batch do not make an epoch of it.
+        if old is not None and old.dataset == new.dataset and old.steps > 1:
+            self._training = None
+            recorder.epoch(old.begin_s, old.last_step_s)
+
+    def _finish(self, recorder: Recorder) -> None:
+        last = self._training
+        # Lightning knows how many batches there are, and does not ask for one more.
+        if last is not None and last.fetched == last.num_batches:
+            recorder.epoch(last.begin_s, last.last_step_s)
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def follow_loaders(dataloader: Any, loaders: Loaders) -> None:
+    """Follow all DataLoaders of this module, torch.utils.data.dataloader."""
+    import torch
+
+    clock = time.monotonic
+
+    @wrap(dataloader._BaseDataLoaderIter, "__next__")
+    def fetch(original: Any, iterator: Any) -> Any:
+        recorder = current() if torch.is_grad_enabled() and not loaders.silent else None
+        if recorder is None:
+            return original(iterator)
+        begin_s = clock()
+        try:
+            batch = original(iterator)
+        except StopIteration:
+            loaders.ended(iterator, clock(), recorder)
+            raise
+        loaders.fetched(iterator, batch, begin_s, clock(), recorder)
+        return batch

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from farandole.errors import UsageError
-from farandole.keras.data.split import Epochs, Split, Terms, indices, plan, remark
+from farandole.keras.split import Epochs, Split, Terms, indices, plan, remark
 
 # What a new loader takes over from the given one; some are not there in every version of torch.
 _KEPT = (

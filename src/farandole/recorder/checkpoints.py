@@ -55,9 +55,7 @@ def _may_be(path: str) -> bool:
 def follow(when_opened: Callable[[Callable[[Any], None]], None]) -> None:
     """Watch this process from now on, and tell its recorder as soon as there is one.
 
-    Args:
-        when_opened: Calls what it is given with the recorder, once it is open: a checkpoint is
-            read before the first step, and the recorder opens with it.
+    A checkpoint is read before the first step, and the recorder opens with that.
     """
     watch = install()
     when_opened(lambda recorder: watch.connect(lambda fields: recorder.tell("opened", **fields)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.recorder.passes import BATCHES, MOST_SAMPLES, arrays_of, hash_samples
-from farandole.recorder.recorder import Recorder, current
+from farandole.recorder.batches import SampleHashes, arrays_of, hash_samples
+from farandole.recorder.recorder import Recorder, current, wrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +28,7 @@ class Feed:
     def __init__(self) -> None:
         self._batches: list[Batch] = []
         self._aside: list[list[Batch]] = []
-        self._hashes: list[str] = []
-        self._left_to_hash = BATCHES
+        self._hashes = SampleHashes()
         self.dataset_size: int | None = None
         """Samples of an epoch, of all workers together, where that is known."""
 
@@ -39,7 +37,7 @@ class Feed:
         arrays = arrays_of(data)
         samples = _samples(arrays)
         hashes: tuple[str, ...] = ()
-        if self._left_to_hash and samples:
+        if self._hashes.left and samples:
             hashes = tuple(hash_samples(arrays, samples))
         self._batches.append(Batch(begin_s=begin_s, end_s=end_s, samples=samples, hashes=hashes))
 
@@ -61,22 +59,9 @@ class Feed:
     def take(self, recorder: Recorder) -> list[Batch]:
         """Return the batches that training has had since the last call."""
         batches, self._batches = self._batches, []
-        if self._left_to_hash and batches:
-            self._keep_hashes(batches, recorder)
+        if self._hashes.left and batches:
+            self._hashes.keep([batch.hashes for batch in batches], recorder)
         return batches
-
-    def _keep_hashes(self, batches: list[Batch], recorder: Recorder) -> None:
-        for batch in batches[: self._left_to_hash]:
-            self._hashes += batch.hashes[: MOST_SAMPLES - len(self._hashes)]
-        if self._left_to_hash == BATCHES:
-            recorder.add_ending(lambda: self._tell(recorder))
-        self._left_to_hash = max(0, self._left_to_hash - len(batches))
-        if not self._left_to_hash:
-            self._tell(recorder)
-
-    def _tell(self, recorder: Recorder) -> None:
-        if self._hashes:
-            recorder.setup(sample_hashes=self._hashes)
 
 
 def _samples(arrays: list[Any]) -> int | None:
@@ -86,40 +71,34 @@ def _samples(arrays: list[Any]) -> int | None:
 
 def follow_torch(iterator: Any, feed: Feed, loaders: Any) -> None:
     """Follow TorchEpochIterator."""
-    fetch = iterator.__next__
     clock = time.monotonic
 
-    @functools.wraps(fetch)
-    def __next__(self: Any) -> Any:  # noqa: N807 (it takes that method's place)
+    @wrap(iterator, "__next__")
+    def fetch(original: Any, epoch: Any) -> Any:
         if current() is None:
-            return fetch(self)
+            return original(epoch)
         begin_s = clock()
         # What a loader inside of Keras gives is told here.
         loaders.silent = True
         try:
-            found = fetch(self)
+            found = original(epoch)
         finally:
             loaders.silent = False
         end_s = clock()
-        feed.dataset_size = _size(self)
+        feed.dataset_size = _size(epoch)
         for batch in found[2]:
             feed.fetched(batch, begin_s, end_s)
             begin_s = end_s
         return found
 
-    iterator.__next__ = __next__
-
 
 def follow_jax(iterator: Any, feed: Feed) -> None:
     """Follow JAXEpochIterator."""
-    get_iterator = iterator._get_iterator
 
-    @functools.wraps(get_iterator)
-    def _get_iterator(self: Any) -> Any:
-        found = get_iterator(self)
-        return found if current() is None else _Timed(found, feed, _size(self))
-
-    iterator._get_iterator = _get_iterator
+    @wrap(iterator, "_get_iterator")
+    def get_iterator(original: Any, epoch: Any) -> Any:
+        found = original(epoch)
+        return found if current() is None else _Timed(found, feed, _size(epoch))
 
 
 class _Timed:
@@ -144,19 +123,15 @@ def follow_tensorflow(iterator: Any, feed: Feed) -> None:
     """Follow TFEpochIterator."""
     import tensorflow as tf
 
-    init = iterator.__init__
-
-    @functools.wraps(init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        init(self, *args, **kwargs)
+    @wrap(iterator, "__init__")
+    def begin(original: Any, epoch: Any, *args: Any, **kwargs: Any) -> None:
+        original(epoch, *args, **kwargs)
         # Strategies of TensorFlow's own fetch ahead and on several devices.
-        if current() is not None and isinstance(self._distributed_dataset, tf.data.Dataset):
-            size = _size(self)
+        if current() is not None and isinstance(epoch._distributed_dataset, tf.data.Dataset):
+            size = _size(epoch)
             if size is not None:
                 feed.dataset_size = size
-            self._distributed_dataset = _with_tap(tf, self._distributed_dataset, feed)
-
-    iterator.__init__ = __init__
+            epoch._distributed_dataset = _with_tap(tf, epoch._distributed_dataset, feed)
 
 
 def _with_tap(tf: Any, dataset: Any, feed: Feed) -> Any:

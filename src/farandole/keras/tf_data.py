@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.keras.data.split import Epochs, Split, Terms, plan, remark
+from farandole.keras.split import Epochs, Split, Terms, plan, remark
 
 # What a worker spends on shuffling by default, if elements say how large they are.
 _BUFFER_BYTES = 256 << 20

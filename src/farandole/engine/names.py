@@ -1,0 +1,66 @@
+"""Horovod's names that are the same in every front door; what they mean is the engine's."""
+
+from farandole.engine.arguments import Adasum, Average, Max, Min, Product, Sum
+from farandole.engine.basics import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+    set_random_seed,
+)
+from farandole.engine.context import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+)
+from farandole.engine.process_sets import ProcessSet, global_process_set
+from farandole.engine.tracing import start_timeline, stop_timeline
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "set_random_seed",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
