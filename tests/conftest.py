@@ -117,10 +117,10 @@ def clean_environ(**changes: str) -> dict[str, str]:
 def keras_on(backend: str, *needed: str) -> dict[str, str]:
     """The variables of a Keras that imports its backend and nothing else but what is needed.
 
-    It imports what it finds installed, on every backend: TensorFlow, JAX, pandas and scikit-learn
-    take longer than all that most tests do.
+    It imports what it finds installed, on every backend: TensorFlow, JAX, pandas, scikit-learn and
+    IPython take longer than all that most tests do.
     """
-    unused = {"tensorflow", "jax", "pandas", "sklearn"} - {backend, *needed}
+    unused = {"tensorflow", "jax", "pandas", "sklearn", "IPython"} - {backend, *needed}
     return {"KERAS_BACKEND": backend, "TESTS_WITHOUT": ",".join(sorted(unused))}
 
 

@@ -1,10 +1,11 @@
 """On the PYTHONPATH of what tests start: spares imports that take seconds and that no test needs.
 
 Every optimizer of torch's, DistributedDataParallel and Keras import torch._dynamo, which takes as
-long as torch itself, only to tell it to stay away. A third of what torch itself takes to import is
-what its operations give for tensors without data, and exporting models. Light modules stand in the
-place of these until something, such as torch.compile, wants more of them: then they are imported
-as ever. Keras imports whatever it finds installed; TESTS_WITHOUT names what shall seem not to be.
+long as torch itself, only to tell it to stay away. Half of what torch itself takes to import is
+what its operations give for tensors without data, exporting models, transforms of functions,
+quantization, distributions. Light modules stand in the place of these until something, such as
+torch.compile, wants more of them: then they are imported as ever. Keras imports whatever it finds
+installed; TESTS_WITHOUT names what shall seem not to be.
 
 Python imports this before anything else; it costs nothing where there is no torch.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from importlib.machinery import PathFinder
 
 # Not typing's own: importing that would be most of what this module costs.
 TYPE_CHECKING = False
@@ -23,7 +25,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 _Module = type(sys)
+_ORDER = ("torch.func", "torch._higher_order_ops")
+_REGION = "torch._higher_order_ops.invoke_subgraph"
 _META = "torch._meta_registrations"
+# What nothing else of torch's needs.
+_ALONE = (
+    "torch._subclasses",
+    "torch.distributions",
+    "torch.hub",
+    "torch.masked",
+    "torch.nested",
+    "torch.nn.intrinsic",
+    "torch.nn.qat",
+    "torch.nn.quantizable",
+    "torch.nn.quantized",
+    "torch.quantization",
+)
 
 
 class _Light(_Module):
@@ -63,12 +80,43 @@ class _Dynamo(_Light):
         pass
 
 
+class _Functions(_Light):
+    """Has functions that torch puts among its own; a call imports what they are of."""
+
+    # For `from ... import`, which asks for it; the finder knows better where parts are.
+    __path__: Sequence[str] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("vmap", "cond", "while_loop", "tqdm"):
+            return super().__getattr__(name)
+
+        def function(*arguments: Any, **named: Any) -> Any:
+            return getattr(_real(self.__name__), name)(*arguments, **named)
+
+        return function
+
+
+class _Region(_Functions):
+    """Has a type that torch.compiler annotates an argument with."""
+
+    NestedCompileRegionOptions = object
+
+
 def _real(name: str) -> Any:
     """Import a module in place of the light one."""
+    if name == "torch._subclasses" and _ORDER[0] in _finder.light:
+        _real(_ORDER[0])
     from importlib import import_module
 
     if name in ("torch._dynamo", "torch.export"):
         _real(_META)
+    if name not in _ALONE:
+        # In torch's own order: they import each other.
+        for first in _ORDER[: _ORDER.index(name) if name in _ORDER else None]:
+            if first in _finder.light:
+                _real(first)
+    if name == "torch._higher_order_ops" and _finder.light.pop(_REGION, None):
+        sys.modules.pop(_REGION, None)
     _finder.light.pop(name, None)
     if isinstance(sys.modules.get(name), _Light):
         del sys.modules[name]
@@ -85,6 +133,19 @@ class _Finder:
             # Nobody asks for these by name: what tensors without data can do.
             _META: _Light,
             "torchgen.model": _Light,
+            "torch.func": _Functions,
+            "torch._higher_order_ops": _Functions,
+            _REGION: _Region,
+            "torch._subclasses": _Light,
+            "torch.distributions": _Light,
+            "torch.hub": _Functions,
+            "torch.masked": _Light,
+            "torch.nested": _Light,
+            "torch.nn.intrinsic": _Light,
+            "torch.nn.qat": _Light,
+            "torch.nn.quantizable": _Light,
+            "torch.nn.quantized": _Light,
+            "torch.quantization": _Light,
         }
         self._parts = tuple(f"{name}." for name in self.light)
         # Who computes with such tensors.
@@ -93,6 +154,12 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: Any = None
     ) -> ModuleSpec | None:
+        package = name.rpartition(".")[0]
+        light = package in sys.modules and self.light.get(package) is _Functions
+        if light and name not in self.light:
+            found = _real(package)
+            if name not in sys.modules:
+                return PathFinder.find_spec(name, found.__path__)
         if name in self._users and self.light.pop(_META, None) and _META in sys.modules:
             _real(_META)
         if name not in self.light and not (name in sys.modules and name.startswith(self._parts)):
@@ -108,6 +175,9 @@ class _Finder:
         return self.light[spec.name](spec.name)
 
     def exec_module(self, module: Any) -> None:
+        if module.__name__ == "torch.func":
+            # With which torch itself would import it; others ask torch for it.
+            import torch._subclasses  # noqa: F401
         if module.__name__ == _META:
             # The one thing among all that comes with it which tensors with data need, too.
             from torch import _C
