@@ -49,7 +49,7 @@ class World:
         return f"{self.backend}-{'narrow' if self.narrow else self.size}"
 
 
-TORCH = World(backend="torch", datasets=True)
+TORCH = World(backend="torch")
 TENSORFLOW = World(backend="tensorflow")
 JAX = World(backend="jax")
 THREE = World(backend="torch", size=3)
@@ -66,7 +66,7 @@ class Check:
     world: World
 
     def __str__(self) -> str:
-        return f"{self.name}-{self.world}"
+        return f"{self.program.rpartition('.')[2]}.{self.name}-{self.world}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +147,18 @@ def names_of(program: str) -> list[str]:
 
 
 def each(
-    program: str, *worlds: World, only: Sequence[str] = (), but: Sequence[str] = ()
+    programs: str | Sequence[str],
+    *worlds: World,
+    only: Sequence[str] = (),
+    but: Sequence[str] = (),
 ) -> pytest.MarkDecorator:
-    """Make a test of every check of a program, or of some, in each world, given as `check`."""
+    """Make a test of every check of a program or several, or of some checks, in each world.
+
+    It is given as `check`.
+    """
     checks = [
         Check(program=program, name=name, world=world)
+        for program in ([programs] if isinstance(programs, str) else programs)
         for world in worlds
         for name in only or names_of(program)
         if name not in but

@@ -17,8 +17,7 @@ from farandole.engine import gradients as module
 from farandole.engine.gradients import Gradients
 from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder import noise
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.recorder import Recorder, Settings
 from farandole.study.read import read_rank
 from farandole.transport.reduction import AVERAGE, SUM, Array, Reduction
 from tests.torch.checks import Check, Checks, Ranks, on, raises

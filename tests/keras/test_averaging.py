@@ -9,11 +9,10 @@ import pytest
 
 import farandole.torch as hvd
 from farandole.errors import NotInitializedError
-from farandole.keras import averaging as module
-from farandole.keras.averaging import Averaging, Batch
+from farandole.keras import optimizer as module
+from farandole.keras.optimizer import Averaging, Batch
 from farandole.recorder import noise
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.recorder import Recorder, Settings
 from farandole.study.read import read_rank
 from farandole.transport.reduction import AVERAGE
 

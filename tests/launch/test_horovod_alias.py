@@ -15,7 +15,7 @@ import pytest
 
 from farandole.launch.horovod_alias import install, wants_horovod, withdraw
 from farandole.launch.variables import SITE
-from tests.checking import LAUNCH_S, TENSORFLOW, TORCH, Check, Outcomes, each
+from tests.checking import LAUNCH_S, TENSORFLOW, TORCH, Check, Outcomes, World, each
 from tests.conftest import clean_environ, run_cli
 
 SCRIPT = """
@@ -83,8 +83,24 @@ def test_what_the_launcher_cannot_see_rank_0_says(tmp_path: Path) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.timeout(LAUNCH_S + 20)
-@each("launch.front_doors", TENSORFLOW, TORCH)
+@each("launch.front_doors", TENSORFLOW)
 def test_keras_and_tensorflow(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+@pytest.mark.ranks
+@pytest.mark.timeout(LAUNCH_S + 20)
+@each("launch.front_doors", TORCH, only=["check_keras"])
+def test_keras_on_torch(outcomes: Outcomes, check: Check) -> None:
+    outcomes.expect(check)
+
+
+# TensorFlow beside another backend of Keras's takes seconds to import.
+@pytest.mark.ranks
+@pytest.mark.soak
+@pytest.mark.timeout(LAUNCH_S + 20)
+@each("launch.front_doors", World(backend="torch", datasets=True))
+def test_tensorflow_with_keras_on_another_backend(outcomes: Outcomes, check: Check) -> None:
     outcomes.expect(check)
 
 

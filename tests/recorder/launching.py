@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launch.variables import SITE
-from farandole.recorder.lines import COLUMNS
+from farandole.recorder.steps import COLUMNS
 from tests.conftest import clean_environ, cli_argv
+from tests.recorder.forks import Forks
 
+# Two of TensorFlow or JAX at once take their time to start on a busy machine.
+_TIMEOUT_S = 180.0
 LAUNCHERS = {
     "python": [sys.executable],
     "farandole": [*cli_argv(), "run", "-np", "{np}", "--no-tag", "--", sys.executable],
@@ -93,23 +96,28 @@ def launch(
     script: str,
     *arguments: str,
     np: int = 1,
-    launcher: str = "farandole",
+    launcher: str | Forks = "farandole",
     stop: dict[str, Any] | None = None,
     **more: str,
 ) -> Launched:
     """Run a script to its end and read what was recorded."""
-    (tmp_path / "train.py").write_text(script)
+    path = tmp_path / "train.py"
+    path.write_text(script)
     folder = tmp_path / "recorded"
     folder.mkdir()
+    env = environ(folder, stop, **more)
+    if isinstance(launcher, Forks):
+        asked = [str(path), *arguments]
+        code, output = launcher.run(asked, env, np=np, folder=tmp_path, timeout_s=_TIMEOUT_S)
+        return Launched(code=code, output=output, ranks=read_ranks(folder))
     argv = [part.format(np=np) for part in LAUNCHERS[launcher]]
     done = subprocess.run(
-        [*argv, str(tmp_path / "train.py"), *arguments],
-        env=environ(folder, stop, **more),
+        [*argv, str(path), *arguments],
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Two of TensorFlow or JAX at once take their time to start on a busy machine.
-        timeout=180,
+        timeout=_TIMEOUT_S,
         check=False,
     )
     return Launched(code=done.returncode, output=done.stdout, ranks=read_ranks(folder))

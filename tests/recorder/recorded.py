@@ -7,6 +7,8 @@ from pathlib import Path
 from farandole.study.read import read_rank
 from farandole.study.records import Rank
 from tests.conftest import run_cli
+from tests.recorder.forks import Forks
+from tests.recorder.launching import launch
 
 # Joins a group from any launcher's variables, trains a small model, and says what it ended with.
 TRAIN = """
@@ -47,10 +49,19 @@ def run(
     folder: Path,
     *,
     num_workers: int = 2,
+    forks: Forks | None = None,
     flags: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
 ) -> tuple[list[Rank], str]:
-    """Run a script by `farandole run --record`; return what the ranks recorded, and the output."""
+    """Run a script by `farandole run --record`, or in forks that are given.
+
+    Returns:
+        What the ranks recorded, and the output.
+    """
+    if forks is not None:
+        ran = launch(folder, TRAIN + script, np=num_workers, launcher=forks, **(env or {}))
+        assert ran.code == 0, ran.output
+        return ranks(folder / "recorded"), ran.output
     path = folder / "train.py"
     path.write_text(TRAIN + script)
     done = run_cli(

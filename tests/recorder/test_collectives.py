@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.recorder.forks import Forks
 from tests.recorder.recorded import GRADIENT_BYTES, run
 
 pytestmark = pytest.mark.ranks
@@ -40,10 +41,12 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("transport", ["auto", "shm"])
-def test_gradients_averaged_by_hand(transport: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["gloo", "shm"])
+def test_gradients_averaged_by_hand(transport: str, tmp_path: Path, forks: Forks) -> None:
     """One by one, then all at once without waiting, then in one flat piece."""
-    for rank in run(BY_HAND, tmp_path, flags=("--transport", transport))[0]:
+    gloo = transport == "gloo"
+    flags = () if gloo else ("--transport", transport)
+    for rank in run(BY_HAND, tmp_path, forks=forks if gloo else None, flags=flags)[0]:
         assert rank.framework == "process_group"
         assert rank.bytes_sent["gradients"] == 18 * GRADIENT_BYTES
         # The loss of each step.
@@ -96,8 +99,8 @@ dist.destroy_process_group()
 """
 
 
-def test_bytes_by_kind_and_compiled_calls(tmp_path: Path) -> None:
-    first, second = run(OTHERS, tmp_path)[0]
+def test_bytes_by_kind_and_compiled_calls(tmp_path: Path, forks: Forks) -> None:
+    first, second = run(OTHERS, tmp_path, forks=forks)[0]
     # all_gather, all_gather_into_tensor, broadcast; two broadcasts of something unknown.
     expected = 3 * 100 + 2 * 44
     assert second.bytes_sent["other"] == expected
@@ -122,7 +125,7 @@ dist.destroy_process_group()
 """
 
 
-def test_what_fsdp_reduces_in_backward_is_gradients(tmp_path: Path) -> None:
-    for rank in run(UNDER_FSDP, tmp_path)[0]:
+def test_what_fsdp_reduces_in_backward_is_gradients(tmp_path: Path, forks: Forks) -> None:
+    for rank in run(UNDER_FSDP, tmp_path, forks=forks)[0]:
         # Sharded pieces are padded.
         assert rank.bytes_sent["gradients"] >= 3 * GRADIENT_BYTES

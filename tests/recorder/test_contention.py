@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.recorder.contention import MEASURED, WARMUP, Contention
-from farandole.recorder.control import Control
+from farandole.recorder.ending import Control
 
 STEP_S = 0.125
 (LEAST_STEPS, _), (FEWEST_STEPS, _) = MEASURED

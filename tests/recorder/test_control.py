@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recorder.control import BoardControl, Control, Stopper, StopRule, make_stopper
+from farandole.recorder.ending import BoardControl, Control, Stopper, StopRule, make_stopper
 from farandole.world.board import Board
 from farandole.world.environment import read_world
 

@@ -11,7 +11,7 @@ import pytest
 
 from farandole.recorder.ddp import read_device_pass, read_pass
 from farandole.study.records import Rank
-from tests.conftest import run_cli
+from tests.recorder.forks import Forks
 from tests.recorder.recorded import BUFFER_BYTES, GRADIENT_BYTES, TRAIN, run
 
 DAY_NS = 1_700_000_000_000_000_000
@@ -181,14 +181,19 @@ dist.destroy_process_group()
     ],
     ids=["as they are", "and compiled"],
 )
-def test_recording_changes_no_bit_of_any_variant(tmp_path: Path, env: dict[str, str]) -> None:
+def test_recording_changes_no_bit_of_any_variant(
+    tmp_path: Path, forks: Forks, env: dict[str, str]
+) -> None:
     # Three ranks: with two, dividing and multiplying by the inverse give the same bits.
-    ranks, recorded = run(VARIANTS, tmp_path, num_workers=3, env=env)
-    script = tmp_path / "train.py"
-    done = run_cli("run", "-np", "3", "--threads", "1", "--no-tag", script, env=env)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(recorded) == json.loads(done.stdout)
-    assert len(json.loads(recorded)) == (14 if env else 12)
+    ranks, recorded = run(VARIANTS, tmp_path, num_workers=3, forks=forks, env=env)
+    (tmp_path / "bare").mkdir()
+    bare = {"FARANDOLE_RECORD_DIR": "", **env}
+    bare_ranks, plain = run(VARIANTS, tmp_path / "bare", num_workers=3, forks=forks, env=bare)
+    assert not bare_ranks
+    # What torch.compile has to say comes before.
+    results, expected = (json.loads(said.splitlines()[-1]) for said in (recorded, plain))
+    assert results == expected
+    assert len(results) == (14 if env else 12)
     assert ranks[0].framework == "ddp"
 
 
@@ -234,8 +239,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.ranks
-def test_two_models_in_turn_and_a_users_hook_counted_by_what_it_sends(tmp_path: Path) -> None:
-    for rank in run(TWO_MODELS, tmp_path)[0]:
+def test_two_models_in_turn_and_a_users_hook_counted_by_what_it_sends(
+    tmp_path: Path, forks: Forks
+) -> None:
+    for rank in run(TWO_MODELS, tmp_path, forks=forks)[0]:
         assert rank.gradient_bytes_per_step == 2 * GRADIENT_BYTES
         assert rank.bytes_sent["gradients"] == 4 * GRADIENT_BYTES + 4 * GRADIENT_BYTES // 2
         check_times(rank)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.recorder import drain
-from farandole.recorder.drain import rate, samples_per_s
+from farandole.recorder import contention
+from farandole.recorder.contention import loading_rate, samples_per_s
 
 
 class Source:
@@ -31,41 +31,41 @@ class Source:
             self.given += 1
             yield [np.zeros((8, 3)), np.zeros(8)]
 
-    def rate(self, seconds: float) -> float | None:
-        return rate(self.again, seconds, clock=lambda: self.now_s)
+    def loading_rate(self, seconds: float) -> float | None:
+        return loading_rate(self.again, seconds, clock=lambda: self.now_s)
 
 
 def test_a_pass_counts_from_its_first_batch_on() -> None:
     source = Source(1000)
-    assert source.rate(30.0) == pytest.approx(8.0)
+    assert source.loading_rate(30.0) == pytest.approx(8.0)
     assert source.given == 20
 
 
 def test_passes_follow_each_other() -> None:
     source = Source(4)
     # Four batches, three of them behind the first.
-    assert source.rate(100.0) == pytest.approx(8.0)
+    assert source.loading_rate(100.0) == pytest.approx(8.0)
     assert source.given > 8
 
 
 def test_a_batch_that_is_all_there_is_counts_with_its_start() -> None:
-    assert Source(1).rate(50.0) == pytest.approx(8 / 11)
+    assert Source(1).loading_rate(50.0) == pytest.approx(8 / 11)
 
 
 def test_slow_batches_are_waited_for_until_there_are_two() -> None:
     source = Source(1000)
-    assert source.rate(0.1) == pytest.approx(8.0)
+    assert source.loading_rate(0.1) == pytest.approx(8.0)
     assert source.given == 2
 
 
 def test_what_can_be_had_only_once_counts_as_far_as_it_goes() -> None:
-    assert Source(5, passes=1).rate(100.0) == pytest.approx(8.0)
-    assert Source(5, passes=0).rate(100.0) is None
+    assert Source(5, passes=1).loading_rate(100.0) == pytest.approx(8.0)
+    assert Source(5, passes=0).loading_rate(100.0) is None
 
 
 def test_nothing_and_what_has_no_size_give_no_figure() -> None:
-    assert Source(0).rate(1.0) is None
-    assert rate(lambda: iter(["a", "b"]), 1.0) is None
+    assert Source(0).loading_rate(1.0) is None
+    assert loading_rate(lambda: iter(["a", "b"]), 1.0) is None
 
 
 class Iterating:
@@ -99,9 +99,9 @@ class Loader:
 @pytest.fixture
 def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     init, fetch = Iterating.__init__, Iterating.__next__
-    monkeypatch.setattr(drain, "_again", None)
-    monkeypatch.setattr(drain, "_keras_feeds", False)
-    drain.follow_torch(SimpleNamespace(_BaseDataLoaderIter=Iterating))
+    monkeypatch.setattr(contention, "_again", None)
+    monkeypatch.setattr(contention, "_keras_feeds", False)
+    contention.follow_torch_loaders(SimpleNamespace(_BaseDataLoaderIter=Iterating))
     yield
     Iterating.__init__, Iterating.__next__ = init, fetch  # type: ignore[method-assign]
 
@@ -134,7 +134,7 @@ def test_a_loader_within_does_not_take_the_place_of_the_source() -> None:
 def test_keras_goes_over_its_data_by_loaders_that_are_good_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drain, "_keras_feeds", True)
+    monkeypatch.setattr(contention, "_keras_feeds", True)
     loader = Loader(4)
     next(Iterating(loader))
     assert samples_per_s(0.01) is None

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from farandole.recorder.optimizers import MOST_PIECES, SAMPLED, GradientTimes, scaled_pieces
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.recorder import Recorder, Settings
 from tests.recorder.launching import read_rank
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import eventually
+from tests.recorder.forks import Forks
 from tests.recorder.launching import LAUNCHERS, Recorded, environ, launch, read_rank
 
 HOROVOD = """
@@ -80,8 +81,8 @@ def check_gradient_times(rank: Recorded, ends_s: list[float]) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("np", [1, 2])
-def test_a_script_for_horovod(tmp_path: Path, np: int) -> None:
-    launched = launch(tmp_path, HOROVOD, np=np)
+def test_a_script_for_horovod(tmp_path: Path, forks: Forks, np: int) -> None:
+    launched = launch(tmp_path, HOROVOD, np=np, launcher=forks if np == 1 else "farandole")
     assert launched.code == 0, launched.output
     assert len(launched.ranks) == np
     steps = 2 * 96 // np // 8
@@ -157,8 +158,8 @@ dist.destroy_process_group()
 
 
 @pytest.mark.ranks
-def test_a_script_that_averages_nothing(tmp_path: Path) -> None:
-    launched = launch(tmp_path, PLAIN, np=2)
+def test_a_script_that_averages_nothing(tmp_path: Path, forks: Forks) -> None:
+    launched = launch(tmp_path, PLAIN, np=2, launcher=forks)
     assert launched.code == 0, launched.output
     assert [rank.of("begin")[0]["rank"] for rank in launched.ranks] == [0, 1]
     for rank in launched.ranks:
@@ -230,8 +231,8 @@ for n in range(4):                         # of which one overflows: 3 steps, as
 
 
 @pytest.mark.ranks
-def test_several_optimizers_closures_and_skipped_updates(tmp_path: Path) -> None:
-    launched = launch(tmp_path, ODD, launcher="python")
+def test_several_optimizers_closures_and_skipped_updates(tmp_path: Path, forks: Forks) -> None:
+    launched = launch(tmp_path, ODD, launcher=forks)
     assert launched.code == 0, launched.output
     (rank,) = launched.ranks
     steps = rank.steps()

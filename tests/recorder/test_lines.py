@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from farandole.recorder.lines import COLUMNS, line, steps_line, union_s
+from farandole.recorder.steps import COLUMNS, line, steps_line, union_s
 
 
 def test_a_line_is_strict_json() -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from farandole.recorder import timeline as timelines
-from farandole.recorder.timeline import LiveTimeline
-from farandole.recorder.trace_file import Session
+from farandole.recorder.timeline import LiveTimeline, Session
 from tests.conftest import eventually
 
 SESSION = Session(job="j", number=1)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.recorder.loaders import Loaders
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.batches import Loaders
+from farandole.recorder.recorder import Recorder, Settings
 from tests.recorder.launching import Recorded, read_rank
 
 DATA = list(range(100))

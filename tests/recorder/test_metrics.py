@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from farandole.recorder.step import Metrics
+from farandole.recorder.steps import Metrics
 
 
 def test_a_figure_is_taken_once_with_the_time_since_the_start() -> None:

@@ -21,11 +21,11 @@ from farandole.recorder.noise import (
     norms_of,
     squared_norm,
 )
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.recorder import Recorder, Settings
 from farandole.study.read import read_rank
 from farandole.study.records import Noise, Rank
 from farandole.transport.reduction import STORAGE, Array, Reduction
+from tests.recorder.forks import Forks
 from tests.recorder.launching import launch
 
 # ------------------------------------------------------------------------------ how often
@@ -437,9 +437,9 @@ def by_mode(path: Path) -> dict[str, Noise]:
 
 @pytest.mark.ranks
 @pytest.mark.timeout(300)
-def test_launches_against_norms_by_hand(tmp_path: Path) -> None:
+def test_launches_against_norms_by_hand(tmp_path: Path, forks: Forks) -> None:
     size = 3
-    recorded = launch(tmp_path, TRAIN, np=size)
+    recorded = launch(tmp_path, TRAIN, np=size, launcher=forks)
     assert recorded.code == 0, recorded.output
     found = [by_mode(tmp_path / "recorded" / f"rank-{rank}.jsonl") for rank in range(size)]
     for mode in MODES:
@@ -458,7 +458,7 @@ def test_launches_against_norms_by_hand(tmp_path: Path) -> None:
             assert one.bucket_bytes == found[0][mode].bucket_bytes
             assert one.update.tolist() == found[0][mode].update.tolist()
     (tmp_path / "bare").mkdir()
-    bare = launch(tmp_path / "bare", TRAIN, np=size, FARANDOLE_RECORD_DIR="")
+    bare = launch(tmp_path / "bare", TRAIN, np=size, launcher=forks, FARANDOLE_RECORD_DIR="")
     assert bare.code == 0, bare.output
     assert not bare.ranks
     assert weights(bare.output) == weights(recorded.output)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from farandole.recorder.opened import is_checkpoint
+from farandole.recorder.checkpoints import is_checkpoint
 from farandole.study.read import read_rank
 from tests.conftest import clean_environ
 
@@ -59,7 +59,7 @@ def test_what_is_no_checkpoint(path: str) -> None:
 
 _WATCH = """
 import json, os, sys
-from farandole.recorder.opened import install
+from farandole.recorder.checkpoints import install
 told = open("told.jsonl", "w")
 def emit(fields):
     told.write(json.dumps(fields) + chr(10))
@@ -132,7 +132,7 @@ def test_forked_helpers_do_not_write_into_the_workers_file(tmp_path: Path) -> No
 
 
 _FOLLOW = """
-from farandole.recorder.opened import follow
+from farandole.recorder.checkpoints import follow
 from farandole.recorder.recorder import current, when_opened
 follow(when_opened)
 open("before.pt", "w").close()

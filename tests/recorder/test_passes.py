@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.recorder.forks import Forks
 from tests.recorder.launching import launch
 
 pytestmark = pytest.mark.ranks
@@ -63,10 +64,10 @@ CASES = [
 ]  # fmt: skip
 
 
-def test_calls_and_passes_are_counted(tmp_path: Path) -> None:
+def test_calls_and_passes_are_counted(tmp_path: Path, forks: Forks) -> None:
     steps = [step for step, _, _ in (CASES[0], *CASES)]
     loop = "optimizer.zero_grad()\nexec(step)\noptimizer.step()".replace("\n", "\n    ")
-    ran = launch(tmp_path, f"{TRAIN}\nfor step in {steps!r}:\n    {loop}\n", launcher="python")
+    ran = launch(tmp_path, f"{TRAIN}\nfor step in {steps!r}:\n    {loop}\n", launcher=forks)
     assert ran.code == 0, ran.output
     (rank,) = ran.ranks
     found = rank.steps()
@@ -77,7 +78,7 @@ def test_calls_and_passes_are_counted(tmp_path: Path) -> None:
     assert rank.setup["batch_seen"] == 6
 
 
-def test_a_module_can_still_be_copied_pickled_and_scripted(tmp_path: Path) -> None:
+def test_a_module_can_still_be_copied_pickled_and_scripted(tmp_path: Path, forks: Forks) -> None:
     script = (
         TRAIN
         + LOOP.format("loss(model(x)).backward()")
@@ -90,11 +91,11 @@ assert torch.jit.script(net)(x).shape == (6, 8)
 torch.save(model, io.BytesIO())
 """
     )
-    ran = launch(tmp_path, script, launcher="python")
+    ran = launch(tmp_path, script, launcher=forks)
     assert ran.code == 0, ran.output
 
 
-def test_a_data_loader_tells_samples_better_than_calls(tmp_path: Path) -> None:
+def test_a_data_loader_tells_samples_better_than_calls(tmp_path: Path, forks: Forks) -> None:
     script = (
         TRAIN
         + """
@@ -107,7 +108,7 @@ for batch in loader:
 assert type(model).__call__ is torch.nn.Module.__call__  # nothing is followed that is not needed
 """
     )
-    ran = launch(tmp_path, script, launcher="python")
+    ran = launch(tmp_path, script, launcher=forks)
     assert ran.code == 0, ran.output
     steps = ran.ranks[0].steps()
     # One batch of 8, however a script cuts it.

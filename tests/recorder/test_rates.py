@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from farandole.recorder.optimizers import Rates, torch_rate
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.recorder import Recorder, Settings
 from farandole.study.read import read_rank
 
 

@@ -12,12 +12,12 @@ from farandole.recorder import recorder as recording
 from farandole.recorder.recorder import (
     BYTE_KINDS,
     Recorder,
+    Settings,
     current,
     forget,
     paused,
     when_opened,
 )
-from farandole.recorder.settings import Settings
 from farandole.study import records
 from tests.recorder.launching import Recorded, read_rank
 

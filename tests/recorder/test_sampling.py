@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from farandole.recorder.passes import arrays_of, count_samples, full_batch, hash_samples
+from farandole.recorder.batches import arrays_of, count_samples, full_batch, hash_samples
 
 
 def zeros(*shape: int) -> torch.Tensor:

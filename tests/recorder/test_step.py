@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.recorder.lines import COLUMNS
-from farandole.recorder.step import OpenStep, take_settled
+from farandole.recorder.steps import COLUMNS, OpenStep, take_settled
 
 
 def ended(step: OpenStep, end_s: float = 0.0) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from farandole.errors import UsageError
-from farandole.recorder.control import Progress, StopRule, half_width, known
+from farandole.recorder.ending import Progress, StopRule, half_width, known
 
 
 def steps_until_enough(rule: StopRule, times_s: list[float]) -> int | None:

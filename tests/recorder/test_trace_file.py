@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recorder.trace_file import Origin, Session, TraceFile
+from farandole.recorder.timeline import Origin, Session, TraceFile
 
 FIRST = Session(job="j", number=1)
 

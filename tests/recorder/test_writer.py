@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.recorder.lines import Writer
+from farandole.recorder.steps import Writer
 
 
 def test_lines_are_appended(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import farandole.torch as hvd
 from farandole.engine import handles
 from farandole.errors import UsageError
 from farandole.recorder import Recorder
-from farandole.recorder.settings import read_settings
+from farandole.recorder.recorder import read_settings
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 
 checks = Checks()

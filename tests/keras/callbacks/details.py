@@ -18,7 +18,7 @@ import pytest
 
 import farandole.keras as hvd
 from farandole.errors import CollectiveError, MismatchError, UsageError
-from farandole.keras.callbacks import metric_average
+from farandole.keras import metrics
 from tests.keras.callbacks.everywhere import (
     VALIDATION,
     Watch,
@@ -95,13 +95,13 @@ def check_an_evaluation_in_between_does_not_spoil_the_averages() -> None:
 
 def check_there_is_one_exchange_per_epoch() -> None:
     calls = []
-    plain = metric_average.allgather_object
+    plain = metrics.allgather_object
 
     def counted(*arguments: Any, **named: Any) -> Any:
         calls.append(arguments)
         return plain(*arguments, **named)
 
-    metric_average.allgather_object = counted  # type: ignore[attr-defined]
+    metrics.allgather_object = counted  # type: ignore[attr-defined]
     try:
         fit(
             model(),
@@ -110,7 +110,7 @@ def check_there_is_one_exchange_per_epoch() -> None:
             validation_data=(X[:7], Y[:7]),
         )
     finally:
-        metric_average.allgather_object = plain  # type: ignore[attr-defined]
+        metrics.allgather_object = plain  # type: ignore[attr-defined]
     assert len(calls) == 3
 
 
@@ -151,7 +151,7 @@ def check_local_variables_stay_each_ranks_own() -> None:
 
 
 def check_what_an_optimizer_keeps_for_local_variables_is_local() -> None:
-    from farandole.keras.callbacks.broadcast import global_variables
+    from farandole.keras.callbacks import global_variables
 
     net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dropout(0.5)])
     net.compile(keras.optimizers.Adam(0.1), "mse")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.keras.callbacks.metric_average import Account, merge
+from farandole.keras.metrics import Account, merge
 
 
 def account(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from farandole.keras.callbacks.metric_average import flatten, is_additive, numeric, read, result_of
+from farandole.keras.metrics import flatten, is_additive, numeric, read, result_of
 
 # Keras on torch takes tensors for arrays in a way that NumPy warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.keras.callbacks.learning_rate import Plan, momentum_correction, warmup_multiplier
+from farandole.keras.callbacks import Plan, momentum_correction, warmup_multiplier
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.keras.data.batches import ShardedArrays, ShardedPyDataset, taker_of
-from farandole.keras.data.split import indices, plan
+from farandole.keras.data import ShardedArrays, ShardedPyDataset, taker_of
+from farandole.keras.split import indices, plan
 from tests.keras.data.recording import Batches, Steps, numbered
 from tests.keras.data.test_terms import terms
 

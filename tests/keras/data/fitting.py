@@ -13,7 +13,7 @@ import pytest
 import farandole.keras as hvd
 from farandole.errors import UsageError
 from farandole.keras.data import shard
-from farandole.keras.data.split import order
+from farandole.keras.split import order
 from tests.keras.data.recording import Batches, Seen, Steps, fitted, numbered
 from tests.keras.seeding import seed_weights
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from farandole.keras.data.sharding import EpochFollower
+from farandole.keras.data import EpochFollower
 from tests.keras.data.cases import arrays, batches, expected, expected_batches
 from tests.keras.data.recording import Batches, fitted
 

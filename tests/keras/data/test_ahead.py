@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.keras.data.batches import Place, Prefetcher, following
+from farandole.keras.data import Place, Prefetcher, following
 
 DEADLINE_S = 20
 

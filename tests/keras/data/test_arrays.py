@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from farandole.errors import UsageError
-from farandole.keras.data.batches import common_length, is_arrays, taker_of, to_numpy
+from farandole.keras.data import common_length, is_arrays, taker_of, to_numpy
 
 X, Y = np.arange(12.0).reshape(6, 2), np.arange(6)
 

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from farandole.keras.data.batches import PreparedArrays, ShardedArrays, taker_of
-from farandole.keras.data.split import plan
+from farandole.keras.data import PreparedArrays, ShardedArrays, taker_of
+from farandole.keras.split import plan
 from tests.keras.data.cases import BATCH, LENGTH, arrays, batches, expected, expected_batches
 from tests.keras.data.recording import Batches, Steps, fitted, numbered
 from tests.keras.data.test_terms import terms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.keras.data.split import Epochs
+from farandole.keras.split import Epochs
 
 
 def told(epochs: Epochs, *numbers: int) -> list[int]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.keras.data.batches import ShardedArrays, taker_of
-from farandole.keras.data.sharding import EpochFollower
-from farandole.keras.data.split import indices, plan
+from farandole.keras.data import EpochFollower, ShardedArrays, taker_of
+from farandole.keras.split import indices, plan
 from tests.keras.data.cases import BATCH, LENGTH, arrays, expected
 from tests.keras.data.recording import Recording, Seen, fitted, numbered
 from tests.keras.data.test_terms import terms

@@ -18,9 +18,9 @@ from torch.utils.data import (
 )
 
 from farandole.errors import UsageError
-from farandole.keras.data.loader import ShardedLoader, check
-from farandole.keras.data.sharding import EpochFollower
-from farandole.keras.data.split import indices, plan
+from farandole.keras.data import EpochFollower
+from farandole.keras.split import indices, plan
+from farandole.keras.torch_data import ShardedLoader, check
 from tests.keras.data.recording import Steps, fitted, numbered
 from tests.keras.data.test_terms import terms
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farandole.errors import UsageError
-from farandole.keras.data.split import Split, indices, order, plan, remark
+from farandole.keras.split import Split, indices, order, plan, remark
 
 SEEDS = st.integers(0, 2**40)
 EPOCHS = st.integers(0, 1000)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from farandole.errors import UsageError
-from farandole.keras.data.split import Terms, check, disagreement
+from farandole.keras.split import Terms, check, disagreement
 
 
 def terms(**changes: Any) -> Terms:

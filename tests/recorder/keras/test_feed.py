@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farandole.recorder.keras.feed import Feed
-from farandole.recorder.recorder import Recorder
-from farandole.recorder.settings import Settings
+from farandole.recorder.keras_data import Feed
+from farandole.recorder.recorder import Recorder, Settings
 from tests.recorder.launching import read_rank
 
 

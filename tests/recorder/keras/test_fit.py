@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.recorder.keras.feed import Batch
-from farandole.recorder.keras.fit import _Fit
+from farandole.recorder.keras import _Fit
+from farandole.recorder.keras_data import Batch
 
 
 class Model:

@@ -178,10 +178,10 @@ elif backend == "tensorflow":
 else:
     import jax
     from keras.src.utils.tracking import TrackedList
-    from farandole.recorder.keras.trained import Jax
+    from farandole.recorder.keras import Device
     many = lambda a: jax.lax.fori_loop(0, 300, lambda _, b: jax.numpy.tanh(b @ b), a)
     slow = jax.jit(many)(jax.numpy.ones((300, 300)))
-    Jax(slow).end(TrackedList([slow]))  # as Keras keeps its weights
+    Device("jax", slow).end(TrackedList([slow]))  # as Keras keeps its weights
     print("waited", slow.is_ready())
     def value(trainable, x, y):
         predicted, _ = own.stateless_call(trainable, [], x)

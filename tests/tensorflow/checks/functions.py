@@ -1,4 +1,4 @@
-"""Broadcasting variables and objects."""
+"""Broadcasting variables and objects, numbers as tensors, names of farandole.keras."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import farandole.keras
 import farandole.tensorflow as hvd
+import farandole.tensorflow.keras
+import farandole.tensorflow.keras.callbacks
 from farandole.errors import UsageError
 from tests.tensorflow.checks.both import alike, raises, same
 
@@ -79,3 +82,23 @@ def check_objects_stay_outside_of_functions() -> None:
     for work in (lambda: hvd.broadcast_object(1), lambda: hvd.allgather_object(1)):
         with raises(UsageError, "inside of a tf.function"):
             tf.function(work, autograph=False)()
+
+
+def check_numbers_as_tensors() -> None:
+    found = [hvd.size_op(), hvd.rank_op(), hvd.local_rank_op(), hvd.local_size_op()]
+    assert [int(each) for each in found] == [hvd.size(), hvd.rank(), hvd.rank(), hvd.size()]
+    assert all(each.dtype == tf.int32 for each in found)
+    assert int(hvd.process_set_included_op()) == 1
+
+
+def check_farandole_keras_is_where_programs_with_tf_keras_look_for_it() -> None:
+    ours, found = farandole.keras, farandole.tensorflow.keras
+    missing = [name for name in ours.__all__ if not hasattr(found, name)]
+    assert missing == [], missing
+    assert found.DistributedOptimizer is ours.DistributedOptimizer
+    assert found.__all__ == ours.__all__
+    callbacks = farandole.tensorflow.keras.callbacks
+    assert callbacks.__all__ == ours.callbacks.__all__
+    for name in ours.callbacks.__all__:
+        assert getattr(callbacks, name) is getattr(ours.callbacks, name)
+        assert getattr(callbacks, name) is getattr(found.callbacks, name)
