@@ -50,12 +50,7 @@ class Passes:
             self._tell(recorder)
 
     def step_ends(self, recorder: Recorder, parameters: Callable[[], set[int]]) -> None:
-        """Take note of the end of a step, before it is told.
-
-        Args:
-            recorder: of this worker.
-            parameters: returns the ids of what the optimizers hold.
-        """
+        """Take note of the end of a step, before it is told; the optimizers hold `parameters`."""
         if self._called and not self._passes:
             self._tell(recorder)  # gradients by other means, such as torch.autograd.grad
         self._called.clear()

@@ -133,16 +133,10 @@ class Contention:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Begin as one of so many copies, of which the first computes alone.
 
-        Args:
-            copy: which this is; the first computes alone.
-            copies: how many there are.
-            control: where they see how far the others are.
-            tell: keeps figures; by default as a line of the recorder.
-            load: loads batches for so many seconds and returns samples per second.
-            sleep: for waiting.
-            clock: only goes forward.
+        `tell` keeps figures, by default as a line of the recorder; `load` loads batches for so many
+        seconds and returns samples per second.
         """
         self._leads, self._copies, self._control = copy == 0, copies, control
         self._tell, self._load = tell or _tell, load
@@ -228,13 +222,10 @@ def _enough(either: tuple[tuple[int, float], ...], steps: int, seconds: float) -
 
 
 def make_apart(text: str) -> Contention:
-    """Return what leads a copy through its launch.
-
-    Args:
-        text: FARANDOLE_APART: a JSON object with `copy`, `copies`, and the file `control`.
+    """Return what leads a copy through its launch, by FARANDOLE_APART's JSON.
 
     Raises:
-        OSError: the file cannot be written to.
+        OSError: its file `control` cannot be written to.
     """
     order = json.loads(text)
     copy, copies = int(order["copy"]), int(order["copies"])

@@ -303,16 +303,11 @@ def make_stopper(text: str, folder: str, world: World, *, rank: int, size: int) 
     Workers of other hosts do not see this one's memory, and would wait for who has left. Where
     Farandole has started them, its board takes the word there; a number of steps needs none.
 
-    Args:
-        text: the rule, as FARANDOLE_STOP has it.
-        folder: of the launch.
-        world: this rank's place.
-        rank: of this worker, which `world` need not know.
-        size: how many there are.
+    `text` is the rule, as FARANDOLE_STOP has it; `world` need not know `rank` and `size`.
 
     Raises:
         UsageError: the text is no rule.
-        OSError: the folder cannot be written to.
+        OSError: the folder of the launch cannot be written to.
     """
     rule = StopRule.from_json(text)
     control: Agreement

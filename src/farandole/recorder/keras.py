@@ -264,12 +264,7 @@ class Updates:
         """The function that TensorFlow runs, and perhaps traces, now."""
 
     def follow_optimizers(self, base: Any, tracing: Callable[[Any], bool]) -> None:
-        """Follow `apply` of Keras's optimizers.
-
-        Args:
-            base: BaseOptimizer.
-            tracing: says whether gradients are only names of what will be computed.
-        """
+        """Follow `apply` of Keras's optimizers; `tracing` says whether gradients are only names."""
 
         @wrap(base, "apply")
         def apply(
@@ -408,14 +403,7 @@ class Trained:
     def device(
         self, recorder: Recorder, number: int, optimizer: Any, values: Callable[[], Sequence[Any]]
     ) -> Device | None:
-        """Return where is trained; tell of an owner that makes its first step.
-
-        Args:
-            recorder: is told.
-            number: of the owner, by `weights`.
-            optimizer: that trains it.
-            values: returns its weights.
-        """
+        """Return where is trained; tell of an owner, by its number, that makes its first step."""
         if number not in self._parameters:
             found = values()
             if not found:
@@ -492,12 +480,7 @@ class Weights:
         self._digests: dict[int, bytes] = {}
 
     def follow(self, owner: Any, values: Callable[[Any], Sequence[Any]]) -> int:
-        """Take note of a model or an optimizer that trains; return its number.
-
-        Args:
-            owner: of the weights.
-            values: returns the owner's trainable weights, as tensors of the backend.
-        """
+        """Take note of a model or an optimizer that trains such weights; return its number."""
         for number, (known, _) in enumerate(self._owners):
             if known() is owner:
                 return number

@@ -190,13 +190,7 @@ class Rates:
         self.held(recorder, recorder.steps, torch_rate(optimizer))
 
     def held(self, recorder: Recorder, step: int, rate: float | None) -> None:
-        """Tell which learning rate held in a step, if it is another than was told last.
-
-        Args:
-            recorder: is told.
-            step: number of the step, from 0.
-            rate: None where it is not known.
-        """
+        """Tell which learning rate held in a step, if it is known and not what was told last."""
         if rate is None or rate == self._told:
             return
         if self._told is None or abs(rate - self._told) >= LEAST_CHANGE * abs(self._told):
@@ -368,12 +362,7 @@ class GradientTimes:
         self._total_bytes = 0
 
     def step_ends(self, recorder: Recorder, parameters: Sequence[Any]) -> None:
-        """Tell of the step that ends, if it was watched; watch the next, if that is sampled.
-
-        Args:
-            recorder: has not been told yet that the step ends.
-            parameters: of all optimizers.
-        """
+        """Tell of the step that is about to end, if it was watched; watch the next, if sampled."""
         if self._hooks:
             for hook in self._hooks:
                 hook.remove()

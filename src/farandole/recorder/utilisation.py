@@ -49,15 +49,7 @@ class Sampler:
         gpu: Callable[[], Gpu] = lambda: NO_GPU,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
-
-        Args:
-            begin_s: what times count from, on the clock.
-            cpu_seconds: CPU time so far.
-            memory_bytes: memory now.
-            gpu: the GPU now.
-            clock: monotonic seconds.
-        """
+        """Begin; times count from `begin_s`, on the clock."""
         self._begin_s, self._clock = begin_s, clock
         self._cpu_seconds, self._memory_bytes, self._gpu = cpu_seconds, memory_bytes, gpu
         self._last_s, self._last_cpu_s = clock(), cpu_seconds()
