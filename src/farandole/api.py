@@ -81,7 +81,7 @@ def study(
 def write_report(found: Study) -> Path:
     """Write a study's report into its folder, and return the page's path."""
     from farandole.model.analyse import analyse
-    from farandole.report import write
+    from farandole.report.study import write
 
     return write(analyse(found), found.path)
 

@@ -28,7 +28,7 @@ from farandole.model.curves import (
 from farandole.model.jobs import Cost, JobTime
 from farandole.model.measured import LaunchRow
 from farandole.model.rows import CellRow
-from farandole.model.split import StepSplit
+from farandole.model.split import StepParts, StepSplit
 from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationRow, UtilisationSeries
 from farandole.model.verdicts import Verdict
@@ -168,7 +168,10 @@ def full_row(one: Cell, words: Words) -> CellRow:
     step_s, epoch_s, several = BATCH / SINGLE * workers / gained, 40.0 / gained, workers > 1
     kinds = {"gradients": GRADIENT_BYTES * workers, "buffers": 40_000 * workers, "control": 512}
     measured_s = 2 * (workers - 1) / workers * GRADIENT_BYTES / (PEAK / 2)
-    waited = {"transfer_s": 0.09, "waiting_s": 0.03, "exposed_s": 0.12, "hidden_s": 0.04}
+    shares = {"data_s": 0.05, "compute_s": 0.75, "optimizer_s": 0.08}
+    shares |= {"transfer_s": 0.09, "waiting_s": 0.03, "exposed_s": 0.12} if several else {}
+    parts = dict.fromkeys(item.name for item in fields(StepParts))
+    parts |= {key: share * step_s for key, share in shares.items()}
     slowest = {"slowest_rank": workers - 1, "slowest_share": 0.61}
     slower = 1 + 0.1 * (workers - 1)
     return cell_row(
@@ -177,11 +180,10 @@ def full_row(one: Cell, words: Words) -> CellRow:
             StepSplit,
             one,
             step_s=step_s,
-            data_s=0.05 * step_s,
-            compute_s=0.75 * step_s,
-            optimizer_s=0.08 * step_s,
             compute_by_rank_s=tuple((rank, 0.75 * step_s) for rank in range(workers)),
-            **({key: part * step_s for key, part in waited.items()} | slowest if several else {}),
+            by_rank=tuple((rank, StepParts(**parts)) for rank in range(workers)),
+            **parts,
+            **({"hidden_s": 0.04 * step_s} | slowest if several else {}),
         ),
         # Half the peak of the link.
         communication=made(

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from farandole.model.analyse import ScalingInfo
-from farandole.report import to_json
 from farandole.report.anonymous import anonymous
+from farandole.report.study import to_json
 from tests.report.builders import Words, comparison, study
 
 WORDS = Words(

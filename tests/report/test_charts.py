@@ -13,7 +13,7 @@ from farandole.report import charts
 from farandole.report.charts import bars, lines
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table
-from tests.labs.report_builders import alone, bytes_table, lab, speed_table
+from tests.labs.report_builders import alone, lab, speed_table
 from tests.report.builders import near
 from tests.report.test_figures import rows
 
@@ -44,14 +44,6 @@ def counted(*values: float | None) -> Table:
 )
 def test_every_specification_is_valid(figure: Figure) -> None:
     alt.LayerChart.from_dict(figure.spec)
-
-
-def test_times_and_bytes_are_drawn_in_the_unit_of_the_largest() -> None:
-    drawn = figure_of(speed_table(), y="epoch_s", series="batch")
-    assert "epoch (s)" in str(drawn.spec)
-    sent = bars_of(bytes_table(), x="norm", y="bytes", series="kind")
-    assert max(row["y"] for row in rows(sent)) == pytest.approx(44.695848)
-    assert "bytes per step (MB)" in str(sent.spec)
 
 
 def test_published_series_are_hollow_and_come_last() -> None:
@@ -90,24 +82,6 @@ def test_bars_without_zero_are_points(options: dict[str, Any], mark: str) -> Non
     assert drawn.spec["layer"][0]["mark"]["type"] == mark
 
 
-@pytest.mark.parametrize(("values", "side"), [((0.5, 0.8), "top"), ((0.8, 0.5), "bottom")])
-def test_figures_stand_where_the_line_does_not(values: tuple[float, float], side: str) -> None:
-    (words,) = (
-        layer["mark"]
-        for layer in figure_of(counted(*values), y="y").spec["layer"]
-        if layer["mark"].get("style") == "value"
-    )
-    assert (words["baseline"], words["align"]) == (side, "left")
-
-
-def test_the_longest_bar_leaves_room_for_its_figure() -> None:
-    for values, lowest in (((0.5, 0.8), 0.0), ((-0.2, 0.8), -0.2)):
-        drawn = bars_of(counted(*values))
-        low, high = drawn.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
-        assert low == pytest.approx(lowest)
-        assert high >= 0.8 + 0.15 * (0.8 - low)
-
-
 def test_equal_categories_are_not_drawn_over_each_other() -> None:
     drawn = bars_of(replace(counted(0.5, 0.6), rows=((1, 0.5), (1, 0.6))))
     assert [row["category"] for row in rows(drawn)] == ["1", "1 (2)"]
@@ -124,11 +98,6 @@ def test_more_lines_than_colours_are_left_to_the_table() -> None:
     assert len(drawn.table.rows) == 20
 
 
-def test_a_column_that_is_not_there_is_a_mistake_of_the_lab() -> None:
-    with pytest.raises(AssertionError, match="nowhere"):
-        figure_of(speed_table(), y="nowhere")
-
-
 def test_the_ideal_is_linear_between_its_ends_too() -> None:
     # Doublings get equal room on the horizontal axis alone: the line is bent there.
     spec = figure_of(counted(1, 1.9, 3.4, 5.5), y="y", ideal=True).spec
@@ -136,27 +105,6 @@ def test_the_ideal_is_linear_between_its_ends_too() -> None:
     ideal = spec["datasets"][dashed["data"]["name"]]
     assert all(row["x"] == row["y"] for row in ideal)
     assert {2, 4} <= {round(row["x"], 9) for row in ideal}
-
-
-def test_a_short_logarithmic_axis_has_ticks_between_the_tens() -> None:
-    short = str(figure_of(counted(1, 2, 4, 8), y="y", log=True).spec)
-    assert "[1.0, 2.0, 5.0, 10.0]" in short
-    long = str(figure_of(counted(1, 30, 900), y="y", log=True).spec)
-    assert "[1.0, 10.0, 100.0, 1000.0]" in long
-
-
-@pytest.mark.parametrize(
-    ("ends", "room"),
-    [
-        ({"a": 1.0, "b": 4.0}, True),
-        ({"a": 3.9, "b": 4.0}, False),
-        ({"a": 1.0}, False),
-        ({"a" * 40: 1.0, "b": 4.0}, False),
-    ],
-)
-def test_names_at_the_ends_only_where_there_is_room(ends: dict[str, float], room: bool) -> None:
-    points = [{"name": name, "x": 4, "y": y} for name, y in ends.items()]
-    assert charts._far_apart(points, log=False) == room
 
 
 def test_words_are_drawn_as_boxes_and_empty_cells_are_not() -> None:

@@ -13,7 +13,6 @@ from farandole.model.statistics import Estimate
 from farandole.report import figures
 from farandole.report.document import Figure
 from tests.report.builders import (
-    GRADIENT_BYTES,
     cell_row,
     comparison,
     curve,
@@ -42,12 +41,6 @@ def test_speedup_rows_are_amdahls() -> None:
     assert points == pytest.approx({1: 1.0, 2: speedup(2), 4: speedup(4)})
     two = next(row for row in rows(figure) if row.get("x") == 2 and "text" in row)
     assert two["text"] == "1.85x (1.81 to 1.89)"
-
-
-def test_throughput_has_its_unit_in_the_table() -> None:
-    table = drawn("speedup", [study()]).table
-    assert table.name == "scaling"
-    assert table.records()[1]["throughput_samples_per_s"] == study().curves[0].points[1].throughput
 
 
 def test_both_axes_of_speedup_have_one_scale() -> None:
@@ -117,22 +110,32 @@ def test_the_parts_of_a_step_add_up() -> None:
     assert {row["part"] for row in bars_of} >= {"compute", "communication", "optimizer"}
 
 
-def test_bytes_by_kind_are_in_units() -> None:
-    figure = drawn("bytes", [study()])
-    gradients = [row for row in rows(figure) if row["part"] == "gradients"]
-    assert {row["text"] for row in gradients} == {"89.4 MB", "179 MB"}
-    assert figure.table.rows[0][1] == 2 * GRADIENT_BYTES
-
-
 def test_a_batch_that_failed_is_marked() -> None:
     figure = drawn("batch-sweep", [study()])
     assert [row["x"] for row in rows(figure) if row["note"].startswith("out of")] == [512]
     assert figure.table.rows[-1][-1].startswith("out of memory")
 
 
-def test_the_best_split_is_framed() -> None:
+def test_the_best_split_is_named() -> None:
     figure = drawn("processes-threads", [study()])
-    assert {row["split"] for row in rows(figure) if "best" in row["note"]} == {"8 x 1"}
+    assert [row["category"] for row in rows(figure) if "best" in row["category"]] == ["8 x 1, best"]
+
+
+def test_a_step_has_one_bar_per_rank_where_they_are_few() -> None:
+    figure = drawn("step-split", [study((1, 2))])
+    names = list(dict.fromkeys(row["name"] for row in rows(figure)))
+    ends = [name.rpartition(", ")[2] for name in names]
+    assert (ends[1:], len(names)) == (["rank 0", "rank 1"], 3)
+    assert len(figure.table.rows) == 2
+    many = rows(drawn("step-split", [study((1, 8, 16))]))
+    assert not any("rank" in row["name"] for row in many)
+
+
+def test_a_few_bytes_are_no_chart() -> None:
+    few = replace(study().rows[1].communication, bytes_by_kind={"control": 84})
+    figure = drawn("bytes", [with_row(study((1, 2)), 1, communication=few)])
+    assert figure.spec == {}
+    assert figure.table.rows[0][1] == 84
 
 
 def test_utilisation_has_at_most_four_panels() -> None:
@@ -140,13 +143,6 @@ def test_utilisation_has_at_most_four_panels() -> None:
     assert len({row["name"] for row in rows(figure)}) == 4
     assert "4 of 6 cells are drawn" in figure.caption
     assert len(figures.utilisation_over_time([study((1, 2))]).rows) == 3 * 40
-
-
-def test_main_curves_come_first_and_kinds_are_named_where_both_are_there() -> None:
-    other = curve(main=False, scaling="strong", batch=32)
-    info = replace(study(), curves=(other, curve()))
-    names = [entry.name for entry in figures.curves([info], "speedup")]
-    assert names == ["weak scaling, resnet18, batch 64", "strong scaling, resnet18, batch 32"]
 
 
 def test_cells_of_main_curves_are_drawn_before_others() -> None:

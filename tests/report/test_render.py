@@ -1,13 +1,25 @@
-"""Pictures and scripts by vl-convert."""
+"""Pictures and scripts by vl-convert; charts on paper and on the page look alike."""
 
 from __future__ import annotations
 
+import json
+import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from farandole.report import render
-from farandole.report.render import bundle, pictures
+from farandole.report.charts import DASHES, SHAPES
+from farandole.report.render import (
+    PARTS,
+    SERIES,
+    bundle,
+    colours,
+    page_config,
+    paper_config,
+    pictures,
+)
 from farandole.report.study import document
 from tests.report.builders import Words, study
 from tests.report.test_figures import drawn
@@ -53,3 +65,22 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(render, "make_bundle", lambda: "the script")
     assert bundle.__wrapped__() == "the script"
+
+
+def test_every_colour_of_charts_has_a_shade_for_dark_screens() -> None:
+    css = files("farandole.report").joinpath("templates", "page.css").read_text()
+    light, dark, _ = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    names = set(re.findall(r"--([a-z0-9]+): ", light))
+    assert names == set(re.findall(r"--([a-z0-9]+): ", dark))
+    assert {*SERIES, *PARTS, "ink", "paper"} <= names == set(colours())
+
+
+def test_the_page_has_variables_where_paper_has_colours() -> None:
+    assert not re.search(r"#[0-9a-f]{6}", json.dumps(page_config()))
+    assert "var(" not in json.dumps(paper_config())
+
+
+def test_every_series_has_its_own_colour_shape_and_dash() -> None:
+    shades = {colours()[name] for name in SERIES}
+    shapes, dashes = set(SHAPES), {tuple(dash) for dash in DASHES}
+    assert len(shades) == len(shapes) == len(dashes) == len(SERIES)

@@ -22,14 +22,24 @@ import pytest
 from farandole.errors import StoreError, UsageError
 from farandole.model.analyse import ScalingInfo
 from farandole.model.statistics import Estimate
-from farandole.model.verdicts import Check
-from farandole.report import figures, terminal_lines, to_json, write
-from farandole.report.document import Bullets
+from farandole.model.verdicts import Check, Void
+from farandole.report import figures
+from farandole.report.document import Bullets, Opening
 from farandole.report.figures import Missing
 from farandole.report.render import markdown, page
-from farandole.report.study import document
+from farandole.report.study import document, terminal_lines, to_json, write
 from farandole.report.table import to_csv
-from tests.report.builders import HEADLINE, Words, bare, comparison, speedup, study, with_row
+from tests.report.builders import (
+    HEADLINE,
+    Words,
+    bare,
+    cell,
+    comparison,
+    label,
+    speedup,
+    study,
+    with_row,
+)
 from tests.report.test_figures import rows
 
 SCRIPT = "window.vegaEmbed = () => Promise.resolve();"
@@ -163,6 +173,51 @@ def test_the_first_screen() -> None:
     ]
     folded = [found["id"] for tag, found in read.attributes if tag == "details" and "id" in found]
     assert {"method", "machine", "cells", "commands"} <= set(folded)
+
+
+TODAY = "Today, with one process and all cores: 1.21x slower."
+
+
+def test_what_the_user_has_today_is_said_once() -> None:
+    info = study()
+    info = replace(info, today=replace(info.today, sentence=TODAY))
+    assert opening_of(info).sentences == (info.answer.sentences[0], TODAY)
+    said = replace(info, answer=replace(info.answer, sentences=("first", TODAY)))
+    assert opening_of(said).sentences == ("first", TODAY)
+    assert TODAY not in opening_of(replace(study(void=VOID), today=info.today)).sentences
+
+
+def opening_of(info: ScalingInfo) -> Opening:
+    return document(info).openings[0]
+
+
+def findings_of(info: ScalingInfo) -> list[str]:
+    section = next(one for one in document(info).sections if one.key == "verdicts")
+    return [one.sentence for block in section.blocks for one in block.items]
+
+
+def test_cells_that_are_void_beside_the_headline_come_first() -> None:
+    one = cell(2)
+    found = Void(
+        kind="not_averaged",
+        cell=one,
+        label=label(one),
+        launches=("0001",),
+        sentence="Nothing was averaged.",
+        mend="Wrap the optimizer.",
+        evidence={"bytes": 0.0},
+    )
+    first, *others = findings_of(replace(study(), voids=(found,)))
+    assert first == f"{label(one)}: Nothing was averaged. Wrap the optimizer."
+    assert others == findings_of(study())
+    named = study(void="Nothing was averaged. Wrap the optimizer.")
+    assert findings_of(replace(named, voids=(found,))) == findings_of(named)
+
+
+def test_findings_come_most_severe_first() -> None:
+    info = study()
+    info = replace(info, verdicts=tuple(reversed(info.verdicts)))
+    assert findings_of(info) == findings_of(study())
 
 
 def test_checks_say_what_held_and_what_could_not_be_seen() -> None:
@@ -319,13 +374,6 @@ def test_the_answer_comes_first_in_bold() -> None:
     assert "## Method" in lines
 
 
-def test_markdown_has_what_workers_cost_each_other() -> None:
-    text = markdown(document(study()), picture=None)
-    method = text[text.index("## Method") : text.index("## Machine")]
-    assert "| loaded, alone |" in method
-    assert "| loaded, alone |" not in markdown(document(bare()), picture=None)
-
-
 def test_hostile_names_make_no_markup_and_no_columns() -> None:
     words = Words(label="<b>*x*", param=("a|b", "c|d"), command=("```", "x"))
     text = markdown(document(study(words=words)), picture="png")
@@ -428,28 +476,6 @@ def test_escape_sequences_do_not_reach_the_terminal() -> None:
     lines = terminal_lines(replace(info, answer=answer))
     assert lines[0] == "\\x1b[2Jgone"
     assert all(line.isprintable() for line in lines)
-
-
-def test_three_labelled_lines_follow_the_answer() -> None:
-    checks = (
-        Check(kind="weights_differ", passed=True, text="Same weights."),
-        Check(kind="same_samples", passed=None, text="Own samples."),
-    )
-    answer = replace(
-        study().answer, limit="communication takes 6 %", accuracy_words="same accuracy"
-    )
-    lines = terminal_lines(replace(study(), answer=answer, checks=checks))
-    assert [line.split() for line in lines[1:4]] == [
-        ["limit", "communication", "takes", "6", "%"],
-        ["accuracy", "same", "accuracy"],
-        ["checks", "1", "of", "2", "passed"],
-    ]
-
-
-def test_a_terminal_shows_studies_side_by_side() -> None:
-    lines = terminal_lines(comparison())
-    assert lines[:2] == [f"laptop: {HEADLINE}", f"cluster: {HEADLINE}"]
-    assert "The machines differ" in lines[-1]
 
 
 def test_a_terminal_says_that_a_study_is_unfinished() -> None:

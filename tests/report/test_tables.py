@@ -23,12 +23,6 @@ def test_launches_left_out_say_why_and_outliers_stay() -> None:
     assert len(tables.launches([study()]).rows) == 11
 
 
-def test_without_launches_left_out_or_a_price_there_is_no_table() -> None:
-    assert tables.launches_left_out([bare()]) is None
-    assert tables.costs([bare()]) is None
-    assert tables.costs([study()]) is not None
-
-
 def test_what_workers_cost_each_other() -> None:
     info = study()
     table = tables.contention([info])
@@ -75,11 +69,10 @@ def test_the_answers_curve_leaves_out_what_does_not_count() -> None:
 
 def test_ratios_between_studies_only_where_they_were_not_refused() -> None:
     found = comparison()
-    assert tables.comparison_ratios(found) is None
-    assert tables.comparison_rows(found).notes == (found.refused,)
+    (side,) = tables.comparison(found)
+    assert side.notes == (found.refused,)
     given = replace(found, refused=None, ratios=(("b", "a", "2 workers", near(1.5)),))
-    table = tables.comparison_ratios(given)
-    assert table is not None
+    _, table = tables.comparison(given)
     assert to_lines(table)[1].split() == ["b", "a", "2", "workers", "1.50x", "(1.47", "to", "1.53)"]
 
 
@@ -98,24 +91,3 @@ def test_several_hosts_are_in_the_tables() -> None:
     assert [row[place] for row in table.rows] == ["1x1", "2x1", "2x2"]
     assert "hosts" in [column.key for column in tables.cells([info]).columns]
     assert "hosts" not in [column.key for column in tables.cells([study()]).columns]
-
-
-def test_without_counts_to_compare_the_answer_has_splits_or_batches() -> None:
-    info = study()
-    lone = replace(info, curves=(replace(info.curves[0], points=info.curves[0].points[:1]),))
-    table = tables.answer_curve(lone)
-    assert table is not None
-    assert [column.key for column in table.columns] == [
-        "processes",
-        "threads",
-        "throughput",
-        "note",
-    ]
-    assert "best" in [row[-1] for row in table.rows]
-    table = tables.answer_curve(replace(lone, split_tables=()))
-    assert table is not None
-    assert table.columns[1].key == "batch_per_worker"
-    assert [row[1] for row in table.rows] == [16, 32, 64, 128, 256, 512]
-    table = tables.answer_curve(replace(lone, split_tables=(), batch_sweeps=()))
-    assert table is not None
-    assert len(table.rows) == 1

@@ -9,79 +9,17 @@ from pathlib import Path
 import pytest
 
 from farandole.cli import study as command
-from farandole.model.verdicts import Void
 from farandole.report import words
 from farandole.report.words import commands
 from farandole.study.command import job_command
 from farandole.study.hosts import command_of
 from farandole.study.progress import Listener
 from farandole.study.spec import Spec
-from tests.report.builders import Words, bare, cell, label, study
-
-TODAY = "Today, with one process and all cores: 1.21x slower."
-
-
-def test_what_the_user_has_today_is_said_once() -> None:
-    info = study()
-    assert info.today is not None
-    info = replace(info, today=replace(info.today, sentence=TODAY))
-    assert words.sentences(info) == (info.answer.sentences[0], TODAY)
-    said = replace(info, answer=replace(info.answer, sentences=("first", TODAY)))
-    assert words.sentences(said) == ("first", TODAY)
-
-
-def test_a_void_study_does_not_compare_with_today() -> None:
-    info = study(void="Your 2 workers trained 2 separate models.")
-    assert info.today is not None
-    assert info.today.sentence not in words.sentences(info)
-
-
-def test_cells_that_are_void_beside_the_headline_come_first() -> None:
-    one = cell(2)
-    found = Void(
-        kind="not_averaged",
-        cell=one,
-        label=label(one),
-        launches=("0001",),
-        sentence="Nothing was averaged.",
-        mend="Wrap the optimizer.",
-        evidence={"bytes": 0.0},
-    )
-    first, *others = words.verdicts(replace(study(), voids=(found,)))
-    assert (first.severity, first.action) == ("void", "Wrap the optimizer.")
-    assert first.sentence == f"{label(one)}: Nothing was averaged."
-    assert tuple(others) == study().verdicts
-    named = study(void="Nothing was averaged. Wrap the optimizer.")
-    assert words.verdicts(replace(named, voids=(found,))) == named.verdicts
-
-
-def test_the_paragraph_counts_what_there_is() -> None:
-    text = words.paragraph(study())
-    # Three cells three times and a fourth one once; one more launch is an outlier, and kept.
-    measured = "Measured: 4 cells in 11 launches, taken in turns; launches that count for speed: 10"
-    assert text.startswith(f"{measured} (3 per cell). Timed: 1,200 steps after 80 warm-up steps. ")
-    assert "within 3 % for speed and 0.005 for val_accuracy" in text
-    assert "Example CPU @ 3 GHz; 4 cores; 16.0 GB of memory; python 3.11.2, torch 2.13.0" in text
-
-
-def test_the_paragraph_tells_what_workers_cost_each_other() -> None:
-    text = words.paragraph(study())
-    assert (
-        "2 copies of the script at once, without communication, took 1.10x as long per step as "
-        "one alone. With nothing else to do, a worker's loader gave 4,000 samples/s alone and "
-        "3,636 with 2 at once."
-    ) in text
-    assert "copies of the script" not in words.paragraph(bare())
-
-
-def test_imported_figures_are_called_so() -> None:
-    info = study()
-    rows = tuple(replace(row, purpose="imported") for row in info.launches)
-    assert "were imported from a table" in words.paragraph(replace(info, launches=rows))
+from tests.report.builders import Words, study
 
 
 def test_what_is_known_of_a_machine() -> None:
-    rows = dict(words.machine_rows({**study().machine, "load_average": 8.66845703125}))
+    rows = dict(words.machine_facts({**study().machine, "load_average": 8.66845703125}).pairs)
     assert rows["load average"] == "8.67"
     assert rows["memory"] == "16.0 GB"
     assert rows["versions"] == "python 3.11.2, torch 2.13.0"
@@ -114,10 +52,6 @@ def test_the_command_asks_for_the_same_study(
 def _spec_of(argv: list[str]) -> Spec:
     """Return what the command line asks for."""
     return command._prepare(command.COMMAND.parse(argv), Listener()).setting.spec
-
-
-def test_an_imported_study_has_no_command() -> None:
-    assert commands(replace(study(), command=()))[0].startswith("farandole study import")
 
 
 def test_jobs_are_asked_for_again() -> None:

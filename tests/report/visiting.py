@@ -100,6 +100,25 @@ def visit(
     return found
 
 
+def faults(browser: Any, folder: Path, text: str, axe: str, look: str) -> list[str]:
+    """Return the serious faults that axe-core finds in a page with all of its parts opened."""
+    file = folder / "report.html"
+    file.write_text(text, encoding="utf-8")
+    context = browser.new_context(offline=True, **LOOKS[look])
+    tab = context.new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("html[data-drawn=yes]", state="attached", timeout=60_000)
+    tab.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+    tab.evaluate(axe)
+    found = tab.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+    context.close()
+    return [
+        f"{one['id']}: {one['nodes'][0]['html']}: {one['nodes'][0]['failureSummary']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
 def _seen(tab: Any, errors: list[str], requests: list[str], hovers: str) -> Seen:
     hover = ""
     if hovers:

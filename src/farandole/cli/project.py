@@ -154,16 +154,12 @@ def read_question(args: argparse.Namespace) -> Question:
 
 def _write(info: ScalingInfo, args: argparse.Namespace, question: Question) -> Path:
     """Write the report, and the question beside it, so that `farandole report` answers it again."""
-    from farandole.report import write
     from farandole.report.projection import to_json
-    from farandole.study.folder import LAUNCH_FILE, ROWS_FILE, finished_folders, write_json
+    from farandole.report.study import write
+    from farandole.study.folder import write_json
 
     place = Path(args.out or args.folder)
-    last_launch = None
-    if args.out is None:  # elsewhere there may be pictures of another study
-        files = [one / LAUNCH_FILE for one in finished_folders(place)] or [place / ROWS_FILE]
-        last_launch = max(file.stat().st_mtime for file in files)
-    page = write(info, place, drawn_since=last_launch)
+    page = write(info, place)
     write_json(place / _FILE, {**to_json(info), "asked": question.flags()})
     return page
 

@@ -58,9 +58,9 @@ def main(args: argparse.Namespace) -> int:
 
     prefer = choice(args.prefer, flag="--prefer", choices=("time", "money", "balance"))
     found = load(args.folders, price=price, target=target, prefer=prefer)
-    from farandole.report import terminal_lines, to_json, write
     from farandole.report.anonymous import anonymous
     from farandole.report.figures import studies
+    from farandole.report.study import terminal_lines, to_json, write
 
     if target is not None and not any(info.each("metrics") for info in studies(found)):
         raise UsageError(

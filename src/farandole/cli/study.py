@@ -188,7 +188,7 @@ def _report(path: Path, *, as_json: bool, files: bool) -> None:
     if not files and not as_json:
         return
     from farandole.cli.report import load
-    from farandole.report import terminal_lines, to_json, write
+    from farandole.report.study import terminal_lines, to_json, write
 
     found = load([path])
     page = write(found, path) if files else path

@@ -43,6 +43,7 @@ from farandole.labs.rows import (
     use_words,
 )
 from farandole.model.statistics import Estimate
+from farandole.report import charts
 from farandole.report.document import Figure
 from farandole.report.table import Column, Table, shown, tabulate
 
@@ -179,8 +180,6 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
 def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
     if one.rows is not None:
         table = tabulate(one.name, one.title, one.rows(rows), one.columns, absent=absent)
-    from farandole.report import charts  # imports Altair
-
     draw: Callable[..., Figure] = getattr(charts, one.kind)
     return draw(one.name, one.title, one.caption, table, **one.options)
 

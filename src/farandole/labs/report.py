@@ -35,8 +35,9 @@ from farandole.report.document import (
     unlike,
 )
 from farandole.report.escape import plain, visible
-from farandole.report.study import answer_json, machine_facts
+from farandole.report.study import answer_json
 from farandole.report.table import Column, Table, tabulate
+from farandole.report.words import machine_facts
 from farandole.version import __version__
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ def anonymous(report: LabReport) -> LabReport:
     samples = report.samples if found.asked.data is None else b""
     found = replace(found, studies=studies, records={}, published_records={})
     shown = replace(report, found=found, created="", samples=samples)
-    return replace(scrubbed(shown, Scrub(secrets, {})), lab=report.lab)
+    bare: LabReport = scrubbed(shown, Scrub(secrets, {}))
+    return replace(bare, lab=report.lab)
 
 
 def terminal_lines(report: LabReport, page: str | Path | None = None) -> list[str]:

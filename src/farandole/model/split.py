@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,9 @@ _PARTS = ("data_s", "exposed_s", "optimizer_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSplit:
-    """Where a typical step of a cell goes. The parts that were measured add up to `step_s`."""
+class StepParts:
+    """Where a typical step goes. The parts that were measured add up to its duration."""
 
-    cell: Cell
-    label: str
-    step_s: float
     data_s: float | None
     compute_s: float | None
     """Forward, backward, and whatever of the others was not measured."""
@@ -32,24 +30,6 @@ class StepSplit:
     exposed_s: float | None
     """transfer + waiting, known also where the two cannot be told apart."""
     optimizer_s: float | None
-    hidden_s: float | None
-    """Communication that ran beside computing; not part of the sum."""
-    slowest_rank: int | None
-    """The rank that the others waited for most often."""
-    slowest_share: float | None
-    """In which share of the steps."""
-    compute_by_rank_s: tuple[tuple[int, float], ...] = ()
-
-    def share(self, part: float | None) -> float:
-        """Return a part's share of the step; 0 when it was not measured."""
-        return 0.0 if part is None or self.step_s <= 0 else part / self.step_s
-
-    @property
-    def others_wait(self) -> float:
-        """The share of a step that ranks other than the slowest wait for it."""
-        workers = self.cell.workers
-        # The mean over all ranks counts the slowest one, which does not wait.
-        return min(1.0, self.share(self.waiting_s) * workers / max(workers - 1, 1))
 
     def parts(self) -> dict[str, float | None]:
         """Return the parts in the order in which they are stacked."""
@@ -65,6 +45,34 @@ class StepSplit:
         return parts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSplit(StepParts):
+    """Where a typical step of a cell goes, and of each of its ranks."""
+
+    cell: Cell
+    label: str
+    step_s: float
+    hidden_s: float | None
+    """Communication that ran beside computing; not part of the sum."""
+    slowest_rank: int | None
+    """The rank that the others waited for most often."""
+    slowest_share: float | None
+    """In which share of the steps."""
+    compute_by_rank_s: tuple[tuple[int, float], ...] = ()
+    by_rank: tuple[tuple[int, StepParts], ...] = ()
+
+    def share(self, part: float | None) -> float:
+        """Return a part's share of the step; 0 when it was not measured."""
+        return 0.0 if part is None or self.step_s <= 0 else part / self.step_s
+
+    @property
+    def others_wait(self) -> float:
+        """The share of a step that ranks other than the slowest wait for it."""
+        workers = self.cell.workers
+        # The mean over all ranks counts the slowest one, which does not wait.
+        return min(1.0, self.share(self.waiting_s) * workers / max(workers - 1, 1))
+
+
 def split_step(found: Measured) -> StepSplit | None:
     """Split a cell's typical step into its parts; None when no steps were recorded.
 
@@ -72,53 +80,59 @@ def split_step(found: Measured) -> StepSplit | None:
     ranks and launches, and scaled so that they add up to the cell's step time.
     """
     launches = [_launch_means(pace) for pace in found.paces if len(pace.typical)]
-    step = found.step_s
-    duration = known_mean(means["duration_s"] for means, _, _ in launches)
+    step, means = found.step_s, [means for means, _, _ in launches]
+    duration = known_mean(one["duration_s"] for one in means)
     if step is None or duration is None or duration <= 0:
         return None
-
-    known = {name: known_mean(means[name] for means, _, _ in launches) for name in launches[0][0]}
-    # Threads may wait for several things at once; the parts never exceed the whole.
-    whole = max(duration, sum(known[name] or 0.0 for name in _PARTS))
-
-    def mean(name: str) -> float | None:
-        part = known[name]
-        return None if part is None else part * step.value / whole
-
-    data, optimizer, communication = map(mean, ("data_s", "optimizer_s", "communication_s"))
-    exposed, waiting = mean("exposed_s"), mean("waiting_s")
-    single = found.cell.workers == 1
-    if single:
-        exposed, waiting = exposed or 0.0, 0.0
-    waiting = None if exposed is None or waiting is None else min(waiting, exposed)
-    hidden = None
-    if communication is not None and exposed is not None:
-        hidden = max(0.0, communication - exposed)
+    per_second, single = step.value / duration, found.cell.workers == 1
+    parts = _scaled(means, per_second, single=single)
+    rest = sum(parts[name] or 0.0 for name in _PARTS)
+    communication, hidden = parts.pop("communication_s"), None
+    if communication is not None and parts["exposed_s"] is not None:
+        hidden = max(0.0, communication - parts["exposed_s"])
     last = sum((counts for _, _, counts in launches), Counter[int]())
     slowest = max(last, key=lambda rank: last[rank]) if last else None
-    ranks = sorted({rank for _, computing, _ in launches for rank in computing})
-    by_rank = [
-        (rank, known_mean(computing.get(rank) for _, computing, _ in launches)) for rank in ranks
-    ]
+    by_rank = {
+        rank: _scaled([by_rank[rank] for _, by_rank, _ in launches if rank in by_rank], per_second)
+        for rank in sorted({rank for _, by_rank, _ in launches for rank in by_rank})
+    }
+    for one in by_rank.values():
+        del one["communication_s"]
     return StepSplit(
+        **(parts | {"compute_s": max(0.0, step.value - rest)}),
         cell=found.cell,
         label=found.label,
         step_s=step.value,
-        data_s=data,
-        compute_s=max(0.0, step.value - sum(part or 0.0 for part in (data, exposed, optimizer))),
-        transfer_s=None if exposed is None or waiting is None else exposed - waiting,
-        waiting_s=waiting,
-        exposed_s=exposed,
-        optimizer_s=optimizer,
         hidden_s=0.0 if single else hidden,
         slowest_rank=slowest,
         slowest_share=None if slowest is None else last[slowest] / last.total(),
         compute_by_rank_s=tuple(
-            (rank, max(0.0, mean_s) * step.value / duration)
-            for rank, mean_s in by_rank
-            if mean_s is not None
+            (rank, one["compute_s"])
+            for rank, one in by_rank.items()
+            if one["compute_s"] is not None
         ),
+        by_rank=tuple((rank, StepParts(**one)) for rank, one in by_rank.items()),
     )
+
+
+def _scaled(
+    means: Sequence[Mapping[str, float]], per_second: float, *, single: bool = False
+) -> dict[str, float | None]:
+    """Return the parts of a step from the means of launches; one worker waits for nobody."""
+    names = (*_PARTS, "compute_s", "waiting_s", "communication_s")
+    known = {name: known_mean(one[name] for one in means) for name in names}
+    duration = known_mean(one["duration_s"] for one in means) or 0.0
+    # Threads may wait for several things at once; the parts never exceed the whole.
+    whole = max(duration, sum(known[name] or 0.0 for name in _PARTS))
+    scale = per_second * duration / whole if whole > 0 else per_second
+    found = {name: None if mean is None else mean * scale for name, mean in known.items()}
+    found["compute_s"] = None if found["compute_s"] is None else max(0.0, found["compute_s"])
+    exposed, waiting = found["exposed_s"], found["waiting_s"]
+    if single:
+        exposed, waiting = exposed or 0.0, 0.0
+    waiting = None if exposed is None or waiting is None else min(waiting, exposed)
+    transfer = None if exposed is None or waiting is None else exposed - waiting
+    return found | {"exposed_s": exposed, "waiting_s": waiting, "transfer_s": transfer}
 
 
 def waiting_for_slowest(launch: Launch, steps: npt.NDArray[np.intp]) -> Floats | None:
@@ -135,8 +149,10 @@ def waiting_for_slowest(launch: Launch, steps: npt.NDArray[np.intp]) -> Floats |
     return waiting
 
 
-def _launch_means(pace: Pace) -> tuple[dict[str, float], dict[int, float], Counter[int]]:
-    """Return the means of a launch's typical steps, computing by rank, and who was last how often.
+def _launch_means(
+    pace: Pace,
+) -> tuple[dict[str, float], dict[int, dict[str, float]], Counter[int]]:
+    """Return the means of a launch's typical steps, the same by rank, and who was last how often.
 
     Means are in seconds over all ranks; NaN where most of it was not measured.
     """
@@ -145,15 +161,20 @@ def _launch_means(pace: Pace) -> tuple[dict[str, float], dict[int, float], Count
         name: np.stack([getattr(rank.steps, name)[pace.typical] for rank in ranks])
         for name in (*_PARTS, "duration_s", "communication_s", "ready_s")
     }
-    compute = columns["duration_s"] - sum(np.nan_to_num(columns[name]) for name in _PARTS)
+    known = sum(np.nan_to_num(columns[name]) for name in _PARTS)
+    columns["compute_s"] = columns["duration_s"] - known
+    columns["waiting_s"] = np.full_like(known, np.nan)
     last: Counter[int] = Counter()
     waiting = waiting_for_slowest(pace.launch, pace.typical)
     if waiting is not None:
         columns["waiting_s"] = waiting
         ready = columns["ready_s"][:, np.isfinite(columns["ready_s"]).all(axis=0)]
         last.update(ranks[place].rank for place in ready.argmax(axis=0))
-    means = {"waiting_s": np.nan} | {name: _average(column) for name, column in columns.items()}
-    return means, {r.rank: _average(row) for r, row in zip(ranks, compute, strict=True)}, last
+    by_rank = {
+        rank.rank: {name: _average(column[place]) for name, column in columns.items()}
+        for place, rank in enumerate(ranks)
+    }
+    return {name: _average(column) for name, column in columns.items()}, by_rank, last
 
 
 def _average(values: Floats) -> float:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, TypeVar
+from typing import Any
 
 from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.report.figures import studies
-
-T = TypeVar("T")
 
 # What a reader may know of a machine; everything else could name its owner.
 _KEPT = (
@@ -41,7 +39,8 @@ def anonymous(found: ScalingInfo | Comparison) -> ScalingInfo | Comparison:
     infos = tuple(anonymous_study(info, name) for info, name in zip(labelled, names, strict=True))
     secrets = {secret for info in labelled for secret in secrets_of(info)}
     renamed = {info.label: name for info, name in zip(labelled, names, strict=True)}
-    return replace(scrubbed(replace(found, infos=()), Scrub(secrets, renamed)), infos=infos)
+    shown: Comparison = scrubbed(replace(found, infos=()), Scrub(secrets, renamed))
+    return replace(shown, infos=infos)
 
 
 def anonymous_study(info: ScalingInfo, name: str) -> ScalingInfo:
@@ -49,16 +48,20 @@ def anonymous_study(info: ScalingInfo, name: str) -> ScalingInfo:
     machine = {key: info.machine[key] for key in _KEPT if key in info.machine}
     spec = {key: value for key, value in info.spec.items() if key not in ("folder", "environ")}
     bare = replace(info, machine=machine, spec=spec, created="")
-    return replace(scrubbed(bare, Scrub(secrets_of(info), {info.label: name})), label=name)
+    shown: ScalingInfo = scrubbed(bare, Scrub(secrets_of(info), {info.label: name}))
+    return replace(shown, label=name)
 
 
 def secrets_of(info: ScalingInfo) -> set[str]:
     """Return names that must not be seen: hosts, and users in paths of homes."""
     host = info.machine.get("host")
     found = {host, host.split(".")[0]} if isinstance(host, str) and host else set()
-    texts = [*info.command, *_texts(info.spec), *_texts(info.machine)]
-    for text in texts:
-        found |= set(_HOME.findall(text))
+
+    def collect(text: str) -> str:
+        found.update(_HOME.findall(text))
+        return text
+
+    scrubbed((info.command, info.spec, info.machine), collect)
     # A host called "a" would make holes in every word.
     return {name for name in found if len(name) > 2}
 
@@ -92,35 +95,22 @@ def _is_word(label: str) -> bool:
     return not label or (label.isalpha() and label.islower())
 
 
-def scrubbed(value: T, scrub: Scrub) -> T:
+def scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
     """Return a record with every string and path in it scrubbed."""
-    return _walk(value, scrub)  # type: ignore[no-any-return]
-
-
-def _walk(value: Any, scrub: Scrub) -> Any:
     if isinstance(value, str):
         return scrub(value)
     if isinstance(value, Path):
         return Path(scrub(str(value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {
-            item.name: _walk(getattr(value, item.name), scrub) for item in dataclasses.fields(value)
+            item.name: scrubbed(getattr(value, item.name), scrub)
+            for item in dataclasses.fields(value)
         }
         return replace(value, **changes)
     if isinstance(value, Mapping):
-        return {scrub(str(key)): _walk(part, scrub) for key, part in value.items()}
+        return {scrub(str(key)): scrubbed(part, scrub) for key, part in value.items()}
     if isinstance(value, tuple):
-        return tuple(_walk(part, scrub) for part in value)
+        return tuple(scrubbed(part, scrub) for part in value)
     if isinstance(value, list):
-        return [_walk(part, scrub) for part in value]
+        return [scrubbed(part, scrub) for part in value]
     return value
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [text for part in value.values() for text in _texts(part)]
-    if isinstance(value, list | tuple):
-        return [text for part in value for text in _texts(part)]
-    return []

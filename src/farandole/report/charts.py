@@ -1,7 +1,8 @@
-"""Figures drawn from tables: lines, bars, stacked bars, heat map, boxes, panels, bands, scatter.
+"""Figures drawn from tables: lines, bars, stacked bars, boxes, panels, bands, scatter.
 
-A column is named by its key; a cell that is an `Estimate` has its interval drawn. A figure without
-anything to draw has an empty `spec`, and the report leaves it out.
+Every kind takes a name, a title, a caption and a table, whose columns it names by key; a cell that
+is an `Estimate` has its interval drawn. A figure without anything to draw has an empty `spec`, and
+the report leaves it out.
 
 Specifications are Vega-Lite as plain dictionaries. Their columns have neutral names (x, y, low,
 high, name, ...): strings of users are values of data or titles, never fields or expressions.
@@ -19,29 +20,35 @@ from farandole.format import known, percent, plural, rate, seconds, size
 from farandole.model.statistics import Estimate
 from farandole.report.document import Figure, Spec, unlike
 from farandole.report.table import Column, Table, shown
-from farandole.report.theme import DASHES, SHAPES
 
 Row = dict[str, Any]
 
 MOST_SERIES = 8
 """As many as there are colours, shapes and dashes; more lines cannot be told apart."""
 MOST_BARS = 24
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross"]
+SHAPES += ["triangle-down", "triangle-left", "triangle-right"]
+DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [6, 2, 2, 2]]
 # Beyond this ratio of the largest to the smallest count, doublings get equal room.
 _LINEAR_SPAN = 4
 _MOST_TICKS = 12
-_SHORT_NAME = 16
+# Beside the points of a line.
+_MOST_FIGURES = 6
+# Of the largest figure: an interval that reaches further would dwarf all else.
+_LONGEST = 3
 # Where doublings get equal room on one axis only, y = x is bent.
 _IDEAL_PARTS = 24
 # Of the axis, beyond the longest bar: as much as "11 min 02 s" takes in half a page.
 _ROOM = 0.2
 # Letters of a legend that fit side by side.
 _LEGEND_ROOM = 72
+_PARTS_ROOM = 50
 # Letters of a line of boxes side by side.
 _BOX_ROOM = 66
 # How many of the theme's colours for parts are so strong that figures on them must be light.
 _STRONG = 2
-# Light to dark in grey as well; values of data, the same on light and dark pages.
-_PALE, _DEEP, _INK, _WHITE = "#e6f0f7", "#08519c", "#1c2126", "#ffffff"
+# Of boxes, the same on light and dark pages.
+_PALE, _INK = "#e6f0f7", "#1c2126"
 _NO_ZERO = " A zero has no place on this axis and is in the table only."
 _BY_ORDER = {"field": "order", "op": "min", "order": "ascending"}
 # Calibrations double sizes; in units of 1000 their labels would be long.
@@ -67,10 +74,16 @@ class _Chart:
         self._datasets[name] = list(rows)
         return {"name": name}
 
-    def add(self, rows: Sequence[Row], mark: Spec, **encoding: Any) -> None:
-        """Add a layer of marks; none where there are no rows."""
+    def add(self, rows: Sequence[Row], kind: str, mark: Spec, **encoding: Any) -> None:
+        """Add a layer of marks of one kind; none where there are no rows."""
         if rows:
+            mark = {"type": kind, **mark}
             self._layers.append({"data": self.data(rows), "mark": mark, "encoding": encoding})
+
+    def words(self, rows: Sequence[Row], text: str, mark: Spec, **encoding: Any) -> None:
+        """Add a field of the rows as words."""
+        mark = {"style": "value", **mark}
+        self.add(rows, "text", mark, **encoding, text=_word(text))
 
     def spec(self, *, height: int = 260, **panels: Any) -> Spec:
         """Return the specification, without theme or width: layers, or panels."""
@@ -93,36 +106,20 @@ def lines(
     log: bool = False,
     zero: bool = True,
     ideal: bool | str = False,
-    square: bool = False,
     published: Collection[str] = (),
     note: str | None = None,
     height: int = 260,
     room: int = _LEGEND_ROOM,
 ) -> Figure:
-    """Draw a figure against workers, batch or epoch: one line per series.
+    """Draw a figure against workers, batch or epoch: one line per value of the column `series`.
 
-    Args:
-        name: File name without ending, and the chart's id.
-        title: Above the figure.
-        caption: Below it.
-        table: Where its figures are; stands under it.
-        x: Key of the column on the horizontal axis; its cells are numbers.
-        y: Key of the column that is drawn.
-        series: Key of a column, one line per value of it; None: one line.
-        x_title: Words at the axis; None: the column's title.
-        y_title: Words at the axis, the unit is added; None: the column's title.
-        x_log: Equal room for doublings; None: where the values span more than four times.
-        log: Whether the figure's axis is logarithmic.
-        zero: Whether a linear axis begins at zero.
-        ideal: Also draw y = x, for a speedup; or the key of the column with the ideal.
-        square: Whether both axes have one scale, so that the ideal is the diagonal.
-        published: Series that come from elsewhere, drawn with hollow marks.
-        note: Key of a column of words: a row without a figure that has one failed and gets a cross.
-        height: Of the chart, in pixels.
-        room: Letters of a legend that fit side by side.
+    `x`, `y`, `series` and `note` are keys of columns; a row without a figure that has a note failed
+    and gets a cross. `x_log` gives doublings equal room; None: where the values span more than four
+    times. `ideal` is True for y = x, or the key of a column, and gives both axes one scale, so that
+    it is the diagonal. `published` series come from elsewhere and get hollow marks.
+    `room` is the letters of a legend that fit side by side.
     """
-    column = table.column(y)
-    x_column = table.column(x)
+    column, x_column = table.column(y), table.column(x)
     x_title, y_title = x_title or x_column.title, y_title or column.title
     ideals = ideal if isinstance(ideal, str) else None
     points = _points(table, x, y, series, ideal=ideals, note=note)
@@ -135,6 +132,7 @@ def lines(
     drawable.sort(key=lambda one: one["name"] in published)
     names = _unique(row["name"] for row in drawable)
     chosen = names[:MOST_SERIES]
+    caption += left_out(len(chosen), len(names), "lines")
     spec: Spec = {}
     if chosen:
         drawn = [one for one in drawable if one["name"] in chosen]
@@ -142,34 +140,29 @@ def lines(
         crosses = [row for row in failed if row["name"] in chosen]
         values = [row["x"] for row in (*rows, *crosses)]
         axes = {"x": _x_axis(values, x_column, x_title, log=x_log), "y": y_axis}
-        if square and all(0 < row["y"] < 4 * max(values) for row in rows):
+        if ideal and all(0 < row["y"] < 4 * max(values) for row in rows):
             axes = _square(rows, [int(value) for value in values], x_title, y_title)
         rows = _side_by_side(rows)
         chart = _Chart()
         if ideal:
             _add_ideal(chart, _ideal_rows(rows, values, factor, straight=ideal is True), axes)
         several = len(chosen) > 1
-        at_ends = several and not published and _far_apart(rows, log=bool(log))
         # One line alone needs a name only where it is not this machine's.
-        legend = (several and not at_ends) or chosen[0] in published
-        look = _by_series(chosen, legend=legend, room=room)
+        look = _by_series(chosen, legend=several or chosen[0] in published, room=room)
         _add_lines(chart, rows, axes, look, published, hover_title=_unitless(x_title))
-        _add_names(chart, rows, axes, look, at_ends=at_ends)
-        hover = _tooltip(category=x_title, note="failed")
-        cross = {"type": "text", "style": "value", "text": "✕", "dy": -8}
-        chart.add(crosses, cross, **axes, tooltip=hover)
+        chart.add(crosses, "text", {"style": "value", "text": "✕", "dy": -8}, **axes)
         if not several:
             best = [row for row in rows if row["note"] == "best"]
-            chart.add(best, {"type": "text", "style": "value", "text": "best", "dy": -14}, **axes)
+            chart.add(best, "text", {"style": "value", "text": "best", "dy": -14}, **axes)
+        if len(chosen) == 1 and len(rows) <= _MOST_FIGURES:
+            # To the right of a point, on the side that the line leaves free.
+            along = sorted(rows, key=lambda row: row["x"])
+            falls = along[-1]["y"] < along[0]["y"]
+            beside = {"baseline": "bottom", "dy": -4} if falls else {"baseline": "top", "dy": 5}
+            chart.words(rows, "short", {"align": "left", "dx": 7, **beside}, **axes)
         spec = chart.spec(height=height)
-    return Figure(
-        name=name,
-        title=title,
-        caption=caption + left_out(len(chosen), len(names), "lines"),
-        spec=spec,
-        table=table,
-        alt=f"{y_title} against {x_title}.",
-    )
+    alt = f"{y_title} against {x_title}."
+    return Figure(name=name, title=title, caption=caption, spec=spec, table=table, alt=alt)
 
 
 def bars(
@@ -191,56 +184,49 @@ def bars(
     A bar's length says nothing on an axis without a zero: with `log`, or without `zero`, the
     figures are drawn as points.
 
-    Args:
-        name: File name, title, caption, table, series, axis and words as for `lines`.
-        x: Key of the column with the categories: words or numbers.
-        y: Key of the column that is drawn; several columns are a series each, under their titles.
-        label: Key of a column of words to write at the bars in place of the figures.
+    `x` and `y` are keys of columns; several columns `y` are a series each, under their titles. The
+    words of the column `label` are written at the bars in place of the figures.
     """
-    keys = [y] if isinstance(y, str) else list(y)
-    columns = {key: table.column(key) for key in keys}
-    x_column = table.column(x)
-    y_title = y_title or columns[keys[0]].title
+    columns = {key: table.column(key) for key in ([y] if isinstance(y, str) else y)}
+    first, x_column = next(iter(columns.values())), table.column(x)
+    y_title = y_title or first.title
     points = [
-        point | ({"name": columns[key].title} if len(keys) > 1 else {})
-        for key in keys
+        point | ({"name": column.title} if len(columns) > 1 else {})
+        for key, column in columns.items()
         for point in _points(table, x, key, series, label=label)
     ]
     drawable = [point for point in points if point["y"] > 0 or not log]
-    caption += _NO_ZERO if len(drawable) < len(points) else ""
     drawn = drawable[:MOST_BARS]
+    caption += _NO_ZERO if len(drawable) < len(points) else ""
+    caption += left_out(len(drawn), len(drawable), "bars")
     spec: Spec = {}
     if drawn:
-        rows, axis, _ = _measured(drawn, columns[keys[0]], y_title, log=log, zero=zero)
+        rows, axis, _ = _measured(drawn, first, y_title, log=log, zero=zero)
         spec = _bars(rows, axis, x_column, full=zero and not log, words=label is not None)
+    alt, wide = f"{y_title} by {x_column.title}.", len(drawn) > 8
     return Figure(
-        name=name,
-        title=title,
-        caption=caption + left_out(len(drawn), len(drawable), "bars"),
-        spec=spec,
-        table=table,
-        alt=f"{y_title} by {x_column.title}.",
-        wide=len(drawn) > 8,
+        name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=wide
     )
 
 
 def stacked(
+    name: str,
+    title: str,
+    caption: str,
     table: Table,
     *,
-    category: str,
-    parts: Sequence[str],
-    title: str,
+    parts: str | Sequence[str],
+    axis: str,
+    category: str = "cell",
     weights: Sequence[str] | None = None,
-) -> Spec:
+) -> Figure:
     """Draw horizontal bars, stacked in the order of the parts, with figures inside.
 
-    Args:
-        table: Where the figures are.
-        category: Key of the column with the bars' names.
-        parts: Keys of the columns that are stacked, in their order; all show the same unit.
-        title: Words at the axis; the unit is added.
-        weights: The same keys by weight: the first gets the calmest colour; None: as stacked.
+    `parts` are keys of columns of one unit, or how these keys end; `category` is the key of the
+    bars' names. The first of `weights`, the same keys by weight, gets the calmest colour.
     """
+    if isinstance(parts, str):
+        parts = [column.key for column in table.columns if column.key.endswith(parts)]
     words = {key: table.column(key).title for key in parts}
     show = table.column(parts[0]).show
     drawn = table.records()
@@ -258,72 +244,41 @@ def stacked(
             words_of = {"name": names[order], "part": words[key], "text": show(row[key])}
             rows.append({"order": order, **span, **words_of})
             begin = end
-    if not rows:
-        return {}
-    present = [word for word in words.values() if any(row["part"] == word for row in rows)]
-    heavy = [words[key] for key in weights or parts if words[key] in present]
+    alt, wide = f"Stacked bars: {axis} by part, one bar per {category}.", len(drawn) > 8
+    spec: Spec = {}
+    if rows:
+        heavy = [words[key] for key in weights or parts]
+        heavy = [word for word in heavy if any(row["part"] == word for row in rows)]
+        label = f"{axis} ({unit})" if unit else axis
+        spec = _stack(rows, [word for word in words.values() if word in heavy], heavy, label)
+    return Figure(
+        name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=wide
+    )
+
+
+def _stack(rows: list[Row], present: list[str], heavy: list[str], title: str) -> Spec:
     y = _category_axis("name", sort=_BY_ORDER)
-    axis = {"title": f"{title} ({unit})" if unit else title, "grid": True, "tickCount": 6}
+    axis = {"title": title, "grid": True, "tickCount": 6}
     x = _quantity("x", scale={"domainMin": 0}, axis=axis)
-    # Behind an axis of words, a legend has less room on half a page of paper.
-    beside = 66 - min(34, max(len(row["name"]) for row in rows))
     # The legend in the order of the stack; colours by weight, so that the main part is the calmest.
-    legend = {"title": None, "columns": _legend_columns(present, beside), "values": present}
+    legend = {"title": None, "columns": _legend_columns(present, _PARTS_ROOM), "values": present}
     colour = _word("part", scale={"domain": heavy, "range": "ordinal"}, legend=legend)
     hover = _tooltip(name="cell", part="part", text="value")
-    chart = _Chart()
-    bar_mark = {"type": "bar", "style": "bar"}
-    chart.add(rows, bar_mark, y=y, x=x, x2={"field": "end"}, color=colour, tooltip=hover)
+    chart, ends = _Chart(), {"x2": {"field": "end"}}
+    chart.add(rows, "bar", {"style": "bar"}, y=y, x=x, **ends, color=colour, tooltip=hover)
     # A figure that would not fit its segment is left to the pointer and the table.
     longest = max(row["end"] for row in rows)
     wide = [row for row in rows if row["end"] - row["x"] > 0.13 * longest]
     for style, inside in (("inside", heavy[:_STRONG]), ("value", heavy[_STRONG:])):
         figures = [row for row in wide if row["part"] in inside]
-        mark = {"type": "text", "style": style}
-        chart.add(figures, mark, y=y, x=x | {"field": "middle"}, text=_word("text"))
+        chart.words(figures, "text", {"style": style}, y=y, x=x | {"field": "middle"})
     return chart.spec(height=max(70, 34 * len({row["name"] for row in rows})))
-
-
-def heat_map(table: Table, *, x: str, y: str, value: str, note: str) -> Spec:
-    """Draw figures by two counts; the cell whose note says "best" is framed."""
-    column = table.column(value)
-    cells = [row for row in table.records() if known(row[value].value)]
-    top = max((row[value].value for row in cells), default=0.0)
-    rows: list[Row] = [
-        {
-            "x": row[x],
-            "y": row[y],
-            "value": row[value].value,
-            "short": column.show(row[value].value),
-            "text": shown(column, row[value]),
-            "split": f"{row[y]} x {row[x]}",
-            "note": row[note],
-            "ink": _WHITE if row[value].value > 0.55 * top else _INK,
-        }
-        for row in cells
-    ]
-    across, down = (sorted({row[end] for row in rows}) for end in ("x", "y"))
-    axes = {
-        "x": _ordinal("x", title=table.column(x).title, sort=across, axis={"labelAngle": 0}),
-        "y": _ordinal("y", title=table.column(y).title, sort=down),
-    }
-    shade = _quantity("value", scale={"range": [_PALE, _DEEP], "zero": True}, legend=None)
-    hover = _tooltip(split="split", text=column.title, note="")
-    chart = _Chart()
-    chart.add(rows, {"type": "rect", "style": "bar"}, **axes, color=shade, tooltip=hover)
-    for ink in (_INK, _WHITE):
-        words = [row for row in rows if row["ink"] == ink]
-        chart.add(words, {"type": "text", "fill": ink}, **axes, text=_word("short"))
-    best = [row for row in rows if "best" in row["note"]]
-    chart.add(best, {"type": "rect", "style": "best", "fill": None}, **axes)
-    return chart.spec(height=max(90, 48 * len(down)))
 
 
 def boxes(name: str, title: str, caption: str, table: Table) -> Figure:
     """Draw a table of words as boxes, for designs: the first column names the rows.
 
-    Args:
-        name: File name, title, caption and table as for `lines`; an empty cell has no box.
+    An empty cell has no box.
     """
     first, *others = table.columns
     rows: list[Row] = [
@@ -345,125 +300,137 @@ def boxes(name: str, title: str, caption: str, table: Table) -> Figure:
         "y": _category_axis("y", sort=_BY_ORDER),
     }
     chart = _Chart()
-    chart.add(rows, {"type": "rect", "fill": _PALE, "cornerRadius": 3}, **axes)
-    mark = {"type": "text", "fill": _INK, "lineBreak": "\n", "baseline": "middle"}
+    chart.add(rows, "rect", {"fill": _PALE, "cornerRadius": 3}, **axes)
+    mark = {"style": [], "fill": _INK, "lineBreak": "\n", "baseline": "middle"}
     lines_each = max((row["text"].count("\n") + 1 for row in rows), default=1)
     # Vega sets the first line at the middle: moved up by half of what follows it.
     for line in range(1, lines_each + 1):
         some = [row for row in rows if row["text"].count("\n") + 1 == line]
-        chart.add(some, mark | {"dy": -6.5 * (line - 1)}, **axes, text=_word("text"))
-    height = (14 * lines_each + 14) * len(table.rows)
-    spec = chart.spec(height=height) if rows else {}
+        chart.words(some, "text", mark | {"dy": -6.5 * (line - 1)}, **axes)
+    spec = chart.spec(height=(14 * lines_each + 14) * len(table.rows)) if rows else {}
     alt = f"{title}: {', '.join(column.title for column in others)}."
     return Figure(
         name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=True
     )
 
 
-def panels(rows: Sequence[Row], *, y_title: str) -> Spec:
-    """Draw shares over time, one panel per name and one line per rank.
+def panels(name: str, title: str, caption: str, table: Table, *, y: str, y_title: str) -> Figure:
+    """Draw a share over time, one panel per cell and one line per rank.
 
-    Args:
-        rows: With name, order, rank, x (seconds), y (percent), and words for the pointer: time,
-            text, memory.
-        y_title: Words at the axis.
+    The table's columns are cell, rank, time_s, memory_bytes and the share.
     """
+    cells = _unique(row["cell"] for row in table.records())
+    rows = [
+        {
+            "name": row["cell"],
+            "order": cells.index(row["cell"]),
+            "rank": str(row["rank"]),
+            "x": row["time_s"],
+            "y": 100 * row[y],
+            "time": seconds(row["time_s"]),
+            "text": percent(row[y]),
+            "memory": size(row["memory_bytes"]),
+        }
+        for row in table.records()
+    ]
     ranks = sorted({row["rank"] for row in rows}, key=int)
     legend = {"title": "rank", "columns": 8}
     header = {"labelOrient": "top", "labelAnchor": "start", "labelAngle": 0}
-    y_axis = {"title": f"{y_title} (%)", "tickCount": 3}
+    domain = {"domain": ranks}
+    dashes = domain | {"range": DASHES[: len(ranks)]}
     chart = _Chart()
-    return chart.spec(
+    encoding = {
+        "x": _quantity("x", title="seconds since the launch began", scale={"zero": True}),
+        "y": _quantity("y", scale={"zero": True}, axis={"title": f"{y_title} (%)", "tickCount": 3}),
+        "color": _word("rank", scale=domain, legend=legend),
+        "strokeDash": _word("rank", scale=dashes, legend=legend),
+        "tooltip": _tooltip(name="cell", rank="rank", time="time", text=y_title, memory="memory"),
+    }
+    mark = {"type": "line", "strokeWidth": 1.6}
+    spec = chart.spec(
         data=chart.data(rows),
         facet={"row": _word("name", title=None, sort=_BY_ORDER, header=header)},
-        spec={
-            "width": 460,
-            "height": 90,
-            "mark": {"type": "line", "strokeWidth": 1.6},
-            "encoding": {
-                "x": _quantity("x", title="seconds since the launch began", scale={"zero": True}),
-                "y": _quantity("y", scale={"zero": True}, axis=y_axis),
-                "color": _word("rank", scale={"domain": ranks}, legend=legend),
-                "strokeDash": _word(
-                    "rank",
-                    scale={"domain": ranks, "range": DASHES[: len(ranks)]},
-                    legend=legend,
-                ),
-                "tooltip": _tooltip(
-                    name="cell", rank="rank", time="time", text=y_title, memory="memory"
-                ),
-            },
-        },
+        spec={"width": 460, "height": 90, "mark": mark, "encoding": encoding},
     )
+    alt = f"{y_title} of each worker over time, one panel per cell."
+    return Figure(name=name, title=title, caption=caption, spec=spec, table=table, alt=alt)
 
 
 def bands(
-    measured: Sequence[Row],
-    projected: Sequence[Row],
-    *,
+    name: str,
     title: str,
+    caption: str,
+    table: Table,
+    *,
+    y_title: str,
     band: str,
-    ideal: Callable[[int], float] | None = None,
     log: bool = True,
-) -> Spec:
-    """Draw projected lines by series over counts, a band, and measured points over them.
+) -> Figure:
+    """Draw projected lines over workers by series, the band of one, and measured points over them.
 
-    Args:
-        measured: Points with x, y, low, high and words for the pointer: name, workers, text.
-        projected: The same, also `indicative` (no line is drawn) and `asked` (a point is drawn).
-        title: Words at the axis.
-        band: The series whose interval is drawn as a band; all of them would hide each other.
-        ideal: The ideal at a count.
-        log: Whether the axis is logarithmic where counts double.
+    The table's columns are series, workers, value with its interval, ideal and note: "measured",
+    "asked" (a point is drawn), "" or "indicative" (no line is drawn). All bands would hide each
+    other; `band` names the series that has one.
     """
-    everything = [*measured, *projected]
-    counts = sorted({row["x"] for row in everything})
-    promised = [{"name": "", "x": count, "y": ideal(count)} for count in counts] if ideal else []
-    lowest = min([row["low"] for row in everything] + [row["y"] for row in promised])
+    points = _points(table, "workers", "value", "series", ideal="ideal")
+    counts = [int(one["x"]) for one in points]
     double = doubling(counts)
-    scale: Spec = {"zero": log}
-    if log and double:
-        scale = {"type": "log", "base": 10, "domainMin": 0.75 * lowest, "nice": False}
-    axis = {"title": title, "tickCount": 6} | ({"format": ",~r"} if log else {})
-    axes = {
-        "x": _counts_axis("workers", counts, log=double),
-        "y": _quantity("y", scale=scale, axis=axis),
-    }
-    between = axes | {"y": axes["y"] | {"field": "low"}, "y2": {"field": "high"}}
+    column = table.column("value")
+    rows, y_axis, factor = _measured(points, column, y_title, log=log and double, zero=log)
+    axes = {"x": _counts_axis("workers", counts, log=double), "y": y_axis}
+    between = axes | {"y": y_axis | {"field": "low"}, "y2": {"field": "high"}}
+    measured = [row for row in rows if row["note"] == "measured"]
+    projected = [row for row in rows if row["note"] != "measured"]
+    sure = [row for row in projected if row["note"] != "indicative"]
     names = _unique(row["name"] for row in projected)
     look = _by_series(names, legend=len(names) > 1)
-    colour, hover = look["color"], _tooltip(name="series", workers="workers", text="value")
+    colour, hover = look["color"], _tooltip(name="series", category="workers", text="value")
+    chart = _Chart()
     within = [row for row in projected if row["name"] == band]
-    sure = [row for row in projected if not row["indicative"]]
-    asked = [row for row in sure if row["asked"]]
-    chart = _Chart()
-    chart.add(within, {"type": "area", "opacity": 0.18}, **between, color=colour)
-    _add_ideal(chart, promised, axes)
+    chart.add(within, "area", {"fillOpacity": 0.18}, **between, color=colour)
+    _add_ideal(chart, _ideal_rows(rows, counts, factor, straight=False), axes)
     _add_strokes(chart, sure, axes, colour)
-    hollow = {"type": "point", "style": "hollow"}
-    chart.add(asked, hollow, **axes, color=colour, tooltip=hover)
-    rule = {"type": "rule", "style": ["interval", "over"]}
-    chart.add(_with_intervals(measured), rule, **between)
-    mark = {"type": "point", "style": "over", "size": 60}
-    chart.add(measured, mark, **axes, tooltip=hover)
-    return chart.spec()
+    asked = [row for row in sure if row["note"] == "asked"]
+    chart.add(asked, "point", {"style": "hollow"}, **axes, **look, tooltip=hover)
+    chart.add(_with_intervals(measured), "rule", {"style": ["interval", "over"]}, **between)
+    chart.add(measured, "point", {"style": "over", "size": 60}, **axes, tooltip=hover)
+    alt = f"{title} against workers: measured points and projected bands."
+    return Figure(name=name, title=title, caption=caption, spec=chart.spec(), table=table, alt=alt)
 
 
-def scatter(rows: Sequence[Row], *, x_title: str, y_title: str, hover: Mapping[str, str]) -> Spec:
-    """Draw named points with intervals on both axes: x, x_low, x_high, y, low, high, name."""
-    right, top = (1.08 * max(row[end] for row in rows) for end in ("x_high", "high"))
-    x = _quantity("x", scale={"domain": [0, right], "nice": False})
-    y = _quantity("y", scale={"domain": [0, top], "nice": False})
-    x["axis"], y["axis"] = ({"title": title, "tickCount": 6} for title in (x_title, y_title))
-    rule = {"type": "rule", "style": "interval"}
-    point = {"type": "point", "style": "first", "size": 80}
-    word = {"type": "text", "style": "value", "align": "left", "baseline": "bottom", "limit": 160}
-    chart = _Chart()
-    chart.add(rows, rule, x=x | {"field": "x_low"}, x2={"field": "x_high"}, y=y)
-    chart.add(rows, rule, x=x, y=y | {"field": "low"}, y2={"field": "high"})
-    chart.add(rows, point, x=x, y=y, tooltip=_tooltip(**hover))
-    chart.add(rows, word | {"dx": 7, "dy": -5}, x=x, y=y, text=_word("name"))
-    return chart.spec()
+def scatter(name: str, title: str, caption: str, table: Table, *, x: str, y: str) -> Figure:
+    """Draw the named rows of a table as points, with intervals on both axes."""
+    first, across, up = table.columns[0], table.column(x), table.column(y)
+    cells = [(row[first.key], row[x], row[y]) for row in table.records()]
+    cells = [one for one in cells if all(end and known(end.value) for end in one[1:])]
+    if not cells:
+        return Figure(name=name, title=title, caption=caption, spec={}, table=table, alt="")
+    factor, unit = _unit_of(across.show, max(cell.high for _, cell, _ in cells))
+    rows = [
+        {"name": name, "x": a.value / factor, "start": a.low / factor, "end": a.high / factor}
+        | {"y": b.value, "low": b.low, "high": b.high}
+        | {"category": shown(across, a), "text": shown(up, b)}
+        for name, a, b in cells
+    ]
+    ends = {end: 1.08 * max(row[end] for row in rows) for end in ("end", "high")}
+    titles = {"end": f"{across.title} ({unit})", "high": up.title}
+    x_axis, y_axis = (
+        _quantity(
+            field,
+            scale={"domain": [0, ends[end]], "nice": False},
+            axis={"title": titles[end], "tickCount": 6},
+        )
+        for field, end in (("x", "end"), ("y", "high"))
+    )
+    hover = _tooltip(name=first.title, category=across.title, text=up.title)
+    word = {"align": "left", "baseline": "bottom", "limit": 160, "dx": 7, "dy": -5}
+    rule, chart = {"style": "interval"}, _Chart()
+    chart.add(rows, "rule", rule, x=x_axis | {"field": "start"}, x2={"field": "end"}, y=y_axis)
+    chart.add(rows, "rule", rule, x=x_axis, y=y_axis | {"field": "low"}, y2={"field": "high"})
+    chart.add(rows, "point", {"style": "first", "size": 80}, x=x_axis, y=y_axis, tooltip=hover)
+    chart.words(rows, "name", word, x=x_axis, y=y_axis)
+    alt = f"{up.title} against {across.title}, one point per {first.title}."
+    return Figure(name=name, title=title, caption=caption, spec=chart.spec(), table=table, alt=alt)
 
 
 def _without_common_end(names: Sequence[str]) -> list[str]:
@@ -482,15 +449,6 @@ def left_out(drawn: int, there: int, nouns: str) -> str:
 def doubling(counts: Sequence[float]) -> bool:
     """Say whether an axis over these counts should give doublings equal room."""
     return bool(counts) and min(counts) > 0 and max(counts) / min(counts) > _LINEAR_SPAN
-
-
-def time_scale(longest_s: float) -> tuple[float, str]:
-    """Return the unit in which an axis of time is read best, and its length in seconds."""
-    if longest_s < 1e-3:
-        return 1e-6, "us"
-    if longest_s < 1.0:
-        return 1e-3, "ms"
-    return (1.0, "s") if longest_s < 600 else (60.0, "minutes")
 
 
 # Points of a table.
@@ -538,8 +496,11 @@ def _points(
 
 
 def _series_name(table: Table, series: str | None, cells: Mapping[str, Any]) -> str:
-    """Return a series' name: a bare figure would not say what it is of."""
-    if series is None:
+    """Return a series' name: a bare figure would not say what it is of.
+
+    A table of one series need not have its column.
+    """
+    if series is None or series not in cells:
         return ""
     column, cell = table.column(series), cells[series]
     if column.text or not isinstance(cell, int | float):
@@ -576,10 +537,6 @@ def _word(field: str, **options: Any) -> Spec:
     return {"field": field, "type": "nominal", **options}
 
 
-def _ordinal(field: str, **options: Any) -> Spec:
-    return {"field": field, "type": "ordinal", **options}
-
-
 def _tooltip(**titles: str) -> list[Spec]:
     """Return hover texts: fields with words that Python has made, under fixed titles."""
     return [_word(field, title=title) for field, title in titles.items()]
@@ -599,15 +556,18 @@ def _measured(
         return value / factor if drawn and value is not None else None
 
     rows = []
+    most = _LONGEST * largest / factor if zero and not log else math.inf
     for point in points:
         value, low, high = point["y"] / factor, end(point["low"]), end(point["high"])
+        if high is not None and high > most:
+            low, high = max(low or 0.0, -most), most
         ends = {"y": value, "low": low, "high": high, "end": max(value, high or value)}
         rows.append(point | ends | {"x": point["x"] if known(point["x"]) else None})
     if not log:
         return rows, _quantity("y", scale={"zero": zero}, axis=axis | {"tickCount": 6}), factor
     # With room for marks and words.
-    bottom = 0.7 * min(row["low"] or row["y"] for row in rows)
     ideals = [row["ideal"] / factor for row in rows if known(row["ideal"])]
+    bottom = min([0.7 * (row["low"] or row["y"]) for row in rows] + ideals)
     top = max(1.4 * max(row["end"] for row in rows), 1.1 * max(ideals, default=0.0))
     # Less than two decades need what lies between the tens, too.
     digits = (1, 2, 5) if top < 100 * bottom else (1,)
@@ -621,12 +581,8 @@ def _measured(
 
 def _x_axis(values: Sequence[float], column: Column, title: str, *, log: bool | None) -> Spec:
     if column.show is size:
-        axis = {
-            "title": title,
-            "values": sorted(set(values)),
-            "labelExpr": _BINARY_SIZE,
-            "labelOverlap": "greedy",
-        }
+        ticks = {"values": sorted(set(values)), "labelExpr": _BINARY_SIZE}
+        axis = {"title": title, **ticks, "labelOverlap": "greedy"}
         return _quantity("x", scale={"type": "log", "base": 2, "nice": False}, axis=axis)
     counts = [int(value) for value in values if float(value).is_integer()]
     if len(counts) == len(values) and len(set(counts)) <= _MOST_TICKS:
@@ -643,14 +599,11 @@ def _counts_axis(title: str, counts: Sequence[int], *, log: bool) -> Spec:
     low, high = values[0], values[-1]
     if len(values) > _MOST_TICKS:
         values = [value for value in values if value & (value - 1) == 0] or values[::4]
-    scale: Spec
-    if log:
-        # Room for the marks at both ends.
-        scale = {"type": "log", "base": 2, "domain": [low * 0.88, high * 1.14], "nice": False}
-    else:
-        margin = max(0.25, (high - low) * 0.08)
-        domain = [max(0.0, low - margin), high + margin]
-        scale = {"domain": domain, "nice": False, "zero": False}
+    # Room for the marks at both ends.
+    margin = max(0.25, (high - low) * 0.08)
+    domain = [low * 0.88, high * 1.14] if log else [max(0.0, low - margin), high + margin]
+    scale: Spec = {"type": "log", "base": 2} if log else {"zero": False}
+    scale |= {"domain": domain, "nice": False}
     axis = {"title": title, "values": values, "format": "d", "tickMinStep": 1}
     return _quantity("x", scale=scale, axis=axis)
 
@@ -699,11 +652,14 @@ def _category_axis(field: str, *, sort: Any, grid: bool = False, title: str | No
 
 def _unit_of(show: Callable[[Any], str], largest: float) -> tuple[float, str]:
     """Return the unit of an axis by how its figures are shown; none where they have no unit."""
-    if show is seconds:
-        return time_scale(largest)
-    if show is size:
-        units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-        return next((unit for unit in units if largest >= unit[0]), (1.0, "bytes"))
+    durations = ((600, 60.0, "minutes"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"))
+    sizes = ((1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (1e3, 1e3, "kB"))
+    for kind, units, smallest in (
+        (seconds, durations, (1e-6, "us")),
+        (size, sizes, (1.0, "bytes")),
+    ):
+        if show is kind:
+            return next(((one, word) for least, one, word in units if largest >= least), smallest)
     if show is rate:
         return 1e9, "GB/s"
     return (0.01, "%") if show is percent else (1.0, "")
@@ -733,20 +689,6 @@ def _legend_columns(names: Sequence[str], room: int = _LEGEND_ROOM) -> int:
     return max(1, min(5, len(names), room // (longest + 5)))
 
 
-def _far_apart(rows: Sequence[Row], *, log: bool) -> bool:
-    """Say whether the ends of at most three series leave room for their names."""
-    last = {row["name"]: row for row in rows}
-    values = sorted(row["y"] for row in last.values())
-    if not 2 <= len(values) <= 3 or len({row["x"] for row in last.values()}) > 1:
-        return False
-    if max(len(name) for name in last) > _SHORT_NAME:
-        return False
-    if log:
-        return all(b / a > 1.35 for a, b in pairwise(values))
-    room = 0.13 * max(row["y"] for row in rows)
-    return all(b - a > room for a, b in pairwise(values))
-
-
 def _add_lines(
     chart: _Chart,
     rows: list[Row],
@@ -757,22 +699,23 @@ def _add_lines(
     hover_title: str,
 ) -> None:
     """Add lines, intervals and points, hollow ones for series from elsewhere."""
-    names = _unique(row["name"] for row in rows)
     colour = look["color"]
     _add_strokes(chart, rows, axes, colour)
     ends = _with_intervals(rows)
     low, high = (axes["y"] | {"field": end} for end in ("low", "high"))
-    rule = {"type": "rule", "style": "interval"}
-    chart.add(ends, rule, x=axes["x"], y=low, y2={"field": "high"}, color=colour)
+    rule = {"style": "interval"}
+    chart.add(ends, "rule", rule, x=axes["x"], y=low, y2={"field": "high"}, color=colour)
     for end in (low, high):
-        cap = {"type": "tick", "style": "cap", "orient": "horizontal"}
-        chart.add(ends, cap, x=axes["x"], y=end, color=colour)
-    hover = _tooltip(name="series", category=hover_title, text="value", note="note")
-    hover = hover[0 if len(names) > 1 else 1 : None if any(row["note"] for row in rows) else 3]
+        cap = {"style": "cap", "orient": "horizontal"}
+        chart.add(ends, "tick", cap, x=axes["x"], y=end, color=colour)
+    hover = {"name": "series", "category": hover_title, "text": "value", "note": "note"}
+    for field in ("name", "note"):
+        if not any(row[field] for row in rows):
+            del hover[field]
     for hollow in (False, True):
         points = [row for row in rows if (row["name"] in published) == hollow]
-        mark = {"type": "point", "style": "hollow"} if hollow else {"type": "point"}
-        chart.add(points, mark, **axes, color=colour, shape=look["shape"], tooltip=hover)
+        style = {"style": "hollow"} if hollow else {}
+        chart.add(points, "point", style, **axes, **look, tooltip=_tooltip(**hover))
 
 
 def _add_strokes(
@@ -781,29 +724,7 @@ def _add_strokes(
     """Add a line per series, each with its own dashes: as a scale they would join the legend."""
     for name, dash in zip(_unique(row["name"] for row in rows), DASHES, strict=False):
         own = [row for row in rows if row["name"] == name]
-        chart.add(own, {"type": "line", "strokeDash": dash}, **axes, color=colour)
-
-
-def _add_names(
-    chart: _Chart,
-    rows: list[Row],
-    axes: Mapping[str, Spec],
-    look: Mapping[str, Any],
-    *,
-    at_ends: bool,
-) -> None:
-    """Add names at the ends of lines, or figures at the points of a line alone."""
-    word = {"type": "text", "style": "value", "align": "left"}
-    last = {row["name"]: row for row in rows}
-    if at_ends:
-        mark = word | {"baseline": "middle", "dx": 9, "limit": 130}
-        chart.add(list(last.values()), mark, **axes, text=_word("name"), color=look["color"])
-    elif len(last) == 1 and len(rows) <= _MOST_TICKS:
-        # To the right of a point, on the side that the line leaves free.
-        along = sorted(rows, key=lambda row: row["x"])
-        falls = along[-1]["y"] < along[0]["y"]
-        beside = {"baseline": "bottom", "dy": -4} if falls else {"baseline": "top", "dy": 5}
-        chart.add(rows, word | {"dx": 7} | beside, **axes, text=_word("short"))
+        chart.add(own, "line", {"strokeDash": dash}, **axes, color=colour)
 
 
 def _ideal_rows(
@@ -829,11 +750,10 @@ def _add_ideal(chart: _Chart, rows: Sequence[Row], axes: Mapping[str, Spec]) -> 
     if not rows:
         return
     last = max(rows, key=lambda row: (row["x"], row["y"]))
-    rising = last["y"] >= rows[0]["y"]
-    chart.add(rows, {"type": "line", "style": "ideal"}, **axes, detail=_word("name"))
-    word = {"type": "text", "style": "ideal-label", "align": "right", "dx": -6}
-    word["dy"] = -7 if rising else 10
-    chart.add([last | {"text": "ideal"}], word, **axes, text=_word("text"))
+    chart.add(rows, "line", {"style": "ideal"}, **axes, detail=_word("name"))
+    word = {"style": "ideal-label", "align": "right", "dx": -6}
+    word["dy"] = -7 if last["y"] >= rows[0]["y"] else 10
+    chart.words([last | {"text": "ideal"}], "text", word, **axes)
 
 
 def _bars(rows: list[Row], axis: Spec, column: Column, *, full: bool, words: bool) -> Spec:
@@ -846,30 +766,31 @@ def _bars(rows: list[Row], axis: Spec, column: Column, *, full: bool, words: boo
         rows = [row | {"category": word} for row, word in zip(rows, alone, strict=True)]
     categories = _unique(row["category"] for row in rows)
     x = axis | {"axis": axis["axis"] | {"grid": True}}
-    if full:
-        low = min(0.0, *(row["y"] if row["low"] is None else row["low"] for row in rows))
-        high = max(0.0, *(row["end"] for row in rows))
+    if x["scale"].get("type") != "log":
+        low = min(row["y"] if row["low"] is None else row["low"] for row in rows)
+        high = max(row["end"] for row in rows)
+        low, high = (min(0.0, low), max(0.0, high)) if full else (low, high)
         # The longest bar leaves room for the figure beside it.
-        x["scale"] = {"domain": [low, high + _ROOM * (high - low)], "nice": False}
+        room = _ROOM * ((high - low) or abs(high) or 1.0)
+        x["scale"] = {"domain": [low if full else low - room / 4, high + room], "nice": False}
     title = None if column.text else column.title
     places = {"y": _category_axis("category", sort=categories, grid=not full, title=title)}
-    colour = {}
+    hover = _tooltip(category=_unitless(column.title), name="series", text="value")
+    colour: Spec = {"tooltip": hover if several else hover[::2]}
     if several:
         legend = {"title": None, "columns": _legend_columns(names)}
         places["yOffset"] = _word("name", sort=names)
         scale = {"domain": names, "range": "ordinal"}
-        colour = {"color": _word("name", scale=scale, legend=legend)}
-    hover = _tooltip(category=_unitless(column.title), name="series", text="value")
+        colour["color"] = _word("name", scale=scale, legend=legend)
     first = [] if several else ["first"]
-    mark: Spec = {"type": "bar", "style": ["bar", *first]}
-    if not full:
-        mark = {"type": "point", "size": 80, "style": first or "point"}
     chart = _Chart()
-    chart.add(rows, mark, x=x, **places, **colour, tooltip=hover if several else hover[::2])
-    rule = {"type": "rule", "style": ["interval", "over"]}
+    if full:
+        chart.add(rows, "bar", {"style": ["bar", *first]}, x=x, **places, **colour)
+    else:
+        chart.add(rows, "point", {"size": 80, "style": first or "point"}, x=x, **places, **colour)
     ends = {"x": x | {"field": "low"}, "x2": {"field": "high"}}
-    chart.add(_with_intervals(rows), rule, **ends, **places)
-    text = {"type": "text", "style": "value", "align": "left", "dx": 5 if full else 10}
-    field = _word("label" if words else "short")
-    chart.add(rows, text, x=x | {"field": "end"}, text=field, **places)
+    chart.add(_with_intervals(rows), "rule", {"style": ["interval", "over"]}, **ends, **places)
+    word = {"align": "left", "dx": 5 if full else 10}
+    x = x | {"field": "end"}
+    chart.words(rows, "label" if words else "short", word, x=x, **places)
     return chart.spec(height=max(80, 26 * len(rows) + 10 * len(categories)))

@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from farandole.model.verdicts import Check
 from farandole.report.table import Table
@@ -35,30 +35,31 @@ class Figure:
     """Whether it needs the page's whole width."""
 
 
+class Block:
+    """Part of a section; the templates lay out each kind."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """What it is called in templates: "prose"."""
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True, slots=True)
-class Prose:
+class Prose(Block):
     """Paragraphs."""
 
-    kind: ClassVar[str] = "prose"
     sentences: tuple[str, ...]
     strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(Block):
     """A list; `folded` gives it a title that opens it."""
 
-    kind: ClassVar[str] = "bullets"
     items: tuple[str, ...]
     folded: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """Verdicts, each with its severity, sentence and evidence."""
-
-    kind: ClassVar[str] = "findings"
-    items: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,21 @@ class Finding:
     study: str
     sentence: str
     evidence: str
+    others: tuple[str, ...] = ()
+    """What is found in the same way of other cells."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class Findings(Block):
+    """Verdicts, each with its severity, sentence and evidence."""
+
+    items: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables(Block):
     """Tables that stand without a figure."""
 
-    kind: ClassVar[str] = "tables"
     tables: tuple[Table, ...]
     titled: bool = False
     """Whether Markdown has their titles above them."""
@@ -84,10 +93,9 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Block):
     """Charts side by side, each with its table."""
 
-    kind: ClassVar[str] = "figures"
     figures: tuple[Figure, ...]
     table: Literal["folded", "auto", "elsewhere"] = "folded"
     alone: bool = False
@@ -103,36 +111,32 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Block):
     """Pairs of words: what a machine or a data set is."""
 
-    kind: ClassVar[str] = "facts"
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class Commands(Block):
     """Command lines to copy."""
 
-    kind: ClassVar[str] = "commands"
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Block):
     """A heading within a section."""
 
-    kind: ClassVar[str] = "heading"
     text: str
     href: str = ""
     """Where it leads: another page beside this one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Block):
     """A picture that is no chart: samples of a data set."""
 
-    kind: ClassVar[str] = "picture"
     name: str
     """File name without ending."""
     caption: str
@@ -143,9 +147,6 @@ class Picture:
     def base64(self) -> str:
         """The content for a page that loads nothing."""
         return b64encode(self.png).decode()
-
-
-Block = Prose | Bullets | Findings | Tables | Figures | Facts | Commands | Heading | Picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,24 +235,24 @@ class Names:
     """Names of files and ids: safe ones, and no two figures or unlike tables under one."""
 
     def __init__(self, *taken: str) -> None:
-        self._figures: set[str] = set()
-        self._tables: dict[str, Table | None] = dict.fromkeys(taken)
+        self._taken: dict[tuple[str, str], Any] = {("table", name): None for name in taken}
 
     def figure(self, figure: Figure) -> Figure:
         """Return the figure and its table under names of their own."""
-        name = _safe(figure.name)
-        while name in self._figures:
-            name = _next(name)
-        self._figures.add(name)
+        # No two figures are the same one.
+        name = self._name("figure", figure.name, object())
         return replace(figure, name=name, table=self.table(figure.table))
 
     def table(self, table: Table) -> Table:
         """Return the table under a name of its own; the same table keeps its name."""
-        name = _safe(table.name)
-        while name in self._tables and self._tables[name] != table:
-            name = _next(name)
-        self._tables[name] = table
-        return replace(table, name=name)
+        return replace(table, name=self._name("table", table.name, table))
+
+    def _name(self, kind: str, wanted: str, owner: Any) -> str:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", wanted).strip("-")[:80] or "unnamed"
+        while self._taken.setdefault((kind, name), owner) != owner:
+            found = re.fullmatch(r"(.*)-(\d+)", name)
+            name = f"{found[1]}-{int(found[2]) + 1}" if found else f"{name}-2"
+        return name
 
 
 def unlike(names: Iterable[str]) -> list[str]:
@@ -266,13 +267,3 @@ def unlike(names: Iterable[str]) -> list[str]:
         seen.add(candidate)
         result.append(candidate)
     return result
-
-
-def _safe(name: str) -> str:
-    """Return a name that is a file's and an id's on every system."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:80] or "unnamed"
-
-
-def _next(name: str) -> str:
-    found = re.fullmatch(r"(.*)-(\d+)", name)
-    return f"{found[1]}-{int(found[2]) + 1}" if found else f"{name}-2"

@@ -1,6 +1,6 @@
 """The figures of a study, each drawn from the table that stands under it.
 
-Most are data: a `FigureSpec` has words, the rows and columns of the table, and how these are drawn.
+Each is data: a `FigureSpec` has words, the rows and columns of the table, and how these are drawn.
 `sections` lists them in the order of the page.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from farandole.format import (
     brief,
@@ -24,9 +24,8 @@ from farandole.format import (
 )
 from farandole.model.accuracy import MetricCurve
 from farandole.model.analyse import Comparison, ScalingInfo
-from farandole.model.curves import Curve
+from farandole.model.curves import Curve, CurvePoint
 from farandole.model.statistics import Estimate
-from farandole.model.utilisation import UtilisationSeries
 from farandole.report import charts
 from farandole.report.charts import MOST_SERIES, left_out
 from farandole.report.document import Figure, unlike
@@ -37,6 +36,8 @@ MOST_CELLS = 16
 _MOST_METRICS = 3
 _MOST_PANELS = 4
 _MOST_RANKS = 8
+# Per step, worth a chart.
+_LEAST_BYTES = 1000
 _STEP_PARTS = {
     "data": "data wait",
     "compute": "compute",
@@ -89,9 +90,12 @@ class FigureSpec:
     columns: Columns | Callable[[Sequence[Entry]], Columns]
     heading: str
     """Title of the table."""
-    draw: Callable[..., Figure]
+    draw: Callable[..., Figure] = charts.bars
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `draw`."""
+    points: Callable[[Infos], list[Entry]] | None = None
+    """What is drawn in place of the table's rows, and `point_columns` in place of its columns."""
+    point_columns: Columns = ()
     drawable: Callable[[Entry], bool] = lambda entry: True
     most: int = MOST_SERIES
     """How many series or bars are drawn."""
@@ -101,6 +105,8 @@ class FigureSpec:
     """What would give its data where there are none."""
     absent: str = ""
     """Its title where there are none; like the title if empty."""
+    undrawn: bool = False
+    """Whether the table is shown where nothing of it is worth drawing."""
     table: str = ""
     """Name of the table; like the figure's if empty."""
 
@@ -146,8 +152,8 @@ def main_metric(infos: Infos) -> str | None:
     return next((info.main_metric for info in infos if info.main_metric is not None), None)
 
 
-def curves(infos: Infos, quantity: str) -> list[Entry]:
-    """Return curves of the main one's unit with at least two counts of a quantity.
+def curves(infos: Infos) -> list[Entry]:
+    """Return curves of the main one's unit with a speedup at two counts or more.
 
     The main curves come first; void studies have none.
     """
@@ -160,22 +166,17 @@ def curves(infos: Infos, quantity: str) -> list[Entry]:
         study, kind = info.label * (len(infos) > 1), f"{curve.scaling} scaling" * both
         return ", ".join(part for part in (study, kind, curve.label) if part) or "measured"
 
-    def counts(curve: Curve) -> int:
-        """Count the points whose speed is above zero and counts."""
-        estimates = [getattr(point, quantity) for point in curve.points if point.valid]
-        return sum(bool(one and known(one.value) and one.value > 0) for one in estimates)
-
     names = unlike(name(info, curve) for info, curve in alike)
+    named = zip(names, alike, strict=True)
     return [
         Entry(name=name, item=curve, info=info)
-        for name, (info, curve) in zip(names, alike, strict=True)
-        if counts(curve) > 1
+        for name, (info, curve) in named
+        if sum(_gains(point) for point in curve.points) > 1
     ]
 
 
-def curve_points(quantity: str) -> Callable[[Infos], list[Entry]]:
-    """Return the points of the curves that have a quantity."""
-    return lambda infos: points_of(curves(infos, quantity))
+def _gains(point: CurvePoint) -> bool:
+    return point.valid and _is_known(point.speedup) and point.speedup.value > 0
 
 
 def _rows_of(
@@ -253,6 +254,11 @@ def _best_split(entry: Entry) -> str:
     return ", ".join(["best"] * best + ["today"] * entry.item.today)
 
 
+def _split_words(entry: Entry) -> str:
+    words = f"{entry.item.workers} x {entry.item.threads}"
+    return ", ".join(filter(None, [words, _best_split(entry)]))
+
+
 def _sweep_caption(found: Sequence[Entry]) -> str:
     sweeps = {id(one.of): one.of for one in found}.values()
     said = " ".join(sweep.sentence for sweep in list(sweeps)[:2] if sweep.sentence)
@@ -264,7 +270,7 @@ def _how_epochs_are_known(entry: Entry) -> str:
     return "measured" if entry.item.epoch_measured else "from steps"
 
 
-def _is_known(estimate: Estimate | None) -> bool:
+def _is_known(estimate: Estimate | None) -> TypeGuard[Estimate]:
     return estimate is not None and known(estimate.value)
 
 
@@ -275,6 +281,34 @@ def _epochs_s(entry: Entry) -> float | None:
 
 def _part_of_step(key: str) -> Callable[[Entry], Any]:
     return lambda entry: entry.item.parts()[key]
+
+
+def _has_parts(split: Any) -> bool:
+    return any(known(part) and part for part in split.parts().values())
+
+
+def _ranks_of_splits(infos: Infos) -> list[Entry]:
+    """Return one entry per rank where ranks are known and few enough, else one per cell.
+
+    Cells beside the main curve are in the table only, but for what the user has today.
+    """
+    cells = _rows_of("split", _has_parts)(infos)
+    mains = {
+        point.cell for info in infos for one in info.curves if one.main for point in one.points
+    }
+    main = [one for one in cells if one.item.cell in mains or one.item.cell.today]
+    ranks = [
+        replace(one, item=part, of=rank)
+        for one in main or cells
+        for rank, part in (one.item.by_rank[1:] and one.item.by_rank) or [(None, one.item)]
+    ]
+    return ranks if len(ranks) <= MOST_CELLS else main or cells
+
+
+def _rank_words(entry: Entry) -> str:
+    """Name a cell's rank: "2 workers, rank 0, batch 32"."""
+    head, comma, tail = entry.name.partition(", ")
+    return entry.name if entry.of is None else f"{head}, rank {entry.of}{comma}{tail}"
 
 
 def _bytes_of(kind: str) -> Callable[[Entry], Any]:
@@ -326,6 +360,10 @@ def _byte_columns(found: Sequence[Entry]) -> Columns:
 
 
 NAME = text("cell", "cell", "name")
+_STEP_COLUMNS = tuple(
+    Column(key=f"{key}_s", title=title, show=seconds, get=_part_of_step(key))
+    for key, title in _STEP_PARTS.items()
+)
 WORKERS = item("workers", "workers", whole)
 CELL_WORKERS = item("workers", "workers", whole, path="cell.workers")
 PLACEMENT = text("placement", "hosts x workers", "item.cell.placement")
@@ -367,8 +405,8 @@ METRICS = (
 def figure(spec: FigureSpec, infos: Infos) -> Figure | Missing:
     """Draw a figure of studies, or say what would give its data."""
     found = spec.rows(infos)
-    there = [entry for entry in found if spec.drawable(entry)]
-    if not there:
+    there = [entry for entry in (spec.points or spec.rows)(infos) if spec.drawable(entry)]
+    if not found or not (there or spec.undrawn):
         void = [info.answer.void for info in infos if info.answer.void]
         hint = f"Not shown: {void[0]}" if void and spec.hint is _TWO_COUNTS else spec.hint
         return Missing(title=spec.absent or spec.title, hint=hint)
@@ -385,49 +423,19 @@ def figure(spec: FigureSpec, infos: Infos) -> Figure | Missing:
     columns = spec.columns(found) if callable(spec.columns) else spec.columns
     columns = tuple(replace(one, key=filled(one.key), title=filled(one.title)) for one in columns)
     table = tabulate(spec.table or spec.name, filled(spec.heading), found, columns)
-    names = foremost(there, spec.most)
-    rows = [entry for entry in there if entry.name in names]
     caption = spec.caption(found) if callable(spec.caption) else filled(spec.caption)
+    if not there:
+        title = filled(spec.title)
+        return Figure(name=spec.name, title=title, caption=caption, spec={}, table=table, alt="")
+    names = foremost(there, spec.most)
     caption += left_out(len(names), len({entry.name for entry in found}), spec.nouns)
     options = {
         name: option(found) if callable(option) else filled(option)
         for name, option in spec.options.items()
     }
-    drawn = tabulate(table.name, table.title, rows, columns)
+    rows = [entry for entry in there if entry.name in names]
+    drawn = tabulate(table.name, table.title, rows, spec.point_columns or columns)
     return replace(spec.draw(spec.name, filled(spec.title), caption, drawn, **options), table=table)
-
-
-def _curves(*words: Any, **options: Any) -> Figure:
-    """Draw curves against workers."""
-    several = any(column.key == "series" for column in words[-1].columns)
-    return charts.lines(*words, x="workers", series="series" if several else None, **options)
-
-
-def _stacked(
-    name: str,
-    title: str,
-    caption: str,
-    table: Table,
-    *,
-    parts: str | Sequence[str],
-    axis: str,
-    weights: Sequence[str] | None = None,
-) -> Figure:
-    """Draw stacked bars by cell; the parts by their columns' keys, or by how these end."""
-    if isinstance(parts, str):
-        parts = [column.key for column in table.columns if column.key.endswith(parts)]
-    spec = charts.stacked(table, category="cell", parts=parts, title=axis, weights=weights)
-    alt = f"Stacked bars: {axis} by part, one bar per cell."
-    wide = len(table.rows) > 6
-    return Figure(
-        name=name, title=title, caption=caption, spec=spec, table=table, alt=alt, wide=wide
-    )
-
-
-def _heat_map(name: str, title: str, caption: str, table: Table) -> Figure:
-    spec = charts.heat_map(table, x="threads", y="processes", value="throughput", note="note")
-    alt = "Heat map of throughput by processes and threads per process."
-    return Figure(name=name, title=title, caption=caption, spec=spec, table=table, alt=alt)
 
 
 # The figures.
@@ -435,36 +443,42 @@ def _heat_map(name: str, title: str, caption: str, table: Table) -> Figure:
 _SPEEDUPS = FigureSpec(
     name="speedup",
     title="Speedup",
-    caption="Over the smallest worker count, same threads per worker; bars are 95 % intervals over "
-    "launches.",
-    rows=curve_points("speedup"),
+    caption="Over the fewest workers, same threads per worker; bars are 95 % intervals.",
+    rows=lambda infos: points_of(curves(infos)),
     table="scaling",
     heading="Throughput, speedup and efficiency by workers, 95 % intervals",
     columns=_curve_columns(_BATCH, _GLOBAL_BATCH, _RATE, SPEEDUP, _EFFICIENCY, _IDEAL_SPEEDUP),
-    draw=_curves,
-    options={"y": "speedup", "ideal": "ideal_speedup", "square": True},
+    draw=charts.lines,
+    options={
+        "x": "workers",
+        "y": "speedup",
+        "series": "series",
+        "ideal": "ideal_speedup",
+        "height": 200,
+    },
     nouns="curves",
     hint=_TWO_COUNTS,
 )
 _STEP_SPLIT = FigureSpec(
     name="step-split",
     title="Where a step goes",
-    caption="A typical step by its parts. Communication is what training waited for; what ran "
-    "beside computing is in the table as hidden.",
-    rows=_rows_of("split", lambda split: any(known(v) and v for v in split.parts().values())),
+    caption="A typical step. Communication is what training waited for.",
+    rows=_rows_of("split", _has_parts),
+    points=_ranks_of_splits,
     heading="Where a typical step goes: medians, on the rank that took longest",
     columns=(
         NAME,
         item("step_s", "step", seconds),
-        *(
-            Column(key=f"{key}_s", title=title, show=seconds, get=_part_of_step(key))
-            for key, title in _STEP_PARTS.items()
-        ),
+        *_STEP_COLUMNS,
         item("hidden_communication_s", "hidden communication", seconds, path="hidden_s"),
         item("slowest_rank", "slowest rank", whole),
         item("slowest_share", "in steps", percent),
     ),
-    draw=_stacked,
+    point_columns=(
+        text("cell", "cell", _rank_words),
+        *_STEP_COLUMNS,
+    ),
+    draw=charts.stacked,
     options={
         "parts": [f"{key}_s" for key in _STEP_PARTS],
         "weights": ["compute_s", "transfer_s", "data_s", "waiting_s", "optimizer_s"],
@@ -497,7 +511,7 @@ _JOB_TIME = FigureSpec(
         item("fixed_s", "fixed", seconds),
         item("fixed_share", "fixed share", percent),
     ),
-    draw=_stacked,
+    draw=charts.stacked,
     options={
         "parts": ["startup_s", "epochs_s", "between_s"],
         "weights": ["epochs_s", "between_s", "startup_s"],
@@ -512,9 +526,11 @@ _BYTES = FigureSpec(
     caption="Payload per step over all workers, by kind, before the transport multiplies it by "
     "2(N-1)/N.",
     rows=_rows_of("communication", lambda one: sum(one.bytes_by_kind.values()) > 0),
+    drawable=lambda one: sum(one.item.bytes_by_kind.values()) >= _LEAST_BYTES,
+    undrawn=True,
     heading="Payload per step over all workers, by kind",
     columns=_byte_columns,
-    draw=_stacked,
+    draw=charts.stacked,
     options={"parts": "_bytes_per_step", "axis": "payload per step"},
     most=MOST_CELLS,
     hint="Needs at least two workers whose communication Farandole or DDP carries.",
@@ -542,7 +558,6 @@ _BANDWIDTH = FigureSpec(
         item("peak_bytes_per_s", "peak of the link", rate),
         item("of_peak", "of the peak", percent, path="utilisation"),
     ),
-    draw=charts.bars,
     options={
         "x": "cell",
         "y": ("bus_bytes_per_s", "derived_bus_bytes_per_s", "peak_bytes_per_s"),
@@ -607,15 +622,97 @@ _PROCESSES = FigureSpec(
     name="processes-threads",
     title="Processes x threads",
     caption=lambda found: (
-        f"Throughput ({found[0].of.unit}); the frame marks the best split. {found[0].of.sentence}"
+        f"Throughput ({found[0].of.unit}), bars are 95 % intervals. {found[0].of.sentence}"
     ),
     rows=_tried("split_tables"),
     heading="Throughput by processes x threads",
     columns=SPLITS,
-    draw=_heat_map,
+    point_columns=(text("split", "processes x threads", _split_words), THROUGHPUT),
+    options={"x": "split", "y": "throughput", "y_title": "throughput"},
     most=1,
     nouns="groups",
     hint="Study the splits of the cores: farandole study --split all -- COMMAND",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What one worker used at one time of a launch."""
+
+    launch: str
+    rank: int
+    time_s: float
+    cpu: float | None
+    gpu: float | None
+    memory_bytes: float | None
+
+    @property
+    def busy(self) -> float | None:
+        """The GPU's share where there is one."""
+        return self.cpu if self.gpu is None else self.gpu
+
+
+def _samples(series: Sequence[Entry]) -> list[Entry]:
+    return [
+        replace(one, item=_Sample(one.item.launch, one.item.rank, *sample))
+        for one in series
+        for sample in zip(
+            *(getattr(one.item, key) for key in ("time_s", "cpu", "gpu", "memory_bytes")),
+            strict=True,
+        )
+    ]
+
+
+def _longest_launches(infos: Infos) -> list[Entry]:
+    """Return samples of each cell's longest launch; all launches in one panel would be a tangle."""
+    cells: dict[str, list[Entry]] = {}
+    for one in entries(infos, "utilisation_series"):
+        if one.item.time_s:
+            cells.setdefault(one.name, []).append(one)
+    chosen: list[Entry] = []
+    for series in cells.values():
+        longest = max(series, key=lambda one: one.item.time_s[-1]).item.launch
+        ranks = [one for one in series if one.item.launch == longest]
+        chosen += sorted(ranks, key=lambda one: one.item.rank)[:_MOST_RANKS]
+    return _samples(chosen)
+
+
+def _cpu_by_rank(entry: Entry) -> str:
+    return ", ".join(f"{rank}: {percent(cpu)}" for rank, cpu, _, _ in entry.item.by_rank)
+
+
+_SAMPLE_COLUMNS = (
+    NAME,
+    item("launch", "launch", text=True),
+    item("rank", "rank", whole),
+    item("time_s", "time", seconds),
+    item("cpu", "CPU", percent),
+    item("gpu", "GPU", percent),
+    item("memory_bytes", "memory", size),
+)
+_UTILISATION = FigureSpec(
+    name="utilisation",
+    title="Utilisation over time",
+    caption="Share of time that each worker's threads, or its GPU where it has one, were busy, in "
+    "one launch per cell.",
+    rows=_rows_of("utilisation"),
+    points=_longest_launches,
+    point_columns=(*_SAMPLE_COLUMNS, item("busy", "busy", percent)),
+    drawable=lambda one: known(one.item.busy),
+    heading="Utilisation by cell",
+    columns=(
+        NAME,
+        item("cpu", "CPU, of its threads", percent),
+        item("gpu", "GPU", percent),
+        item("memory_bytes", "memory at most", size),
+        item("gpu_memory_bytes", "GPU memory", size),
+        item("energy_j", "energy (J)"),
+        text("cpu_by_rank", "CPU by rank", _cpu_by_rank),
+    ),
+    draw=charts.panels,
+    options={"y": "busy", "y_title": "busy"},
+    most=_MOST_PANELS,
+    hint="Needs launches of more than a few seconds; imported tables have none.",
 )
 
 
@@ -624,7 +721,7 @@ def _accuracy(infos: Infos) -> list[FigureSpec]:
     main = main_metric(infos)
     others = dict.fromkeys(one.metric for info in infos for one in info.each("metric_curves"))
     more = [metric for metric in others if metric != main][:_MOST_METRICS]
-    by_cell: dict[str, Any] = {"draw": charts.bars, "most": MOST_CELLS, "hint": _ACCURACY}
+    by_cell: dict[str, Any] = {"most": MOST_CELLS, "hint": _ACCURACY}
     return [
         _training("accuracy-by-epoch", main, "Accuracy by epoch"),
         _training("accuracy-by-time", main, "Accuracy by time", timed=True),
@@ -708,12 +805,11 @@ def sections(infos: Infos) -> list[tuple[str, list[Figure | Missing]]]:
         "Speed": (_SPEEDUPS,),
         "Where the time goes": (_STEP_SPLIT, _JOB_TIME),
         "Communication": (_BANDWIDTH, _BYTES),
-        "Use of the machine": (_CALIBRATION,),
+        "Use of the machine": (_UTILISATION, _CALIBRATION),
         "Batches and splits": (_BATCH_SWEEP, _PROCESSES),
         "Accuracy": _accuracy(infos),
     }
     drawn = {title: [figure(spec, infos) for spec in specs] for title, specs in planned.items()}
-    drawn["Use of the machine"].insert(0, utilisation(infos))
     launches = [launch for info in infos for launch in info.launches]
     if launches and not any(launch.kept for launch in launches):
         # What each figure would need otherwise is not what is missing here.
@@ -727,95 +823,15 @@ def sections(infos: Infos) -> list[tuple[str, list[Figure | Missing]]]:
 
 def scaling(infos: Infos) -> Figure | None:
     """Draw the figure to paste into a report: small, few words, readable in grey."""
-    found = curves(infos, "speedup")
+    found = curves(infos)
     main = [one.name for one in found if one.item.main] or [one.name for one in found[:1]]
-    small = {**_SPEEDUPS.options, "height": 200, "room": 30}
+    small = {**_SPEEDUPS.options, "room": 30}
     spec = replace(_SPEEDUPS, name="scaling", title="Scaling", caption="", options=small)
     drawn = figure(replace(spec, drawable=lambda one: one.name in main[:3]), infos)
     return None if isinstance(drawn, Missing) else drawn
 
 
-def utilisation(infos: Infos) -> Figure | Missing:
-    """Draw each worker's utilisation over time, one panel per cell; the GPU's if there is one."""
-    every = entries(infos, "utilisation_series")
-    names = list(dict.fromkeys(entry.name for entry in every))
-    panels = [name for name in names if name in foremost(every, _MOST_PANELS)]
-    gpu = any(known(value) for entry in every for value in entry.item.gpu)
-    rows = [
-        {
-            "name": panel,
-            "order": order,
-            "rank": str(series.rank),
-            "x": time_s,
-            "y": 100 * (share or 0.0),
-            "time": seconds(time_s),
-            "text": percent(share),
-            "memory": size(memory),
-        }
-        for order, panel in enumerate(panels)
-        for series in _longest_launch([one.item for one in every if one.name == panel])
-        for time_s, cpu, gpu_share, memory in _samples(series)
-        if known(share := gpu_share if gpu else cpu)
-    ]
-    if not rows:
-        hint = "Needs launches of more than a few seconds; imported tables have none."
-        return Missing(title="Utilisation over time", hint=hint)
-    what, whose = ("GPU busy", "GPU was") if gpu else ("CPU busy", "threads were")
-    return Figure(
-        name="utilisation",
-        title="Utilisation over time",
-        caption=f"Share of time that each worker's {whose} busy, in one launch per cell."
-        + left_out(len(panels), len(names), "cells"),
-        spec=charts.panels(rows, y_title=what),
-        table=tabulate(
-            "utilisation",
-            "Utilisation by cell",
-            entries(infos, "utilisation"),
-            (
-                NAME,
-                item("cpu", "CPU, of its threads", percent),
-                item("gpu", "GPU", percent),
-                item("memory_bytes", "memory at most", size),
-                item("gpu_memory_bytes", "GPU memory", size),
-                item("energy_j", "energy (J)"),
-                text("cpu_by_rank", "CPU by rank", _cpu_by_rank),
-            ),
-        ),
-        alt=f"{what} of each worker over time, one panel per cell.",
-    )
-
-
 def utilisation_over_time(infos: Infos) -> Table:
     """Return every point of every worker, for files only: it is long."""
-    columns = (
-        NAME,
-        Column(key="launch", title="launch", text=True),
-        Column(key="rank", title="rank", show=whole),
-        Column(key="time_s", title="time", show=seconds),
-        Column(key="cpu", title="CPU", show=percent),
-        Column(key="gpu", title="GPU", show=percent),
-        Column(key="memory_bytes", title="memory", show=size),
-    )
-    rows = [
-        (one.name, one.item.launch, one.item.rank, *sample)
-        for one in entries(infos, "utilisation_series")
-        for sample in _samples(one.item)
-    ]
     name, title = "utilisation-over-time", "Utilisation over time"
-    return Table(name=name, title=title, columns=columns, rows=tuple(rows))
-
-
-def _cpu_by_rank(entry: Entry) -> str:
-    return ", ".join(f"{rank}: {percent(cpu)}" for rank, cpu, _, _ in entry.item.by_rank)
-
-
-def _longest_launch(series: Sequence[UtilisationSeries]) -> list[UtilisationSeries]:
-    """Return the ranks of a cell's longest launch; all launches in one panel would be a tangle."""
-    there = [one for one in series if one.time_s]
-    longest = max(there, key=lambda one: one.time_s[-1], default=None)
-    ranks = [one for one in there if longest is not None and one.launch == longest.launch]
-    return sorted(ranks, key=lambda one: one.rank)[:_MOST_RANKS]
-
-
-def _samples(series: UtilisationSeries) -> list[tuple[float | None, ...]]:
-    return list(zip(series.time_s, series.cpu, series.gpu, series.memory_bytes, strict=True))
+    return tabulate(name, title, _samples(entries(infos, "utilisation_series")), _SAMPLE_COLUMNS)

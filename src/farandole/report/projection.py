@@ -15,7 +15,7 @@ from farandole.model.projection.advice import Projection
 from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.join import ProjectionRow
 from farandole.model.statistics import Estimate
-from farandole.report import words
+from farandole.report import charts, words
 from farandole.report.document import (
     Bullets,
     Commands,
@@ -52,7 +52,7 @@ def projection_section(info: ScalingInfo) -> Section | None:
     extra = [one for one in (found.offers_sentence, found.fleet_sentence) if one != found.headline]
     blocks = (
         Prose((found.headline,), strong=True),
-        Prose((*found.sentences, *filter(None, extra))),
+        Prose(tuple(dict.fromkeys([*found.sentences, *filter(None, extra)]))),
         Tables(tuple(shown.values())),
         Figures(projection_figures(found, shown), table="elsewhere"),
         *([Bullets(found.assumptions, folded="Taken for granted")] if found.assumptions else ()),
@@ -81,7 +81,7 @@ def terminal_lines(info: ScalingInfo, *, folder: str = "DIR") -> list[str]:
     for name, table in projection_tables(found).items():
         if name != "projection" or any(not row.measured for row in found.rows):
             lines += [*to_lines(table.without(dropped)), *filter(None, [said.get(name)]), ""]
-    lines += [visible(sentence) for sentence in found.sentences]
+    lines += [visible(sentence) for sentence in dict.fromkeys(found.sentences)]
     if found.assumptions:
         lines += ["", "Taken for granted:", *(f"- {visible(said)}" for said in found.assumptions)]
     command = next_command(info).replace(" DIR", f" {shlex.quote(folder)}")
@@ -168,193 +168,142 @@ def _projected(key: str, title: str, show: Callable[[Any], str], path: str = "")
         figure = attrgetter(path or key)(row)
         if figure is None:
             return None
-        value = math.nan if figure.indicative else figure.value
-        return Estimate(value=value, low=figure.low, high=figure.high)
+        return (
+            replace(_estimate(figure), value=math.nan) if figure.indicative else _estimate(figure)
+        )
 
     return Column(key=key, title=title, show=show, interval=True, get=cell)
 
 
+def _count_words(row: ProjectionRow) -> str:
+    link = f", {row.link}" if row.link else ""
+    return plural(row.workers, "worker") + link + (" (measured)" if row.measured else "")
+
+
+def _share(key: str) -> Callable[[ProjectionRow], float | None]:
+    return lambda row: row.parts.get(key)
+
+
+_LIMITS = (
+    _words("workers", "workers", _count_words),
+    *(Column(key=key, title=_PARTS[key], show=percent, get=_share(key)) for key in _PARTS),
+)
+
+
 def projection_figures(found: Projection, shown: dict[str, Table]) -> tuple[Figure, ...]:
-    """Draw a study's projection."""
-    goal, metric, table = _goal(found), found.metric, shown["projection"]
-    links = _links(found)
-    of = f" on {_foremost(links)}; the table has the others" if len(links) > 1 else ""
-    band = (
+    """Draw a study's projection: figures against workers, what limits, and offers."""
+    goal, metric = _goal(found), found.metric
+    links = _links(found) or ["projected"]
+    band = links[len(links) // 2]  # the middle one of three usual links
+    of = f" on {band}; the table has the others" if len(links) > 1 else ""
+    caption = (
         f" The band is the 90 % interval{of}. Beyond 16 times what was measured there are bounds, "
         "and no line."
     )
     dashed = "measured and projected; dashed: the smallest count's"
-    # Name, title, caption, field, words at the axis, how figures are shown, the ideal's power.
-    specs: list[tuple[Any, ...]] = [
-        (
-            *("projected-throughput", "Throughput, projected"),
+    # Field, name, title, caption, words at the axis, how figures are shown, the ideal's power.
+    specs: dict[str, tuple[str, str, str, str, Any, int | None]] = {
+        "throughput": (
+            "projected-throughput",
+            "Throughput, projected",
             f"Throughput in {found.unit}, {dashed} times the workers.",
-            *("throughput", f"throughput ({found.unit})", number, 1),
-        )
+            *(f"throughput ({found.unit})", number, 1),
+        ),
+        "time_s": (
+            "projected-time",
+            f"Time {goal}",
+            f"Time {goal}, {dashed} time over the workers.",
+            *("time", seconds, -1),
+        ),
+        "cost": (
+            "projected-cost",
+            f"Cost {goal}",
+            f"Cost {goal} at {found.price}, whole hosts billed.",
+            *("cost", number, None),
+        ),
+        "metric": (
+            "projected-metric",
+            f"{metric} at the same epochs",
+            f"{metric} after as many epochs as the measured runs had, at the global batch of so "
+            "many workers.",
+            *(metric or "", number, None),
+        ),
+    }
+    drawn = [
+        charts.bands(name, title, words + caption, points, y_title=axis, band=band, log=log)
+        for field, (name, title, words, axis, show, power) in specs.items()
+        if goal or field in ("throughput", "metric")
+        if (points := _points(found, links, band, field, show, power)).rows
+        for log in [field != "metric"]
     ]
-    if goal:
-        specs += [
-            (
-                *("projected-time", f"Time {goal}"),
-                f"Time {goal}, {dashed} time over the workers.",
-                *("time_s", "time", seconds, -1),
-            ),
-            (
-                *("projected-cost", f"Cost {goal}"),
-                f"Cost {goal} at {found.price}, whole hosts billed.",
-                *("cost", "cost", number, 0),
-            ),
-        ]
-    if metric is not None:
-        specs.append(
-            (
-                *("projected-metric", f"{metric} at the same epochs"),
-                f"{metric} after as many epochs as the measured runs had, at the global batch of "
-                "so many workers.",
-                *("metric", metric, number, 0),
+    rows = [row for row in found.rows if not row.indicative]
+    limits = tabulate("projected-limits", "What limits", rows[:_MOST_BARS], _LIMITS)
+    if not all(row.measured for row in rows):
+        drawn.append(
+            charts.stacked(
+                limits.name,
+                limits.title,
+                "Where the time goes: computing for the epochs of the smallest measured batch, "
+                "communication that training waits for, loading that cannot keep up, the extra "
+                "epochs a larger batch needs, and what a job takes beside its epochs.",
+                limits,
+                category="workers",
+                parts=list(_PARTS),
+                axis="share of the time",
             )
         )
-    drawn = [
-        Figure(
-            name=name,
-            title=title,
-            caption=caption + band,
-            spec=spec,
-            table=table,
-            alt=f"{title} against workers: measured points and projected bands.",
-        )
-        for name, title, caption, *drawing in specs
-        if (spec := _by_workers(found, *drawing)) is not None
-    ]
-    others = (_limits(found, table), _offers(found, shown))
-    return (*drawn, *(figure for figure in others if figure is not None))
+    drawn = [replace(figure, table=shown["projection"]) for figure in drawn]
+    offers = shown.get("offers")
+    if goal and offers and {"time_s", "cost"} <= {column.key for column in offers.columns}:
+        said = f"Time {goal} and cost of each offer, with 90 % intervals: the lower left is best."
+        drawn.append(charts.scatter("offers", "Offers", said, offers, x="time_s", y="cost"))
+    return tuple(figure for figure in drawn if figure.spec)
 
 
-def _by_workers(
-    found: Projection, field: str, axis: str, show: Callable[[float | None], str], power: int
-) -> dict[str, Any] | None:
-    """Draw a figure against workers: bands and lines by link, measured points over them."""
-    from farandole.report import charts
-
-    def get(row: ProjectionRow) -> Prediction | None:
-        figure: Prediction | None = getattr(row, field)
-        return figure
-
-    known = [figure for row in (*found.rows, *found.curve) if (figure := get(row)) is not None]
-    scale = 1.0
-    if show is seconds and known:
-        scale, unit = charts.time_scale(max(figure.value for figure in known))
-        axis = f"{axis} ({unit})"
-
-    def points(rows: Sequence[ProjectionRow], links: Sequence[str]) -> list[dict[str, Any]]:
-        """What needs no link belongs to the foremost one; lines of the others begin at its end."""
-        within = max((one.workers for one in rows if one.link is None), default=0)
-        return [
-            {
-                "name": name,
-                "link": one.link,
-                "x": one.workers,
-                "y": figure.value / scale,
-                "low": figure.low / scale,
-                "high": figure.high / scale,
-                "indicative": figure.indicative,
-                "workers": whole(one.workers),
-                "text": _interval(figure, show),
-            }
-            for name in links
-            for one in rows
-            if (figure := get(one)) is not None
-            and one.link in (None, name)
-            and (one.link or name == _foremost(links) or one.workers >= within)
-        ]
-
+def _points(
+    found: Projection, links: Sequence[str], band: str, field: str, show: Any, power: int | None
+) -> Table:
+    """Return a figure by workers and link as `charts.bands` draws it; no rows if it has none."""
     asked = {(row.workers, row.link) for row in found.rows if not row.measured}
-    links = _links(found) or ["projected"]
-    projected = [
-        row | {"asked": (row["x"], row["link"]) in asked} for row in points(found.curve, links)
+    # What needs no link belongs to the foremost one; lines of the others begin at its end.
+    within = max((one.workers for one in found.curve if one.link is None), default=0)
+    places = [("measured", row) for row in found.rows if row.measured] + [
+        (link, row)
+        for link in links
+        for row in found.curve
+        if row.link in (None, link) and (row.link or link == band or row.workers >= within)
     ]
-    if not projected:
-        return None
-    measured = points([row for row in found.rows if row.measured], ["measured"])
-    ideal = None
-    if measured and power:
-        base = measured[0]
-        ideal = lambda workers: base["y"] * (workers / base["x"]) ** power  # noqa: E731
-    log = field != "metric"
-    return charts.bands(
-        measured, projected, title=axis, band=_foremost(links), ideal=ideal, log=log
-    )
+    base = next((row for name, row in places if name == "measured" and getattr(row, field)), None)
 
+    def ideal(row: ProjectionRow) -> float | None:
+        if base is None or power is None:
+            return None
+        start: float = getattr(base, field).value
+        return start * (row.workers / base.workers) ** power
 
-def _limits(found: Projection, table: Table) -> Figure | None:
-    from farandole.report import charts
+    def note(name: str, row: ProjectionRow) -> str:
+        is_asked = (row.workers, row.link) in asked
+        drawn = "indicative" if getattr(row, field).indicative else "asked" * is_asked
+        return name if name == "measured" else drawn
 
-    rows = [row for row in found.rows if not row.indicative]
-    if all(row.measured for row in rows):
-        return None
-
-    def name(row: ProjectionRow) -> str:
-        link = f", {row.link}" if row.link else ""
-        return plural(row.workers, "worker") + link + (" (measured)" if row.measured else "")
-
-    def share(key: str) -> Callable[[ProjectionRow], float | None]:
-        return lambda row: row.parts.get(key)
-
-    columns = [Column(key=key, title=_PARTS[key], show=percent, get=share(key)) for key in _PARTS]
-    titles = ("projected-limits", "What limits")
-    bars = tabulate(*titles, rows[:_MOST_BARS], (_words("name", "workers", name), *columns))
-    return Figure(
-        name=titles[0],
-        title=titles[1],
-        caption="Where the time goes: computing for the epochs of the smallest measured batch, "
-        "communication that training waits for, loading that cannot keep up, the extra epochs a "
-        "larger batch needs, and what a job takes beside its epochs.",
-        spec=charts.stacked(bars, category="name", parts=list(_PARTS), title="share of the time"),
-        table=table,
-        alt="Stacked bars: shares of the time by what limits, one bar per number of workers.",
-    )
-
-
-def _offers(found: Projection, shown: dict[str, Table]) -> Figure | None:
-    from farandole.report import charts
-
-    priced = [
-        (one.name, one.outlook.time_s, one.outlook.cost)
-        for one in found.offers
-        if one.outlook.cost and one.outlook.time_s
-    ]
-    if not priced or found.goal is None:
-        return None
-    scale, unit = charts.time_scale(max(time.high for _, time, _ in priced))
     rows = [
-        {
-            "name": name,
-            "x": time.value / scale,
-            "x_low": time.low / scale,
-            "x_high": time.high / scale,
-            "y": cost.value,
-            "low": cost.low,
-            "high": cost.high,
-            "time": _interval(time, seconds),
-            "text": _interval(cost, number),
-        }
-        for name, time, cost in priced
+        (name, row.workers, _estimate(getattr(row, field)), ideal(row), note(name, row))
+        for name, row in places
+        if getattr(row, field) is not None
     ]
-    goal = found.goal.words
-    hover = {"name": "offer", "time": "time", "text": "cost"}
-    return Figure(
-        name="offers",
-        title="Offers",
-        caption=f"Time {goal} and cost of each offer, with 90 % intervals: the lower left is best.",
-        spec=charts.scatter(rows, x_title=f"time {goal} ({unit})", y_title="cost", hover=hover),
-        table=shown["offers"],
-        alt="Cost against time, one point per offer.",
+    columns = (
+        Column(key="series", title="series", text=True),
+        Column(key="workers", title="workers", show=whole),
+        Column(key="value", title="value", show=show, interval=True),
+        Column(key="ideal", title="ideal", show=show),
+        Column(key="note", title="note", text=True),
     )
+    projected = any(name != "measured" for name, *_ in rows)
+    return Table(name="points", title=field, columns=columns, rows=tuple(rows) if projected else ())
 
 
-def _interval(figure: Prediction, show: Callable[[float | None], str]) -> str:
-    bounds = f"{show(figure.low)} to {show(figure.high)}"
-    return bounds if figure.indicative else f"{show(figure.value)} ({bounds})"
+def _estimate(figure: Prediction) -> Estimate:
+    return Estimate(value=figure.value, low=figure.low, high=figure.high)
 
 
 def _goal(found: Projection) -> str:
@@ -373,8 +322,3 @@ def _limited(row: ProjectionRow) -> str:
 
 def _links(found: Projection) -> list[str]:
     return list(dict.fromkeys(row.link for row in found.curve if row.link is not None))
-
-
-def _foremost(names: Sequence[str]) -> str:
-    """Return the series whose band is drawn: the middle one of three usual links."""
-    return names[len(names) // 2]

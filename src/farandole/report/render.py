@@ -1,4 +1,7 @@
-"""A document as files: the page, Markdown, pictures and tables, by templates and vl-convert."""
+"""A document as files: the page, Markdown, pictures and tables, by templates and vl-convert.
+
+Charts have one configuration, with the style sheet's colours as values or as variables.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +22,7 @@ from farandole.format import BUSY, NOT_APPLICABLE, NOT_MEASURED, NOT_PUBLISHED
 from farandole.report import escape
 from farandole.report.document import Document, Figure, Picture, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
-from farandole.report.theme import page_config, paper_config, resource
-from farandole.study.folder import cannot_write, write_text
+from farandole.study.folder import cannot_write, write_bytes, write_text
 from farandole.version import __version__
 from farandole.world.cache import cache_folder
 
@@ -31,12 +34,19 @@ TABLES: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "
 _MARKS = {"void": "Void", "warn": "Warning", "note": "Note", "good": "Good"}
 _CLASSES = {"void": "problem", "warn": "problem", "note": "", "good": "good"}
 _ABSENT = (NOT_MEASURED, NOT_PUBLISHED, NOT_APPLICABLE, BUSY)
+_PAGE = "report.html"
 _MARKDOWN_ROWS = 60
 _WIDTH = 440
 # Half a column of a two-column page is 4 cm: few pixels, large letters.
 _PASTE_WIDTH = 250
 _PASTE_FONT = 15
 _PIXELS_PER_INCH = 200
+SERIES = tuple(f"c{number}" for number in range(1, 9))
+# Parts of a bar: from dark to light in grey print, too.
+PARTS = tuple(f"p{number}" for number in range(1, 7))
+_FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+# One family: vl-convert measures text three times slower with a list.
+_STATIC_FONT = "sans-serif"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -47,20 +57,11 @@ def write(
     figures: Sequence[str] = ("png",),
     tables: Sequence[str] = ("csv", "md"),
     more: Mapping[str, bytes] | None = None,
-    drawn_since: float | None = None,
-    redraw: Iterable[Figure] = (),
 ) -> Path:
     """Write report.html, report.md, figures/ and tables/, and return the page's path.
 
-    Args:
-        document: What to write.
-        folder: Made if it is not there; what an earlier report left is replaced.
-        figures: Endings of pictures: png, svg, pdf.
-        tables: Endings of tables: csv, md, tex.
-        more: Further files by name.
-        drawn_since: Keep pictures that are there and younger than this Unix time: drawing takes
-            most of the time.
-        redraw: Figures that are drawn in any case.
+    The folder is made if it is not there; what an earlier report left is replaced. `figures` and
+    `tables` are endings, `more` are further files by name.
 
     Raises:
         UsageError: An ending is not known.
@@ -72,13 +73,15 @@ def write(
                 raise UsageError(f"--{flag} {ending} is not known. Choose from {', '.join(known)}.")
     place = Path(folder)
     wanted: dict[str, bytes] = {}
-    anew = {figure.name for figure in redraw}
+    drawn_before = _specs_of(place / _PAGE)
     for figure in (*document.extra_figures, *document.figures()):
         names = {ending: f"figures/{figure.name}.{ending}" for ending in figures}
-        kept = {} if figure.name in anew else _young(place, names.values(), drawn_since)
-        missing = [ending for ending, name in names.items() if name not in kept]
-        made = pictures(figure, missing)
-        wanted |= kept | {names[ending]: content for ending, content in made.items()}
+        # Drawing takes most of the time.
+        same = drawn_before.get(figure.name) == _page_spec(figure)
+        there = [ending for ending, name in names.items() if same and (place / name).is_file()]
+        made = {ending: (place / names[ending]).read_bytes() for ending in there}
+        made |= pictures(figure, [ending for ending in figures if ending not in made])
+        wanted |= {names[ending]: content for ending, content in made.items()}
     for block in document.blocks():
         if isinstance(block, Picture) and "png" in figures:
             wanted[f"figures/{block.name}.png"] = block.png
@@ -91,51 +94,64 @@ def write(
     wanted["report.md"] = markdown(document, picture=shown).encode()
     wanted |= more or {}
     # Last: whoever finds the page finds everything else, too.
-    wanted["report.html"] = page(document, scripts=bundle()).encode()
+    wanted[_PAGE] = page(document, scripts=bundle()).encode()
     for name, content in wanted.items():
-        _write(place / name, content)
+        path = place / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        write_bytes(path, content, durable=False)
     _remove_stale(place, set(wanted))
-    return place / "report.html"
+    return place / _PAGE
 
 
-def page(document: Document, *, scripts: str) -> str:
+def _page_spec(figure: Figure) -> Spec:
+    """Return a figure's specification on the page: a single view fills its column."""
+    wide = {} if "facet" in figure.spec else {"width": "container"}
+    return json.loads(escape.script_json(figure.spec | wide))  # type: ignore[no-any-return]
+
+
+def _specs_of(page: Path) -> dict[str, Spec]:
+    """Return the charts of an earlier page of this version, by name; none where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        text = page.read_text(encoding="utf-8")
+        found = re.search(r'id="chart-specs">(.*?)</script>', text)
+        if found and f'content="Farandole {__version__}"' in text:
+            return json.loads(found[1])  # type: ignore[no-any-return]
+    return {}
+
+
+def page(document: Document, *, scripts: str, live: str = "", version: str = "") -> str:
     """Return one HTML file that works offline and loads nothing from anywhere.
 
-    Args:
-        document: What it shows.
-        scripts: Vega, Vega-Lite and Vega-Embed in one, as `bundle` gives it.
+    `scripts` are Vega, Vega-Lite and Vega-Embed in one, as `bundle` gives them. With `live`, a
+    script that asks the page's own server for what is newer than `version`, it is a live page.
     """
     from markupsafe import Markup
 
     drawing, style = resource("page.js"), resource("page.css")
-    # A single view fills its column; panels have their own width.
-    specs = {
-        figure.name: figure.spec if "facet" in figure.spec else figure.spec | {"width": "container"}
-        for figure in document.figures()
-    }
+    specs = {figure.name: _page_spec(figure) for figure in document.figures()}
     return (
         _environment("html")
         .get_template("page.html")
         .render(
             document=document,
-            policy=_policy(scripts, drawing),
+            policy=_policy(scripts, drawing, *([live] if live else [])),
             version=__version__,
+            shown_version=version,
             style=Markup(style),
             config=Markup(escape.script_json(page_config())),
             specs=Markup(escape.script_json(specs)) if specs else Markup("{}"),
             scripts=Markup(scripts),
             drawing=Markup(drawing),
+            live=Markup(live),
         )
     )
 
 
 def markdown(document: Document, *, picture: str | None) -> str:
-    """Return the document as Markdown.
-
-    Args:
-        document: What it shows.
-        picture: Ending of the pictures in figures/ to show; None when there are none.
-    """
+    """Return the document as Markdown; `picture` is the ending of the pictures in figures/."""
     template = _environment("markdown").get_template("report.md")
     text = template.render(document=document, picture=picture, version=__version__)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -229,20 +245,11 @@ def _policy(*scripts: str) -> str:
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts
     )
+    asks = "connect-src 'self'; " if len(scripts) > 2 else ""
     return Markup(
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"{asks}base-uri 'none'; form-action 'none'"
     )
-
-
-def _young(place: Path, names: Iterable[str], since: float | None) -> dict[str, bytes]:
-    """Return the files that are there and younger than a time."""
-    found: dict[str, bytes] = {}
-    for name in names if since is not None else ():
-        with contextlib.suppress(OSError):
-            if (place / name).stat().st_mtime > (since or 0.0):
-                found[name] = (place / name).read_bytes()
-    return found
 
 
 def _table_files(table: Table, endings: Sequence[str]) -> dict[str, bytes]:
@@ -250,18 +257,6 @@ def _table_files(table: Table, endings: Sequence[str]) -> dict[str, bytes]:
     if not table.rows:
         return {}
     return {f"tables/{table.name}.{ending}": TABLES[ending](table).encode() for ending in endings}
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise cannot_write(path, error) from error
 
 
 def _remove_stale(place: Path, wanted: set[str]) -> None:
@@ -272,3 +267,76 @@ def _remove_stale(place: Path, wanted: set[str]) -> None:
             ours = path.suffix.lstrip(".") in known and path.is_file()
             if ours and f"{name}/{path.name}" not in wanted:
                 path.unlink()
+
+
+def resource(name: str) -> str:
+    """Return the text of a file in templates/."""
+    return files("farandole.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def colours() -> dict[str, str]:
+    """Return the colours of page.css on light paper, by name."""
+    light = resource("page.css").partition("}")[0]
+    return dict(re.findall(r"--([a-z0-9]+): (#[0-9a-f]{6})", light))
+
+
+def paper_config(*, font_size: int = 12) -> dict[str, Any]:
+    """Return the configuration for PNG, SVG and PDF: dark on white."""
+    return _config(colours(), font=_STATIC_FONT, font_size=font_size)
+
+
+def page_config() -> dict[str, Any]:
+    """Return the configuration for the page, whose style sheet decides on the colours."""
+    variables = {name: f"var(--{name})" for name in colours()}
+    return _config(variables, font=_FONT, font_size=12) | {"background": None}
+
+
+def _config(colours: dict[str, str], *, font: str, font_size: int) -> dict[str, Any]:
+    ink, muted, paper = colours["ink"], colours["muted"], colours["paper"]
+    words = {
+        "labelColor": ink,
+        "titleColor": ink,
+        "titleFontWeight": "normal",
+        "labelFontSize": font_size,
+        "titleFontSize": font_size,
+        "labelLimit": 220,
+    }
+    lines = {"gridColor": colours["grid"], "domainColor": muted, "tickColor": muted, "tickSize": 4}
+    symbols = {"symbolStrokeWidth": 2, "symbolSize": 80}
+    small = font_size - 1
+    return {
+        "background": paper,
+        "font": font,
+        # The chart's place has a label and a table; a label per mark would only repeat them.
+        "aria": False,
+        "padding": 6,
+        "view": {"stroke": None, "continuousWidth": 420, "continuousHeight": 260},
+        "axis": words | lines | {"titlePadding": 8, "labelLimit": 180, "titleLimit": 420},
+        "axisX": {"grid": False, "labelAngle": 0},
+        "legend": words | symbols | {"orient": "top", "columns": 3},
+        "header": words,
+        "title": {"color": ink, "fontSize": font_size + 1, "anchor": "start", "limit": 420},
+        "text": {"color": ink, "fontSize": font_size},
+        "line": {"strokeWidth": 2},
+        "point": {"filled": True, "size": 55, "opacity": 1},
+        "rule": {"color": muted},
+        "range": {
+            "category": [colours[name] for name in SERIES],
+            "ordinal": [colours[name] for name in PARTS],
+        },
+        "style": {
+            # "color" beats the default of every kind of mark; "stroke" and "fill" do not.
+            "ideal": {"color": muted, "strokeDash": [4, 3], "strokeWidth": 1.3},
+            "ideal-label": {"color": muted, "fontSize": small},
+            "interval": {"strokeWidth": 1.6},
+            "over": {"color": ink},
+            "cap": {"thickness": 1.6, "size": 7},
+            "value": {"color": ink, "fontSize": small},
+            "inside": {"color": paper, "fontSize": small},
+            "hollow": {"filled": False, "strokeWidth": 2},
+            "first": {"color": colours["c1"]},
+            "best": {"stroke": ink, "strokeWidth": 2.5},
+            "bar": {"stroke": paper, "strokeWidth": 0.8},
+        },
+    }

@@ -178,35 +178,28 @@ def contention(infos: Infos) -> Table | None:
     return tabulate("apart", title, found, _CONTENTION, notes=notes) if found else None
 
 
-def comparison_rows(comparison: Comparison) -> Table:
-    """Return all studies side by side."""
-    return tabulate(
-        "side-by-side",
-        "Side by side",
-        comparison.rows,
-        (
-            Column(key="study", title="study", text=True),
-            Column(key="cell", title="cell", text=True, get="label"),
-            Column(key="workers", title="workers", show=whole, get="cell.workers"),
-            Column(key="throughput", title="throughput", interval=True),
-            Column(key="unit", title="unit", text=True),
-            Column(key="speedup", title="speedup", show=times, interval=True),
-            Column(key="final_metric", title=comparison.metric or "metric", interval=True),
-        ),
-        notes=(comparison.refused,) if comparison.refused else (),
-    )
-
-
-def comparison_ratios(comparison: Comparison) -> Table | None:
-    """Return throughput of one study over another's; None when that was refused."""
+def comparison(found: Comparison) -> tuple[Table, ...]:
+    """Return all studies side by side, and their ratios unless they were refused."""
     columns = (
+        Column(key="study", title="study", text=True),
+        Column(key="cell", title="cell", text=True, get="label"),
+        Column(key="workers", title="workers", show=whole, get="cell.workers"),
+        Column(key="throughput", title="throughput", interval=True),
+        Column(key="unit", title="unit", text=True),
+        Column(key="speedup", title="speedup", show=times, interval=True),
+        Column(key="final_metric", title=found.metric or "metric", interval=True),
+    )
+    ratios = (
         Column(key="study", title="study", text=True),
         Column(key="other", title="over", text=True),
         Column(key="cell", title="cell", text=True),
         Column(key="ratio", title="ratio", show=times, interval=True),
     )
-    rows, title = tuple(comparison.ratios), "Throughput over another study's"
-    return Table(name="ratios", title=title, columns=columns, rows=rows) if rows else None
+    notes = (found.refused,) if found.refused else ()
+    side = tabulate("side-by-side", "Side by side", found.rows, columns, notes)
+    title = "Throughput over another study's"
+    over = Table(name="ratios", title=title, columns=ratios, rows=tuple(found.ratios))
+    return (side, over) if found.ratios else (side,)
 
 
 def answer_curve(info: ScalingInfo) -> Table | None:

@@ -1,16 +1,16 @@
-"""Sentences of a report: what follows the headline, how it was measured, how to repeat it."""
+"""Words of a report on a study: how it was measured, on which machine, how to repeat it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from farandole.format import brief, listed, number, percent, plural, size, times
 from farandole.model.analyse import ScalingInfo
-from farandole.model.verdicts import Verdict
-from farandole.report.theme import resource
+from farandole.report.document import Block, Facts, Prose
+from farandole.report.render import resource
 from farandole.study.command import job_parts
 from farandole.study.hosts import function_name
 from farandole.study.options import given_options, option_flags
@@ -18,42 +18,6 @@ from farandole.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-
-def sentences(info: ScalingInfo) -> tuple[str, ...]:
-    """Return what follows the headline: limit, accuracy, what the user has today, the rest."""
-    answer = info.answer
-    lead = [
-        f"{text[0].upper()}{text[1:]}." for text in (answer.limit, answer.accuracy_words) if text
-    ]
-    today = [] if info.today is None or answer.void is not None else [info.today.sentence]
-    return tuple(dict.fromkeys([*lead, *answer.sentences[:1], *today, *answer.sentences[1:]]))
-
-
-def verdicts(info: ScalingInfo) -> tuple[Verdict, ...]:
-    """Return all verdicts, first the reasons why cells are void that the headline does not name."""
-    void = [
-        Verdict(
-            kind=found.kind,
-            severity="void",
-            sentence=f"{found.label}: {found.sentence}",
-            action=found.mend,
-            evidence=found.evidence,
-            labels=(found.label,),
-        )
-        for found in info.voids
-        if found.sentence not in info.answer.headline
-    ]
-    return (*void, *info.verdicts)
-
-
-def caption(infos: Sequence[ScalingInfo]) -> str:
-    """Return a caption for figures/scaling."""
-    names = listed([info.label for info in infos]) if len(infos) > 1 else infos[0].label
-    return (
-        f"Speedup of {names} against the number of workers. Bars are 95 % intervals over launches; "
-        "the dashed line is ideal scaling."
-    )
 
 
 def paragraph(info: ScalingInfo) -> str:
@@ -101,17 +65,17 @@ def machine_parts(machine: Mapping[str, object]) -> list[str]:
     return [str(part) for part in parts if part]
 
 
-def machine_rows(machine: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return what is known of the machine as pairs of words."""
-    rows = []
+def machine_facts(machine: Mapping[str, object]) -> Block:
+    """Return what is known of a machine as pairs of words."""
+    pairs = []
     for key, value in machine.items():
         if value in (None, "", (), [], {}):
             continue
+        shown = _words(value)
         if key.endswith("_bytes") and isinstance(value, int | float):
-            rows.append((key.removesuffix("_bytes").replace("_", " "), size(value)))
-        else:
-            rows.append((key.replace("_", " "), _words(value)))
-    return rows
+            key, shown = key.removesuffix("_bytes"), size(value)
+        pairs.append((key.replace("_", " "), shown))
+    return Facts(tuple(pairs)) if pairs else Prose(("Not recorded.",))
 
 
 def _words(value: object) -> str:

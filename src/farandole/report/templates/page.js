@@ -1,7 +1,9 @@
 // Draws every chart of the page from the data in it. Colours are variables of the style sheet, so
 // that light, dark and print need no second drawing.
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
+const read = (id, revive) => JSON.parse(document.getElementById(id).textContent, revive);
 const config = read("chart-config");
+// On a phone, the entries of a legend are below each other.
+const narrow = (key, value) => (key === "columns" && innerWidth < 600 ? 1 : value);
 const refuse = () => Promise.reject(new Error("a report loads nothing"));
 const options = {
   config,
@@ -14,11 +16,17 @@ const options = {
   tooltip: { disableDefaultStyle: true, theme: "report" },
 };
 
-async function drawAll() {
-  for (const [name, spec] of Object.entries(read("chart-specs"))) {
+const drawn = [];
+
+async function drawAll(open = [location.hash.slice(1)]) {
+  delete document.documentElement.dataset.drawn;
+  while (drawn.length) drawn.pop().finalize();
+  for (const [name, spec] of Object.entries(read("chart-specs", narrow))) {
     const place = document.getElementById("chart-" + name);
     try {
-      await vegaEmbed(place, spec, options);
+      drawn.push(await vegaEmbed(place, spec, options));
+      // The place has a label, and the chart a table; what Vega says of each mark adds nothing.
+      place.querySelector("svg").setAttribute("aria-hidden", "true");
       place.dataset.drawn = "yes";
     } catch (error) {
       place.textContent = "This chart could not be drawn; its table is below.";
@@ -28,8 +36,9 @@ async function drawAll() {
   }
   // Folded only now: a chart in a folded part has no width to be drawn at.
   for (const part of document.querySelectorAll("details.appendix, details.part")) {
-    part.open = part.contains(document.getElementById(location.hash.slice(1)));
+    part.open = open.some((id) => id && part.contains(document.getElementById(id)));
   }
+  document.querySelectorAll("pre.copy").forEach(addButton);
   document.documentElement.dataset.drawn = "yes";
 }
 
@@ -39,7 +48,7 @@ addEventListener("hashchange", () => {
   if (part) part.open = true;
 });
 
-for (const command of document.querySelectorAll("pre.copy")) {
+function addButton(command) {
   const button = document.createElement("button");
   button.textContent = "copy";
   button.addEventListener("click", async () => {
