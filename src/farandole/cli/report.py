@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +37,12 @@ COMMAND = Command(
             flag("--price", "P", "cost of a worker per hour, in any currency"),
             TARGET,
             PREFER,
+            flag("--serve", "", "show it in a browser, and keep it up to date until Ctrl-C"),
             flag("--anonymous", "", "leave out names of hosts, users, paths and commits"),
             JSON,
         )
     },
-    usual="folders --out --figures --price --target --anonymous --json",
+    usual="folders --out --figures --price --target --serve --anonymous --json",
     examples="""
 farandole report DIR
 farandole report laptop/ cluster/ --out both --figures png,pdf
@@ -57,18 +61,22 @@ def main(args: argparse.Namespace) -> int:
     from farandole.study.values import choice
 
     prefer = choice(args.prefer, flag="--prefer", choices=("time", "money", "balance"))
-    found = load(args.folders, price=price, target=target, prefer=prefer)
     from farandole.report.anonymous import anonymous
     from farandole.report.figures import studies
     from farandole.report.study import terminal_lines, to_json, write
 
+    def found_now(*, notes: bool = True) -> ScalingInfo | Comparison:
+        found = load(args.folders, price=price, target=target, prefer=prefer, notes=notes)
+        return anonymous(found) if args.anonymous else found
+
+    found = found_now()
     if target is not None and not any(info.each("metrics") for info in studies(found)):
         raise UsageError(
             f"--target {args.target}: this study recorded no metric. Measure accuracy "
             "(farandole study --measure both), or leave out --target."
         )
-    if args.anonymous:
-        found = anonymous(found)
+    if args.serve:
+        return _serve(args.folders, partial(found_now, notes=False))
     page = None
     if args.out is not None or not args.json:
         place = args.out or (_SEVERAL if len(args.folders) > 1 else args.folders[0])
@@ -80,12 +88,24 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _serve(folders: Sequence[str], load: Callable[[], ScalingInfo | Comparison]) -> int:
+    """Show the report in a browser until Ctrl-C; return 0."""
+    from farandole.report.live import LivePage, watch
+
+    with LivePage(load, Path(folders[0])) as page:
+        print(f"Report, on this machine only, until Ctrl-C: {page.address}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            watch(page, [Path(one) for one in folders], threading.Event())
+    return 0
+
+
 def load(
     folders: Sequence[str | Path],
     *,
     price: float | None = None,
     target: tuple[str, float] | None = None,
     prefer: Prefer = "balance",
+    notes: bool = True,
 ) -> ScalingInfo | Comparison:
     """Read studies and compute what they say, side by side if there are several.
 
@@ -94,7 +114,8 @@ def load(
     from farandole.study.read import read_study
 
     studies = [read_study(folder) for folder in folders]
-    say_notes(*studies)
+    if notes:
+        say_notes(*studies)
     if len(studies) == 1:
         from farandole.cli.project import with_earlier_projection
         from farandole.model.analyse import analyse

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from farandole.format import plural
 from farandole.study.options import HOSTS, MEASURE, OPTIONS, VARY, WHERE, check_resume
 
 if TYPE_CHECKING:
+    from farandole.report.live import LivePage
     from farandole.study.hosts import Hosts
     from farandole.study.progress import Listener
     from farandole.study.runner import StudyRun
@@ -99,8 +101,14 @@ def main(args: argparse.Namespace) -> int:
     from farandole.cli.progress import listener
     from farandole.study.runner import finished
 
-    with listener(sys.stderr) as progress:
-        run = _prepare(args, progress)
+    with ExitStack() as stack:
+        progress = stack.enter_context(listener(sys.stderr))
+        live = None
+        if args.live:
+            from farandole.report.live import LiveListener
+
+            live = LiveListener(progress)
+        run = _prepare(args, live or progress)
         path = run.path
         if args.dry_run:
             say(*run.notes)
@@ -108,8 +116,12 @@ def main(args: argparse.Namespace) -> int:
             return 0
         run.check()
         say(*run.notes, *run.plan_lines(), f"Writing to {shown(path)}")
+        if live is not None:
+            live.page = stack.enter_context(_live_page(path))
         try:
             run.go()
+            if live is not None:
+                live.finish(stopped=False)
         except KeyboardInterrupt as stop:
             named = {"-H": args.hosts, "--hostfile": args.hostfile, "--rsh": args.rsh}
             again = ["farandole", "study", "--resume", shown(path)]
@@ -118,9 +130,21 @@ def main(args: argparse.Namespace) -> int:
                 "farandole: the study was interrupted; finished launches are saved. Continue with: "
                 f"{shlex.join(again)}"
             )
+            if live is not None:
+                live.finish(stopped=True)
             return interrupted(stop)
     _report(path, as_json=args.json, files=not args.no_report)
     return 0 if any(one.succeeded and not one.cell.today for one in finished(path)) else 1
+
+
+def _live_page(path: Path) -> LivePage:
+    """Return the page that shows this study while it is made, and say where it is."""
+    from farandole.cli.report import load
+    from farandole.report.live import LivePage
+
+    page = LivePage(lambda: load([path], notes=False), path)
+    say(f"Live report, on this machine only: {page.address}")
+    return page
 
 
 def _prepare(args: argparse.Namespace, progress: Listener) -> StudyRun:

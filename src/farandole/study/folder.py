@@ -195,6 +195,19 @@ def locked(study: Path) -> Iterator[None]:
                 path.unlink()
 
 
+def in_use(study: Path) -> bool:
+    """Say whether a process is making launches in this folder."""
+    try:
+        pid, _, host = (study / LOCK_FILE).read_text().strip().partition(" ")
+        if host == platform.node():
+            os.kill(int(pid), 0)
+    except PermissionError:  # somebody else's process
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def _lock(descriptor: int) -> bool:
     """Try to lock; return False when another process has it."""
     import fcntl

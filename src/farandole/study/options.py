@@ -177,6 +177,7 @@ OPTIONS: tuple[Option, ...] = (
         read=_on_or_off,
         value=lambda on: "on" if on else "off",
     ),
+    _session(WHERE, "--live", "", "show the report in a browser while launches finish"),
     _session(WHERE, "--no-report", "", "write no report; `farandole report DIR` does later"),
     _session(WHERE, "--dry-run", "", "print the plan with times, and exit"),
     _session(WHERE, "--json", "", "print the answer as one JSON object (schema 1)"),
