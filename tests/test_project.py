@@ -46,6 +46,13 @@ def test_continuous_integration_runs_make_test() -> None:
     assert "make test" in script.read_text()
 
 
+def test_files_that_the_architecture_names_are_there() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|css))`", (ROOT / "docs" / "architecture.md").read_text())
+    within = [path for path in named if "/" in path]
+    assert len(within) > 20
+    assert [path for path in within if not (ROOT / "src" / "farandole" / path).exists()] == []
+
+
 def test_workflows_run_commands_that_exist() -> None:
     yaml = pytest.importorskip("yaml")
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
@@ -64,9 +71,9 @@ def test_what_is_released_is_described() -> None:
     yaml = pytest.importorskip("yaml")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors", "version"} <= citation.keys()
-    changes = (ROOT / "CHANGELOG.md").read_text()
-    assert f"## [{citation['version']}] - {citation['date-released']}" in changes
-    assert len(changes.splitlines()) <= 40
+    title = f"## [{citation['version']}] - {citation['date-released']}\n"
+    _, release = (ROOT / "CHANGELOG.md").read_text().split(title)
+    assert len(release.partition("\n## ")[0].splitlines()) <= 40
     assert farandole.__version__.startswith(citation["version"])
     assert "farandole env" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120

@@ -51,6 +51,17 @@ def test_two_counts_are_answered_and_one_gives_bounds(
     assert row["throughput"]["indicative"] == (rows.count("\n") == 1)
 
 
+def test_a_price_without_the_length_of_an_epoch_is_said_to_be_unused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from farandole.study.import_table import import_table
+
+    (tmp_path / "table.csv").write_text("workers,throughput\n1,320\n2,600\n4,1000\n")
+    import_table(tmp_path / "table.csv", tmp_path / "study")
+    assert project.main(parse(str(tmp_path / "study"), "-np", "8", "--price", "2.5")) == 0
+    assert "--price was not used: a cost needs the length of an epoch" in capsys.readouterr().out
+
+
 def test_json_alone_writes_nothing(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(imported.rglob("*"))
     flags = ["-np", "8,16,128", "--per-host", "4", "--price", "12/host-h", "--json"]

@@ -75,7 +75,7 @@ def test_the_benchmark_by_horovodrun(tmp_path: Path) -> None:
     flags = ["-np", "2", "--gloo", "--timeline-filename", str(tmp_path / "t.json")]
     done = run_cli("horovodrun", *flags, sys.executable, PROGRAMS / "benchmark.py", timeout_s=100)
     assert done.returncode == 0, done.stderr
-    assert "these mean nothing to Farandole: --gloo\n" in done.stderr
+    assert "these flags have no effect with Farandole: --gloo\n" in done.stderr
     assert "2 workers on 1 host" in done.stderr
     assert "`import horovod` resolves to Farandole\n" in done.stderr
     assert len(re.findall(r"^\[0\]<stdout>:Iter #\d: \S+ img/sec per CPU$", done.stdout, re.M)) == 3

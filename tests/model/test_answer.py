@@ -170,7 +170,8 @@ def test_nothing_averaged_is_the_headline_and_there_is_no_speedup() -> None:
     found = info.answer
     assert found.headline == (
         "Your 2 workers trained 2 separate models: nothing was averaged. Wrap the optimizer: "
-        "optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))."
+        "optimizer = hvd.DistributedOptimizer(optimizer), where hvd is farandole.torch and "
+        "hvd.init() comes first (or wrap the model: DDP(model))."
     )
     assert found.void == "Your 2 workers trained 2 separate models: nothing was averaged."
     assert (found.workers, found.speedup, found.interval, found.efficiency) == (None,) * 4

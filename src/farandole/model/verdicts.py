@@ -106,8 +106,8 @@ RULES: Mapping[str, Rule] = {
     "not_averaged": Rule(
         "void",
         "Your {workers:worker} trained {workers} separate models: nothing was averaged.",
-        "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer) (or the model: "
-        "DDP(model)).",
+        "Wrap the optimizer: optimizer = hvd.DistributedOptimizer(optimizer), where hvd is "
+        "farandole.torch and hvd.init() comes first (or wrap the model: DDP(model)).",
         with_keras="Wrap the optimizer: model.compile(hvd.DistributedOptimizer(optimizer), ...), "
         "where hvd is farandole.keras.",
     ),

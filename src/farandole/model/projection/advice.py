@@ -603,6 +603,11 @@ def _assumptions(projector: Projector) -> tuple[str, ...]:
         sentences.append(
             f"The study itself ran on several hosts: its network is taken, not {names}."
         )
+    if goal is None and question.price is not None:
+        sentences.append(
+            "--price was not used: a cost needs the length of an epoch. Add a column epoch_s to "
+            "the table."
+        )
     sentences.append(stable_sentence(data.cells, goal))
     if projector.epochs is not None:
         sentences += projector.epochs.assumptions
