@@ -1,4 +1,4 @@
-"""Doing something once certain modules have been imported, without importing them."""
+"""What modules a script imports: which take long, and doing something once some are there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+SLOW_IMPORTS = (
+    *("numpy", "scipy", "pandas", "PIL.Image", "h5py", "sklearn", "sklearn.datasets"),
+    # The compiler: optimizers import it at their first step.
+    *("torch", "torch._dynamo", "torch.utils.data", "torchvision", "accelerate", "transformers"),
+    *("lightning", "pytorch_lightning", "tensorflow", "jax", "keras"),
+)
+"""Modules that take long to import, and that can be imported before a process forks."""
 
 
 def after_import(names: Sequence[str], action: Callable[[], None]) -> None:

@@ -8,12 +8,14 @@ import platform
 import secrets
 import selectors
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Outputs, Show, open_files
 from farandole.launch.plan import Plan
 from farandole.launch.supervision import Outcome, Supervision, Watch
 from farandole.launch.variables import Job, launcher_environ, worker_environ
+from farandole.launch.warm import WarmServer
 from farandole.world.board import Board
 
 __all__ = ["Outcome", "launch", "opened_outputs"]
@@ -28,6 +30,7 @@ def launch(
     started: Callable[[], None] | None = None,
     watch: Watch | None = None,
     own_process: bool = False,
+    warm: WarmServer | None = None,
 ) -> Outcome:
     """Start the workers of a plan and stay until all have ended.
 
@@ -40,6 +43,7 @@ def launch(
         watch: Called ten times a second with the processes of the workers that run; True ends the
             launch as SIGTERM would.
         own_process: Whether this process does nothing but this launch (see LocalWorkers).
+        warm: What to fork the workers from, where they do not start from nothing.
 
     Raises:
         UsageError: Nothing was started, since something of the plan cannot be had.
@@ -58,8 +62,12 @@ def launch(
             hostname=platform.node() or "localhost",
         )
         selector = stack.enter_context(selectors.DefaultSelector())
+        if warm and not warm.prepare(plan.argv, worker_environ(environ, plan, job, 0)):
+            warm = None
         workers = stack.enter_context(
-            contextlib.closing(LocalWorkers(board, selector, outputs.feed, own_process=own_process))
+            contextlib.closing(
+                LocalWorkers(board, selector, outputs.feed, own_process=own_process, warm=warm)
+            )
         )
         supervision = Supervision(
             workers,
@@ -84,7 +92,7 @@ def launch(
             workers.start(rank, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd)
         if started is not None:
             started()
-        return supervision.until_all_ended(signals)
+        return replace(supervision.until_all_ended(signals), warm=warm is not None)
 
 
 def opened_outputs(plan: Plan, show: Show, stack: contextlib.ExitStack) -> Outputs:

@@ -69,9 +69,13 @@ class Lifeline:
             preexec_fn=prepare,
             **options,
         )
+        self.let_go()
+        return process
+
+    def let_go(self) -> None:
+        """Close the read end here, once the process has it."""
         os.close(self.read_end)
         self.read_end = -1
-        return process
 
     def cut(self) -> None:
         """Close the line; what is left of the group ends with it."""
@@ -84,7 +88,7 @@ class Lifeline:
     def _tie(self) -> None:
         # A copy of the launcher's end: as long as this process had it, the line could not end.
         os.close(self._write_end)
-        _tie(self.read_end)
+        tie(self.read_end)
 
 
 def _check_name(program: str, environ: Mapping[str, str]) -> None:
@@ -101,7 +105,7 @@ def _has_one_thread() -> bool:
         return False
 
 
-def _tie(read_end: int) -> None:
+def tie(read_end: int) -> None:
     """Have the kernel send SIGKILL to this process's group when the line ends."""
     fcntl.fcntl(read_end, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(read_end, _F_SETSIG, signal.SIGKILL)
@@ -115,7 +119,7 @@ def _tie(read_end: int) -> None:
 
 
 if __name__ == "__main__":
-    _tie(int(sys.argv[1]))
+    tie(int(sys.argv[1]))
     try:
         os.execvp(sys.argv[2], sys.argv[2:])
     except OSError as error:

@@ -22,6 +22,7 @@ from farandole.launch.lifeline import Lifeline
 from farandole.launch.output import Feed, Stream
 from farandole.launch.supervision import Look
 from farandole.launch.supervisor import GRACE_S, Exited
+from farandole.launch.warm import WarmChild, WarmServer
 from farandole.world.board import Board
 from farandole.world.descriptors import reserve_descriptors
 
@@ -45,6 +46,7 @@ class LocalWorkers:
         feed: Feed,
         *,
         own_process: bool = False,
+        warm: WarmServer | None = None,
     ) -> None:
         """Begin without workers.
 
@@ -54,8 +56,10 @@ class LocalWorkers:
             feed: Takes what workers write.
             own_process: Whether this process does nothing but launch, so that it may become the
                 parent of what workers leave behind.
+            warm: What to fork the workers from.
         """
-        self._orphans = Orphans(adopt=own_process)
+        self._orphans = Orphans(adopt=own_process, warm=warm)
+        self._warm = warm
         self._board = board
         self._selector = selector
         self._feed = feed
@@ -85,7 +89,9 @@ class LocalWorkers:
             MARK: self._orphans.mark,
             "FARANDOLE_EXITING_AT": str(self._board.exiting_at(rank)),
         }
-        worker = WorkerProcess(argv, rank=rank, environ=environ, pass_fds=fds, cwd=cwd)
+        worker = WorkerProcess(
+            argv, rank=rank, environ=environ, pass_fds=fds, cwd=cwd, warm=self._warm
+        )
         self._workers[rank] = worker
         self._running.append(rank)
         self._board.note_pid(rank, worker.pid)
@@ -95,9 +101,9 @@ class LocalWorkers:
             self._pipes[pipe] = functools.partial(self._read, pipe, rank, stream)
             if not self._paused:
                 self._selector.register(pipe, selectors.EVENT_READ, self._pipes[pipe])
-        if worker.pidfd is not None:
-            wake = functools.partial(self._selector.unregister, worker.pidfd)
-            self._selector.register(worker.pidfd, selectors.EVENT_READ, wake)
+        if worker.exit_fd is not None:
+            wake = functools.partial(self._selector.unregister, worker.exit_fd)
+            self._selector.register(worker.exit_fd, selectors.EVENT_READ, wake)
 
     def pause(self, paused: bool) -> None:
         """Leave output in the workers' pipes for a while, or read it again."""
@@ -112,7 +118,7 @@ class LocalWorkers:
 
     def patience_s(self) -> float:
         """Say how long nobody needs to look whether a worker has ended."""
-        blind = any(self._workers[rank].pidfd is None for rank in self._running)
+        blind = any(self._workers[rank].exit_fd is None for rank in self._running)
         return _POLL_S if blind else float("inf")
 
     def exits(self) -> list[Exited]:
@@ -237,35 +243,47 @@ class WorkerProcess:
         environ: Mapping[str, str],
         pass_fds: Sequence[int] = (),
         cwd: Path | None = None,
+        warm: WarmServer | None = None,
     ) -> None:
         """Start it. Call from the main thread: a worker ends with the thread that started it."""
         self.rank = rank
         self._code: int | None = None
         self._lifeline = Lifeline()
-        line = self._lifeline.read_end
+        environ = {**environ, "FARANDOLE_LIFELINE_FD": str(self._lifeline.read_end)}
+        self._process: subprocess.Popen[bytes] | WarmChild
         try:
-            self._popen = self._lifeline.start(
-                argv,
-                cwd=cwd,
-                env={**environ, "FARANDOLE_LIFELINE_FD": str(line)},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=pass_fds,
-                bufsize=0,
-            )
+            if warm is not None:
+                self._process = warm.fork(
+                    argv, environ=environ, lifeline=self._lifeline, pass_fds=pass_fds, cwd=cwd
+                )
+            else:
+                self._process = self._lifeline.start(
+                    argv,
+                    cwd=cwd,
+                    env=environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=pass_fds,
+                    bufsize=0,
+                )
         except OSError as error:
             self._lifeline.cut()
-            raise UsageError(f"{argv[0]} cannot be started: {error.strerror}.") from error
-        self.pid = self._popen.pid
-        self.pidfd = _pidfd(self.pid)
+            raise UsageError(f"{argv[0]} cannot be started: {error.strerror or error}.") from error
+        self.pid = self._process.pid
+        self._pidfd = None if warm is not None else _pidfd(self.pid)
 
     @property
     def pipes(self) -> dict[str, IO[bytes]]:
         """The read ends of its standard output and error."""
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        return {"stdout": self._popen.stdout, "stderr": self._popen.stderr}
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        return {"stdout": self._process.stdout, "stderr": self._process.stderr}
+
+    @property
+    def exit_fd(self) -> int | None:
+        """The descriptor that becomes readable at its end; None where the system has none."""
+        return self._process.fileno() if isinstance(self._process, WarmChild) else self._pidfd
 
     def ended(self) -> int | None:
         """Return how the worker ended (minus the signal where one ended it), or None.
@@ -274,8 +292,8 @@ class WorkerProcess:
         long its number is not given to another process, and signals reach the right group.
         """
         if self._code is None:
-            if not hasattr(os, "waitid"):
-                self._code = self._popen.poll()
+            if isinstance(self._process, WarmChild) or not hasattr(os, "waitid"):
+                self._code = self._process.poll()
             else:
                 flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
                 status = os.waitid(os.P_PID, self.pid, flags)
@@ -293,12 +311,12 @@ class WorkerProcess:
         """End what is left of the group, and reap the worker."""
         self.send(signal.SIGKILL)
         self._lifeline.cut()
-        self._popen.wait()
+        self._process.wait()
         for pipe in self.pipes.values():
             pipe.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
 
 
 class Orphans:
@@ -310,8 +328,10 @@ class Orphans:
     those count that have this launch's mark in their environment, and init reaps them.
     """
 
-    def __init__(self, *, adopt: bool) -> None:
-        self.mark = secrets.token_hex(8)
+    def __init__(self, *, adopt: bool, warm: WarmServer | None = None) -> None:
+        # What a forked process has in its environment is what its parent was started with.
+        self.mark = secrets.token_hex(8) if warm is None else warm.mark
+        self._server = None if warm is None else warm.pid
         linux = sys.platform == "linux"
         self._adopts = adopt and linux and not _have_children() and _adopt_orphans(True)
         self._told: set[tuple[int, int]] = set()
@@ -322,7 +342,7 @@ class Orphans:
             return [
                 pid
                 for pid, stat in _stats().items()
-                if stat.group not in workers and self._marked(pid)
+                if stat.group not in (*workers, self._server) and self._marked(pid)
             ]
         found = []
         for pid, stat in _stats().items():

@@ -80,6 +80,8 @@ class Outcome:
     """The end of the failed rank's error output."""
     asked_to_stop: bool = False
     """Whether the workers were asked to stop by themselves."""
+    warm: bool = False
+    """Whether the workers were forked from a process that had their imports."""
 
 
 def look_every_s(timeout_s: float) -> float:

@@ -71,7 +71,8 @@ class Cost:
 class _Job:
     """One launch that ran to its end."""
 
-    wall_s: float
+    wall_s: float | None
+    """None where it started warm: a user's job does not."""
     epochs: float | None
     epoch_s: float | None
     startup_s: float | None = None
@@ -104,7 +105,8 @@ def time_job(found: Measured, spec: Mapping[str, object]) -> JobTime | None:
     epoch_s = geometric_mean(epoch_times) if epoch_times else None
     if epoch_s is None and steps and found.step_s:
         epoch_s = scaled(found.step_s, steps)
-    job_s = geometric_mean([job.wall_s for job in longest]) if longest else None
+    lengths = [job.wall_s for job in longest if job.wall_s is not None]
+    job_s = geometric_mean(lengths) if lengths else None
     if job_s is None and epoch_s is None:
         return None
     fixed = None
@@ -145,7 +147,7 @@ def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:
     figures = launch.figures
     wall = positive(figures.get("job_s")) or positive(launch.wall_s)
     passes = _passes(launch)
-    if wall is None or (launch.outcome == "stopped" and not passes):
+    if wall is None or (launch.warm and not passes) or (launch.outcome == "stopped" and not passes):
         return None
     if not passes:
         epochs = positive(figures.get("epochs"))
@@ -157,6 +159,8 @@ def _job(launch: Launch, spec: Mapping[str, object]) -> _Job | None:
         # It was ended in the first steps of the next epoch, which belong to no job of one epoch.
         wall -= _steps_after(launch, passes[-1][1])
     inside = sum(end - begin for begin, end in passes)
+    if launch.warm:
+        return _Job(wall_s=None, epochs=float(len(passes)), epoch_s=inside / len(passes))
     startup = None if launch.begin_s is None else max(0.0, passes[0][0] - launch.begin_s)
     return _Job(
         wall_s=wall,

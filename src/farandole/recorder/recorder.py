@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
+from farandole.launch.import_hook import SLOW_IMPORTS
 from farandole.recorder import ending
 from farandole.recorder.steps import (
     Later,
@@ -356,7 +357,8 @@ class Recorder:
                 # The rest of the recording is worth more than what one part had to add.
                 self.note(f"The end was not recorded in full: {type(error).__name__}: {error}")
         self.flush(final=True)
-        self._writer.write([line("end", bytes_sent=self._bytes, **fields)])
+        modules = [name for name in SLOW_IMPORTS if name in sys.modules]
+        self._writer.write([line("end", bytes_sent=self._bytes, modules=modules, **fields)])
         self.abandon()
         if self._stopper is not None:
             self._stopper.close()

@@ -31,6 +31,7 @@ from farandole.study.records import Launch, Outcome, Rank
 from farandole.study.spec import Spec
 from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
+from farandole.study.warm import WarmStarts
 from farandole.study.watch import (
     SHARE,
     MemoryGuard,
@@ -41,7 +42,7 @@ from farandole.study.watch import (
     free_bytes,
     kernel_kills,
 )
-from farandole.world.foreign import disturbance, read_cpu
+from farandole.world.foreign import CpuReading, disturbance, read_cpu
 
 # `ValueError: ...`, with or without a rank before it; not `raise ValueError(...)`.
 _ERROR_LINE = re.compile(r"(?:^|[\s:])(?:\w+\.)*\w*(?:Error|Exception): ")
@@ -76,6 +77,8 @@ class Setting:
     spec: Spec
     environ: Mapping[str, str]
     listener: Listener
+    warm: WarmStarts
+    """What some launches are forked from."""
     function: Function | None = None
     """What the workers call, where a study is of a function."""
     hosts: Hosts | None = None
@@ -158,7 +161,8 @@ def _run(
         clean_stop=False,
     )
     reader = OutputReader(patterns_of(spec))
-    kills, before, unix_s = kernel_kills(), read_cpu(), time.time()
+    warm = setting.warm
+    kills, before, unix_s = kernel_kills(), _read_cpu(warm), time.time()
     with (
         (place / OUTPUT_FILE).open("a", buffering=1, errors="replace") as output,
         function.descriptors(cell.workers) if function else contextlib.nullcontext() as fds,
@@ -172,10 +176,12 @@ def _run(
         # A function is handed down to children; a launcher of the command's places its workers.
         hosts = None if own or function is not None else setting.hosts
         if hosts is None:
-            ended = start(plan, environ=environ, show=show, worker_fds=fds, watch=watch)
+            ended = start(
+                plan, environ=environ, show=show, worker_fds=fds, watch=watch, warm=warm.server(launch)
+            )
         else:
             ended = hosts.launch(plan, cell.hosts, environ=environ, show=show, watch=watch)
-    after = read_cpu()
+    after = _read_cpu(warm)
     if own:
         end_leftovers(place)
     if ended.verdict.kind == "interrupted" and watch.outcome is None:
@@ -204,10 +210,17 @@ def _run(
         foreign_share=taken.foreign_share if taken else None,
         steal_share=taken.steal_share if taken else None,
         busy=taken is not None and taken.voids,
+        warm=ended.warm,
         figures={} if throughput is None else {"throughput": throughput},
         metrics=(*reader.metrics(), *read_metrics(place / WORK, begin_unix_s=unix_s)),
         ranks=ranks,
     )
+
+
+def _read_cpu(warm: WarmStarts) -> CpuReading:
+    """Read the clocks; what was forked from a warm process is our own, too."""
+    read = read_cpu()
+    return replace(read, own_s=read.own_s + warm.cpu_s())
 
 
 def _judge(

@@ -155,6 +155,7 @@ OPTIONS: tuple[Option, ...] = (
     _off("--no-today", "today", "skip the comparison with one process on all cores"),
     _off("--no-batch-check", "batch_check", "accept another batch size than the study's"),
     _off("--no-calibration", "calibrates", _LINK),
+    _off("--cold", "warm", "import frameworks anew in each launch", resumable=True),
     _off(
         *("--no-busy-retries --keep-busy", "retry_busy"),
         "do not repeat launches disturbed by other programs (default: up to a fifth of all)",

@@ -229,6 +229,8 @@ class Rank:
     params: Mapping[str, Any] = field(default_factory=dict)
     """The script's own parameters: numbers, switches and choices that it read by argparse or by
     `farandole.param`."""
+    modules: tuple[str, ...] = ()
+    """Of what takes long to import, what was imported at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,9 @@ class Launch:
     steal_share: float | None = None
     busy: bool = False
     """Whether others disturbed it so much that its times do not count."""
+    warm: bool = False
+    """Whether its workers were forked from a process that had their imports: its steps and epochs
+    count, its start and its length do not."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Read from output or imported: throughput (samples/s), step_s, epoch_s, job_s, ..."""
     metrics: tuple[Metric, ...] = ()

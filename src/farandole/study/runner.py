@@ -38,6 +38,7 @@ from farandole.study.spec import (
     per_host,
     spec_from_json,
 )
+from farandole.study.warm import WarmStarts
 from farandole.study.watch import end_leftovers
 
 _TRIALS = "trials"
@@ -120,6 +121,7 @@ def prepare(
         spec=spec,
         environ=environ,
         listener=listener,
+        warm=WarmStarts(spec, here=hosts is None),
         function=function or saved_function(out),
         hosts=hosts,
     )
@@ -247,7 +249,8 @@ class StudyRun:
                 return False
             cells = make_cells(self._spec, max_batch=largest_batch)
             files = Files(self.path, Path(self._spec.folder))
-            complete = self._launches(make_plan(self._spec, cells), files)
+            with self.setting.warm:
+                complete = self._launches(make_plan(self._spec, cells), files)
             with contextlib.suppress(TimeIsOver):
                 self._calibrate()
             mark_complete(study, complete)
@@ -314,6 +317,16 @@ class StudyRun:
         place = folder.new_launch_folder(self.path, one.cell, one.repeat)
         began_unix_s = time.time()
         launch = attempt(self.setting, one, place, left_s=left_s)
+        if launch.warm and launch.outcome == "failed":
+            self.setting.warm.give_up()
+            self.setting.listener.say(
+                f"Launch {place.name} failed when forked from a process with its imports. It is "
+                "made again from nothing, and so are all that follow (--cold)."
+            )
+            shutil.rmtree(place)
+            place = folder.new_launch_folder(self.path, one.cell, one.repeat)
+            launch = attempt(self.setting, one, place, left_s=left_s)
+        self.setting.warm.learn(launch)
         files.check(launch, began_unix_s=began_unix_s)
         refuse(spec, launch, done, place)
         other = mismatch(spec, launch)

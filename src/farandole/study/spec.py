@@ -100,6 +100,8 @@ class Spec:
     batch_check: bool = True
     retry_busy: bool = True
     """Whether launches that others disturbed are made once more."""
+    warm: bool = True
+    """Whether repeats may be forked from a process that has imported their frameworks."""
     calibrates: bool = True
     """Whether the link between the workers is measured at the end."""
     horovod_alias: bool = True
