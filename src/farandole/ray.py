@@ -67,7 +67,7 @@ def run(
         raise UsageError(f"run() needs a function to call, not {type(fn).__name__}.")
     from farandole.launch.function import encode_call, show, values
     from farandole.launch.plan import make_plan
-    from farandole.launch.starters.ray import launch_on_ray
+    from farandole.launch.ray_agents import launch_on_ray
     from farandole.world.cores import read_cores
 
     given = dict(env or {})

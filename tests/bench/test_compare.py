@@ -22,7 +22,7 @@ from farandole.bench.compare import (
 )
 from farandole.bench.plan import Group, Implementation, Quantity, Row, Target
 from farandole.bench.run import LaunchRecord
-from farandole.world.foreign import Disturbance
+from farandole.world.machine import Disturbance
 
 _TARGET = Target("3 x gloo's speed", "speed ratio", "us", "gloo", 3.0, 4.0)
 _ROW = Row("r", "all-reduce", "step", ("us", "gloo"), (_TARGET,), baseline="gloo")

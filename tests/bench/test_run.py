@@ -19,7 +19,7 @@ from farandole.bench.run import (
     series_values,
     worker_environment,
 )
-from farandole.world.foreign import Disturbance
+from farandole.world.machine import Disturbance
 
 
 def _implementation(launcher: Launcher, num_ranks: int = 2, **options: Any) -> Implementation:

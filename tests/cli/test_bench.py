@@ -20,7 +20,7 @@ from farandole.cli import bench
 from farandole.cli.main import main
 from farandole.errors import UsageError
 from farandole.testing import shaped
-from farandole.world.foreign import Disturbance
+from farandole.world.machine import Disturbance
 from tests.conftest import clean_environ, cli_argv, eventually
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine import bursts
+from farandole.engine import named
 from farandole.engine.handle import Handle
 from farandole.engine.named import DuplicateNameError
 from farandole.errors import CollectiveError, MismatchError
@@ -37,13 +37,13 @@ def kind(stride: int = 64) -> Kind:
 
 def test_neighbours_of_one_kind_are_one_stretch() -> None:
     one, other = kind(), kind(128)
-    found = bursts._stretches([0, 64, 128, 256, 320, 448], [one, one, other, other, one, one])
+    found = named._stretches([0, 64, 128, 256, 320, 448], [one, one, other, other, one, one])
     assert found == [(0, 2, one, 0), (2, 4, other, 128), (4, 5, one, 320), (5, 6, one, 448)]
 
 
 def quick(member: Member, name: str) -> None:
     # However slow the machine is: every operation follows at once.
-    bursts._QUICK_S = math.inf
+    named._QUICK_S = math.inf
     open_engine(member, name)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine import context, marks
+from farandole.engine import context
 from farandole.engine import gradients as module
+from farandole.engine.bucket_step import BEGIN_EPOCH, END, END_EPOCH
 from farandole.engine.gradients import Gradients
 from farandole.errors import MismatchError, StepsDifferError, UsageError
 from farandole.recorder import noise
@@ -134,11 +135,11 @@ def check_a_shape_that_changes() -> None:
 @checks
 def check_marks_before_and_between_steps() -> None:
     reducer = gradients()
-    reducer.mark(marks.BEGIN_EPOCH, 0)
+    reducer.mark(BEGIN_EPOCH, 0)
     for step in range(3):
         reducer.reduce(mine(step))
-    reducer.mark(marks.END_EPOCH, 3)
-    reducer.mark(marks.BEGIN_EPOCH, 1)
+    reducer.mark(END_EPOCH, 3)
+    reducer.mark(BEGIN_EPOCH, 1)
     got = reducer.reduce(mine(7))
     assert got[1] is not None
     assert float(got[1]) == mean(7, 1)
@@ -151,7 +152,7 @@ def check_a_step_meets_the_end_of_an_epoch() -> None:
     reducer.reduce(mine(0))
     with raises(StepsDifferError, "rank 0: at the end of the epoch, after 1 steps", "in another"):
         if context.rank() == 0:
-            reducer.mark(marks.END_EPOCH, 1)
+            reducer.mark(END_EPOCH, 1)
         else:
             reducer.reduce(mine(1))
     # All know it, and may go on.
@@ -166,7 +167,7 @@ def check_the_first_step_meets_an_end() -> None:
     reducer = gradients()
     with raises(StepsDifferError, "rank 0: done, after 0 epochs"):
         if context.rank() == 0:
-            reducer.mark(marks.END, 0)
+            reducer.mark(END, 0)
         else:
             reducer.reduce(mine(1))
 

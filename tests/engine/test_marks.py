@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from farandole.engine.bucket_step import (
+    BEGIN_EPOCH,
+    END,
+    END_EPOCH,
+    MARK,
+    Mark,
+    check_marks,
+    marks_of,
+)
 from farandole.engine.buckets import FULL, REPLAN
-from farandole.engine.marks import BEGIN_EPOCH, END, END_EPOCH, MARK, Mark, check, marks_of
 from farandole.errors import StepsDifferError
 
 
@@ -30,7 +38,7 @@ def test_marks_keep_a_bucket_from_being_reduced() -> None:
     "marks", [[(END, 3)] * 3, [Mark(BEGIN_EPOCH, 0), (BEGIN_EPOCH, 0)], [None, None]]
 )
 def test_all_at_the_same_point(marks: list[tuple[int, int] | None]) -> None:
-    check(marks)
+    check_marks(marks)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +57,4 @@ def test_all_at_the_same_point(marks: list[tuple[int, int] | None]) -> None:
 )
 def test_different_points_are_named(marks: list[tuple[int, int] | None], words: str) -> None:
     with pytest.raises(StepsDifferError, match=words):
-        check(marks)
+        check_marks(marks)

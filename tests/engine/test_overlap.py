@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.engine.overlap import BLOCK_STEPS, BLOCKS, WARM_UP_STEPS, OverlapTrial
+from farandole.engine.bucket_step import BLOCK_STEPS, BLOCKS, WARM_UP_STEPS, OverlapTrial
 
 
 def _try_out(trial: OverlapTrial, *, off_s: float, on_s: float) -> int:

@@ -13,7 +13,7 @@ import farandole.torch as hvd
 from farandole.engine.process_sets import _place_in
 from farandole.errors import CollectiveError, MismatchError, StartError, UsageError
 from farandole.testing import Member, Nursery
-from farandole.world.world import World
+from farandole.world.environment import World
 from tests.conftest import eventually
 from tests.torch.checks import Check, Checks, Ranks, on, raises, world_of
 

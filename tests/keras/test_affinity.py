@@ -7,7 +7,7 @@ import os
 import pytest
 
 from farandole.keras.trainer import keep_to_own_cores, share_of
-from farandole.world.world import World
+from farandole.world.environment import World
 
 
 @pytest.mark.parametrize(

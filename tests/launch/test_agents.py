@@ -11,8 +11,8 @@ import pytest
 
 from farandole.errors import StartError
 from farandole.launch import control
-from farandole.launch.agents import GatherInterruptedError, disagreement, gather, start_all
 from farandole.launch.placement import HostShare, Placement
+from farandole.launch.remote_workers import GatherInterruptedError, disagreement, gather, start_all
 from farandole.world.channel import Connection, Door, call
 
 SECRET = b"s" * 32

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launch.import_hook import after_import
+from farandole.launch.startup import after_import
 
 
 @pytest.fixture

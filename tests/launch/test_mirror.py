@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from farandole.errors import StartError
-from farandole.launch.mirror import Mirror, ended, exited
+from farandole.launch.agent import Mirror, ended, exited
 from farandole.launch.supervisor import Exited
 from farandole.world.board import Board, Failure
 from farandole.world.rendezvous import BoardRendezvous

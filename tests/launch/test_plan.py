@@ -14,7 +14,7 @@ from farandole.launch.plan import (
     threads_from,
 )
 from farandole.world.cores import Cores
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
+from farandole.world.environment import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
 
 EIGHT = Cores(affinity=8, quota=None, physical=4)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from farandole.launch import control, remote_workers
-from farandole.launch.agents import AgentLink
 from farandole.launch.control import TELL_BYTES
 from farandole.launch.output import Outputs
 from farandole.launch.placement import HostShare
 from farandole.launch.plan import Plan
-from farandole.launch.remote_workers import RemoteWorkers, lost_sentence
+from farandole.launch.remote_workers import AgentLink, RemoteWorkers, lost_sentence
 from farandole.world.channel import Connection
 from tests.conftest import eventually
 

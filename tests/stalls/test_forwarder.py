@@ -10,8 +10,7 @@ import pytest
 
 from farandole.stalls import forwarder as module
 from farandole.stalls.forwarder import Forwarder
-from farandole.stalls.judge import Key
-from farandole.stalls.pages import Note, Page
+from farandole.stalls.pages import Key, Note, Page
 
 ALL = (0, 1, 2, 3)
 HOSTS = ((0, 1), (2,), (3,))

@@ -13,9 +13,9 @@ import pytest
 
 from farandole.errors import StallError
 from farandole.stalls.inspector import Inspector
-from farandole.stalls.judge import Key, RankStatus
+from farandole.stalls.pages import Key, RankStatus
 from farandole.testing import FakeWorld, Member, Nursery
-from farandole.world.stall_times import StallTimes
+from farandole.world.environment import StallTimes
 
 BOTH = (0, 1)
 

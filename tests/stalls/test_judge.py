@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.stalls.judge import JOIN, Key, RankStatus, Stall, deadlock, stalls, unchanged
+from farandole.stalls.pages import JOIN, Key, RankStatus, Stall, deadlock, stalls, unchanged
 
 ALL = (0, 1, 2)
 

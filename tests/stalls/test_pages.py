@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from farandole.stalls import pages as module
-from farandole.stalls.judge import Key
-from farandole.stalls.pages import Note, Pages
+from farandole.stalls.pages import Key, Note, Pages
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.hosts import hosts_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farandole.stalls.judge import Key, Stall, deadlock_report, headline, report
+from farandole.stalls.pages import Key, Stall, deadlock_report, headline, stall_report
 
 
 def stall(name: str, waiting: tuple[int, ...], missing: tuple[int, ...]) -> Stall:
@@ -23,7 +23,7 @@ def test_one_line_has_it_all() -> None:
 def test_a_report_lists_ranks_tensors_and_stacks() -> None:
     found = [stall(f"allreduce.{number}", (0,), (1,)) for number in range(8)]
     found.append(stall("broadcast.w", (0, 1), (2,)))
-    text = report(found, 5.0, {1: ['  File "train.py", line 3 in main'], 2: []})
+    text = stall_report(found, 5.0, {1: ['  File "train.py", line 3 in main'], 2: []})
     lines = text.splitlines()
     assert lines[1] == "Missing ranks:"
     assert lines[2] == (

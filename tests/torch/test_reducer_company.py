@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import farandole.torch as hvd
+from farandole.engine.bucket_step import BLOCK_STEPS, BLOCKS, WARM_UP_STEPS
 from farandole.engine.loop import process_loop
-from farandole.engine.overlap import BLOCK_STEPS, BLOCKS, WARM_UP_STEPS
 from farandole.errors import MismatchError, UsageError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.shm.buckets import SharedBuckets

@@ -11,7 +11,7 @@ from torch import nn
 
 import farandole.torch as hvd
 from farandole.engine import context
-from farandole.torch import sparse
+from farandole.torch.by_name import reduce_sparse
 from farandole.transport.reduction import Reduction
 from tests.torch.checks import Check, Checks, Ranks, on, raises
 from tests.torch.training import batch, same_everywhere, small_buckets, train_step
@@ -213,7 +213,7 @@ def test_factors_count() -> None:
         parameter = nn.Parameter(torch.zeros(4, 2))
         parameter.grad = torch.eye(4)[:, :2].to_sparse(1)
         how = Reduction(op="sum", prescale=3.0, postscale=0.5)
-        sparse.reduce_gradient(context.current().engine, "x", parameter, how)
+        reduce_sparse(context.current().engine, "x", parameter, how)
         assert torch.equal(parameter.grad.to_dense(), 1.5 * torch.eye(4)[:, :2])
     finally:
         hvd.shutdown()

@@ -7,7 +7,7 @@ import pytest
 from farandole.errors import UsageError
 from farandole.transport.choose import choose
 from farandole.transport.hosts import Survey, hosts_of
-from farandole.world.world import World
+from farandole.world.environment import World
 
 
 def world(size: int = 2, local_size: int = 2, transport: str = "auto") -> World:

@@ -12,7 +12,7 @@ import pytest
 from farandole.errors import StartError
 from farandole.transport.hosts import Hosts, exchange_among, hosts_of, survey
 from farandole.transport.protocol import Exchange
-from farandole.world.world import World
+from farandole.world.environment import World
 
 
 def world(rank: int = 0, **changes: Any) -> World:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.world.cache import cache_folder
+from farandole.world.machine import cache_folder
 
 
 @pytest.mark.parametrize(

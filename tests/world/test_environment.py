@@ -7,8 +7,13 @@ import os
 import pytest
 
 from farandole.errors import UsageError
-from farandole.world.environment import cross_place, is_loopback, read_world
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
+from farandole.world.environment import (
+    DEFAULT_START_TIMEOUT_S,
+    cross_place,
+    is_loopback,
+    read_world,
+    scaled_start_timeout_s,
+)
 
 PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.world.foreign import (
+from farandole.world.machine import (
     CpuReading,
     disturbance,
     parse_kernel_thread,
@@ -73,11 +73,11 @@ def test_the_clocks_of_this_machine_do_not_run_backwards() -> None:
 
 def test_a_machine_that_never_gets_quiet_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter(_reading(i, 2.0 * i, 0.0) for i in range(100))
-    monkeypatch.setattr("farandole.world.foreign.read_cpu", lambda: next(readings))
+    monkeypatch.setattr("farandole.world.machine.read_cpu", lambda: next(readings))
     assert not wait_until_quiet(limit_s=0.0, num_cores=2, window_s=0.001)
 
 
 def test_a_quiet_machine_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter(_reading(i, 0.0, 0.0) for i in range(2))
-    monkeypatch.setattr("farandole.world.foreign.read_cpu", lambda: next(readings))
+    monkeypatch.setattr("farandole.world.machine.read_cpu", lambda: next(readings))
     assert wait_until_quiet(limit_s=0.0, num_cores=2, window_s=0.001)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from farandole.errors import UsageError
-from farandole.world.stall_times import StallTimes, read_stall_times
+from farandole.world.environment import StallTimes, read_stall_times
 
 NEVER = math.inf
 

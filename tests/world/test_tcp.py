@@ -10,8 +10,8 @@ import pytest
 
 from farandole.errors import StartError, UsageError
 from farandole.world import tcp
+from farandole.world.environment import World
 from farandole.world.tcp import TcpRendezvous, connect_tcp, ports_of
-from farandole.world.world import World
 
 HERE = "127.0.0.1"
 

@@ -49,7 +49,7 @@ from farandole.transport.hierarchical.transport import HierarchicalTransport
 from farandole.transport.hosts import hosts_of
 from farandole.transport.protocol import Buffer
 from farandole.transport.reduction import SUM
-from farandole.world.foreign import VOID_SHARE, disturbance, read_cpu
+from farandole.world.machine import VOID_SHARE, disturbance, read_cpu
 
 FEW, MANY = (2, 3, 4), (8, 16)
 ERROR_TO_REACH = {8: 0.10, 16: 0.15}

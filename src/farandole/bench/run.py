@@ -22,7 +22,7 @@ from farandole.bench.workers.measure import LINE_BYTES
 from farandole.model.statistics import launch_value, slowest_rank
 from farandole.study.watch import end_leftovers, leftovers
 from farandole.testing.mpi import mpiexec, mpiexec_argv
-from farandole.world.foreign import Disturbance, disturbance, read_cpu, wait_until_quiet
+from farandole.world.machine import Disturbance, disturbance, read_cpu, wait_until_quiet
 
 WORKERS = Path(__file__).with_name("workers")
 INHERITED = "FARANDOLE_TRANSPORT"

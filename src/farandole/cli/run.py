@@ -23,11 +23,11 @@ from farandole.format import plural
 from farandole.study.values import count
 
 if TYPE_CHECKING:
+    from farandole.launch.launcher import Outcome
     from farandole.launch.output import Stream
     from farandole.launch.placement import Placement, Shape
     from farandole.launch.plan import Plan
-    from farandole.launch.slurm.script import JobScript
-    from farandole.launch.supervision import Outcome
+    from farandole.launch.slurm_jobs import JobScript
 
 _LAUNCHERS = ("local", "ssh", "slurm", "ray")
 # What `make_plan` takes; a job's own `farandole run` gets these flags, too.
@@ -144,7 +144,7 @@ def main(args: argparse.Namespace) -> int:
     check_platform()
     from farandole.launch.message import failure_lines
     from farandole.launch.placement import named_hosts, pack, parse_shape, spread
-    from farandole.launch.slurm.allocation import nodes_to_reach
+    from farandole.launch.slurm_allocation import nodes_to_reach
 
     _tell_workers(args)
     command = user_command(args) if args.module is None else ["-m", *args.module]
@@ -195,7 +195,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _tell_workers(args: argparse.Namespace) -> None:
     """Put the stall flags into the variables that workers read, on other hosts too."""
-    from farandole.world.stall_times import SHUTDOWN, WARNING, read_stall_times
+    from farandole.world.environment import SHUTDOWN, WARNING, read_stall_times
 
     given = {WARNING: args.stall_warning, SHUTDOWN: args.stall_shutdown}
     given = {name: value for name, value in given.items() if value is not None}
@@ -221,7 +221,7 @@ def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> P
 
 def _launcher(chosen: str | None, placement: Placement | None) -> str:
     """Choose how workers are started: what was asked for, or what fits the hosts."""
-    from farandole.launch.starters.ssh import is_here
+    from farandole.launch.starters import is_here
 
     away = [h for h in placement.host_names if not is_here(h)] if placement is not None else []
     if chosen is None:
@@ -262,13 +262,12 @@ def _launch(
         return outcome, ()
     shared: dict[str, Any] = {"environ": os.environ, "show": show, "extra_variables": args.env}
     if launcher == "ray":
-        from farandole.launch.starters.ray import launch_on_ray
+        from farandole.launch.ray_agents import launch_on_ray
 
         landed = launch_on_ray(plan, started=lambda *final: say(start_line(*final)), **shared)
         return landed.outcome, landed.placement.rank_hosts
     from farandole.launch.hosts import launch_hosts
-    from farandole.launch.starters.srun import SrunStarter
-    from farandole.launch.starters.ssh import SshStarter
+    from farandole.launch.starters import SrunStarter, SshStarter
 
     assert placement is not None
     rsh = args.rsh or os.environ.get("FARANDOLE_RSH")
@@ -333,7 +332,7 @@ def _say(line: str) -> None:
 
 def _wants_job(args: argparse.Namespace, launcher: str | None) -> bool:
     """Tell whether the flags ask for a job to be submitted; refuse them without the launcher."""
-    from farandole.launch.slurm.allocation import read_allocation
+    from farandole.launch.slurm_allocation import read_allocation
 
     outside = read_allocation(os.environ) is None
     submitting = (
@@ -353,9 +352,7 @@ def _wants_job(args: argparse.Namespace, launcher: str | None) -> bool:
 def _submit(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Write a job and submit it, follow it to its end, and return its exit code."""
     from farandole.launch.output import write_out
-    from farandole.launch.slurm.client import Slurm
-    from farandole.launch.slurm.follow import follow
-    from farandole.launch.slurm.script import render
+    from farandole.launch.slurm_jobs import Slurm, follow, render
 
     job = _job(args, command)
     script = render(job)
@@ -381,7 +378,7 @@ def _submit(args: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
     """Decide a job from the flags: in it, `farandole run` gets those that go on to its workers."""
-    from farandole.launch.slurm.script import JobScript, job_name, parse_options
+    from farandole.launch.slurm_jobs import JobScript, job_name, parse_options
 
     if not command:
         raise UsageError(
@@ -477,7 +474,7 @@ def _join_step(args: argparse.Namespace, command: Sequence[str]) -> None:
         UsageError: -np or another flag contradicts the step.
     """
     from farandole.launch.plan import threads_from
-    from farandole.launch.slurm.allocation import check_step, task_environ
+    from farandole.launch.slurm_allocation import check_step, task_environ
     from farandole.world.slurm import network_name
 
     tasks = check_step(os.environ, args.np)

@@ -198,8 +198,7 @@ def _hosts(args: argparse.Namespace) -> Hosts | None:
 
 def _room_of_jobs(args: argparse.Namespace) -> Room:
     """Return what SLURM's nodes have."""
-    from farandole.launch.slurm.client import Slurm
-    from farandole.launch.slurm.script import parse_options
+    from farandole.launch.slurm_jobs import Slurm, parse_options
     from farandole.study.spec import Room
 
     partition = dict(parse_options(args.sbatch)).get("partition")

@@ -17,20 +17,18 @@ from farandole.engine import tracing
 from farandole.engine.clean_stop import SOURCES, CleanStop, LinkNotes, StopTraining, hear
 from farandole.engine.engine import Engine
 from farandole.engine.handle import HandleTable
-from farandole.engine.loop import process_loop
+from farandole.engine.loop import process_loop, sharpen_sleep
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
 from farandole.engine.signature import check_same
 from farandole.engine.watch import open_watch
 from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
-from farandole.transport.waiting import sharpen_sleep
 from farandole.version import __version__
 from farandole.world.board import Board
 from farandole.world.cores import allowed_processors, host_cores, read_cores
-from farandole.world.environment import read_world
+from farandole.world.environment import World, read_world
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
-from farandole.world.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from farandole.engine import context, marks
+from farandole.engine import context
 from farandole.engine.arrays import type_name
-from farandole.engine.bucket_step import BucketStep
+from farandole.engine.bucket_step import BucketStep, Mark, check_marks, mark_as_json
 from farandole.engine.buckets import Gradient, make_plan
 from farandole.engine.engine import Engine
 from farandole.engine.signature import check_same
@@ -131,7 +131,7 @@ class Gradients:
         options = {"op": str(self._how), "compression": self._wire}
         everyone = self._meet({"names": self._names, "gradients": mine, "options": options})
         if any("mark" in said for said in everyone):
-            marks.check([said.get("mark") for said in everyone])
+            check_marks([said.get("mark") for said in everyone])
         check_same(
             {r: said["options"] for r, said in zip(self._engine.ranks, everyone, strict=True)},
             "DistributedOptimizer's",
@@ -176,11 +176,11 @@ class Gradients:
             StepsDifferError: another rank stands elsewhere.
         """
         if self._step is None:
-            said = self._meet(marks.as_json(kind, number))
-            marks.check([answer.get("mark") for answer in said])
+            said = self._meet(mark_as_json(kind, number))
+            check_marks([answer.get("mark") for answer in said])
             return
         with self._anew_if_steps_differ():
-            self._step.mark(marks.Mark(kind, number))
+            self._step.mark(Mark(kind, number))
 
     def sit_out(self) -> bool:
         """Bring zeros to a step of the others, if one has begun: this rank has joined.

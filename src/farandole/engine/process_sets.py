@@ -16,7 +16,7 @@ from farandole.engine.engine import Engine
 from farandole.engine.signature import named
 from farandole.errors import FarandoleError, MismatchError, StartError, UsageError
 from farandole.transport.choose import open_transport
-from farandole.world.world import World
+from farandole.world.environment import World
 
 _MEETING = "farandole.process_sets"
 _DONE = b"done"

@@ -16,7 +16,7 @@ from typing import Any
 from farandole.engine.loop import Running
 from farandole.errors import UsageError
 from farandole.recorder.timeline import LiveTimeline, Session
-from farandole.world.world import World
+from farandole.world.environment import World
 
 _CYCLES = "cycles"
 _DYNAMIC = "DYNAMIC"

@@ -17,9 +17,8 @@ from farandole.transport.hosts import Hosts, hosts_of
 from farandole.transport.protocol import Exchange
 from farandole.transport.shm.segment import SegmentError
 from farandole.world.board import Board
+from farandole.world.environment import World, read_stall_times
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous
-from farandole.world.stall_times import read_stall_times
-from farandole.world.world import World
 
 _EVERY_S = 0.05
 

@@ -146,7 +146,7 @@ class TorchBackend:
 
 
 def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
-    from farandole.engine.overlap import OverlapTrial
+    from farandole.engine.bucket_step import OverlapTrial
     from farandole.torch.reducer import GradientReducer
 
     averaging.begin()

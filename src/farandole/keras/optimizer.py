@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from farandole.engine import context, marks
+from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
+from farandole.engine.bucket_step import check_marks, mark_as_json
 from farandole.engine.engine import Engine
 from farandole.engine.gradients import Gradients, Spec
 from farandole.engine.process_sets import ProcessSet
@@ -72,7 +73,7 @@ class Batch:
 
 
 class Marking(Protocol):
-    """Whatever moves gradients also carries marks (engine.marks)."""
+    """Whatever moves gradients also carries marks (engine.bucket_step)."""
 
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps."""
@@ -231,8 +232,8 @@ class Averaging:
         if self.mover is not None:
             self.mover.mark(kind, number)
             return
-        answers = self._meet(marks.as_json(kind, number))
-        marks.check([answer.get("mark") for answer in answers])
+        answers = self._meet(mark_as_json(kind, number))
+        check_marks([answer.get("mark") for answer in answers])
 
     def note_update(self) -> None:
         """Count an update, and let the launcher know how far training is."""
@@ -249,7 +250,7 @@ class Averaging:
             mine = [i for i, gradient in enumerate(given) if gradient is not None]
             said = self._meet({"mine": mine})
             if any("mark" in answer for answer in said):
-                marks.check([answer.get("mark") for answer in said])
+                check_marks([answer.get("mark") for answer in said])
             self._taking_part = frozenset(i for answer in said for i in answer["mine"])
         return self._taking_part
 

@@ -16,13 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from farandole.engine import context, marks
+from farandole.engine import context
+from farandole.engine.bucket_step import BEGIN_EPOCH, END, END_EPOCH
 from farandole.engine.objects import allgather_object
 from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.keras.backends import backend_name
 from farandole.keras.optimizer import Averaging, averaging_of, hand_over, is_wrapped
-from farandole.world.world import World
+from farandole.world.environment import World
 
 _installed = False
 _models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -211,7 +212,7 @@ def _marking_callback(averaging: Averaging) -> Any:
             self._in_epoch = False
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            averaging.mark(marks.BEGIN_EPOCH, epoch)
+            averaging.mark(BEGIN_EPOCH, epoch)
             # Not counted by on_train_batch_end: who has that keeps Keras from going on meanwhile.
             self._batches, self._in_epoch = averaging.batches, True
 
@@ -223,12 +224,12 @@ def _marking_callback(averaging: Averaging) -> Any:
             self._epochs = epoch + 1
 
         def on_train_end(self, logs: Any = None) -> None:
-            averaging.mark(marks.END, self._epochs)
+            averaging.mark(END, self._epochs)
 
         def _end_epoch(self) -> None:
             if self._in_epoch:
                 self._in_epoch = False
-                averaging.mark(marks.END_EPOCH, averaging.batches - self._batches)
+                averaging.mark(END_EPOCH, averaging.batches - self._batches)
 
     return Marking()
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from farandole.errors import UsageError, WorkerFailedError
 
 if TYPE_CHECKING:
-    from farandole.launch.supervision import Outcome
+    from farandole.launch.launcher import Outcome
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """`import horovod.torch as hvd` answered by Farandole, so that Horovod scripts run unchanged.
 
-A finder by its method, not by its base class: see import_hook.py.
+A finder by its method, not by its base class: see startup.py.
 """
 
 from __future__ import annotations

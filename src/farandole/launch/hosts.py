@@ -14,29 +14,27 @@ from pathlib import Path
 
 from farandole.errors import StartError
 from farandole.launch import control
-from farandole.launch.agents import (
-    AgentLink,
-    GatherInterruptedError,
-    gather,
-    say_farewell,
-    start_all,
-)
 from farandole.launch.control import RECEIVE_BYTES
-from farandole.launch.launcher import opened_outputs
+from farandole.launch.launcher import Outcome, Supervision, Watch, look_every_s, opened_outputs
 from farandole.launch.local_workers import caught_signals
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan, threads_from
-from farandole.launch.remote_workers import RemoteWorkers
-from farandole.launch.starters.protocol import Starter
-from farandole.launch.supervision import Outcome, Supervision, Watch, look_every_s
+from farandole.launch.remote_workers import (
+    AgentLink,
+    GatherInterruptedError,
+    RemoteWorkers,
+    gather,
+    say_farewell,
+    start_all,
+)
+from farandole.launch.starters import Starter
 from farandole.launch.supervisor import Verdict
 from farandole.launch.variables import passed_on
 from farandole.world.channel import Door
 from farandole.world.cores import threads_per_worker
-from farandole.world.environment import is_loopback
+from farandole.world.environment import DEFAULT_START_TIMEOUT_S, is_loopback, scaled_start_timeout_s
 from farandole.world.routes import address_towards, wished_address
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, scaled_start_timeout_s
 
 _SECRET_BYTES = 32
 

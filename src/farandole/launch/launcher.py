@@ -7,16 +7,174 @@ import os
 import platform
 import secrets
 import selectors
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Outputs, Show, open_files
 from farandole.launch.plan import Plan
-from farandole.launch.supervision import Outcome, Supervision, Watch
+from farandole.launch.supervisor import Event, Interrupted, Looked, Supervisor, Verdict, WorkerGroup
 from farandole.launch.variables import Job, launcher_environ, worker_environ
 from farandole.launch.warm import WarmServer
 from farandole.world.board import Board
+
+# The shell around the supervisor: waits for workers, tells it what happened, does what it says.
+
+# How often workers that were told to end are looked at.
+_LAST_LOOKS_S = 0.1
+# How often a caller's watch is asked: often enough to end a worker before it has all the memory.
+_WATCH_S = 0.1
+
+Watch = Callable[[Sequence[int]], bool]
+"""Gets the processes of the workers that run here; True ends the launch as SIGTERM would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a launch ended, with what is needed to tell."""
+
+    verdict: Verdict
+    step: int = 0
+    """Steps that the failed rank had made; 0 when it did not count."""
+    last_lines: tuple[str, ...] = ()
+    """The end of the failed rank's error output."""
+    asked_to_stop: bool = False
+    """Whether the workers were asked to stop by themselves."""
+    warm: bool = False
+    """Whether the workers were forked from a process that had their imports."""
+
+
+def look_every_s(timeout_s: float) -> float:
+    """Say how often workers are looked at, to find in time those that are stopped or hang."""
+    return min(5.0, max(0.1, timeout_s / 6))
+
+
+class Supervision:
+    """One launch under way."""
+
+    def __init__(
+        self,
+        workers: WorkerGroup,
+        outputs: Outputs,
+        selector: selectors.BaseSelector,
+        *,
+        size: int,
+        silence_timeout_s: float,
+        exit_timeout_s: float,
+        watch: Watch | None = None,
+        clean_stop: bool = True,
+    ) -> None:
+        self._clean_stop = clean_stop
+        self._asked_to_stop = False
+        self._workers = workers
+        self._outputs = outputs
+        self._selector = selector
+        self._watch = watch
+        self._next_watch = time.monotonic()
+        self._supervisor = Supervisor(size, silence_timeout_s, exit_timeout_s)
+        self._look_every_s = look_every_s(min(silence_timeout_s, exit_timeout_s))
+        self._next_look = time.monotonic() + self._look_every_s
+        self._steps: dict[int, int] = {}
+
+    def until_all_ended(self, signals: socket.socket | None) -> Outcome:
+        """Serve the workers until none runs; then end what they left behind."""
+        if signals is not None:
+            self._selector.register(
+                signals, selectors.EVENT_READ, lambda: self._take_signals(signals)
+            )
+        interrupted: KeyboardInterrupt | None = None
+        while self._supervisor.running:
+            try:
+                self._serve()
+            except KeyboardInterrupt as error:
+                # Only where SIGINT is not ours to catch: a notebook's stop button.
+                interrupted = error
+                self._interrupt(signal.SIGINT)
+        if signals is not None:
+            # All have ended: there is nothing left to interrupt.
+            self._selector.unregister(signals)
+        # A launch that failed has spent its patience on the workers already.
+        self._workers.end_leftovers(patient=not self._supervisor.ending)
+        if interrupted is not None:
+            raise interrupted
+        return self._outcome()
+
+    def _serve(self) -> None:
+        for key, _ in self._selector.select(self._patience()):
+            key.data()
+        if self._outputs.broken_pipe:
+            self._outputs.broken_pipe = False
+            self._interrupt(signal.SIGPIPE)
+        for exited in self._workers.exits():
+            self._handle(exited)
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._look_every_s
+            self._look(now)
+        if self._watch is not None and now >= self._next_watch and not self._supervisor.ending:
+            self._next_watch = now + _WATCH_S
+            running = self._supervisor.running
+            if running and self._watch(self._workers.pids(running)):
+                self._interrupt(signal.SIGTERM)
+
+    def _look(self, now: float) -> None:
+        found = self._workers.look(at_states=not self._supervisor.ending)
+        moved = {rank for rank, step in found.steps.items() if step != self._steps.get(rank, 0)}
+        self._steps.update(found.steps)
+        active = frozenset(self._outputs.heard | moved)
+        self._outputs.heard.clear()
+        self._handle(
+            Looked(
+                now=now,
+                time_ns=time.time_ns(),
+                stopped=found.stopped,
+                exiting=found.exiting,
+                active=active,
+            )
+        )
+
+    def _take_signals(self, signals: socket.socket) -> None:
+        for signum in signals.recv(64):
+            if signum == signal.SIGUSR1 and self._clean_stop:
+                self._asked_to_stop = True
+                self._workers.ask_stop()
+            else:
+                self._interrupt(signum)
+
+    def _interrupt(self, signum: int) -> None:
+        self._handle(Interrupted(signum=signum, now=time.monotonic(), time_ns=time.time_ns()))
+
+    def _handle(self, event: Event) -> None:
+        for send in self._supervisor.handle(event):
+            self._workers.send(send.rank, send.signum)
+        if self._supervisor.ending and self._look_every_s != _LAST_LOOKS_S:
+            # From now on time matters: whoever does not go is killed.
+            self._look_every_s = _LAST_LOOKS_S
+            self._next_look = time.monotonic() + _LAST_LOOKS_S
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        patience = min(self._next_look - now, self._workers.patience_s())
+        if self._watch is not None:
+            patience = min(patience, self._next_watch - now)
+        return max(0.0, patience)
+
+    def _outcome(self) -> Outcome:
+        verdict = self._supervisor.verdict()
+        self._outputs.end()
+        if self._outputs.error is not None:
+            raise self._outputs.error
+        if verdict.rank is None:
+            return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
+        return Outcome(
+            verdict=verdict,
+            step=self._workers.step(verdict.rank),
+            last_lines=self._outputs.last_lines(verdict.rank),
+        )
+
 
 __all__ = ["Outcome", "launch", "opened_outputs"]
 

@@ -20,8 +20,7 @@ from typing import IO, NamedTuple
 from farandole.errors import UsageError
 from farandole.launch.lifeline import Lifeline
 from farandole.launch.output import Feed, Stream
-from farandole.launch.supervision import Look
-from farandole.launch.supervisor import GRACE_S, Exited
+from farandole.launch.supervisor import GRACE_S, Exited, Look
 from farandole.launch.warm import WarmChild, WarmServer
 from farandole.world.board import Board
 from farandole.world.descriptors import reserve_descriptors
@@ -37,7 +36,7 @@ _STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 
 class LocalWorkers:
-    """The workers that this process has started (a WorkerGroup, see launch.supervision)."""
+    """The workers that this process has started (a WorkerGroup, see launch.supervisor)."""
 
     def __init__(
         self,

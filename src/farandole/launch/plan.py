@@ -13,7 +13,7 @@ from pathlib import Path
 from farandole.errors import UsageError
 from farandole.format import plural
 from farandole.world.cores import Cores, threads_per_worker
-from farandole.world.world import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
+from farandole.world.environment import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
 
 DEFAULT_SILENCE_TIMEOUT_S = 30.0
 # Uploads of logs and the like at the end of a script take minutes at worst.

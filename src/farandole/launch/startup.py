@@ -6,10 +6,83 @@ Every import here is paid for by every worker's start, so that most are made on 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+# What modules a script imports: which take long, and doing something once some are there.
+
+SLOW_IMPORTS = (
+    *("numpy", "scipy", "pandas", "PIL.Image", "h5py", "sklearn", "sklearn.datasets"),
+    # The compiler: optimizers import it at their first step.
+    *("torch", "torch._dynamo", "torch.utils.data", "torchvision", "accelerate", "transformers"),
+    *("lightning", "pytorch_lightning", "tensorflow", "jax", "keras"),
+)
+"""Modules that take long to import, and that can be imported before a process forks."""
+
+
+def after_import(names: Sequence[str], action: Callable[[], None]) -> None:
+    """Call the action as soon as all these modules have been imported completely."""
+    missing = {name for name in names if name not in sys.modules}
+    if missing:
+        sys.meta_path.insert(0, _Watcher(missing, action))
+    else:
+        action()
+
+
+class _Watcher:
+    """Sees modules come, and lets the other finders find them.
+
+    A finder by its method, not by its base class: importing that takes 20 ms of a worker's start.
+    """
+
+    def __init__(self, missing: set[str], action: Callable[[], None]) -> None:
+        self._missing = missing
+        self._action = action
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname not in self._missing:
+            return None
+        # Out of the way while the others look, or they would ask here again.
+        sys.meta_path.remove(self)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
+        loader = spec.loader if spec else None
+        if loader is None or not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            # The loader is as it was before the module's own code sees it.
+            loader.__dict__.pop("exec_module", None)
+            execute(module)
+            self._arrived(fullname)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    def _arrived(self, name: str) -> None:
+        self._missing.discard(name)
+        if not self._missing:
+            sys.meta_path.remove(self)
+            self._action()
+
 
 _HOOKED = "FARANDOLE_HOOKED"
 
@@ -41,8 +114,7 @@ def _install_worker() -> None:
         _note_failures()
         _note_exit()
         _end_with_launcher()
-    from farandole.launch.import_hook import after_import
-    from farandole.launch.loopback import prepare_torch
+    from farandole.launch.startup import after_import, prepare_torch
 
     after_import(("torch", "torch.distributed"), prepare_torch)
     if os.environ.get("FARANDOLE_HOROVOD_ALIAS") != "off":
@@ -196,3 +268,107 @@ def _watch(line: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait, name="farandole-lifeline", daemon=True).start()
+
+
+# torch's store on one address, and for as long as its process lives.
+#
+# torch serves the store of `init_process_group` on all interfaces, unless it is handed a socket.
+# Rank 0 inherits one from the launcher, bound to MASTER_PORT and held since the start: on loopback,
+# or with workers on several hosts on the address that leads to the others.
+#
+# torch also ends the store with its group. A script that makes a second group after the first one
+# would lose the ranks that are there before rank 0 has let go of the first, with its old store. So
+# rank 0 keeps its store, and every further group has keys of its own in it.
+
+
+def prepare_torch() -> None:
+    """Change what is needed in torch.distributed, which has just been imported."""
+    import torch.distributed
+
+    if hasattr(torch.distributed, "rendezvous") and torch.distributed.is_available():
+        rendezvous = sys.modules["torch.distributed.rendezvous"]
+        listen_on_one_address(rendezvous)
+        keep_the_store(rendezvous)
+    _adopt(torch.distributed)
+
+
+def listen_on_one_address(rendezvous: Any) -> None:
+    """Make torch's env:// and tcp:// rendezvous serve an address of this host on that only."""
+    create = getattr(rendezvous, "_create_c10d_store", None)
+    if create is None:
+        return  # a torch that does it in another way is left alone
+
+    def create_on_one_address(
+        hostname: str,
+        port: int,
+        rank: int,
+        world_size: int,
+        timeout: Any,
+        use_libuv: bool = True,
+    ) -> Any:
+        from farandole.world.environment import is_loopback
+        from farandole.world.store import master_listener
+
+        agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        own = is_loopback(hostname) or hostname == os.environ.get("FARANDOLE_ADDRESS")
+        if rank != 0 or agent_serves or not port or not own:
+            return create(hostname, port, rank, world_size, timeout, use_libuv)
+        listener = master_listener("127.0.0.1" if is_loopback(hostname) else hostname, port)
+        if listener is None:
+            return create(hostname, port, rank, world_size, timeout, use_libuv)
+        return rendezvous.TCPStore(
+            host_name=hostname,
+            port=port,
+            world_size=world_size,
+            is_master=True,
+            timeout=timeout,
+            multi_tenant=True,
+            # torch owns the descriptor from here on.
+            master_listen_fd=listener.detach(),
+            use_libuv=use_libuv,
+        )
+
+    rendezvous._create_c10d_store = create_on_one_address
+
+
+def keep_the_store(rendezvous: Any) -> None:
+    """Let the store at MASTER_PORT outlive its first group, and tell each group's keys apart."""
+    create = getattr(rendezvous, "_create_c10d_store", None)
+    if create is None:
+        return
+    kept: list[Any] = []
+    further = itertools.count(2)
+
+    def create_once(
+        hostname: str,
+        port: int,
+        rank: int,
+        world_size: int,
+        timeout: Any,
+        use_libuv: bool = True,
+    ) -> Any:
+        masters = str(port) == os.environ.get("MASTER_PORT")
+        if not (kept and masters):
+            store = create(hostname, port, rank, world_size, timeout, use_libuv)
+            if masters:
+                # Its keys stay torch's own, for whoever else may join.
+                kept.append(store)
+            return store
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+        store = rendezvous.TCPStore(
+            host_name=hostname, port=port, world_size=world_size, is_master=False, timeout=timeout
+        )
+        return PrefixStore(f"group_{next(further)}", store)
+
+    rendezvous._create_c10d_store = create_once
+
+
+def _adopt(distributed: Any) -> None:
+    """Offer torch.distributed to the front door, which may answer the script's own groups."""
+    from importlib import import_module
+    from pathlib import Path
+
+    if not (Path(__file__).parent.parent / "torch" / "adopt.py").is_file():
+        return
+    import_module("farandole.torch.adopt").install(distributed)

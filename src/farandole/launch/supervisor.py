@@ -6,8 +6,9 @@ Events go in, signals to send come out; nothing here starts, waits or reads a cl
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from farandole.world.board import Failure
 
@@ -55,6 +56,53 @@ class Interrupted:
     signum: int
     now: float
     time_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at the workers found."""
+
+    stopped: frozenset[int]
+    """Ranks of which a process is stopped."""
+    exiting: frozenset[int]
+    """Ranks whose script has ended, and which run their exit handlers."""
+    steps: Mapping[int, int]
+    """Steps made, by rank."""
+
+
+class WorkerGroup(Protocol):
+    """The workers of one launch, wherever they are.
+
+    What it waits for is registered with a selector; the data of each entry is a function to call
+    when it is ready.
+    """
+
+    def patience_s(self) -> float:
+        """Say how long it may be left alone when nothing is ready."""
+
+    def exits(self) -> list[Exited]:
+        """Return the workers that have ended since the last call."""
+
+    def look(self, *, at_states: bool) -> Look:
+        """Look at the workers; at the states of their processes only if asked to."""
+
+    def step(self, rank: int) -> int:
+        """Return how many steps a worker has made."""
+
+    def pids(self, ranks: Sequence[int]) -> list[int]:
+        """Return the processes of those of these workers that run on this host."""
+
+    def send(self, rank: int, signum: int) -> None:
+        """Send a signal to a worker and what it has started."""
+
+    def ask_stop(self) -> None:
+        """Ask all workers to stop by themselves, at a step that they agree on."""
+
+    def end_leftovers(self, *, patient: bool) -> None:
+        """End what ended workers have left behind, and take in their last words."""
+
+    def close(self) -> None:
+        """End and let go of everything, whatever happened before."""
 
 
 Event = Exited | Looked | Interrupted

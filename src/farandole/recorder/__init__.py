@@ -22,7 +22,7 @@ def install() -> None:
 
     Nothing is opened before the process trains: launchers and helpers see the same variables.
     """
-    from farandole.launch.import_hook import after_import
+    from farandole.launch.startup import after_import
     from farandole.recorder import batches
 
     loaders = batches.Loaders()

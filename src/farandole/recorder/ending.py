@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.errors import CollectiveError, UsageError
 
 if TYPE_CHECKING:
-    from farandole.world.world import World
+    from farandole.world.environment import World
 
 _REFUSAL = (
     "The study has ended this launch at an agreed step: it knows what it wanted to know, and the "

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import FarandoleError
-from farandole.launch.import_hook import SLOW_IMPORTS
+from farandole.launch.startup import SLOW_IMPORTS
 from farandole.recorder import ending
 from farandole.recorder.steps import (
     Later,

@@ -24,7 +24,7 @@ from farandole.report.document import Document, Figure, Picture, Spec
 from farandole.report.table import Table, to_csv, to_latex, to_markdown
 from farandole.study.folder import cannot_write, write_bytes, write_text
 from farandole.version import __version__
-from farandole.world.cache import cache_folder
+from farandole.world.machine import cache_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment

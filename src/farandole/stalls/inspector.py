@@ -14,10 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from farandole.engine.loop import Group
 from farandole.errors import StallError
-from farandole.stalls import judge
-from farandole.stalls.judge import Key, RankStatus, Stall, deadlock, stalls, unchanged
-from farandole.stalls.pages import Pages
-from farandole.world.stall_times import StallTimes
+from farandole.stalls.pages import (
+    Key,
+    Pages,
+    RankStatus,
+    Stall,
+    deadlock,
+    deadlock_report,
+    stall_report,
+    stalls,
+    unchanged,
+)
+from farandole.world.environment import StallTimes
 
 # Peers in step answer within microseconds; a look every so often costs nothing then.
 _EVERY_S = 0.1
@@ -160,7 +168,7 @@ class Inspector:
             # Every rank finds it, and rank 0 says so.
             self._reported |= self._since_s.keys()
             if self._rank == 0:
-                self._say(judge.deadlock_report(found, self._stacks(range(self._size))))
+                self._say(deadlock_report(found, self._stacks(range(self._size))))
 
     def _report(self, now_s: float, found: Sequence[Stall]) -> None:
         mine = [
@@ -171,12 +179,12 @@ class Inspector:
         waited_s = max((now_s - self._since_s[stall.key] for stall in mine), default=0.0)
         if mine and waited_s >= self._times.warning_s:
             self._reported |= {stall.key for stall in mine}
-            self._say(judge.report(mine, waited_s, self._stacks_of(mine)))
+            self._say(stall_report(mine, waited_s, self._stacks_of(mine)))
 
     def _end(self, now_s: float, found: Sequence[Stall]) -> None:
         waited_s = max((now_s - self._since_s[stall.key] for stall in found), default=0.0)
         if found and waited_s >= self._times.shutdown_s:
-            text = judge.report(found, waited_s, self._stacks_of(found))
+            text = stall_report(found, waited_s, self._stacks_of(found))
             raise StallError(
                 f"{text}\nThis was the end after --stall-shutdown.", culprit=found[0].missing[0]
             )

@@ -16,7 +16,7 @@ from farandole.launch.launcher import Outcome as LaunchOutcome
 from farandole.launch.launcher import launch as start
 from farandole.launch.message import failure_lines
 from farandole.launch.plan import Plan, resolve_command
-from farandole.launch.slurm.client import REFUSED
+from farandole.launch.slurm_jobs import REFUSED
 from farandole.launch.supervisor import Verdict
 from farandole.recorder.recorder import PARAMS, RECORD_DIR, STOP
 from farandole.study.command import fill, mask
@@ -42,7 +42,7 @@ from farandole.study.watch import (
     free_bytes,
     kernel_kills,
 )
-from farandole.world.foreign import CpuReading, disturbance, read_cpu
+from farandole.world.machine import CpuReading, disturbance, read_cpu
 
 # `ValueError: ...`, with or without a rank before it; not `raise ValueError(...)`.
 _ERROR_LINE = re.compile(r"(?:^|[\s:])(?:\w+\.)*\w*(?:Error|Exception): ")
@@ -177,7 +177,12 @@ def _run(
         hosts = None if own or function is not None else setting.hosts
         if hosts is None:
             ended = start(
-                plan, environ=environ, show=show, worker_fds=fds, watch=watch, warm=warm.server(launch)
+                plan,
+                environ=environ,
+                show=show,
+                worker_fds=fds,
+                watch=watch,
+                warm=warm.server(launch),
             )
         else:
             ended = hosts.launch(plan, cell.hosts, environ=environ, show=show, watch=watch)

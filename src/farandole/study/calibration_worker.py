@@ -62,7 +62,7 @@ class Channel:
         data = np.zeros(1 if shared else max(1, nbytes // 4), np.float32)
         if not shared:
             return lambda: (self._broadcast(data, 0), self._broadcast(data, 1))
-        from farandole.transport.shm.fabric import Fabric
+        from farandole.transport.shm.segment import Fabric
 
         size, region = self._engine.size, "calibration"
         fabric = Fabric.open(self.rank, size, self._engine.exchange, {region: nbytes})

@@ -20,10 +20,10 @@ from farandole.study.folder import write_bytes
 from farandole.study.spec import Room
 
 if TYPE_CHECKING:
+    from farandole.launch.launcher import Outcome, Watch
     from farandole.launch.output import Show
     from farandole.launch.plan import Plan
     from farandole.launch.starters import Starter
-    from farandole.launch.supervision import Outcome, Watch
 
 _FUNCTION_FILE = "function.pickle"
 _CALL = (sys.executable, "-m", "farandole.launch.call")
@@ -116,8 +116,8 @@ class Hosts:
 
 def find_hosts(command: Sequence[str], environ: Mapping[str, str]) -> Hosts | None:
     """Return the nodes of the SLURM job around this process; None where a command stays here."""
-    from farandole.launch.slurm.allocation import nodes_to_reach, step_tasks
-    from farandole.launch.starters.srun import SrunStarter
+    from farandole.launch.slurm_allocation import nodes_to_reach, step_tasks
+    from farandole.launch.starters import SrunStarter
 
     own = find_launcher(command)
     if own is not None and own.launcher.name not in SPREADING:
@@ -145,7 +145,7 @@ def hosts_by_ssh(slots: Sequence[Slots], rsh: str | None, environ: Mapping[str, 
     Hosts share workers evenly, so that the least of their slots and cores counts for all.
     """
     from farandole.launch.hosts import ask_hosts
-    from farandole.launch.starters.ssh import SshStarter
+    from farandole.launch.starters import SshStarter
 
     starter = SshStarter(rsh, environ=environ)
     names = tuple(host.name for host in slots)

@@ -37,7 +37,7 @@ from farandole.study.spec import (
     parse_places,
     shared_threads,
 )
-from farandole.world.world import TRANSPORTS
+from farandole.world.environment import TRANSPORTS
 
 VARY, MEASURE, WHERE = "what to vary", "how to measure", "output, and where to run"
 HOSTS = "several hosts (a SLURM allocation needs no flag: docs/how-to/slurm.md)"

@@ -18,7 +18,7 @@ from typing import Any
 
 from farandole.errors import FarandoleError, UsageError
 from farandole.format import plural
-from farandole.launch.slurm.client import REFUSED
+from farandole.launch.slurm_jobs import REFUSED
 from farandole.recorder.checkpoints import is_checkpoint
 from farandole.study.folder import OUTPUT_FILE, write_json
 from farandole.study.progress import cell_words

@@ -26,6 +26,7 @@ from farandole.engine.objects import allgather_object, broadcast_object
 from farandole.errors import CollectiveError as HorovodInternalError
 from farandole.errors import no_elastic
 from farandole.torch import mpi_ops
+from farandole.torch.by_name import sparse_allreduce_async
 from farandole.torch.collectives import (
     allgather,
     allgather_async,
@@ -56,7 +57,6 @@ from farandole.torch.functions import broadcast_optimizer_state, broadcast_param
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.process_group import register as _register_backend
 from farandole.torch.schedules import RecipeScheduler
-from farandole.torch.sparse import sparse_allreduce_async
 from farandole.torch.sync_batch_norm import SyncBatchNorm
 
 _register_backend()

@@ -9,8 +9,7 @@ from operator import attrgetter, is_
 
 import torch
 
-from farandole.engine import marks
-from farandole.engine.bucket_step import BucketStep
+from farandole.engine.bucket_step import BucketStep, Mark
 from farandole.engine.buckets import Plan
 from farandole.engine.engine import Engine
 from farandole.recorder.noise import Norms
@@ -224,7 +223,7 @@ class Layout:
         before_s, self._busy_s = self._busy_s, busy_s
         return busy_s - before_s
 
-    def mark(self, mark: marks.Mark) -> None:
+    def mark(self, mark: Mark) -> None:
         """Say where this rank stands between two steps."""
         self._arrived = [0] * len(self._arrived)
         self.step.mark(mark)

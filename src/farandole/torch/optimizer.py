@@ -11,8 +11,8 @@ import torch
 
 from farandole.engine import context
 from farandole.engine.arguments import Adasum, Average, check_op, gradient_reduction, reduction_of
+from farandole.engine.bucket_step import OverlapTrial
 from farandole.engine.engine import Engine
-from farandole.engine.overlap import OverlapTrial
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.recorder.ending import StopLaunch, ended

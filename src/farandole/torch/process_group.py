@@ -26,7 +26,7 @@ from farandole.transport.hosts import shared_memory_works
 from farandole.transport.protocol import LOOPBACK, Buffer, Steps
 from farandole.transport.reduction import Reduction
 from farandole.transport.shm import slots
-from farandole.transport.shm.fabric import Fabric
+from farandole.transport.shm.segment import Fabric
 from farandole.transport.shm.slots import SlotChannel
 from farandole.world.store import StoreRendezvous
 

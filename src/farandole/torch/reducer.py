@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from farandole.engine import marks
+from farandole.engine.bucket_step import Mark, OverlapTrial, check_marks, mark_as_json
 from farandole.engine.buckets import REPLAN, BucketSet, Gradient, make_plan
 from farandole.engine.engine import Engine
-from farandole.engine.overlap import OverlapTrial
 from farandole.errors import StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
@@ -210,11 +209,11 @@ class GradientReducer:
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps (see engine.marks)."""
         if self.layout is not None:
-            self._wait(self.layout.mark, marks.Mark(kind, number))
+            self._wait(self.layout.mark, Mark(kind, number))
             return
-        mark = json.dumps(marks.as_json(kind, number)).encode()
+        mark = json.dumps(mark_as_json(kind, number)).encode()
         said = self._by_name.meet(mark, self._by_name.meeting)
-        marks.check([json.loads(answer).get("mark") for answer in said])
+        check_marks([json.loads(answer).get("mark") for answer in said])
 
     def _wait(self, wait: Callable[..., _T], *arguments: Any) -> _T:
         """Wait for the others; give up buckets that only some ranks wait for."""

@@ -14,8 +14,8 @@ from farandole.transport.hosts import Survey, shared_memory_works, survey
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
 from farandole.transport.reduction import Reduction, fold
 from farandole.world.descriptors import reserve_descriptors
+from farandole.world.environment import World
 from farandole.world.routes import interface_of
-from farandole.world.world import World
 
 if TYPE_CHECKING:
     from farandole.transport.hierarchical.transport import OpenBetween

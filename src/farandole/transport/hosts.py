@@ -11,9 +11,8 @@ from typing import Any
 
 from farandole.errors import StartError
 from farandole.transport.protocol import Exchange
-from farandole.world.environment import is_loopback
+from farandole.world.environment import World, is_loopback
 from farandole.world.routes import address_towards
-from farandole.world.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,80 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from farandole.errors import UsageError
 from farandole.world.slurm import in_step, slurm_hosts, tasks_per_node
-from farandole.world.world import (
-    DEFAULT_START_TIMEOUT_S,
-    TRANSPORTS,
-    Source,
-    World,
-    scaled_start_timeout_s,
-)
+
+# Who am I: one worker's place among all workers, as one frozen value.
+
+Source = Literal["farandole", "torchrun", "openmpi", "mpich", "slurm", "horovodrun", "single"]
+
+TRANSPORTS = ("auto", "shm", "gloo", "mpi", "nccl")
+# Importing torch takes ten seconds and more on a cold or crowded disk; a minute is beyond that,
+# and still short enough for somebody who waits for an answer.
+DEFAULT_START_TIMEOUT_S = 60.0
+# Importing torch takes some 3 to 5 s of a core's time for every rank; four times that is patience.
+_START_TIMEOUT_S_PER_SHARER = 20.0
+
+
+def scaled_start_timeout_s(num_workers: int, cores: int) -> float:
+    """Return how long ranks wait for each other: longer where they share cores to import torch."""
+    return DEFAULT_START_TIMEOUT_S + _START_TIMEOUT_S_PER_SHARER * max(0.0, num_workers / cores - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One worker's place among all workers of its job, read once from the environment."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    """Number of this worker's host among the hosts that have a worker with its local rank."""
+    cross_size: int
+    source: Source
+    """Which launcher's variables were read; "mpich" stands for MVAPICH and Intel MPI too."""
+    hostname: str
+    hosts: tuple[str, ...] = ()
+    """All hosts in the order of the launcher, where it tells; otherwise empty."""
+    rank_hosts: tuple[str, ...] = ()
+    """The host of each rank, where `farandole run` started them on several; otherwise empty."""
+    master_addr: str | None = None
+    master_port: int | None = None
+    agent_store: bool = False
+    """True when torchrun's agent serves the store at master_addr:master_port, not rank 0."""
+    job_id: str = ""
+    """What the launcher calls this job; empty when it gives no name."""
+    start_timeout_s: float = DEFAULT_START_TIMEOUT_S
+    transport: str = "auto"
+    """The transport that was asked for, not the one that will be found."""
+    overlap: str = "auto"
+    """FARANDOLE_OVERLAP: whether buckets are reduced while backward runs: auto, on or off."""
+    pickle_allowed: bool = False
+    """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
+    dynamic_sets: bool = False
+    """HOROVOD_DYNAMIC_PROCESS_SETS=1: process sets may be added and removed after init()."""
+    address: str = ""
+    """FARANDOLE_ADDRESS: where workers of other hosts reach this one; "" to find it by routing."""
+    board: str | None = None
+    """Path of the launcher's bulletin board; None when another launcher started this worker."""
+
+    @property
+    def allow_pickle(self) -> bool:
+        """Say whether objects that are not plain data may travel between the workers."""
+        return self.one_host or self.pickle_allowed
+
+    @property
+    def one_host(self) -> bool:
+        """Say whether all workers run on this host."""
+        return self.local_size == self.size
+
 
 _LOOPBACK = ("localhost", "::1")
 
@@ -377,3 +439,74 @@ def _with(world: World, **changes: object) -> World:
     from dataclasses import replace
 
     return replace(world, **changes)  # type: ignore[arg-type]
+
+
+# After how long a stalled operation is reported, and after how long it ends the job.
+
+WARNING = "FARANDOLE_STALL_WARNING"
+SHUTDOWN = "FARANDOLE_STALL_SHUTDOWN"
+_HOROVODS = {
+    WARNING: "HOROVOD_STALL_CHECK_TIME_SECONDS",
+    SHUTDOWN: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+}
+_FLAGS = {WARNING: "--stall-warning", SHUTDOWN: "--stall-shutdown"}
+_DISABLED = "HOROVOD_STALL_CHECK_DISABLE"
+# Horovod's; an epoch's validation on one rank may well take that long.
+DEFAULT_WARNING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallTimes:
+    """When to speak up."""
+
+    warning_s: float = DEFAULT_WARNING_S
+    """Seconds until a report; infinite when there is to be none."""
+    shutdown_s: float = math.inf
+    """Seconds until the job ends; infinite when it is to go on waiting."""
+
+
+def read_stall_times(
+    environ: Mapping[str, str], given: Mapping[str, str] | None = None
+) -> StallTimes:
+    """Read Farandole's variables, and Horovod's where those are not set; 0 means never.
+
+    Args:
+        environ: The environment.
+        given: What flags say in the place of a variable, by its name.
+
+    Raises:
+        UsageError: A variable is no number of seconds, or the job would end before the report.
+    """
+    warning_name, warning_s = _read(environ, WARNING, given or {})
+    shutdown_name, shutdown_s = _read(environ, SHUTDOWN, given or {})
+    if shutdown_s is None:
+        shutdown_s = math.inf
+    if warning_s is None:
+        # Who wants the end after 10 s wants to hear why.
+        warning_s = min(DEFAULT_WARNING_S, shutdown_s)
+        if environ.get(_DISABLED, "0").lower() not in ("", "0", "false"):
+            warning_s = math.inf
+    elif warning_s != math.inf and shutdown_s <= warning_s:
+        raise UsageError(
+            f"{shutdown_name} would end the job before {warning_name} reports why. Give the end "
+            "more seconds than the report."
+        )
+    return StallTimes(warning_s=warning_s, shutdown_s=shutdown_s)
+
+
+def _read(
+    environ: Mapping[str, str], own: str, given: Mapping[str, str]
+) -> tuple[str, float | None]:
+    """Return how it was said, and the seconds; None where it was not."""
+    name = own if environ.get(own) else _HOROVODS[own]
+    text = given.get(own, environ.get(name))
+    said = f"{_FLAGS[own]} {text}" if own in given else f"{name}={text}"
+    if not text:
+        return said, None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise UsageError(f"{said}: give a number of seconds from 0 up, for example 60.")
+    return said, value or math.inf

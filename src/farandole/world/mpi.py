@@ -26,7 +26,7 @@ from farandole.world.rendezvous import wait_until
 from farandole.world.routes import address_towards
 
 if TYPE_CHECKING:
-    from farandole.world.world import World
+    from farandole.world.environment import World
 
 CALLS = threading.RLock()
 """Held around every call of MPI."""

@@ -15,7 +15,7 @@ from farandole.format import plural
 from farandole.world.board import POST_BYTES, Board
 
 if TYPE_CHECKING:
-    from farandole.world.world import World
+    from farandole.world.environment import World
 
 
 # The first looks come fast, because peers that are in step answer within microseconds; the later

@@ -13,7 +13,7 @@ from farandole.errors import MissingExtraError, StartError, UsageError
 from farandole.world.environment import is_loopback
 
 if TYPE_CHECKING:
-    from farandole.world.world import World
+    from farandole.world.environment import World
 
 
 # How long one wait at the store may last before somebody who presses Ctrl-C is heard.

@@ -28,7 +28,7 @@ from farandole.world.routes import address_towards
 from farandole.world.slurm import network_name
 
 if TYPE_CHECKING:
-    from farandole.world.world import World
+    from farandole.world.environment import World
 
 
 # Below the range from which Linux gives out ports by itself (32768 and up).

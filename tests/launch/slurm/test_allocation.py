@@ -4,7 +4,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.launch.placement import Placement, Shape
-from farandole.launch.slurm.allocation import (
+from farandole.launch.slurm_allocation import (
     check_step,
     nodes_to_reach,
     read_allocation,

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import StartError
-from farandole.launch.slurm import follow as module
-from farandole.launch.slurm.client import Status
-from farandole.launch.slurm.follow import Followed, follow
+from farandole.launch import slurm_jobs as module
+from farandole.launch.slurm_jobs import Followed, Status, follow
 
 WAITING = Status(state="PENDING", reason="Resources")
 RUNNING = Status(state="RUNNING", nodes="n[1-2]")

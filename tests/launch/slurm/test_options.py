@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.slurm.script import parse_options
+from farandole.launch.slurm_jobs import parse_options
 
 
 @pytest.mark.parametrize(

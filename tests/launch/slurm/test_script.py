@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.launch.slurm.script import JobScript, job_name, parse_options, render
+from farandole.launch.slurm_jobs import JobScript, job_name, parse_options, render
 
 GOLDEN = Path(__file__).parent / "golden"
 RUN = ("/opt/env/bin/python", "-m", "farandole.cli.main", "run")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.launch.slurm.client import (
+from farandole.launch.slurm_jobs import (
     Status,
     end_words,
     parse_sacct,

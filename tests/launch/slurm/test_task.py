@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from farandole.launch.plan import Plan
-from farandole.launch.slurm.allocation import task_environ
+from farandole.launch.slurm_allocation import task_environ
 from farandole.world.environment import read_world
 
 TASK = {

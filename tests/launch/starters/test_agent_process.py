@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.protocol import AgentProcess
+from farandole.launch.starters import AgentProcess
 from tests.conftest import clean_environ, eventually
 
 
@@ -48,7 +48,7 @@ def test_it_ends_with_the_one_who_started_it(tmp_path: Path) -> None:
     """Also when that is killed; so do those that it has started."""
     code = (
         "import sys, time\n"
-        "from farandole.launch.starters.protocol import AgentProcess\n"
+        "from farandole.launch.starters import AgentProcess\n"
         f"shell = ['sh', '-c', 'sleep 60 & echo $! > {tmp_path}/pid; wait']\n"
         "agent = AgentProcess(['n1'], shell, b'', explain=lambda *_: '')\n"
         "time.sleep(60)\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from farandole.launch.starters.ray import AgentActor
+from farandole.launch.ray_agents import AgentActor
 
 ECHO = (
     "import os, sys; greeting = sys.stdin.readline(); "
@@ -44,7 +44,7 @@ def test_an_agent_is_greeted_by_its_standard_input(carried: Any, gpus: bool, dev
 
 
 def test_an_agent_that_does_not_go_is_ended(carried: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("farandole.launch.starters.ray._END_S", 0.02)
+    monkeypatch.setattr("farandole.launch.ray_agents._END_S", 0.02)
     agent = carried("import signal; signal.pause()", gpus=False)
     agent.end()
     assert agent.wait()[0] < 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.srun import SrunStarter, explain, step_argv
+from farandole.launch.starters import SrunStarter, explain_srun, step_argv
 from tests.conftest import eventually
 
 
@@ -64,5 +64,5 @@ def test_missing_srun_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_reasons(errors: str, says: str) -> None:
-    assert explain(1, errors, ["n1", "n2"]) == says
-    assert explain(0, errors, ["n1"]) == ""
+    assert explain_srun(1, errors, ["n1", "n2"]) == says
+    assert explain_srun(0, errors, ["n1"]) == ""

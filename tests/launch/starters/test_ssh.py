@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.starters.protocol import AgentProcess
-from farandole.launch.starters.ssh import SshStarter, explain, is_here
+from farandole.launch.starters import AgentProcess, SshStarter, explain_ssh, is_here
 from tests.conftest import eventually
 
 SHOW = """
@@ -111,7 +110,7 @@ def test_a_carrier_can_be_ended(agents: list[AgentProcess]) -> None:
     ],
 )
 def test_explanations(code: int, errors: str, says: str) -> None:
-    said = explain(code, errors, "n2", ssh="ssh -p 22")
+    said = explain_ssh(code, errors, "n2", ssh="ssh -p 22")
     assert says in said
     assert bool(said) == bool(says)
 

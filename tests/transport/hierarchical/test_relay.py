@@ -16,7 +16,7 @@ from farandole.transport.hierarchical.relay import (
 )
 from farandole.transport.hierarchical.slots import share_of
 from farandole.transport.protocol import Steps
-from farandole.transport.shm.fabric import Fabric
+from farandole.transport.shm.segment import Fabric
 
 
 def test_legs_start_in_one_order() -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.choose import open_transport
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import Segment, SegmentError, round_up
+from farandole.transport.shm.segment import Fabric, Segment, SegmentError, round_up
 from farandole.world.environment import read_world
 
 

@@ -126,7 +126,7 @@ def run(
 def _check_places(hosts: str | None, hostfile: str | None, num_proc: int) -> None:
     """Raise UsageError unless the hosts are this one, with a slot for every worker."""
     from farandole.launch.placement import named_hosts, pack
-    from farandole.launch.starters.ssh import is_here
+    from farandole.launch.starters import is_here
 
     slots = named_hosts(hosts, hostfile, {})
     if slots is None:

@@ -21,8 +21,7 @@ import numpy as np
 
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import Array, Reduction, fold
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES
+from farandole.transport.shm.segment import LINE_BYTES, Fabric
 
 REGION = "relay"
 LEADER = 0

@@ -14,8 +14,7 @@ from farandole.transport.hierarchical.relay import LEADER, Crossing, Pipeline, R
 from farandole.transport.hosts import Hosts
 from farandole.transport.protocol import Buffer, Steps
 from farandole.transport.reduction import Array, Reduction, by_hosts, fold
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES, round_up
+from farandole.transport.shm.segment import LINE_BYTES, Fabric, round_up
 
 SLOTS = 8
 """Windows between the ranks' hands and the other hosts: some on the way, some prepared."""

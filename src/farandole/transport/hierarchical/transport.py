@@ -14,8 +14,7 @@ from farandole.transport.hierarchical.slots import HostSlots, share_of
 from farandole.transport.hosts import Hosts, exchange_among
 from farandole.transport.protocol import LOOPBACK, Buffer, Exchange, Link, Steps, Transport
 from farandole.transport.reduction import STORAGE, Array, Reduction, by_hosts, fold
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import round_up
+from farandole.transport.shm.segment import Fabric, round_up
 from farandole.transport.tcp_link import TcpLink
 
 

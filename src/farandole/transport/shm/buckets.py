@@ -28,8 +28,7 @@ from farandole.transport.reduction import (
     fold,
     small_fold,
 )
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES, round_up
+from farandole.transport.shm.segment import LINE_BYTES, Fabric, round_up
 
 REGION = "buckets"
 

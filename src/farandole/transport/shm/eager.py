@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from farandole.transport.reduction import Array
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES, round_up
+from farandole.transport.shm.segment import LINE_BYTES, Fabric, round_up
 
 TICKETS = 4096
 DATA_BYTES = 4 * 1024 * 1024

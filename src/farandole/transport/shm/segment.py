@@ -7,15 +7,22 @@ too, the kernel frees it, and a small /dev/shm does not matter.
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
+import secrets
+import select
+import threading
 import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, PeerDiedError
+from farandole.transport.protocol import Exchange
 from farandole.transport.reduction import Array
 from farandole.world.descriptors import out_of_descriptors
 
@@ -172,3 +179,226 @@ def _available_bytes() -> float:
     except OSError:
         pass
     return float("inf")
+
+
+# The shared memory of one group of ranks: one segment per rank, cut into regions.
+#
+# Every word has one writer, its segment's owner; a bucket's data are also written by the rank that
+# reduces a part of it, between two words that say whose turn it is. No lock lives in shared memory,
+# and on x86-64 others see stores in the order in which they were made.
+
+_GONE = "gone"
+_PAGE_BYTES = 4096
+_NONCE_AT = 64
+"""Where a segment has its nonce, in bytes: on its first page, away from the word of those gone."""
+
+_pidfds: dict[int, tuple[int, int]] = {}
+"""By process the descriptor that tells of its end, which all fabrics share, and their number."""
+_pidfds_lock = threading.Lock()
+
+
+class Fabric:
+    """Maps the segments of all ranks of a group and watches over their processes."""
+
+    def __init__(
+        self,
+        rank: int,
+        segments: list[Segment],
+        offsets: Mapping[str, int],
+        pids: list[int],
+        names: Sequence[int],
+    ) -> None:
+        self.rank = rank
+        self.size = len(segments)
+        self._names = names
+        self.peers = [(rank + i) % self.size for i in range(1, self.size)]
+        """The other ranks, beginning with the next, so that not everybody reads rank 0 first."""
+        self._segments = segments
+        self._offsets = offsets
+        self._pids = pids
+        self._gone = [segment.words(offsets[_GONE], 1) for segment in segments]
+        self._pidfds: dict[int, int] = {}
+        self._poll = select.poll()
+        for peer in self.peers:
+            self._watch(peer)
+
+    @classmethod
+    def open(
+        cls,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        regions: Mapping[str, int],
+        *,
+        of_first: Mapping[str, int] | None = None,
+        among: Sequence[int] | None = None,
+        numbers: Sequence[int] = (),
+    ) -> Fabric:
+        """Make my segment and map the others'.
+
+        Args:
+            rank: my rank in the group.
+            size: the number of ranks in the group.
+            exchange: a rendezvous of these ranks, or of more.
+            regions: name and bytes of each region; the same on every rank.
+            of_first: the same of those that only rank 0 has, behind the others.
+            among: the numbers that the ranks of the group have in the rendezvous and in messages,
+                where it is of more; they open groups of their own meanwhile.
+            numbers: those of the ranks in messages, where they are others.
+
+        Raises:
+            SegmentError: on every rank alike, if one of them could not make or map a segment.
+        """
+        names = range(size) if among is None else among
+        number = (numbers or names)[rank]
+        offsets = {_GONE: 0}
+        end = _lay_out(regions, offsets, _PAGE_BYTES)
+        ends = [_lay_out(of_first or {}, offsets, end), *[end] * (size - 1)]
+        segments: dict[int, Segment] = {}
+        try:
+            nonce = secrets.randbits(63)
+            error = _attempt(segments, rank, lambda: _create(ends[rank], nonce))
+            path = segments[rank].path if not error else ""
+            mine = {"pid": os.getpid(), "path": path, "bytes": ends[rank], "nonce": nonce}
+            everyone = _agree(exchange, mine, error, number)
+            hellos = [everyone[name] for name in names]
+            if not error and (sizes := [hello["bytes"] for hello in hellos]) != ends:
+                error = (
+                    f"ranks {', '.join(map(str, numbers or names))} lay out their shared memory "
+                    f"differently, in {', '.join(map(str, sizes))} bytes. Give the same arguments "
+                    "on all ranks."
+                )
+            for peer, hello in enumerate(hellos):
+                if peer != rank and not error:
+                    attach = partial(_attach, hello["path"], ends[peer], hello["nonce"])
+                    error = _attempt(segments, peer, attach)
+            _agree(exchange, {}, error, number)
+        except BaseException:
+            for segment in segments.values():
+                segment.close()
+            raise
+        in_order = [segments[peer] for peer in range(size)]
+        return cls(rank, in_order, offsets, [hello["pid"] for hello in hellos], numbers or names)
+
+    def words(self, rank: int, region: str, offset: int, count: int) -> memoryview:
+        """Return words of a rank's region, `offset` bytes from its start."""
+        return self._segments[rank].words(self._offsets[region] + offset, count)
+
+    def bytes(self, rank: int, region: str, offset: int, nbytes: int) -> Array:
+        """Return a stretch of a rank's region as bytes."""
+        return self._segments[rank].bytes(self._offsets[region] + offset, nbytes)
+
+    def array(self, rank: int, region: str, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return a stretch of a rank's region as an array."""
+        return self._segments[rank].array(self._offsets[region] + offset, count, dtype)
+
+    def check_peers(self) -> None:
+        """Raise PeerDiedError if a peer's process has ended or has left the group."""
+        for fd, _ in self._poll.poll(0):
+            raise self._ended(next(rank for rank, pidfd in self._pidfds.items() if pidfd == fd))
+        for peer in self.peers:
+            if self._gone[peer][0]:
+                raise PeerDiedError(
+                    f"Rank {self._names[peer]} has called shutdown() while rank "
+                    f"{self._names[self.rank]} was waiting for it.",
+                    culprit=self._names[peer],
+                )
+            if peer not in self._pidfds and not _alive(self._pids[peer]):
+                raise self._ended(peer)
+
+    def close(self) -> None:
+        """Leave the group; memory goes when no peer maps it any more."""
+        self._gone[self.rank][0] = 1
+        self._segments[self.rank].close()
+        for peer in self._pidfds:
+            _release_pidfd(self._pids[peer])
+        self._pidfds.clear()
+        self._poll = select.poll()
+
+    def _ended(self, peer: int) -> PeerDiedError:
+        return PeerDiedError(
+            f"Rank {self._names[peer]} (process {self._pids[peer]}) has ended while rank "
+            f"{self._names[self.rank]} was waiting for it.",
+            culprit=self._names[peer],
+        )
+
+    def _watch(self, peer: int) -> None:
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._pidfds[peer] = _share_pidfd(self._pids[peer])
+            except OSError:
+                return
+            self._poll.register(self._pidfds[peer], select.POLLIN)
+
+
+def _lay_out(regions: Mapping[str, int], offsets: dict[str, int], begin: int) -> int:
+    """Note where regions begin, one behind the other; return where the last one ends."""
+    for name, nbytes in regions.items():
+        offsets[name] = begin
+        begin += round_up(nbytes, _PAGE_BYTES)
+    return begin
+
+
+def _create(nbytes: int, nonce: int) -> Segment:
+    """Make a segment that can be told from all others."""
+    segment = Segment.create(nbytes)
+    segment.words(_NONCE_AT, 1)[0] = nonce
+    return segment
+
+
+def _attach(path: str, nbytes: int, nonce: int) -> Segment:
+    """Map a peer's segment, and make sure that it is the one meant."""
+    segment = Segment.attach(path, nbytes)
+    if segment.words(_NONCE_AT, 1)[0] != nonce:
+        raise SegmentError(
+            f"{path} is not the shared memory that a peer announced: the peer has ended and its "
+            "process number was given out again, or it runs in another PID namespace."
+        )
+    return segment
+
+
+def _attempt(segments: dict[int, Segment], rank: int, make: Callable[[], Segment]) -> str:
+    """Add a rank's segment; return why that is not possible."""
+    try:
+        segments[rank] = make()
+    except SegmentError as error:
+        return str(error)
+    return ""
+
+
+def _agree(
+    exchange: Exchange, hello: dict[str, Any], error: str, number: int
+) -> list[dict[str, Any]]:
+    """Exchange greetings; raise on all ranks if one of them reports an error."""
+    error = error and f"Rank {number}: {error}"
+    answers = [json.loads(answer) for answer in exchange(json.dumps([hello, error]).encode())]
+    for _, reason in answers:
+        if reason:
+            raise SegmentError(reason)
+    return [hello for hello, _ in answers]
+
+
+def _share_pidfd(pid: int) -> int:
+    with _pidfds_lock:
+        fd, users = _pidfds.get(pid) or (os.pidfd_open(pid), 0)
+        _pidfds[pid] = fd, users + 1
+    return fd
+
+
+def _release_pidfd(pid: int) -> None:
+    with _pidfds_lock:
+        fd, users = _pidfds.pop(pid)
+        if users > 1:
+            _pidfds[pid] = fd, users - 1
+        else:
+            os.close(fd)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

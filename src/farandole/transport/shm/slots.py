@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 from farandole.transport.protocol import Buffer, Steps
 from farandole.transport.reduction import Array, Reduction, fold
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES
+from farandole.transport.shm.segment import LINE_BYTES, Fabric
 
 # The three stages of an all-reduce work on three windows at once; the fourth gives slack.
 SLOTS = 4

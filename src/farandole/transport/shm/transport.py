@@ -12,8 +12,7 @@ from farandole.transport.reduction import Reduction
 from farandole.transport.shm import eager, slots
 from farandole.transport.shm.buckets import SharedBuckets
 from farandole.transport.shm.eager import EagerBoard
-from farandole.transport.shm.fabric import Fabric
-from farandole.transport.shm.segment import LINE_BYTES, round_up
+from farandole.transport.shm.segment import LINE_BYTES, Fabric, round_up
 from farandole.transport.shm.slots import SlotChannel
 
 

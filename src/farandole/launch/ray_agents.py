@@ -17,13 +17,13 @@ from typing import Any
 
 from farandole.launch.call import CALL_FOLDER, call_folder
 from farandole.launch.hosts import launch_hosts
+from farandole.launch.launcher import Outcome
 from farandole.launch.lifeline import Lifeline
 from farandole.launch.output import Show
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
 from farandole.launch.reservation import Reservation, connected, reserved
-from farandole.launch.starters.protocol import RunningAgents
-from farandole.launch.supervision import Outcome
+from farandole.launch.starters import RunningAgents
 
 _TAIL_LINES = 5
 # What an agent gets to end its workers before it is ended.
@@ -31,7 +31,7 @@ _END_S = 10.0
 
 
 class RayStarter:
-    """Starts an agent on every host of a placement group (see launch.starters.protocol)."""
+    """Starts an agent on every host of a placement group (see launch.starters)."""
 
     name = "ray"
 
@@ -84,7 +84,7 @@ class RayStarter:
 
 
 class _RunningActor:
-    """One host's actor (see launch.starters.protocol.RunningAgents)."""
+    """One host's actor (see launch.starters.RunningAgents)."""
 
     def __init__(self, ray: Any, host: str, actor: Any, answers: dict[int, bytes] | None) -> None:
         self.hosts: Sequence[str] = (host,)

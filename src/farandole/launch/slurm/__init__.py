@@ -1,1 +1,0 @@
-"""SLURM: what an allocation has, and jobs that are written, submitted and followed."""
