@@ -98,35 +98,20 @@ def near(found: Any, expected: Any, rtol: float) -> None:
     )
 
 
-def check_vectors() -> None:
+def check_shapes() -> None:
     compare((CHANNELS,))
-
-
-def check_images() -> None:
     compare((4, 5, CHANNELS), momentum=0.7, epsilon=1e-2)
-
-
-def check_channels_first() -> None:
     compare((CHANNELS, 4, 5), axis=1)
 
 
-def check_double_precision() -> None:
+def check_precisions() -> None:
     compare((4, CHANNELS), precision="float64", rtol=1e-10, dtype="float64")
-
-
-def check_half_precision() -> None:
     compare((4, CHANNELS), precision="float16", rtol=5e-3, dtype="mixed_float16")
 
 
-def check_without_weights() -> None:
+def check_options() -> None:
     compare((4, CHANNELS), center=False, scale=False)
-
-
-def check_masks() -> None:
     compare((6, CHANNELS), masked=True)
-
-
-def check_renormalisation() -> None:
     if "renorm" in keras.layers.BatchNormalization().get_config():
         compare((4, CHANNELS), renorm=True, renorm_clipping={"rmax": 3.0, "rmin": 0.3, "dmax": 5.0})
 
