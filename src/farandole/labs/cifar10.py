@@ -686,7 +686,7 @@ ARRANGEMENTS = Question(
     facts=_replica_facts,
     say="""
 DataParallel is one process with a thread per GPU: it copies the weights to every GPU in every \
-step, its threads share Python's lock, and it cannot leave its machine.
+step, its threads share Python's lock, and it is limited to one machine.
 DistributedDataParallel (DDP) is one process per GPU: each keeps its replica and exchanges \
 gradients instead of weights, and any number of machines can take part.
 Speed here: {{ fast | each("{throughput:interval} images/s with {arrangement}") }}.
@@ -740,7 +740,7 @@ AT_START = ("parameters", "objects")
 """Kinds that cross once, whatever the number of steps."""
 PURPOSES = {
     "gradients": "averaged in every step",
-    "buffers": "batch norm's statistics, for every test also where they are left alone",
+    "buffers": "batch norm's statistics; where they are left alone, for tests only",
     "parameters": "weights of rank 0, once at the start",
     "objects": "states of the optimizer and the like, once at the start",
     "other": "collectives of the script: losses, right answers",

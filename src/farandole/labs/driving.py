@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from farandole.format import brief, optional, percent, plural, seconds, whole
+from farandole.format import brief, optional, percent, plural, seconds, times, whole
 from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_driving
@@ -106,15 +106,15 @@ def _steps_of_eight(training: Training) -> Planned:
     both = replace(training, workload=work)
     one = both.study("eight", title, recipes=("fixed",), workers=(1,), lr=RATES)
     options, estimate_s = {**one.options, "threads": training.asked.cores}, one.estimate_s
-    times = len(RATES)
-    return replace(one, options=options, estimate_s=times * estimate_s, worth_repeating=False)
+    estimate_s *= len(RATES)
+    return replace(one, options=options, estimate_s=estimate_s, worth_repeating=False)
 
 
 # The questions.
 
 _LOSS = measure("loss", "loss (MSE)")
 _BASE_LOSS = column("constant_mse", "loss of a constant")
-_SHARE = column("share", "of the constant's", percent)
+_SHARE = column("share", "of the constant's", lambda one: (percent if one < 10 else times)(one))
 _STEPS = column("steps_per_epoch", "steps per epoch", whole)
 
 
@@ -131,7 +131,7 @@ def _against_constant(row: Row) -> Row:
     share, least = final.value / constant.value, smallest_error_change(row.test_samples, seeds)
     learned = "cannot tell from one run" if final.low is None else "cannot tell"
     if abs(share - 1) <= least:
-        learned = "learned nothing that the test samples show"
+        learned = "no better than the constant, as far as these test samples show"
     elif final.low is not None and not final.low <= constant.value <= final.high:
         learned = "better than the constant" if share < 1 else "worse than the constant"
     constant_mse = constant.value
@@ -262,7 +262,7 @@ def _verdict_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
             verdict = "Mixed" if rises else "Adding workers pays in time"
         elif 1 - took.low < SAVED:
             verdict = "Adding workers does not pay in time"
-    shown = "more than chance" if rises else "which these runs cannot tell from no change"
+    shown = "more than chance" if rises else "a change that these runs cannot resolve"
     return facts | {"saved": 1 - took.value, "verdict": verdict, "shown": shown}
 
 
@@ -425,7 +425,7 @@ SIZE = Question(
         column("samples", "pays from", optional, "pays_from"),
         column("here", "samples here", whole, "samples"),
     ),
-    notes=(_ASSUMED,),
+    notes=(_ASSUMED, "Fixed time: of the job, less its samples at the speed of training."),
     tables=(
         Question(
             key="size-check",

@@ -380,7 +380,8 @@ _SCALING = """
 Speedup of {{ ours[0].count if ours else "several" }} workers with {{ fixed }}: \
 {{ ours | each("{model} {speedup:interval_times} ({efficiency.value:percent} of ideal)") }}.
 The lab's 8 CPU nodes reach {{ cpu | each("{speedup.value:times} ({model})") }}\
-{{ ", its 8 GPUs " ~ (gpu | each("{speedup.value:times}")) if gpu }}.
+{{ ", its 8 GPUs %s by its own figures for one" | format(
+   gpu | each("{speedup.value:times}")) if gpu }}.
 {{ "Projected, not measured, for %s workers: %s, with 90 %% intervals." | format(
    ahead[0].count, ahead | each("{model} {speedup:interval_times}")) if ahead }}
 """
@@ -666,7 +667,8 @@ _CORRECTIONS = (
         """Weak scaling on 8 GPUs: speedups of \
 {{ wrong | map(attribute="claimed") | list | listed }}.""",
         "Two of them are more than linear. By its own figures for one GPU only VGG16's is, which "
-        "averaging gradients cannot cause: something held the single GPU back. Do not quote it.",
+        "averaging gradients cannot cause: most likely something held the single GPU back. Do not "
+        "quote it.",
         """
 {{ wrong | map(attribute="sentence") | join(" ") }} An image takes VGG16 \
 {{ (cpu.resnet50 / cpu.vgg16) | times }} as long as ResNet50 on a CPU node, but \

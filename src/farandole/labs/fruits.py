@@ -127,7 +127,7 @@ LAB = transfer_lab(
     conclusion="""
 {{ answers.times.sentences[0] }}
 In the lab, 4 GPUs instead of 2 cut the epoch from 11 to 5 s but the job only from 5 min 19 s to \
-3 min 25 s: on a subset of 250 MB most of a job is no training.
+3 min 25 s: with 250 MB of photos, most of a job is not training.
 {{ answers.keeping_accuracy.sentences[0] }}
 Where accuracy falls with workers, fewer and larger steps are the usual cause, not averaging.
 """,

@@ -150,7 +150,7 @@ UTILISATION = Question(
 One worker kept its cores busy {{ here | having("utilisation") | each("{utilisation:percent} at \
 batch {batch:whole}") }}; the lab's GPU was busy {{ lab | each("{utilisation:percent} at batch \
 {batch:whole}") }}.
-{{ best | join("\n") or "Which batch is fastest takes repeats: each was launched once here." }}
+{{ best | join("\n") or "Finding the fastest batch takes repeats: each was launched once here." }}
 """,
     why="A larger batch usually spreads the fixed cost of a step (Python, starting kernels, the "
     "update of all weights) over more samples. The faster the device, the larger that part: a GPU "
@@ -238,7 +238,7 @@ def _worker_rows(found: Found) -> list[Row]:
 
 WORKERS = Question(
     key="workers",
-    text="What time do 1, 2 and 4 workers take, how efficient, how accurate are they?",
+    text="How long do 1, 2 and 4 workers take, and how efficient and accurate are they?",
     title="Time, speedup, efficiency and accuracy by workers",
     rows=_worker_rows,
     columns=columns(
@@ -298,8 +298,9 @@ def _epoch_rows(found: Found) -> list[Row]:
             early = fewer[row.workers].final.value
             rows.append(row.but(fewer=LAB_FEWER, early=early, loss=loss.final if loss else None))
     return [
-        row.but(change=row.final.value - row.early, resolvable=shared.smallest(row))
+        row.but(change=change, drop=-change, resolvable=shared.smallest(row))
         for row in having(rows, "final", "early")
+        for change in [row.final.value - row.early]
     ]
 
 
@@ -327,8 +328,8 @@ EPOCHS = Question(
     say="""
 {% set given, first = lab | having(loss=none), lab | having("loss") | first %}
 The lab's accuracy is lower after 40 epochs than after 21 on {{ given | each("{workers}") }} GPUs, \
-by {{ given | each("{change:in_points}") }} points. Only on {{ large | each("{workers}") }} GPUs \
-is that more than 10,000 test samples resolve, in one run each: it ranks nothing.
+by {{ given | each("{drop:in_points}") }} points. Only on {{ large | each("{workers}") }} GPUs \
+is that more than 10,000 test samples can resolve, and one run each still ranks nothing.
 Here accuracy goes \
 {{ here | each("from {early:four} after {fewer} epochs to {final.value:four} after {epochs} \
 on {workers:workers}") }}, with a test loss of {{ here | each("{loss.value:number}") }}.
@@ -520,7 +521,7 @@ _LARGEST_LOSS = -math.log(1e-7)
 _CORRECTIONS = (
     (
         "Efficiency: 2 GPUs were 0.53 times faster than 1, and 4 GPUs 0.84 times faster than 2.",
-        """They were {{ claims | each("{value:number} times as fast") }}. 0.53 and 0.84 are ratios
+        """They were {{ claims | each("{value:number}") }} times as fast. 0.53 and 0.84 are ratios
 of times, new over old and in the wrong order.""",
         """{{ claims | map(attribute="sentence") | join(" ") }} The other way round, 203.63445 /
 379.69139 is {{ (203.63445 / 379.69139) | number }} and 379.69139 / 456.14687 is
@@ -613,7 +614,7 @@ LAB = Lab(
     conclusion="""
 {{ answers["workers"].sentences[0] }}
 The lab's jobs got shorter with more GPUs, by less than their number. Its accuracies, from one run \
-each, rank neither 2, 6 and 8 GPUs nor 21 and 40 epochs; repeats with other seeds would.
+each, rank neither 2, 6 and 8 GPUs nor 21 and 40 epochs; that takes repeats with other seeds.
 Two nodes need no other code: size() counts all workers, so that global batch and scaled rate \
 follow. What has to be checked is that the steps of a job are divided by all workers, which the \
 lab's 3,120 steps bring to light.

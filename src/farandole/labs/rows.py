@@ -351,9 +351,13 @@ def exchanged(row: Row) -> Row:
 
 def absent(row: Row, column: Column) -> str:
     """Say why a row has no figure in a column; every table of a lab uses these words."""
+    if column.key in (row.not_applicable or ()):
+        return NOT_APPLICABLE
+    if column.key in (row.not_reached or ()):
+        return "not reached"
     if "lab" in (row.source or "") or column.key.startswith("lab_"):
         return NOT_PUBLISHED
-    if column.key in (row.not_applicable or ()) or row.void_for_speed:
+    if row.void_for_speed:
         return NOT_APPLICABLE
     return BUSY if row.busy else NOT_MEASURED
 
@@ -523,10 +527,11 @@ def use_words(row: UtilisationRow) -> str:
     """Say how busy the workers of a cell were, and what memory each took."""
     shares = [cpu for _, cpu, _, _ in row.by_rank if cpu is not None]
     memory = [taken for *_, taken in row.by_rank if taken is not None]
-    parts = [f"{_span(shares, percent)} of its cores busy"] if shares else []
-    parts += [f"{_span(memory, size)} of memory"] if memory else []
-    workers = plural(row.cell.workers, "worker")
-    return f"{workers}: each has {listed(parts) or 'no figure of its use'}."
+    several, workers = row.cell.workers > 1, plural(row.cell.workers, "worker")
+    parts = [f"{_span(shares, percent)} of {'their' if several else 'its'} cores busy"]
+    parts = [f"{'each keep' if several else 'keeps'} {part}" for part in parts if shares]
+    parts += [f"{'take' if several else 'takes'} {_span(memory, size)} of memory"] * bool(memory)
+    return f"{workers} {listed(parts)}." if parts else f"Nobody measured what {workers} used."
 
 
 def _span(values: Sequence[float], show: Callable[[float], str]) -> str:

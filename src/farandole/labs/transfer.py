@@ -260,6 +260,7 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
         ends = metrics.finals_by_seed(row.records, TRAINING)
         row.gaps = [ends[seed] - end for seed, end in row.by_seed.items() if seed in ends]
         row.never = (row.metrics.get(VALIDATION) or Row()).censored
+        row.not_reached = ("epochs", "reached_s") if row.never else ()
         by_accuracy = {(one.validation.value, -one.epoch): one.epoch for one in row.epochs_made}
         (row.best, _), row.best_epoch = max(by_accuracy.items(), default=((None, None), None))
     for row in lab:
@@ -330,6 +331,7 @@ def rate_rows(spec: TransferLab, found: Found) -> list[Row]:
         row.training, row.validation = shared.final_mean(row.records, TRAINING), row.final
         row.loss = shared.final_mean(row.records, "loss")
         row.lost = (shared.gap(row, used.get(row.workers)) or Row()).difference
+        row.not_applicable = () if row.recipe == ORIGINAL.name else ("lost",)
         losses = metrics.finals_by_seed(row.records, "loss").values()
         row.diverged = sum(not math.isfinite(loss) for loss in losses)
     return sorted(rows, key=lambda row: (row.recipe == ORIGINAL.name, row.workers))
@@ -387,6 +389,8 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
             rest_s = fixed_s.get(row.workers, last_s)
             row.job_s = row.job_s or shared.job_of(row.epoch_s, spec.epochs, rest_s)
             row.validation = shared.estimate(cell.validation) if measured else row.metric
+            row.epochs = row.epochs or (shared.estimate(cell.stable_epoch) if measured else None)
+            row.not_applicable = () if measured else ("epochs", "validation")
             row.drawn = row.epoch_s if measured or row.middle else None
             rows.append(row)
     if spec.guess:
@@ -745,6 +749,7 @@ The rate used here, {{ "%g" | format(row.base_rate) }} for one worker, ends at \
             "validation",
         ),
         notes=(
+            "Epochs measured here are their steps alone; question 1 counts what lies between, too. "
             "A projected job is its epochs plus what the largest measured job took beside them; "
             f"`farandole project published/{spec.name} --only device={spec.projected} -np 16` says "
             "the same.",
