@@ -32,7 +32,7 @@ def test_a_file_has_one_line_per_launch() -> None:
     play(shown)
     assert stream.getvalue().splitlines() == [
         "[bold] is no markup",
-        "[1/4] 2 workers, batch 64, name=[red], repeat 1: done in 3.0 s; about 30 s left",
+        "[1/4] 2 workers, batch 64, name=[red], repeat 1: done in 3.00 s; about 30 s left",
     ]
 
 

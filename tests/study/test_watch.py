@@ -14,7 +14,7 @@ from farandole.study.progress import (
     Now,
     cell_words,
     ended_line,
-    plan_lines,
+    launches_line,
 )
 from farandole.study.records import Cell, Launch
 from farandole.study.watch import (
@@ -195,12 +195,12 @@ def test_a_line_when_a_launch_has_ended() -> None:
     )
     line = ended_line(launch, number=3, total=12, left_s=130)
     assert line == (
-        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.1 s: too large; "
+        "[3/12] 2 workers, batch 64, lr=0.1, repeat 2: out of memory in 9.06 s: too large; "
         "about 2 min left"
     )
     done = replace(launch, outcome="stopped", reason="")
     assert ended_line(done, number=3, total=12, left_s=0).endswith(
-        "done in 9.1 s, but others used the machine"
+        "done in 9.06 s, but others used the machine"
     )
     shared = replace(done, foreign_share=0.85)
     assert ended_line(shared, number=3, total=12, left_s=0).endswith(
@@ -211,7 +211,8 @@ def test_a_line_when_a_launch_has_ended() -> None:
 def test_the_plan_in_lines() -> None:
     whole = Estimate(launches=6, seconds=600, worker_hours=0.25, guessed=6)
     rest = Estimate(launches=4, seconds=400, worker_hours=0.2, guessed=4)
-    lines = plan_lines([CELL], whole, rest)
-    assert lines[0] == "1 cell:"
-    assert "6 launches, 2 of them done." in lines
-    assert lines[-1].startswith("About 7 min and 0.2 worker-hours, a guess")
+    assert launches_line(whole, rest) == "6 launches, 2 of them done."
+    said = "6 launches, 2 of them done. About 7 min and 0.2 worker-hours, a guess until"
+    assert launches_line(whole, rest, guess=True).startswith(said)
+    known = replace(rest, guessed=1)
+    assert launches_line(whole, known).endswith("worker-hours (of these, 1 launch by a guess).")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole.format import brief, percent, plural
+from farandole.format import brief, percent, plural, seconds
 from farandole.study.plan import Estimate, Planned
 from farandole.study.records import Cell, Launch
 
@@ -68,7 +67,7 @@ def planned_words(one: Planned | Launch) -> str:
 def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str:
     """Say how a launch ended: `[3/12] 2 workers, ...: done in 9.1 s; about 2 min left`."""
     how = _WORDS.get(launch.outcome, launch.outcome)
-    took = "" if launch.wall_s is None else f" in {launch.wall_s:.1f} s"
+    took = "" if launch.wall_s is None else f" in {seconds(launch.wall_s)}"
     share = max(launch.foreign_share or 0.0, launch.steal_share or 0.0)
     used = f"{percent(share)} of " if share else ""
     busy = f", but others used {used}the machine" if launch.busy and launch.succeeded else ""
@@ -77,38 +76,20 @@ def ended_line(launch: Launch, *, number: int, total: int, left_s: float) -> str
     return f"[{number}/{total}] {planned_words(launch)}: {how}{took}{busy}{why}{left}"
 
 
-def plan_lines(cells: Sequence[Cell], whole: Estimate, open_ones: Estimate) -> list[str]:
-    """Say what would be done: cells, launches, minutes and worker-hours."""
-    source = ""
-    if open_ones.guessed:
-        source = (
-            ", a guess until similar launches have run"
-            if open_ones.guessed == open_ones.launches
-            else f" (of these, {plural(open_ones.guessed, 'launch')} by a guess)"
-        )
-    return [
-        f"{plural(len(cells), 'cell')}:",
-        *(f"  {cell_words(cell)}" for cell in cells),
-        _launches_line(whole, open_ones),
-        f"{_time_line(open_ones)}{source}.",
-    ]
-
-
-def begin_lines(whole: Estimate, open_ones: Estimate) -> list[str]:
-    """Say what is about to be done; how long it takes only if that is more than a guess."""
-    known = open_ones.guessed < open_ones.launches
-    return [_launches_line(whole, open_ones), *([f"{_time_line(open_ones)}."] if known else [])]
-
-
-def _launches_line(whole: Estimate, open_ones: Estimate) -> str:
+def launches_line(whole: Estimate, open_ones: Estimate, *, guess: bool = False) -> str:
+    """Say how many launches there are and how long they take, by a mere guess only if asked to."""
     # Tries of what others disturbed are not part of the plan.
     done = max(0, whole.launches - open_ones.launches)
-    made = f", {done} of them done" if done else ""
-    return f"{plural(whole.launches, 'launch')}{made}."
-
-
-def _time_line(estimate: Estimate) -> str:
-    return f"About {duration(estimate.seconds)} and {brief(estimate.worker_hours)} worker-hours"
+    line = f"{plural(whole.launches, 'launch')}{f', {done} of them done' if done else ''}."
+    if open_ones.guessed == open_ones.launches and not guess:
+        return line
+    source = ""
+    if open_ones.guessed == open_ones.launches:
+        source = ", a guess until similar launches have run"
+    elif open_ones.guessed:
+        source = f" (of these, {plural(open_ones.guessed, 'launch')} by a guess)"
+    hours = brief(open_ones.worker_hours)
+    return f"{line} About {duration(open_ones.seconds)} and {hours} worker-hours{source}."
 
 
 def duration(seconds: float) -> str:

@@ -25,7 +25,7 @@ from farandole.study.folder import check_new, is_study, mark_complete, write_jso
 from farandole.study.hosts import Function, Hosts, find_hosts, read_room, saved_function
 from farandole.study.options import check_resume, make_spec, resumed
 from farandole.study.plan import Planned, estimate, make_cells, make_plan, pending, preview
-from farandole.study.progress import Listener, begin_lines, duration, plan_lines
+from farandole.study.progress import Listener, cell_words, duration, launches_line
 from farandole.study.read import read_apart, read_head, read_launch, read_rank
 from farandole.study.records import Cell, Launch, Study
 from farandole.study.refuse import Files, StudyRefusedError, batch_seen, mismatch, refuse
@@ -221,8 +221,10 @@ class StudyRun:
         open_ones = pending(spec, planned, done, earlier=len(done))
         whole, rest = estimate(spec, planned, done), estimate(spec, open_ones, done)
         if not dry:
-            return lines + begin_lines(whole, rest)
-        lines += plan_lines([c for c in cells if any(p.cell == c for p in planned)], whole, rest)
+            return [*lines, launches_line(whole, rest)]
+        launched = [cell for cell in cells if any(one.cell == cell for one in planned)]
+        lines += [f"{plural(len(launched), 'cell')}:", *(f"  {cell_words(c)}" for c in launched)]
+        lines.append(launches_line(whole, rest, guess=True))
         if spec.time_limit_s is not None and rest.launches:
             room = plan.fitting(spec, open_ones, done, left_s=spec.time_limit_s)
             lines.append(
