@@ -149,7 +149,7 @@ _TOO_SHORT = "the script ended before a few steps had been made"
 def to_measure(spec: Spec, done: Iterable[Launch], known: Iterable[Apart]) -> list[Launch]:
     """Return a launch for each number of workers on a host that has no figures yet.
 
-    Somebody may have mended since what was in the way.
+    What was in the way may have been fixed since.
     """
     measured = {one.cell.workers for one in known if one.computing_together_s is not None}
     found: dict[int, Launch] = {}
@@ -220,18 +220,18 @@ def _read_copy(path: Path) -> dict[str, float | None]:
     rank = read_rank(path) if path.exists() else None
     if rank is None:
         return {}
-    told: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a last line that was cut short
             content = json.loads(line)
             if isinstance(content, dict) and content.get("kind") == "apart":
-                told |= content
-    found = {name: told.get(name) for name in ("loaded_alone", "loaded_together")}
+                recorded |= content
+    found = {name: recorded.get(name) for name in ("loaded_alone", "loaded_together")}
     steps = rank.steps
     # A step without waiting for data and without the update.
     own_s = steps.duration_s - np.nan_to_num(steps.data_s) - np.nan_to_num(steps.optimizer_s)
-    for phase in [phase for phase in ("alone", "together") if phase in told]:
-        first, end = told[phase]
+    for phase in [phase for phase in ("alone", "together") if phase in recorded]:
+        first, end = recorded[phase]
         found[f"computing_{phase}"] = _median(own_s[first:end])
         found[f"update_{phase}"] = _median(steps.optimizer_s[first:end])
     return found

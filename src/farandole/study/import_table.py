@@ -289,11 +289,11 @@ def understand(index: int, given: str) -> Column:
             units = ", ".join(f"{time[1]}_{unit}" for unit in _UNITS)
             raise UsageError(f"{unknown.format(time[3])}{units}, or h:mm:ss values.")
     elif rate is not None or name == "throughput" or name.startswith("throughput_"):
-        told = name.removeprefix("throughput").removeprefix("_")
-        rate = rate or _RATE_UNIT.fullmatch(told or "s")
+        shown = name.removeprefix("throughput").removeprefix("_")
+        rate = rate or _RATE_UNIT.fullmatch(shown or "s")
         if rate is None:
             raise UsageError(
-                f"{unknown.format(told)}throughput (samples per second) or throughput_per_min."
+                f"{unknown.format(shown)}throughput (samples per second) or throughput_per_min."
             )
         scale = 1 / _UNITS[_UNIT_WORDS.get(rate[1], rate[1])]
         name, role = "throughput", "rate"
@@ -329,15 +329,15 @@ def import_table(table: Path, out: Path, *, label: str | None = None) -> tuple[S
         raise UsageError(f"{table} cannot be read ({error.strerror}).") from error
     folder.check_new(out)
     imported = read_table(content, name=str(table))
-    told = {
+    source = {
         "file": table.name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "columns": imported.columns,
         "notes": list(imported.notes),
     }
-    # No machine: where the figures come from, nobody has told.
+    # Which machine the figures come from is not known.
     study = folder.create_study(
-        out, label=label or table.stem, command=(), spec={"imported": told}, machine={}
+        out, label=label or table.stem, command=(), spec={"imported": source}, machine={}
     )
     if len(imported.launches) > _MANY_ROWS:
         folder.write_rows(out, imported.launches)

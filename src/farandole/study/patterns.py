@@ -109,8 +109,8 @@ class OutputReader:
     def metrics(self) -> tuple[Metric, ...]:
         """Return what --metric found, in the order in which it was printed."""
         names = [name for name in self._found if name != THROUGHPUT]
-        kept = [metric for name in names for metric in self._of_one_rank(name)]
-        return tuple(sorted(kept, key=lambda metric: metric.time_s or 0.0))
+        found = [metric for name in names for metric in self._of_one_rank(name)]
+        return tuple(sorted(found, key=lambda metric: metric.time_s or 0.0))
 
     def throughput(self) -> float | None:
         """Return the launch's throughput: the median after the first third of the lines."""
@@ -120,14 +120,14 @@ class OutputReader:
 
     def notes(self) -> tuple[str, ...]:
         """Say what did not match, or matched something that is no number."""
-        said = []
+        notes = []
         for pattern in self._patterns:
             if pattern.name in self._unread:
                 unread = self._unread[pattern.name]
-                said.append(f"{pattern.flag} matched {unread!r}, which is not a number.")
+                notes.append(f"{pattern.flag} matched {unread!r}, which is not a number.")
             elif not self._found[pattern.name]:
-                said.append(f"{pattern.flag} matched no line of the output.")
-        return tuple(said)
+                notes.append(f"{pattern.flag} matched no line of the output.")
+        return tuple(notes)
 
     def _of_one_rank(self, name: str) -> list[Metric]:
         """Return what the lowest rank printed; lines of unknown ranks only where none is known."""

@@ -186,13 +186,15 @@ def pending(
 ) -> list[Planned]:
     """Return what is still to be made, with further tries of what others disturbed at the end.
 
-    What failed in an earlier session is tried again, because somebody may have mended it since;
+    What failed in an earlier session is tried again, because it may have been fixed since;
     within one session it would fail the same way again. What took too much memory or time is a
     result. The first `earlier` of the launches that are done are of an earlier session.
     """
-    mended = [launch for launch in done[:earlier] if launch.outcome != "failed"] + [*done[earlier:]]
-    made = {(_key(spec, x.cell), x.purpose, x.repeat) for x in mended}
-    hopeless = _hopeless(spec, mended)
+    counted = [launch for launch in done[:earlier] if launch.outcome != "failed"] + [
+        *done[earlier:]
+    ]
+    made = {(_key(spec, x.cell), x.purpose, x.repeat) for x in counted}
+    hopeless = _hopeless(spec, counted)
     open_ones = [x for x in planned if (_key(spec, x.cell), x.purpose, x.repeat) not in made]
     if spec.retry_busy:
         cells = dict.fromkeys(one.cell for one in planned if one.purpose == "speed")

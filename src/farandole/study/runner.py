@@ -280,7 +280,7 @@ class StudyRun:
                 spec=spec,
                 machine={**machine(Path(self._spec.folder)), **_elsewhere(self._spec)},
             )
-        if self.setting.function is not None:  # it may have been mended since
+        if self.setting.function is not None:  # it may have been fixed since
             self.setting.function.save(self.path)
         return study
 
