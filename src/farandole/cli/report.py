@@ -37,7 +37,7 @@ COMMAND = Command(
             flag("--price", "P", "cost of a worker per hour, in any currency"),
             TARGET,
             PREFER,
-            flag("--serve", "", "show it in a browser, and keep it up to date until Ctrl-C"),
+            flag("--serve", "", "show it in a browser, up to date until Ctrl-C"),
             flag("--anonymous", "", "leave out names of hosts, users, paths and commits"),
             JSON,
         )

@@ -55,7 +55,7 @@ COMMAND = Command(
         for title in (VARY, MEASURE, WHERE, HOSTS)
     },
     usual="-np --scaling -L --measure --repeats --seeds --time-limit --throughput --out --resume "
-    "--dry-run --json",
+    "--live --dry-run --json",
     examples="""
 farandole study -- python train.py --batch-size '{batch}'
 farandole study -np 1,2,4 -L batch=64,256 -- python train.py --bs '{batch}'
