@@ -26,12 +26,12 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_lines_to_copy_name_the_folder() -> None:
     lines = [
-        "Look at launches/0001-w1-r0/output.txt, mend it, and go on with "
+        "Read launches/0001-w1-r0/output.txt, fix the cause, and continue with "
         "farandole study --resume DIR.",
         "DIR and launches are words, too.",
     ]
     assert with_folder(lines, "my study") == [
-        "Look at my study/launches/0001-w1-r0/output.txt, mend it, and go on with "
+        "Read my study/launches/0001-w1-r0/output.txt, fix the cause, and continue with "
         "farandole study --resume 'my study'.",
         "DIR and launches are words, too.",
     ]
