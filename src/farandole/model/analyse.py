@@ -196,8 +196,7 @@ def _single_process(
     rates = next((found.rates(unit) for found in cells if found.cell == chosen), [])
     if rates and workers:
         gain = ratio(rates, single.rates(unit))
-        answer = plural(workers, "worker")
-        sentence += f" The answer's {answer}: {interval(gain)} of that."
+        sentence += f" The recommended {plural(workers, 'worker')}: {interval(gain)} of that."
     return SingleProcess(
         cell=single.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
     )

@@ -178,8 +178,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "disturbed": Rule(
         "warn",
-        "The machine was busy: other programs used up to {largest share:percent} of its cores. "
-        "{cells} had no quiet launch, so their speeds may be off by as much.",
+        "The machine was busy in every launch{cells}: other programs used up to "
+        "{largest share:percent} of its cores, so speeds may be off by as much.",
         "Run it again when the machine is quiet: farandole study --resume DIR repeats the "
         "disturbed launches.",
     ),
@@ -953,7 +953,9 @@ def _failure_rules(rows: Sequence[CellRow], together: Sequence[CellRow]) -> Verd
     shares = {row.label: s for row in together if (s := row.measured.disturbance) is not None}
     if shares:
         evidence = {"largest share": max(shares.values())}
-        yield _verdict("disturbed", shares, evidence, cells=", ".join(shares))
+        every = all(row.label in shares for row in together if row.launches)
+        cells = "" if every else f" of {'; '.join(shares)}"
+        yield _verdict("disturbed", shares, evidence, cells=cells)
 
 
 # Why a speedup may not be printed
