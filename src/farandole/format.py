@@ -9,6 +9,7 @@ from typing import Any
 
 NOT_MEASURED, NOT_PUBLISHED = "not measured", "not published"
 NOT_APPLICABLE, BUSY = "not applicable", "busy"
+TOO_WIDE = "too noisy for bounds"
 """What stands in the place of a figure; the labs' rule is in labs/rows.py."""
 _DIGITS = 3
 
@@ -110,12 +111,19 @@ def rate(bytes_per_s: float | None) -> str:
     return f"{size(bytes_per_s)}/s" if known(bytes_per_s) else NOT_MEASURED
 
 
+def too_wide(low: float, high: float) -> bool:
+    """Tell whether an interval says nothing, as two unequal launches may give: 0.001 to 4,000."""
+    return low > 0 and high > 10_000 * low
+
+
 def between(low: float | None, high: float | None, *, decimals: int | None = None) -> str:
     """Return an interval: "1.79 to 1.87"; empty where there is none."""
     if not known(low) or not known(high):
         return ""
     assert low is not None
     assert high is not None
+    if too_wide(low, high):
+        return TOO_WIDE
     places = decimals_for(max(abs(low), abs(high))) if decimals is None else decimals
     return f"{number(low, decimals=places)} to {number(high, decimals=places)}"
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from farandole.format import brief, fill, number, percent, plural, rate, seconds, times
+from farandole.format import brief, fill, number, percent, plural, rate, seconds, times, too_wide
 from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.curves import Curve, amdahl_fraction, group_of
 from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, JobTime, enough_steps
@@ -167,8 +167,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "too_noisy": Rule(
         "warn",
-        "{begin} between {speedup.low:times} and {speedup.high:times} after {launches:launch} "
-        "({label}).",
+        "{begin} after {launches:launch} ({label}).",
         "Run it again with {flag} {more} on a quieter machine.",
     ),
     "no_intervals": Rule(
@@ -594,14 +593,20 @@ def _too_noisy(curve: Curve, flag: str) -> Verdicts:
         found = point.speedup
         half_width = (found.half_width or 0.0) / found.value if found else 0.0
         if found and (half_width > NOISY or undecided(found)):
-            workers = plural(point.workers, "worker")
-            begin = f"Too noisy to tell: the speedup of {workers} lies"
-            if (found.low or 0.0) >= 1 or (found.high or 0.0) <= 1:
-                sure = "faster" if (found.low or 0.0) >= 1 else "slower"
-                begin = f"Too noisy to quote: {workers} are {sure}, but their speedup lies"
+            workers, low, high = (
+                plural(point.workers, "worker"),
+                found.low or 0.0,
+                found.high or 0.0,
+            )
+            begin = f"Too noisy to tell: the speedup of {workers}"
+            if low >= 1 or high <= 1:
+                sure = "faster" if low >= 1 else "slower"
+                begin = f"Too noisy to quote: {workers} are {sure}, but their speedup"
+            wide = too_wide(low, high)
+            begin += " has no bounds" if wide else f" lies between {times(low)} and {times(high)}"
             evidence = {"half width": half_width, "launches": point.launches}
             more = max(LEAST_LAUNCHES, 2 * point.launches)
-            words = {"begin": begin, "speedup": found, "flag": flag, "more": more}
+            words = {"begin": begin, "flag": flag, "more": more}
             yield _verdict("too_noisy", curve.label, evidence, **words)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from farandole.format import (
     NOT_MEASURED,
+    TOO_WIDE,
     between,
     decimals_for,
     factor_decimals,
     number,
     times,
+    too_wide,
 )
 from farandole.model.statistics import Estimate
 from farandole.report import escape
@@ -159,7 +161,9 @@ def shown(column: Column, cell: Any) -> str:
     # The baseline's own ratio is one by definition, not by measurement.
     if low is None or high is None or math.isnan(cell.value) or low == high:
         return value
-    if column.show is number:
+    if too_wide(low, high):
+        bounds = TOO_WIDE
+    elif column.show is number:
         bounds = between(low, high, decimals=decimals_for(cell.value))
     elif column.show is times:
         bounds = between(low, high, decimals=factor_decimals(cell.value))
