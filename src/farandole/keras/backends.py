@@ -88,14 +88,9 @@ class Backend(Protocol):
         """Combine gradients, and call `update` with them when it is time for it."""
 
     def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
-        """Leave the script if all do so at this step; from a compiled one, when it has run.
+        """Raise StopTraining if all leave at this step; in a compiled one, when it has run.
 
-        Args:
-            averaging: has counted the step.
-            gradients: tell whether it is being compiled.
-
-        Raises:
-            StopTraining: All leave.
+        The gradients tell whether it is being compiled.
         """
 
 

@@ -92,15 +92,9 @@ class Averaging:
         scale_local: bool,
         process_set: ProcessSet | None = None,
     ) -> None:
-        """Begin.
+        """Begin; the arguments are what DistributedOptimizer was given.
 
-        Args:
-            how: the reduction.
-            wire: the type in which gradients travel; None for their own.
-            passes: batches whose gradients are summed before they are combined.
-            average_passes: whether that sum is divided by their number.
-            scale_local: whether gradients of local variables are divided by the number of workers.
-            process_set: the workers that train together; one that is not among them trains alone.
+        `wire` is the type in which gradients travel, None for their own.
         """
         self.how, self.wire, self.passes = how, wire, passes
         self.local_layers: tuple[Any, ...] = ()

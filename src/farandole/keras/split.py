@@ -68,17 +68,11 @@ def plan(
     limit: int | None = None,
     unit: str = "samples",
 ) -> Split:
-    """Decide how many items are dealt out.
+    """Decide how many of `length` items are dealt out to `size` workers.
 
-    Args:
-        length: how many there are.
-        size: the number of workers.
-        batch: items per step and worker.
-        remainder: what happens when workers do not divide the length: "drop" leaves out up to
-            size - 1 items, "pad" gives out as many a second time, "keep" lets shares differ by one.
-        drop_last: also leave out the incomplete batch at the end of every share.
-        limit: the largest number of steps in an epoch.
-        unit: what the items are called.
+    Where workers do not divide the length, "drop" leaves out up to size - 1 items, "pad" gives out
+    as many a second time, and "keep" lets shares differ by one. `drop_last` also leaves out the
+    incomplete batch at the end of every share; `limit` is the largest number of steps in an epoch.
 
     Raises:
         UsageError: there is nothing to train on for some worker, or fewer steps than asked for.
@@ -179,11 +173,7 @@ class Terms:
 
 
 def check(terms: Terms) -> None:
-    """Refuse values that cannot be.
-
-    Raises:
-        UsageError: says which, and what can be.
-    """
+    """Raise UsageError for values that cannot be."""
     if terms.remainder not in REMAINDERS:
         raise UsageError(
             f"remainder={terms.remainder!r} is not known. Choices: {', '.join(REMAINDERS)}."
@@ -197,11 +187,7 @@ def check(terms: Terms) -> None:
 
 
 def agree(terms: Terms, kind: str, length: int | None) -> None:
-    """Compare data and terms over all ranks, by one small message.
-
-    Raises:
-        UsageError: they differ; on all ranks alike.
-    """
+    """Raise UsageError on all ranks alike if data or terms differ, by one small message."""
     if terms.size == 1:
         return
     facts = {

@@ -84,11 +84,7 @@ def cardinality(dataset: Any) -> int | None:
 
 
 def check(dataset: Any, terms: Terms) -> None:
-    """Refuse what cannot be dealt out, or would be dealt out differently by each rank.
-
-    Raises:
-        UsageError: says what to change.
-    """
+    """Raise UsageError for what cannot be dealt out, or differently by each rank."""
     if cardinality(dataset) is None and terms.remainder == "pad":
         raise UsageError(
             'remainder="pad" needs to know how many elements the tf.data.Dataset has, and this one '
@@ -244,10 +240,7 @@ _KINDS = "fiub"
 def batches_of(batch: Callable[[int], Any], steps: int, example: Any) -> Any | None:
     """Return a tf.data.Dataset of batches, or None where their types do not allow it.
 
-    Args:
-        batch: makes the batch of a step.
-        steps: how many there are.
-        example: a batch of any size, whose structure, types and shapes all others have.
+    `batch` makes that of a step; `example` has the structure, types and shapes of all.
     """
     if isinstance(example, np.ndarray):
         # A dataset's element is (x,) for Keras.

@@ -69,11 +69,7 @@ class ShardedLoader(DataLoader[Any]):
 
 
 def check(loader: DataLoader[Any], terms: Terms) -> None:
-    """Refuse loaders whose samples cannot be dealt out by index.
-
-    Raises:
-        UsageError: says what to change.
-    """
+    """Raise UsageError for loaders whose samples cannot be dealt out by index."""
     if terms.batch_size is not None and terms.batch_size != loader.batch_size:
         raise UsageError(
             f"You gave batch_size={terms.batch_size}, but the DataLoader has batch_size="
