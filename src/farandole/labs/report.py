@@ -14,6 +14,7 @@ from farandole.format import known, moment, number, percent, plural, seconds, wh
 from farandole.labs.lab import Answered, Choice, Correction, Found, Lab
 from farandole.labs.questions import sentences
 from farandole.labs.rows import LAB, Row, absent, busy_sentence, cell_rows, column, columns, text
+from farandole.model.analyse import unique_labels
 from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
@@ -32,7 +33,6 @@ from farandole.report.document import (
     Prose,
     Section,
     Tables,
-    unlike,
 )
 from farandole.report.escape import plain, visible
 from farandole.report.study import answer_json
@@ -502,7 +502,7 @@ def _curves(source: str, infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Cu
         if len(_points(curve)) > 1
     ]
     found.sort(key=lambda pair: not pair[1].main)
-    names = unlike(f"{source}{': ' if label else ''}{label}" for label, _ in found)
+    names = unique_labels(f"{source}{': ' if label else ''}{label}" for label, _ in found)
     return [(name, curve) for name, (_, curve) in zip(names, found, strict=True)]
 
 

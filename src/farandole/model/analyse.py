@@ -6,7 +6,7 @@ second, shares between 0 and 1. An Estimate without `low` and `high` comes from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -293,7 +293,7 @@ def compare(
     """
     if not studies:
         raise UsageError("There is no study to compare. Name at least one folder.")
-    labels = unique_labels([study.label for study in studies])
+    labels = unique_labels(study.label or "study" for study in studies)
     infos = [
         analyse(study, price_per_worker_hour=price_per_worker_hour, target=target, prefer=prefer)
         for study in studies
@@ -354,13 +354,13 @@ def unlike_machines(machines: Mapping[str, Mapping[str, object]]) -> str | None:
     return None
 
 
-def unique_labels(labels: Sequence[str]) -> list[str]:
+def unique_labels(labels: Iterable[str]) -> list[str]:
     """Number labels that occur more than once."""
     found: list[str] = []
     for label in labels:
-        name, number = label or "study", 2
+        name, number = label, 2
         while name in found:
-            name, number = f"{label or 'study'} ({number})", number + 1
+            name, number = f"{label} ({number})", number + 1
         found.append(name)
     return found
 

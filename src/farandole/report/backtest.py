@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
 from farandole.format import number, percent, plural
-from farandole.model.projection.backtest import ErrorFigures, FileScore
-from farandole.report.escape import visible
+from farandole.model.projection.backtest import FileScore
+from farandole.report.escape import plain, visible
 from farandole.report.table import Column, Show, Table, tabulate, to_lines
 
 _KEYS = {"steps": "workers", "epochs": "batch ratio"}
@@ -36,16 +36,8 @@ def to_json(scores: Sequence[tuple[str, FileScore]], *, rows: bool = False) -> d
 
 
 def _figures(found: FileScore) -> dict[str, Any]:
-    def errors(by_key: Mapping[str, ErrorFigures]) -> dict[str, Any]:
-        return {key: asdict(figures) for key, figures in by_key.items()}
-
-    return {
-        "rows_fit": found.rows_fit,
-        "rows_scored": found.rows_scored,
-        "error": errors(found.error),
-        "coverage_90": found.coverage_90,
-        "baselines": {law: errors(by_key) for law, by_key in found.baselines.items()},
-    }
+    names = ("rows_fit", "rows_scored", "error", "coverage_90", "baselines")
+    return {name: plain(getattr(found, name)) for name in names}
 
 
 def lines(name: str, found: FileScore) -> list[str]:

@@ -17,8 +17,9 @@ from textwrap import fill
 from typing import Any
 
 from farandole.format import known, percent, plural, rate, seconds, size
+from farandole.model.analyse import unique_labels
 from farandole.model.statistics import Estimate
-from farandole.report.document import Figure, Spec, unlike
+from farandole.report.document import Figure, Spec
 from farandole.report.table import Column, Table, shown
 
 Row = dict[str, Any]
@@ -142,6 +143,7 @@ def lines(
         axes = {"x": _x_axis(values, x_column, x_title, log=x_log), "y": y_axis}
         if ideal and all(0 < row["y"] < 4 * max(values) for row in rows):
             axes = _square(rows, [int(value) for value in values], x_title, y_title)
+        caption += _cut_note(drawn, rows, factor)
         rows = _side_by_side(rows)
         chart = _Chart()
         if ideal:
@@ -201,7 +203,8 @@ def bars(
     caption += left_out(len(drawn), len(drawable), "bars")
     spec: Spec = {}
     if drawn:
-        rows, axis, _ = _measured(drawn, first, y_title, log=log, zero=zero)
+        rows, axis, factor = _measured(drawn, first, y_title, log=log, zero=zero)
+        caption += _cut_note(drawn, rows, factor)
         spec = _bars(rows, axis, x_column, full=zero and not log, words=label is not None)
     alt, wide = f"{y_title} by {x_column.title}.", len(drawn) > 8
     return Figure(
@@ -233,7 +236,7 @@ def stacked(
     sums = [sum(row[key] for key in parts if known(row[key])) for row in drawn]
     factor, unit = _unit_of(show, max(sums, default=0.0))
     rows: list[Row] = []
-    names = unlike(_without_common_end([str(row[category]) for row in drawn]))
+    names = unique_labels(_without_common_end([str(row[category]) for row in drawn]))
     for order, row in enumerate(drawn):
         begin = 0.0
         for key in parts:
@@ -444,6 +447,13 @@ def _without_common_end(names: Sequence[str]) -> list[str]:
 def left_out(drawn: int, there: int, nouns: str) -> str:
     """Return a sentence on what a chart does not show; empty when it shows all."""
     return "" if drawn == there else f" {drawn} of {there} {nouns} are drawn; the table has all."
+
+
+def _cut_note(points: Sequence[Row], rows: Sequence[Row], factor: float) -> str:
+    """Return a sentence where a drawn interval ends before the measured one."""
+    pairs = [(a["high"], b["high"]) for a, b in zip(points, rows, strict=True) if b["high"]]
+    cut = any(high > 1.001 * factor * end for high, end in pairs)
+    return " Intervals beyond the chart are cut off." if cut else ""
 
 
 def doubling(counts: Sequence[float]) -> bool:
@@ -762,7 +772,7 @@ def _bars(rows: list[Row], axis: Spec, column: Column, *, full: bool, words: boo
     several = len(names) > 1
     if not several:
         # Two rows of one category would be drawn over each other.
-        alone = unlike(row["category"] for row in rows)
+        alone = unique_labels(row["category"] for row in rows)
         rows = [row | {"category": word} for row, word in zip(rows, alone, strict=True)]
     categories = _unique(row["category"] for row in rows)
     x = axis | {"axis": axis["axis"] | {"grid": True}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -253,17 +253,3 @@ class Names:
             found = re.fullmatch(r"(.*)-(\d+)", name)
             name = f"{found[1]}-{int(found[2]) + 1}" if found else f"{name}-2"
         return name
-
-
-def unlike(names: Iterable[str]) -> list[str]:
-    """Return the names with a number behind each one that was there before."""
-    seen: set[str] = set()
-    result = []
-    for name in names:
-        number, candidate = 1, name
-        while candidate in seen:
-            number += 1
-            candidate = f"{name} ({number})"
-        seen.add(candidate)
-        result.append(candidate)
-    return result

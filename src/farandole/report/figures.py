@@ -23,12 +23,12 @@ from farandole.format import (
     whole,
 )
 from farandole.model.accuracy import MetricCurve
-from farandole.model.analyse import Comparison, ScalingInfo
+from farandole.model.analyse import Comparison, ScalingInfo, unique_labels
 from farandole.model.curves import Curve, CurvePoint
 from farandole.model.statistics import Estimate
 from farandole.report import charts
 from farandole.report.charts import MOST_SERIES, left_out
-from farandole.report.document import Figure, unlike
+from farandole.report.document import Figure
 from farandole.report.table import Column, Table, tabulate
 from farandole.study.records import BYTE_KINDS
 
@@ -118,7 +118,7 @@ def studies(found: ScalingInfo | Comparison) -> tuple[ScalingInfo, ...]:
     """Return the studies of a report, under labels that differ."""
     if isinstance(found, ScalingInfo):
         return (found,)
-    labels = unlike([info.label or "study" for info in found.infos])
+    labels = unique_labels(info.label or "study" for info in found.infos)
     return tuple(
         replace(info, label=label) for info, label in zip(found.infos, labels, strict=True)
     )
@@ -139,7 +139,7 @@ def _prefixed(infos: Infos, info: ScalingInfo, label: str) -> str:
 
 def points_of(groups: Sequence[Entry]) -> list[Entry]:
     """Return the points of curves, sweeps or splits, under names that differ."""
-    names = unlike(group.name for group in groups)
+    names = unique_labels(group.name for group in groups)
     return [
         Entry(name=name, item=point, info=group.info, of=group.item)
         for name, group in zip(names, groups, strict=True)
@@ -166,7 +166,7 @@ def curves(infos: Infos) -> list[Entry]:
         study, kind = info.label * (len(infos) > 1), f"{curve.scaling} scaling" * both
         return ", ".join(part for part in (study, kind, curve.label) if part) or "measured"
 
-    names = unlike(name(info, curve) for info, curve in alike)
+    names = unique_labels(name(info, curve) for info, curve in alike)
     named = zip(names, alike, strict=True)
     return [
         Entry(name=name, item=curve, info=info)

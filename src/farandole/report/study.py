@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from farandole.format import brief, listed, moment, number, percent, plural, seconds, times
+from farandole.format import brief, interval, listed, moment, number, percent, plural, seconds
 from farandole.model.analyse import Comparison, ScalingInfo
 from farandole.model.answer import Answer
 from farandole.model.rows import CellRow
@@ -36,7 +36,7 @@ from farandole.report.document import (
 from farandole.report.escape import plain, visible
 from farandole.report.figures import Missing, studies
 from farandole.report.projection import projection_section
-from farandole.report.table import Column, Table, shown, to_lines
+from farandole.report.table import Table, to_lines
 from farandole.report.words import commands, machine_facts, paragraph
 from farandole.version import __version__
 
@@ -66,7 +66,6 @@ _OPENED_BY = {
 _SEVERITIES = ("void", "warn", "note", "good")
 _MOST_EVIDENCE = 8
 _TERMINAL_VERDICTS = 3
-_FACTOR = Column(key="", title="", show=times, interval=True)
 
 Infos = Sequence[ScalingInfo]
 Parts = Sequence[Figure | Missing]
@@ -285,7 +284,7 @@ def _tiles(info: ScalingInfo) -> tuple[Tile, ...]:
         Tile(
             title=f"Throughput, {plural(chosen.workers, 'worker')}",
             value=f"{number(chosen.throughput.value)} {info.curves[0].unit}",
-            change=f"{shown(_FACTOR, gain)} of {fewest}" if gain else "",
+            change=f"{interval(gain)} of {fewest}" if gain else "",
         ),
         tile("Time per epoch", seconds, *(getattr(job, "epoch_s", None) for job in jobs)),
         tile("Job time", seconds, *(getattr(job, "job_s", None) for job in jobs)),
