@@ -188,6 +188,14 @@ def test_real_launches_of_the_training_script(task: str, tmp_path: Path) -> None
         assert reported["series"]["2 workers, batch 8"][0] > 0
 
 
+@pytest.mark.ranks
+def test_warm_and_cold_launches_take_turns(tmp_path: Path) -> None:
+    given = {"task": "study_tasks.warm", "workers": 2, "batch": 8, "steps": 8, "pairs": 2}
+    reported = _run_worker(tmp_path, given)
+    assert len(reported["series"]["step"]) == len(reported["series"]["length"]) == 1
+    assert min(reported["series"]["step"] + reported["series"]["length"]) > 0
+
+
 def test_a_report_is_timed_and_its_memory_read(tmp_path: Path) -> None:
     small = {"workers": [1, 2], "batches": [32], "widths": [1], "repeats": 2, "steps_per_rank": 30}
     reported = _run_worker(tmp_path, {"task": "study_tasks.report", "shape": small})

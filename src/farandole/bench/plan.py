@@ -25,6 +25,7 @@ FARANDOLE, BUCKET, IN_TURNS = "farandole", "farandole bucket", "in turns"
 FREE, BARRIER, PLAIN = "limit, free", "limit, barrier", "plain PyTorch"
 PRECISE, WHOLE = "studied to 3 %", "studied for whole epochs"
 STUDY, RUN, REPORT = "farandole study", "farandole run", "farandole report"
+WARM = "warm start"
 
 Launcher = Literal["direct", "farandole run", "torchrun", "mpiexec", "horovodrun"]
 Quantity = Literal[
@@ -385,6 +386,20 @@ def _study(settings: Settings) -> Iterator[Group]:
     yield Group("study-cell", commands, rows, launches=1 if settings.quick else 3)
 
 
+def _warm(settings: Settings) -> Iterator[Group]:
+    pairs = 3 if settings.quick else 8
+    options = {"workers": settings.num_ranks, "batch": 32, "steps": 120, "pairs": pairs}
+    who = f"{plural(settings.num_ranks, 'worker')} forked with their imports over fresh ones"
+    steps = Target("within 1 %", "time ratio", WARM, None, 1.01)
+    length = Target("0.6 at most", "time ratio", WARM, None, 0.6)
+    rows = (
+        Row("warm-step", f"{who}: a step", "step", (WARM,), (steps,), unit="ratio"),
+        Row("warm-launch", f"{who}: all of it", "length", (WARM,), (length,), unit="ratio"),
+    )
+    group = Group("warm", (_command(WARM, "warm", options),), rows)
+    yield replace(group, launches=1, time_limit_s=900.0)
+
+
 def _report(_: Settings) -> Iterator[Group]:
     from farandole.bench.synthetic_study import Shape
 
@@ -410,6 +425,7 @@ BUILDERS: dict[str, Callable[[Settings], Iterator[Group]]] = {
     "start": _start,
     "recorder": _recorder,
     "study": _study,
+    "warm": _warm,
     "report": _report,
 }
 """By the word of the command line, in the order of `all`."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from farandole.bench.plan import cell_name
 from farandole.bench.synthetic_study import Shape, write_study
+from farandole.launch.launcher import launch as start
+from farandole.launch.plan import Plan
+from farandole.launch.warm import WarmServer
 from farandole.model.measured import pace
+from farandole.study.read import read_ranks
 from farandole.study.records import Launch, Study
 
 SCRIPT = Path(__file__).with_name("image_training.py")
@@ -57,6 +64,46 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
         flags = given.get("script_flags", ())
         times_s.append(time_command(*command, "--batch-size", str(batch), *flags)[0])
     return {"rank": 0, "series": {"cell": [sum(times_s) / len(times_s)]}}
+
+
+def warm(given: dict[str, Any]) -> dict[str, Any]:
+    """Compare forked workers with fresh ones. Options: workers, batch, steps, pairs."""
+    steps = given["steps"]
+    command = (sys.executable, str(SCRIPT), "--samples", "2000", "--steps", str(steps))
+    plan = Plan(
+        argv=(*command, "--batch-size", str(given["batch"])),
+        num_workers=given["workers"],
+        threads=1,
+        override_threads=True,
+    )
+    step_s: dict[bool, list[float]] = {False: [], True: []}
+    length_s: dict[bool, list[float]] = {False: [], True: []}
+    server = WarmServer(["numpy", "torch", "torch._dynamo"])
+    scratch_folder = tempfile.TemporaryDirectory(dir=given["report_dir"])
+    with contextlib.closing(server), scratch_folder as scratch:
+        for number in range(2 * given["pairs"]):
+            # Cold, warm, warm, cold: whatever drifts meets both.
+            forked = number % 4 in (1, 2)
+            folder = Path(scratch, str(number))
+            folder.mkdir()
+            begin_s = time.monotonic()
+            outcome = start(
+                replace(plan, record_dir=folder),
+                environ=os.environ,
+                show=lambda *_: None,
+                warm=server if forked else None,
+            )
+            if outcome.verdict.kind != "done" or outcome.warm != forked:
+                raise SystemExit(f"a launch ended as {outcome.verdict.kind}: {outcome.last_lines}")
+            if number > 1:  # the first of each also fills caches, and imports for all that follow
+                length_s[forked].append(time.monotonic() - begin_s)
+                durations = read_ranks(folder)[0].steps.duration_s[steps // 4 :]
+                step_s[forked].append(float(np.median(durations)))
+    ratios = {
+        name: [warm / cold for cold, warm in zip(found[False], found[True], strict=True)]
+        for name, found in (("step", step_s), ("length", length_s))
+    }
+    return {"rank": 0, "series": ratios, "facts": {"seconds": length_s[True] + length_s[False]}}
 
 
 def report(given: dict[str, Any]) -> dict[str, Any]:
