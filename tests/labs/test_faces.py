@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from farandole.labs import faces
-from farandole.labs.faces import CPU, LAB
-from farandole.labs.faces_plan import BATCH, SCALING, SPLIT, WORKERS
+from farandole.labs.faces import BATCH, CPU, LAB, SCALING, SPLIT, WORKERS
 from farandole.labs.lab import Answered, Found, Planned, Rate
 from farandole.labs.rows import Row
 from farandole.model.curves import Scaling
