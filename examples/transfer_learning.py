@@ -1,6 +1,7 @@
 """Transfer learning with Keras, as examples/fruits.py and examples/caltech.py do it.
 
-They import examples/transfer_learning.py from their own folder: copy it along with them.
+They import examples/transfer_learning.py as farandole.labs.examples.transfer_learning: either one
+may be copied alone, and so may this file.
 """
 
 import argparse

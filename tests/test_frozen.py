@@ -34,7 +34,7 @@ def test_frozen(name: str, found: dict[str, freeze.Snapshot]) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("lab", freeze.PAGES)
+@pytest.mark.parametrize("lab", freeze.labs())
 def test_a_page_of_the_documentation_is_what_its_lab_says(
     lab: str, found: dict[str, freeze.Snapshot]
 ) -> None:

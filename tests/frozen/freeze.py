@@ -2,7 +2,10 @@
 
     freeze.py check [NAME ...]                    compare with the snapshots
     freeze.py record [--only words] [NAME ...]    write the snapshots anew, and list what changed
-    freeze.py pack labs/mnist DIR [OLD=NEW ...]   make a fixture of a recorded folder
+    freeze.py lab DIR ...                         keep the folders of labs that were run: for each,
+                                                  pack the fixture, record its snapshots and its
+                                                  page in docs/labs
+    freeze.py pack studies/digits DIR [OLD=NEW ...]   make a fixture of a recorded folder
     freeze.py pack --calm studies/digits DIR      as if no other program had been running
 
 Fixtures are in labs/ and studies/, snapshots in snapshots/: NAME.numbers.json has figures, keys,
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -35,8 +39,6 @@ FROZEN = Path(__file__).resolve().parent
 SNAPSHOTS = FROZEN / "snapshots"
 PARTS = ("numbers", "words")
 DOCS = FROZEN.parents[1] / "docs" / "labs"
-PAGES = ("cifar10", "mnist", "driving", "fruits", "caltech", "faces")
-"""Labs whose report, as rendered from the fixture, is a page of the documentation."""
 TOLERANCE = 1e-9
 
 CORES = 2
@@ -90,6 +92,11 @@ Snapshot = dict[str, Any]
 def names() -> list[str]:
     """Name all snapshots that can be made here."""
     return [*(_name(path) for path in _archives()), *_OTHERS]
+
+
+def labs() -> list[str]:
+    """Name the fixtures of labs; each is a page of the documentation."""
+    return [path.name.removesuffix(".tar.xz") for path in _archives() if path.parent.name == "labs"]
 
 
 def snapshots(wanted: Sequence[str], place: Path) -> dict[str, Snapshot]:
@@ -203,36 +210,43 @@ def _run(*argv: str | Path) -> tuple[int, str, str]:
 
 def _lab(fixture: str, place: Path) -> dict[str, Any]:
     """Render a lab, and return what its files hold."""
-    folder, data = place / "lab", place / "data"
-    printed = render_lab(fixture, folder, data)
+    folder = place / "lab"
+    printed = render_lab(fixture, folder)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     report["version"] = ""
     for key in _REPORT_TEXT:
         report[key] = {"text": json.dumps(report[key], ensure_ascii=False)}
     lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
     found = {"report": report, "printed": _printed(printed), "lab.json": _keys(lab)}
-    if fixture in PAGES:
-        page = (folder / "report.md").read_text(encoding="utf-8")
-        page = page.replace("(figures/", f"({fixture}/")
-        if "scikit-learn" in report["data"]["source"]:
-            # The documentation shows no images of others, only generated ones.
-            page = re.sub(r"!\[Some of the training samples\].*\n\n.*\n\n", "", page)
-        found["page"] = re.sub(r"Made by Farandole .*", "Made by Farandole.", page)
-    return _neutral(found | _files(folder), {data: DATA, folder: "DIR"})
+    page = (folder / "report.md").read_text(encoding="utf-8").replace("(figures/", f"({fixture}/")
+    if "scikit-learn" in report["data"]["source"]:
+        # The documentation shows no images of others, only generated ones.
+        page = re.sub(r"!\[Some of the training samples\].*\n\n.*\n\n", "", page)
+    found["page"] = re.sub(r"Made by Farandole .*", "Made by Farandole.", page)
+    return _neutral(found | _files(folder), {folder: "DIR"})
 
 
-def render_lab(fixture: str, folder: Path, data: Path) -> str:
-    """Run `farandole lab NAME --out DIR` with all studies made, and return what it printed."""
+def render_lab(fixture: str, folder: Path) -> str:
+    """Run `farandole lab NAME --out DIR` with all studies made, and return what it printed.
+
+    Data that a user brought are as they were described then, and no picture shows them.
+    """
+    from farandole.labs import data, lab
+    from farandole.study.codec import decode
+
     facts = unpack_lab(fixture, folder)
-    begun = (folder / "lab.json").read_text(encoding="utf-8")
-    (folder / "lab.json").write_text(begun.replace(DATA, str(data)), encoding="utf-8")
-    asked = json.loads(begun)["asked"]
+    begun = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    asked, recorded = begun["asked"], lab.load_lab(begun["lab"])
     flags: list[str | Path] = ["--quick"] if asked["size"] == "quick" else []
-    if asked["data"] is not None:
-        _make_drive(data, facts)
-        flags += ["--data", data]
     before = _launches(folder)
-    printed = _farandole("lab", json.loads(begun)["lab"], *flags, "--out", folder)
+    with contextlib.ExitStack() as stack:
+        if asked["data"] is not None:
+            flags += ["--data", asked["data"]]
+            described = decode(lab.DataFacts, facts)
+            recorded = dataclasses.replace(recorded, data=lambda folder: described)
+            stack.enter_context(mock.patch.object(lab, "load_lab", return_value=recorded))
+            stack.enter_context(mock.patch.object(data, "draw_samples", return_value=b""))
+        printed = _farandole("lab", begun["lab"], *flags, "--out", folder)
     if _launches(folder) != before:
         raise RuntimeError(f"{fixture}: rendering made a launch, or removed one")
     return printed
@@ -334,15 +348,6 @@ def _keys(value: Any) -> Any:
     if isinstance(value, list):
         return [_keys(part) for part in value[:1]]
     return None
-
-
-def _make_drive(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Make data of the recorded size for the driving lab: one grey dot for every image."""
-    folder.mkdir()
-    (folder / "dot.ppm").write_bytes(b"P6 1 1 255 \x80\x80\x80")
-    rows = ["file,steering,split", *["dot.ppm,0,train"] * facts["train"]]
-    rows += ["dot.ppm,0,test"] * facts["test"]
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
 
 
 def _neutral(value: Any, paths: Mapping[Path, str]) -> Any:
@@ -573,6 +578,22 @@ def pack(source: Path, target: Path, replacing: Mapping[str, str], *, calm: bool
             archive.addfile(member, io.BytesIO(data))
 
 
+def lab_fixture(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the name of the fixture of a lab's folder, and its paths with what stands for them."""
+    begun = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    data = begun["asked"]["data"]
+    replacing = {str(folder): f"{NOWHERE}/lab"} | ({} if data is None else {data: DATA})
+    for path in folder.glob("studies/*/launches/*/launch.json"):
+        python = json.loads(path.read_text(encoding="utf-8"))["argv"][0]
+        replacing[python] = "python"
+    for path in folder.glob("studies/*/study.json"):
+        study = json.loads(path.read_text(encoding="utf-8"))
+        # A lab's script is named from where the lab was run, or else by its whole path.
+        replacing[study["command"][0]] = f"examples/{Path(study['command'][0]).name}"
+        replacing[study["spec"]["folder"]] = f"{NOWHERE}/farandole"
+    return begun["lab"] + ("" if data is None else "-data"), replacing
+
+
 class _Cleaner:
     """Takes names of machines, paths and commits out of recorded files."""
 
@@ -638,6 +659,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     making = commands.add_parser("make")
     making.add_argument("place", type=Path)
     making.add_argument("names", nargs="*")
+    keeping = commands.add_parser("lab")
+    keeping.add_argument("folders", nargs="+", type=Path, metavar="DIR")
     packing = commands.add_parser("pack")
     packing.add_argument("--calm", action="store_true", help="say that nobody disturbed launches")
     packing.add_argument("fixture", help="labs/NAME or studies/NAME")
@@ -649,28 +672,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         pack(args.folder, target, dict(one.split("=", 1) for one in args.replacing), calm=args.calm)
         print(f"{target}: {target.stat().st_size:,} bytes")
         return 0
+    if args.command == "lab":
+        packed = []
+        for folder in args.folders:
+            name, replacing = lab_fixture(folder.resolve())
+            pack(folder, FROZEN / "labs" / f"{name}.tar.xz", replacing)
+            packed.append(f"lab-{name}")
+        return _compare(packed, (*PARTS, "page"), record=True)
     if args.command == "make":
         for name in args.names:
             content = json.dumps(_make(name, args.place / name))
             (args.place / f"{name}.json").write_text(content, "utf-8")
         return 0
-    wanted = args.names or names()
+    parts = (*PARTS, "page") if args.only is None else (args.only,)
+    return _compare(args.names or names(), parts, record=args.command == "record")
+
+
+def _compare(wanted: Sequence[str], parts: Sequence[str], *, record: bool) -> int:
+    """Print how snapshots differ from those on disk, and write them; return 1 for differences."""
     changed = 0
     with tempfile.TemporaryDirectory() as place:
         found = snapshots(wanted, Path(place))
         for name in wanted:
             if "error" in found[name]:
                 raise SystemExit(f"{name}: {found[name]['error']}")
-            for part in (*PARTS, "page") if args.only is None else (args.only,):
+            for part in parts:
                 lines = differences(stored(name, part), found[name][part])
                 changed += len(lines)
                 print(f"{name}.{part}: {len(lines)} differences", *lines, sep="\n  ")
-                if args.command == "record" and part in PARTS:
+                if record and part in PARTS:
                     path = SNAPSHOTS / f"{name}.{part}.json"
                     path.write_text(written(found[name][part], part), encoding="utf-8")
-                elif args.command == "record" and lines:
+                elif record and lines:
                     _write_page(name.removeprefix("lab-"), found[name][part], Path(place) / name)
-    return 1 if changed and args.command == "check" else 0
+    return 0 if record else int(changed > 0)
 
 
 def _write_page(lab: str, text: str, place: Path) -> None:

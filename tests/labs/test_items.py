@@ -24,7 +24,6 @@ from tests.frozen import freeze
 
 ITEMS = 141
 LEAST_WORDS, MOST_WORDS = 1_000, 1_500
-LABS = sorted(path.name.removesuffix(".tar.xz") for path in freeze.FROZEN.glob("labs/*"))
 
 
 def rows() -> list[dict[str, str]]:
@@ -50,7 +49,7 @@ def frozen_report(fixture: str) -> LabReport:
         freeze.surroundings(),
     ):
         patch.setattr(reports, "write_lab", keep)
-        freeze.render_lab(fixture, Path(place) / "lab", Path(place) / "data")
+        freeze.render_lab(fixture, Path(place) / "lab")
     (report,) = found
     return report
 
@@ -97,7 +96,7 @@ def test_every_item_stands_once() -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fixture", LABS)
+@pytest.mark.parametrize("fixture", freeze.labs())
 def test_a_report_has_a_length_to_hand_in(fixture: str) -> None:
     """Its body: without tables, captions and appendix."""
     shown = document(frozen_report(fixture))

@@ -6,8 +6,10 @@ Numbers that are compared with are the labs' own; where a lab slipped, the test 
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.resources
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -15,39 +17,31 @@ from farandole.labs.rows import check_claim
 from farandole.model.analyse import ScalingInfo, analyse
 from farandole.model.curves import CurvePoint
 from farandole.model.jobs import training_steps
+from farandole.model.verdicts import Verdict
 from farandole.study.import_table import read_table
 from farandole.study.records import Study
 
 PUBLISHED = importlib.resources.files("farandole.labs") / "published"
 
 
+@functools.cache
 def info_of(name: str) -> ScalingInfo:
     launches = read_table((PUBLISHED / f"{name}.csv").read_bytes(), name=name).launches
-    return analyse(
-        Study(
-            path="",
-            label=name,
-            command=(),
-            spec={},
-            machine={},
-            created="",
-            launches=launches,
-        )
-    )
+    about: Any = {"path": "", "label": name, "command": (), "spec": {}, "machine": {}}
+    return analyse(Study(**about, created="", launches=launches))
 
 
-def weak_points(info: ScalingInfo) -> Mapping[tuple[str, int | None, int], CurvePoint]:
+def weak_points(name: str) -> Mapping[tuple[str, int | None, int], CurvePoint]:
     return {
         (curve.group, curve.batch, point.workers): point
-        for curve in info.curves
+        for curve in info_of(name).curves
         if curve.scaling == "weak"
         for point in curve.points
     }
 
 
-def speedup_of(point: CurvePoint) -> float:
-    assert point.speedup is not None
-    return point.speedup.value
+def verdicts(name: str) -> Mapping[str, Verdict]:
+    return {verdict.kind: verdict for verdict in info_of(name).verdicts}
 
 
 def test_every_table_names_its_source_and_can_be_analysed() -> None:
@@ -59,20 +53,29 @@ def test_every_table_names_its_source_and_can_be_analysed() -> None:
             assert info_of(path.name.removesuffix(".csv")).answer.headline
 
 
-def test_cifar10_speedups() -> None:
-    points = weak_points(info_of("cifar10_speedup"))
-    # Two GPUs at 32 to the lab's digits; the others are the quotients of its table.
-    assert speedup_of(points["", 32, 2]) == pytest.approx(1.41695, abs=5e-6)
-    for (batch, workers), (one, many) in {
-        (32, 4): (62.661095, 28.341740),
-        (128, 2): (16.937219, 12.256314),
-        (128, 4): (16.937219, 8.272321),
-        (512, 2): (4.946042, 4.017061),
-        (512, 4): (4.946042, 3.616366),
-    }.items():
-        assert speedup_of(points["", batch, workers]) == pytest.approx(one / many, rel=1e-12)
-    # The lab has 1.18592 here.
-    assert speedup_of(points["", 512, 2]) == pytest.approx(1.2313, abs=5e-5)
+_CPU = "cpu, model="
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "speedup", "digits"),
+    [
+        ("cifar10_speedup", ("", 32, 2), 1.41695, 5),
+        ("cifar10_speedup", ("", 32, 4), 62.661095 / 28.341740, 12),
+        ("cifar10_speedup", ("", 128, 2), 16.937219 / 12.256314, 12),
+        ("cifar10_speedup", ("", 128, 4), 16.937219 / 8.272321, 12),
+        ("cifar10_speedup", ("", 512, 2), 1.2313, 4),  # the lab has 1.18592
+        ("cifar10_speedup", ("", 512, 4), 4.946042 / 3.616366, 12),
+        ("faces_weak", (f"{_CPU}InceptionV3", 32, 32), 7.04, 2),
+        ("faces_weak", (f"{_CPU}ResNet50", 32, 32), 6.84, 2),
+        ("faces_weak", (f"{_CPU}VGG16", 32, 32), 7.51, 2),
+        ("faces_weak", ("gpu, model=VGG16", 128, 8), 10.51, 2),
+    ],
+)
+def test_speedups(table: str, place: tuple[str, int, int], speedup: float, digits: int) -> None:
+    point = weak_points(table)[place]
+    assert point.speedup is not None
+    assert point.speedup.value == pytest.approx(speedup, abs=0.5 * 10.0**-digits)
+    assert point.ideal_speedup == (8.0 if place[0].startswith(_CPU) else place[2])
 
 
 def test_cifar10_communication_and_bandwidth() -> None:
@@ -131,27 +134,10 @@ def test_cifar10_accuracy_is_of_training_in_percent() -> None:
     assert found["train_accuracy"].margin == 1.0
 
 
-@pytest.mark.parametrize(
-    ("model", "published"), [("InceptionV3", 7.04), ("ResNet50", 6.84), ("VGG16", 7.51)]
-)
-def test_faces_weak_scaling_on_cpus(model: str, published: float) -> None:
-    points = weak_points(info_of("faces_weak"))
-    point = points[f"cpu, model={model}", 32, 32]
-    assert speedup_of(point) == pytest.approx(published, abs=5e-3)
-    assert point.ideal_speedup == 8.0
-
-
-def test_faces_more_than_linear_on_gpus_is_warned_of() -> None:
-    info = info_of("faces_weak")
-    warned = [verdict for verdict in info.verdicts if verdict.kind == "more_than_linear"]
+def test_faces_more_than_linear_on_gpus_is_warned_of_and_the_order_reverses() -> None:
+    warned = [one for one in info_of("faces_weak").verdicts if one.kind == "more_than_linear"]
     assert [verdict.labels for verdict in warned] == [("gpu, model=VGG16",)]
-    assert speedup_of(weak_points(info)["gpu, model=VGG16", 128, 8]) > 10.5
-
-
-def test_faces_order_of_models_reverses() -> None:
-    verdicts = {verdict.kind: verdict for verdict in info_of("faces_weak").verdicts}
-    assert "order_reverses" in verdicts
-    assert "VGG16" in verdicts["order_reverses"].sentence
+    assert "VGG16" in verdicts("faces_weak")["order_reverses"].sentence
 
 
 def test_faces_best_split() -> None:
@@ -161,12 +147,13 @@ def test_faces_best_split() -> None:
     assert table.best == (2, 14)
 
 
-def test_mnist_times_and_efficiencies() -> None:
+def test_mnist_speedups_and_efficiency() -> None:
     info = info_of("mnist")
     points = {point.workers: point for point in info.curves[0].points}
+    speedups = {n: point.speedup.value for n, point in points.items() if point.speedup}
     # The lab calls these 0.53 and 0.84 times faster.
-    assert speedup_of(points[2]) == pytest.approx(1.20, abs=5e-3)
-    assert speedup_of(points[4]) / speedup_of(points[2]) == pytest.approx(1.86, abs=5e-3)
+    assert speedups[2] == pytest.approx(1.20, abs=5e-3)
+    assert speedups[4] / speedups[2] == pytest.approx(1.86, abs=5e-3)
     efficiency = points[4].efficiency
     assert efficiency is not None
     assert efficiency.value == pytest.approx(456.14687 / 203.63445 / 4)
@@ -206,61 +193,51 @@ def test_fruits_fixed_cost() -> None:
 
 
 def test_caltech_a_figure_is_off_and_the_faster_device_gains_nothing() -> None:
-    info = info_of("caltech")
-    verdicts = {verdict.kind: verdict for verdict in info.verdicts}
-    off = verdicts["contradicting_times"]
-    assert off.evidence == {"epochs x epoch (s)": 6270.0, "job (s)": 5910.0}
-    assert "V100 gains nothing over T4" in verdicts["faster_device_gains_nothing"].sentence
+    found = verdicts("caltech")
+    assert found["contradicting_times"].evidence == {
+        "epochs x epoch (s)": 6270.0,
+        "job (s)": 5910.0,
+    }
+    assert "V100 gains nothing over T4" in found["faster_device_gains_nothing"].sentence
     # 209 to 81 s on twice the workers.
-    assert verdicts["more_than_linear"].evidence["speedup"] == pytest.approx(2.58, abs=5e-3)
+    assert found["more_than_linear"].evidence["speedup"] == pytest.approx(2.58, abs=5e-3)
 
 
 def test_caltech_overfits_and_eight_v100_are_stable_soonest() -> None:
-    info = info_of("caltech")
     rows = {
-        (row.cell.device, row.cell.workers): row
-        for row in info.each("metrics")
+        (row.cell.device, row.cell.workers): (row.stable_epoch, row.stable_s)
+        for row in info_of("caltech").each("metrics")
         if row.metric == "val_accuracy"
     }
-    assert {key: (row.stable_epoch, row.stable_s) for key, row in rows.items()} == {
+    assert rows == {
         ("T4", 2): (15.0, 15 * 209.0),
         ("T4", 4): (19.0, 19 * 81.0),
         ("V100", 4): (20.0, 20 * 80.0),
         ("V100", 8): (25.0, 25 * 44.0),
     }
-    verdicts = {verdict.kind: verdict for verdict in info.verdicts}
-    assert "soonest with 8 workers, V100" in verdicts["soonest"].sentence
-    overfitting = [verdict for verdict in info.verdicts if verdict.kind == "overfitting"]
-    assert overfitting[0].evidence["gap"] == pytest.approx(0.8610 - 0.6888)
+    assert "soonest with 8 workers, V100" in verdicts("caltech")["soonest"].sentence
+    gaps = [one.evidence for one in info_of("caltech").verdicts if one.kind == "overfitting"]
+    assert gaps[0]["gap"] == pytest.approx(0.8610 - 0.6888)
 
 
 def test_driving_is_all_fixed_cost() -> None:
-    info = info_of("driving")
-    fixed = next(verdict for verdict in info.verdicts if verdict.kind == "fixed_cost")
+    info, fixed = info_of("driving"), verdicts("driving")["fixed_cost"]
     assert fixed.sentence.startswith("Fixed cost: 2 workers took 8 min and 8 workers 8 min 30 s")
     assert info.answer.limited_by == "fixed_cost"
     # Accuracy means nothing for a regression: the loss stands for it.
     assert info.main_metric == "loss"
 
 
-def claims() -> list[Mapping[str, str]]:
-    lines = (PUBLISHED / "claims.csv").read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
 _ON_GPUS = "8 GPUs over the one of the batch sweep, weak"
 
 
 def test_the_labs_slips_are_reported_and_what_is_right_is_not() -> None:
+    lines = (PUBLISHED / "claims.csv").read_text().splitlines()
     found = {
-        (claim["lab"], claim["what"]): check_claim(
-            claim["what"],
-            claim["kind"],
-            float(claim["first"]),
-            float(claim["second"]),
-            claim["claimed"],
+        (one["lab"], one["what"]): check_claim(
+            *(one["what"], one["kind"], float(one["first"]), float(one["second"]), one["claimed"])
         )
-        for claim in claims()
+        for one in csv.DictReader(line for line in lines if not line.startswith("#"))
     }
     slips = {key: claim.value for key, claim in found.items() if not claim.agrees}
     assert slips == {

@@ -39,7 +39,7 @@ COMMAND = Command(
     flags={
         "how much (one of these)": (
             flag("name", "NAME", "a lab, or all", nargs="?"),
-            flag("--quick", "", "about a minute (faces: four), one launch per setting"),
+            flag("--quick", "", "about a minute (faces: three), one launch per setting"),
             flag("--budget", "TIME", f"what fits into this time (default {_BUDGET})"),
             flag("--full", "", "the lab's own protocol: hours"),
         ),

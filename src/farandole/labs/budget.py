@@ -81,15 +81,9 @@ def fit(
 
 
 def limit_s(one: Planned, rest: Sequence[Planned], *, left_s: float) -> float:
-    """Return the time limit of a study: its share of what is left of the budget, by the estimates.
-
-    Args:
-        one: The study that comes next.
-        rest: All that are still to be made, that one among them.
-        left_s: What is left of the budget.
-    """
-    whole = sum(other.estimate_s for other in rest)
-    share = one.estimate_s / whole if whole > 0 else 1 / len(rest)
+    """Return the time limit of the next study: its share of what is left, among the `rest`."""
+    whole_s = sum(other.estimate_s for other in rest)
+    share = one.estimate_s / whole_s if whole_s > 0 else 1 / len(rest)
     return max(LEAST_LIMIT_S, (left_s - REPORT_S) * share)
 
 
@@ -99,9 +93,8 @@ def limit_s(one: Planned, rest: Sequence[Planned], *, left_s: float) -> float:
 def measured_rate(info: ScalingInfo, study: Study) -> Rate | None:
     """Return the rate of one worker; None when no launch of the study gives it.
 
-    Args:
-        info: The analysis of the study.
-        study: Its records: `info` has no start-up time for launches that were ended early.
+    The records are needed beside `info`, which has no start-up time for launches that were ended
+    early.
     """
     rows = [row for row in info.launches if row.cell.workers == 1 and row.unit == "samples/s"]
     rows = [row for row in rows if row.throughput is not None and not row.cell.today]
@@ -117,16 +110,14 @@ def measured_rate(info: ScalingInfo, study: Study) -> Rate | None:
 
 
 def _around_s(launch: Launch) -> float:
-    """Return how long a launch took before its first step ended and after its last one did.
-
-    Where no steps were recorded but figures printed, all of it: rather too much than too little.
-    """
+    """Return how long a launch took before its first step ended and after its last one did."""
     assert launch.wall_s is not None
     ends = [rank.steps.end_s for rank in launch.ranks if len(rank.steps)]
-    if not ends:
+    if not ends:  # figures were printed, and no steps recorded: rather too much than too little
         return launch.wall_s
-    first, last = min(float(end[0]) for end in ends), max(float(end[-1]) for end in ends)
-    return max(0.0, launch.wall_s - (last - first))
+    return max(
+        0.0, launch.wall_s - float(max(end[-1] for end in ends) - min(end[0] for end in ends))
+    )
 
 
 # Further runs: what is left of a budget narrows the intervals.
@@ -157,9 +148,9 @@ def next_round(progress: Iterable[Progress], *, left_s: float) -> Progress | Non
 
 def why_no_more(progress: Iterable[Progress]) -> str:
     """Say why no further run is made."""
-    if any(one.runs < MOST_RUNS for one in progress):
-        return "too short for a further run of a study"
-    return "further runs would not make the intervals much narrower"
+    too_short = any(one.runs < MOST_RUNS for one in progress)
+    narrow = "further runs would not make the intervals much narrower"
+    return "too short for a further run of a study" if too_short else narrow
 
 
 def study_progress(study: Planned, path: Path) -> Progress | None:

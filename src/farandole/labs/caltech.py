@@ -12,7 +12,7 @@ CALTECH = TransferLab(
     name="caltech",
     rate=0.003,
     original_rate=1.0,
-    guess_rate=Rate(samples_per_s=220.0, startup_s=8.0),
+    guess_rate=Rate(samples_per_s=400.0, startup_s=7.5),
     readings=("adadelta", "adam"),
     epochs=30,
     train="24,486 (80 % of 30,607)",

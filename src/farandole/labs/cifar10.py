@@ -7,6 +7,7 @@ workers, by recipe, by batch norm and by the order of samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, percent, plural, seconds, size, times, whole
@@ -33,7 +34,8 @@ LEARNING_RATE = 0.01
 """Of one worker, at 32 images per batch."""
 TRIED = ("fixed", "linear", "warmup", "longer")
 """Recipes, in the order in which a larger effort adds them."""
-TIME, BASELINE, ACCURACY, FEWER = "speedup", "baseline", "accuracy", "fewer"
+TIME, MEMORY, BASELINE = "speedup", "memory", "baseline"
+ACCURACY, FEWER = "accuracy", "fewer"
 ORDER, REPLICAS, NORM, SYNC = "order", "replicas", "norm", "sync"
 """Names of the studies. Those that end as a published table's name are drawn beside it."""
 TRAINED = (BASELINE, FEWER, ACCURACY, NORM, SYNC, ORDER)
@@ -52,8 +54,8 @@ PAIRED = "Difference: of runs with the same seed, 90 % interval by Student's t."
 
 # One core of a virtual machine, where no pilot has measured: for `quick` and `full`.
 _GUESS = {
-    RESNET: Rate(samples_per_s=18.0, startup_s=3.5),
-    SMALL: Rate(samples_per_s=1200.0, startup_s=3.5),
+    RESNET: Rate(samples_per_s=18.0, startup_s=4.5),
+    SMALL: Rate(samples_per_s=1200.0, startup_s=4.5),
 }
 _OUT_OF_MEMORY_S = 2.0
 """What a launch takes beyond its start until its memory is used up."""
@@ -151,16 +153,26 @@ def _times(here: Row) -> Planned:
         for n in here.timed
         for batch in here.batches
     )
-    seconds += sum(_launch_s(here, RESNET, n, 0) + _OUT_OF_MEMORY_S for n in here.timed)
-    options = plans.speed_options(here.repeats) | {"memory": f"{here.memory_bytes // 10**6}M"}
+    options = plans.speed_options(here.repeats)
     options |= {"steps": here.steps} if here.steps else {"epochs": 1}
     if here.repeats > 1 or here.steps == 0:
         # The link between the workers is measured as well.
         options["no_calibration"] = False
         seconds += _CALIBRATION_S * (len(here.timed) - 1)
-    given = {"workers": here.timed, "params": {"batch": (*here.batches, here.too_large)}}
+    given = {"workers": here.timed, "params": {"batch": here.batches}}
     given |= {"model": RESNET, "samples": here.images, "options": options, "seconds": seconds}
     return _timed(here, TIME, "ResNet-18's times by batch and workers", **given)
+
+
+def _too_large(here: Row) -> Planned:
+    """Return the study of a batch that does not fit the memory limit, on one worker."""
+    options = plans.speed_options(1) | {"memory": f"{here.memory_bytes // 10**6}M"}
+    options |= {"steps": here.steps} if here.steps else {"epochs": 1}
+    seconds = _launch_s(here, RESNET, 1, 0) + _OUT_OF_MEMORY_S
+    given: dict[str, Any] = {"workers": 1, "params": {"batch": here.too_large}, "model": RESNET}
+    given |= {"options": options, "samples": here.images, "seconds": seconds}
+    one = _timed(here, MEMORY, "A batch that does not fit the memory", **given)
+    return replace(one, worth_repeating=False)
 
 
 def _replicas(here: Row, count: int) -> Planned:
@@ -214,6 +226,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 
 def _studies(here: Row) -> Iterator[Planned]:
     yield _times(here)
+    yield _too_large(here)
     one = "Accuracy of one worker"
     yield _training(here, BASELINE, one, (1,), "recipe", "fixed", by="fixed")
     if here.trained:
@@ -287,8 +300,8 @@ def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
 
 def _timings(found: Found, lab: str) -> list[Row]:
     """Return every batch and number of workers that was timed here or in a table of the lab."""
-    tables = found.studies.get(TIME), found.published[f"cifar10_{lab}"]
-    here, there = map(_by_place, tables)
+    here = {**_by_place(found.studies.get(TIME)), **_by_place(found.studies.get(MEMORY))}
+    there = _by_place(found.published[f"cifar10_{lab}"])
     rows = []
     for place in sorted({*here, *there}):
         row, theirs = (cells.get(place, Row(outcome="")) for cells in (here, there))

@@ -29,7 +29,7 @@ WORK = Workload(
     script="driving.py",
     batch=32,
     learning_rate=0.0001,
-    guess=Rate(samples_per_s=220.0, startup_s=6.0),
+    guess=Rate(samples_per_s=220.0, startup_s=7.0),
     few_test_samples=64,
 )
 LAB_EPOCHS, LAB_MOST = 10, 8
@@ -46,7 +46,7 @@ _TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 # sets are timed, too.
 EFFORTS = shared.table_rows(
     "samples test_samples epochs seeds workers recipes sizes",
-    (512, 200, 4, 1, _TWO, 2, False),
+    (512, 100, 3, 1, _TWO, 2, False),
     (256, 128, 3, 1, _TWO, 2, False),
     (384, 128, 4, 1, _FOUR, 2, False),
     (512, 200, 6, 1, _FOUR, 2, False),
@@ -103,7 +103,9 @@ def _steps_of_eight(training: Training) -> Planned:
     title = (
         f"The steps of {LAB_MOST} workers, made by one: loss at one worker's rate and 8 times it"
     )
-    both = replace(training, workload=work)
+    both = replace(
+        training, workload=work, rate=plans.on_cores(training.rate, training.asked.cores)
+    )
     one = both.study("eight", title, recipes=("fixed",), workers=(1,), lr=RATES)
     options, estimate_s = {**one.options, "threads": training.asked.cores}, one.estimate_s
     estimate_s *= len(RATES)

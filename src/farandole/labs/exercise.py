@@ -42,7 +42,6 @@ def write_notebook(lab: Lab, path: Path) -> Path:
 
     Raises:
         UsageError: There is one already, perhaps with somebody's predictions.
-        StoreError: The folder cannot be written to.
     """
     if path.exists():
         raise UsageError(f"{path} is there already. Name another folder with --out.")
@@ -55,41 +54,36 @@ def notebook(lab: Lab) -> dict[str, Any]:
     """Return a notebook (nbformat 4.5) with two cells of code per question."""
     out = f"lab-{lab.name}-exercise"
     start = "from farandole.labs.exercise import Exercise\n\n"
-    cells = [
-        _cell("markdown", _INTRODUCTION.format(lab=lab, out=out)),
-        _cell("code", f'{start}lab = Exercise("{lab.name}", out="{out}")'),
+    sources = [
+        ("markdown", _INTRODUCTION.format(lab=lab, out=out)),
+        ("code", f'{start}lab = Exercise("{lab.name}", out="{out}")'),
     ]
     for number, question in enumerate(lab.questions, 1):
-        y = question.figures[0].options.get("y") if question.figures else None
-        x = question.figures[0].options.get("x") if question.figures else None
+        axes = question.figures[0].options if question.figures else {}
+        x, y = axes.get("x"), axes.get("y")
         hint = f" For a number: `{y}` at the largest `{x}` measured here." if x and y else ""
-        text = _QUESTION.format(number=number, question=question, hint=hint)
-        cells += [
-            _cell("markdown", text),
-            _cell("code", f'lab.predict("{question.key}", ...)  # replace the dots'),
-            _cell("code", f'lab.result("{question.key}")'),
+        sources += [
+            ("markdown", _QUESTION.format(number=number, question=question, hint=hint)),
+            ("code", f'lab.predict("{question.key}", ...)  # replace the dots'),
+            ("code", f'lab.result("{question.key}")'),
         ]
-    cells += [_cell("markdown", "## What you predicted, and what came out")]
-    cells += [_cell("code", "lab.comparison()")]
-    for number, cell in enumerate(cells):
-        cell["id"] = f"cell-{number}"
+    sources += [("markdown", "## What you predicted, and what came out")]
+    sources += [("code", "lab.comparison()")]
+    cells: list[dict[str, Any]] = []
+    for number, (kind, source) in enumerate(sources):
+        cell = {"id": f"cell-{number}", "cell_type": kind, "metadata": {}, "source": source}
+        cells.append(cell | ({"execution_count": None, "outputs": []} if kind == "code" else {}))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
 
 
-def _cell(kind: str, source: str) -> dict[str, Any]:
-    code: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    return {"cell_type": kind, "metadata": {}, "source": source, **code}
-
-
-@dataclass(frozen=True, slots=True)
-class Markdown:
+class Markdown(str):
     """Text that a notebook shows formatted."""
 
-    text: str
+    __slots__ = ()
 
     def _repr_markdown_(self) -> str:
-        return self.text
+        return self
 
 
 @dataclass(slots=True)
@@ -126,15 +120,16 @@ class Exercise:
         return Markdown("\n".join(lines))
 
     def _compared(self, one: Answered) -> str:
-        value = self.predictions.get(one.question.key)
+        value, found = self.predictions.get(one.question.key), drawn(one, HERE)
         if value is None:
             return "You predicted nothing."
-        measured = measured_at_most(one)
-        if not isinstance(value, int | float) or measured is None:
+        if not isinstance(value, int | float) or found is None:
             return f"You predicted: {value}."
-        title, figure = measured
+        column, cells = found
+        last = cells[-1][1]  # at the largest x
+        figure = float(last.value if isinstance(last, Estimate) else last)
         off = f", {abs(value / figure - 1):.0%} off" if figure else ""
-        return f"You predicted {value:g}; {title} is {figure:.3g}{off}."
+        return f"You predicted {value:g}; {column.title} is {figure:.3g}{off}."
 
     def _answered(self, key: str) -> Answered:
         by_key = {one.question.key: one for one in self._all().answered}
@@ -146,13 +141,9 @@ class Exercise:
         if self._report is None:
             from farandole.labs.run import run_lab
 
+            cores = read_cores().available
             asked = Asked(
-                size="quick",
-                budget_s=None,
-                data=None,
-                workers=(),
-                recipes=(),
-                cores=read_cores().available,
+                size="quick", budget_s=None, data=None, workers=(), recipes=(), cores=cores
             )
             self._report = run_lab(
                 load_lab(self.lab),
@@ -162,13 +153,3 @@ class Exercise:
                 say=print,
             )
         return self._report
-
-
-def measured_at_most(one: Answered) -> tuple[str, float] | None:
-    """Return what a question's figure shows at the largest x here; None without one."""
-    found = drawn(one, HERE)
-    if found is None:
-        return None
-    column, cells = found
-    cell = cells[-1][1]
-    return column.title, float(cell.value if isinstance(cell, Estimate) else cell)

@@ -12,7 +12,7 @@ FRUITS = TransferLab(
     name="fruits",
     rate=0.0001,
     original_rate=0.1,
-    guess_rate=Rate(samples_per_s=55.0, startup_s=8.0),
+    guess_rate=Rate(samples_per_s=150.0, startup_s=7.5),
     readings=("adam",),
     epochs=10,
     train="a 250 MB subset of 10,901",

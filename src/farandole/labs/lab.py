@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from farandole.errors import MissingExtraError, UsageError
 from farandole.report.document import Figure
 from farandole.report.table import Table
+from farandole.study.codec import decode, encode
 from farandole.study.folder import shown
 from farandole.study.options import option_flags, read_flags
 from farandole.study.records import Study
@@ -37,6 +38,10 @@ _FRAMEWORKS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("mnist", "driving", "fruits", "caltech", "faces"), _KERAS),
 }
 _EXTRAS = {"torch": "torch", "keras": "labs"}
+_CPU_BUILD = (
+    " (a machine without a GPU can do with the smaller CPU build of torch; pytorch.org shows its "
+    "pip line)"
+)
 _HERE = Path(__file__).resolve().parent
 
 
@@ -147,24 +152,15 @@ class Planned:
 
     def to_json(self) -> dict[str, Any]:
         """Return what lab.json and a dry run have of it: its flags as one types them."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "flags": list(self.flags),
-            "script": self.script,
-            "arguments": list(self.arguments),
-            "estimate_s": self.estimate_s,
-            "environ": [list(pair) for pair in self.environ.items()],
-            "worth_repeating": self.worth_repeating,
-        }
+        content: dict[str, Any] = encode(self, leave=("options", "environ"))
+        pairs = [list(pair) for pair in self.environ.items()]
+        return {**content, "flags": list(self.flags), "environ": pairs}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Planned:
         """Return the study that `to_json` wrote."""
-        given = {key: value for key, value in content.items() if key != "flags"}
-        given["options"] = read_flags(content["flags"])
-        given["arguments"], given["environ"] = tuple(given["arguments"]), dict(given["environ"])
-        return cls(**given)
+        options, environ = read_flags(content["flags"]), dict(content["environ"])
+        return decode(cls, content, options=options, environ=environ)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,18 +187,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return what lab.json and a dry run have of it."""
-        return {
-            "studies": [study.to_json() for study in self.studies],
-            "choices": [asdict(choice) for choice in self.choices],
-        }
+        return {"studies": [one.to_json() for one in self.studies], "choices": encode(self.choices)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Plan:
         """Return the plan that `to_json` wrote."""
-        return cls(
-            studies=tuple(map(Planned.from_json, content["studies"])),
-            choices=tuple(Choice(**choice) for choice in content["choices"]),
-        )
+        return decode(cls, content, studies=tuple(map(Planned.from_json, content["studies"])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,12 +246,6 @@ class Found:
     """By name of a study that could not be made: why it has no figures."""
 
 
-MakePlan = Callable[[Asked, DataFacts, Mapping[str, Rate], int], Plan]
-"""Returns the studies of a size: for what was asked, the data at hand, the pilot's rates (without
-any the lab guesses) and an effort from 0 on, of which a larger one never takes less time. `quick`
-and `full` have one plan each, whatever the effort."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
     """One lab. Its functions compute and do nothing else, apart from `data`, which reads."""
@@ -282,8 +266,9 @@ class Lab:
     DataError where they are not what the lab needs: what was expected, and what found."""
     pilot: Callable[[Asked], tuple[Planned, ...]]
     """Return short studies that measure the rates which `plan` needs, under their names."""
-    plan: MakePlan
-    """Return the studies of a size."""
+    plan: Callable[[Asked, DataFacts, Mapping[str, Rate], int], Plan]
+    """Return the studies of a size, by the pilot's rates (without any, the lab guesses) and an
+    effort from 0 on, of which a larger one takes no less time. `quick` and `full` have one plan."""
     corrections: Callable[[Found], tuple[Correction, ...]]
     """Say what the original got wrong."""
     original: bool = False
@@ -334,27 +319,19 @@ def load_lab(name: str) -> Lab:
 
 
 def check_packages(name: str, find: Callable[[str], object] = find_spec) -> None:
-    """Refuse a lab whose script could not be run.
-
-    Args:
-        name: The lab's.
-        find: Finds a module that can be imported.
+    """Refuse a lab whose script could not be run; `find` finds a module that can be imported.
 
     Raises:
         MissingExtraError: A package is not installed; names the extra that brings it.
     """
     missing = [module for module in _FRAMEWORKS.get(name, ()) if not find(module)]
-    if not missing:
-        return
-    extras = ",".join(_EXTRAS[module] for module in missing)
-    cpu = (
-        " (a machine without a GPU can do with the smaller CPU build of torch; pytorch.org shows "
-        "its pip line)"
-    )
-    raise MissingExtraError(
-        f"farandole lab {name} needs {' and '.join(missing)}, which this Python ({sys.executable}) "
-        f"does not have. Run: pip install 'farandole[{extras}]'{cpu if 'torch' in missing else ''}."
-    )
+    if missing:
+        extras = ",".join(_EXTRAS[module] for module in missing)
+        raise MissingExtraError(
+            f"farandole lab {name} needs {' and '.join(missing)}, which this Python "
+            f"({sys.executable}) does not have. Run: pip install 'farandole[{extras}]'"
+            f"{_CPU_BUILD if 'torch' in missing else ''}."
+        )
 
 
 def examples_path(name: str) -> Path:

@@ -24,7 +24,7 @@ WORK = Workload(
     script="mnist.py",
     batch=128,
     learning_rate=0.001,
-    guess=Rate(samples_per_s=450.0, startup_s=6.0),
+    guess=Rate(samples_per_s=550.0, startup_s=7.0),
     few_test_samples=256,
 )
 LAB_EPOCHS, LAB_FEWER, LAB_SAMPLES, LAB_TEST_SAMPLES = 40, 21, 60_000, 10_000

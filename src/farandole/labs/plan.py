@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import UsageError
@@ -63,12 +63,12 @@ def chosen(asked: Asked, efforts: Sequence[Row], number: int) -> Row:
 
 def choices(*rows: Choice | Sequence[str]) -> tuple[Choice, ...]:
     """Return choices, as they are or as (what, lab, here[, why]), without those that are equal."""
-    made = [row if isinstance(row, Choice) else Choice(**_named(row)) for row in rows]
+    names = ("what", "lab", "here", "why")
+    made = [
+        row if isinstance(row, Choice) else Choice(**dict(zip(names, row, strict=False)))
+        for row in rows
+    ]
     return tuple(choice for choice in made if choice.lab != choice.here)
-
-
-def _named(row: Sequence[str]) -> dict[str, str]:
-    return dict(zip(("what", "lab", "here", "why"), row, strict=False))
 
 
 def words(values: tuple[int, ...]) -> str:
@@ -132,7 +132,7 @@ _SHARING = 0.8
 """What workers that run at once keep of the speed that each has alone: they share the memory."""
 _FORWARD = 1 / 3
 """A test sample goes forward only; a training sample forward, and backward at twice the cost."""
-STUDY_S = 3.0
+STUDY_S = 1.0
 """Of a study itself: its folder, its records, its report."""
 _PILOT_STEPS = 12
 
@@ -140,15 +140,10 @@ _PILOT_STEPS = 12
 def launch_s(
     rate: Rate, *, workers: int, cores: int, samples: int, epochs: float, test_samples: int = 0
 ) -> float:
-    """Return what a launch takes that trains to its script's end.
+    """Return what a launch takes that trains to its script's end, by one worker's rate.
 
-    Args:
-        rate: of one worker with one thread.
-        workers: more than cores take turns, in importing as well.
-        cores: of this machine.
-        samples: of an epoch, over all workers.
-        epochs: of the job.
-        test_samples: after each epoch, over all workers.
+    Samples and test samples are those of an epoch, over all workers. More workers than cores take
+    turns, in importing as well.
     """
     at_once = min(workers, cores)
     speed = rate.samples_per_s * (at_once * _SHARING if at_once > 1 else 1.0)
@@ -156,9 +151,14 @@ def launch_s(
     return startup_s + epochs * (samples / speed + _FORWARD * test_samples / speed)
 
 
+def on_cores(rate: Rate, threads: int) -> Rate:
+    """Return the rate of one worker with so many threads."""
+    return replace(rate, samples_per_s=rate.samples_per_s * max(1.0, threads * _SHARING))
+
+
 def steps_s(rate: Rate, *, threads: int, batches: Iterable[int], steps: int) -> float:
     """Return what launches of one worker take that end after so many steps, one per batch."""
-    speed = rate.samples_per_s * (threads * _SHARING if threads > 1 else 1.0)
+    speed = on_cores(rate, threads).samples_per_s
     return sum(rate.startup_s + steps * batch / speed for batch in batches)
 
 
@@ -276,14 +276,9 @@ class Training:
         workers: tuple[int, ...],
         **varied: Sequence[Any],
     ) -> Planned:
-        """Return a study of accuracy or loss, and of times beside it.
+        """Return a study of accuracy or loss, and of times beside it: each recipe on all workers.
 
-        Args:
-            name: Its folder.
-            title: What it is for.
-            recipes: To train by, each on all numbers of workers.
-            workers: Their numbers.
-            varied: What the script is given several values of, with one seed: samples, lr.
+        `varied` is what the script is given several values of, with one seed: samples, lr.
         """
         work, data = self.workload, self.data
         seeds = 1 if varied else self.seeds
@@ -322,9 +317,8 @@ class Training:
     ) -> list[Planned]:
         """Return the first recipe on all numbers of workers, and the others on several."""
         (first, *rest), metric = recipes, what.lower()
-        title = f"Time and {metric} by workers, recipe {first}"
-        studies = [self.study("workers", title, recipes=(first,), workers=workers)]
+        title, others = f"Time and {metric} by workers, recipe {first}", f"{what} by workers, "
+        made = [self.study("workers", title, recipes=(first,), workers=workers)]
         if rest and several:
-            title = f"{what} by workers, {listed(rest)}"
-            studies.append(self.study("recipes", title, recipes=rest, workers=several))
-        return studies
+            made += [self.study("recipes", others + listed(rest), recipes=rest, workers=several)]
+        return made

@@ -35,12 +35,17 @@ from farandole.format import (
 from farandole.labs.lab import Found, published_path
 from farandole.labs.plan import LAB_RECIPES
 from farandole.model.jobs import training_steps
-from farandole.model.metrics import Gap, finals_by_seed, paired_gap, smallest_difference
+from farandole.model.metrics import (
+    Gap,
+    finals_by_seed,
+    mean_of_seeds,
+    paired_gap,
+    smallest_difference,
+)
 from farandole.model.statistics import (
     ACCURACY_MARGIN,
     LEAST_SEEDS,
     Estimate,
-    mean,
     ratio,
     relation,
     speed_relation,
@@ -197,7 +202,7 @@ def _setting_row(
 def final_mean(launches: Iterable[Launch], metric: str) -> Estimate | None:
     """Return a metric at the end, its mean over seeds with a 95 % interval; None when none has."""
     values = [value for value in finals_by_seed(launches, metric).values() if value == value]
-    return mean(values) if values else None
+    return mean_of_seeds(metric, values) if values else None
 
 
 def steps_made(launches: Iterable[Launch]) -> int | None:

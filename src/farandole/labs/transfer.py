@@ -50,7 +50,7 @@ class TransferLab:
     original_rate: float
     """Of one worker: a rate that trains, and the lab's."""
     guess_rate: Rate
-    """Samples per second and start-up, where no pilot has measured."""
+    """Of the smallest images, where no pilot has measured."""
     readings: tuple[str, ...]
     """Optimizers that the lab may have used; where there are several, it does not name one."""
     epochs: int
@@ -95,8 +95,7 @@ def transfer_lab(
     `code` asks how its code differs from the code that it began with, `corrections` are templates.
     """
     texts["introduction"] += (
-        " This report repeats it here, beside the lab's own figures, and says of each difference "
-        "whether these runs can show it."
+        " This report repeats it here and says which differences its runs can show."
     )
     return Lab(
         name=spec.name,
@@ -214,12 +213,13 @@ def _studies(
 def _workload(spec: TransferLab, asked: Asked) -> Workload:
     """Return the script with the images' size, and the weights that were asked for."""
     weights = () if asked.weights is None else ("--weights", asked.weights)
+    larger = IMAGE_SIZES[asked.size] / IMAGE_SIZES["quick"]
     return Workload(
         name=spec.name,
         script=f"{spec.name}.py",
         batch=32,
         learning_rate=spec.rate,
-        guess=spec.guess_rate,
+        guess=replace(spec.guess_rate, samples_per_s=spec.guess_rate.samples_per_s * larger**-2),
         few_test_samples=32,
         arguments=("--image-size", str(IMAGE_SIZES[asked.size]), *weights),
     )
@@ -430,7 +430,6 @@ def everything(spec: TransferLab, found: Found, rows: Sequence[Row]) -> dict[str
         "later": shared.judge("the number of epochs to stability", steady, "stable", margin=1.0),
         "tried": tried,
         "fits": fitting(tried, [row.training for row in having(ends, "training")]),
-        "used": [row for row in having(rates, "validation") if row.recipe != ORIGINAL.name][:1],
         "sent": shared.exchange_words(having(wrapped, study="workers")),
         "unwrapped": having(wrapped, study="unwrapped"),
         "averaged": [
@@ -514,7 +513,7 @@ Each GPU trained {{ lab | having(workers=4) | each("{images:whole} images/s on \
 images/s of {{ pixels }} pixels.
 {% endfor %}
 """,
-        why="Start-up usually does not shrink with workers: a short job gains less than an epoch.",
+        why="Start-up usually does not shrink with workers.",
         study="workers",
         figures=tuple(
             figure(
@@ -670,7 +669,9 @@ The lab gives no epochs to stability for this data set.
 {% set one = "{workers} {device}, {reached_s:seconds} ({stable_epoch:brief} epochs)" %}
 {% for where, all in (("here", here), ("in the lab", lab)) %}
 {% set timed = all | having("reached_s") %}
-{% if timed | length > 1 %}
+{% if timed | length > 1 and timed[-1].reached_s < 1.1 * timed[0].reached_s %}
+Too close to tell {{ where }}: {{ timed | each(one) }}.
+{% elif timed | length > 1 %}
 Soonest {{ where }}{{ ", in one run each" if timed[0].seeds == 1 }}: {{ timed[:1] | each(one) }}; \
 last: {{ timed[-1:] | each(one) }}.
 {% else %}
@@ -704,10 +705,6 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         say=RATES
         + """
 {{ spec.trained }} {{ fits }}
-{% for row in used %}
-The rate used here, {{ "%g" | format(row.base_rate) }} for one worker, ends at \
-{{ row.validation.value | four }} with {{ row.workers | workers }}.
-{% endfor %}
 """,
         why="Adam's steps are about as large as its rate, so that 0.001 or less is usual. "
         "Adadelta scales its own steps; a rate of 1.0 is the method as published.",
@@ -752,7 +749,7 @@ The rate used here, {{ "%g" | format(row.base_rate) }} for one worker, ends at \
             "Epochs measured here are their steps alone; question 1 counts what lies between, too. "
             "A projected job is its epochs plus what the largest measured job took beside them; "
             f"`farandole project published/{spec.name} --only device={spec.projected} -np 16` says "
-            "the same.",
+            "the same. Epochs here are steps at their median time, those of question 1 are whole.",
         ),
         say="""
 {% macro placed(what, one, guess) %}{{ what }} {{ "inside" if one.low <= guess <= one.high
@@ -776,12 +773,9 @@ The author of this lab made no guess for 16 workers.
 Accuracy on 16 is not projected: if workers have no effect, one more run like the lab's \
 {{ ends | length }} ends between {{ next[0] | four }} and {{ next[1] | four }} (95 %).
 {% endif %}
-{% for row in rows if row.source == "here, CPU" and (row.middle or row.why) %}
-{% if row.why %}
+{% for row in rows if row.source == "here, CPU" and row.why %}
 No projection from the runs here: {{ row.why.partition(". ")[0] }}.
-{% else %}
-From the runs here, 16 workers would take {{ row.epoch_s | interval_seconds }} per epoch.
-{% endif %}{% endfor %}
+{% endfor %}
 """,
         figures=(
             figure(

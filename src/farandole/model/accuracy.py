@@ -19,6 +19,7 @@ from farandole.model.metrics import (
     higher_is_better,
     kaplan_meier_median,
     main_metric,
+    mean_of_seeds,
     plateau,
     reach,
     series_of,
@@ -29,7 +30,6 @@ from farandole.model.statistics import (
     SPEED_MARGIN,
     Estimate,
     known_mean,
-    mean,
     relation,
     welch,
 )
@@ -158,7 +158,7 @@ def metric_curves(found: Measured, metrics: Mapping[Cell, Seeds]) -> tuple[Metri
         points = tuple(
             MetricPoint(
                 epoch=epoch,
-                value=mean([value for value, _ in values]),
+                value=mean_of_seeds(name, [value for value, _ in values]),
                 time_s=known_mean(time_s for _, time_s in values),
                 seeds=len(values),
             )
@@ -204,7 +204,7 @@ def metric_rows(
                 label=found.label,
                 metric=name,
                 higher_is_better=higher,
-                final=mean(values) if values else None,
+                final=mean_of_seeds(name, values) if values else None,
                 seeds=len(seeds),
                 diverged=diverged,
                 difference=welch(values, reference) if values and reference else None,

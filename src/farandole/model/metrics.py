@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist, fmean, median, stdev
 
@@ -76,6 +76,15 @@ def higher_is_better(name: str) -> bool | None:
     if any(word.startswith(_LOWER) or word.endswith("loss") for word in words):
         return False
     return True if any(word.startswith(_HIGHER) for word in words) else None
+
+
+def mean_of_seeds(name: str, values: Sequence[float]) -> Estimate:
+    """Return a metric's mean, with an interval within what it can be: 0 to 1, or 0 and more."""
+    found, higher = mean(values), higher_is_better(name)
+    if found.low is None or found.high is None or higher is None or min(values) < 0:
+        return found
+    top = 1.0 if higher and max(values) <= 1 else math.inf
+    return replace(found, low=max(0.0, found.low), high=min(top, found.high))
 
 
 def held_out(name: str) -> bool:

@@ -81,12 +81,13 @@ def utilise(found: Measured) -> UtilisationRow | None:
 
 
 def utilisation_series(found: Measured) -> tuple[UtilisationSeries, ...]:
-    """Return utilisation over time of the longest launch of a cell that ended well."""
+    """Return utilisation over time of a cell's longest launch, an undisturbed one where it is."""
 
     def samples(launch: Launch) -> int:
         return max((len(rank.utilisation.time_s) for rank in launch.ranks), default=0)
 
-    launch = max(found.ended_well, key=samples, default=None)
+    launches = [one for one in found.ended_well if not one.busy] or found.ended_well
+    launch = max(launches, key=samples, default=None)
     if launch is None or samples(launch) < 2:
         return ()
     threads = found.cell.threads or 1

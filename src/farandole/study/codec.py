@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from farandole.study.records import Metric
@@ -102,4 +103,4 @@ def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     return value
 
 
-_SCALARS: dict[Any, Reader] = {int: int, bool: bool, float: _float}
+_SCALARS: dict[Any, Reader] = {int: int, bool: bool, float: _float, Path: Path}

@@ -53,9 +53,10 @@ def test_what_stands_in_without_data(
     again = load(samples=50, test_samples=7, size=40)
     assert np.array_equal(again.x_train, found.x_train[:50])
     assert np.array_equal(again.y_test, found.y_test[:7])
-    facts = getattr(data, f"describe_{name}")(size=40)
+    facts = getattr(data, f"describe_{name}")()
     assert (facts.train, facts.test, facts.source) == (train, test, found.source)
-    assert facts.sample == f"{shape[0]}x{shape[1]} {'grey' if shape[2] == 1 else 'RGB'}"
+    side = "128x128" if shape[0] == 40 else f"{shape[0]}x{shape[1]}"
+    assert facts.sample == f"{side} {'grey' if shape[2] == 1 else 'RGB'}"
     assert data.draw_samples(name, None).startswith(b"\x89PNG")
     with pytest.raises(UsageError, match=f"but there are {train:,}"):
         load(samples=train + 1, size=40)

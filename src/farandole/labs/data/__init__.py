@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from farandole.errors import MissingExtraError, UsageError
-from farandole.labs.data import files, generated
-from farandole.labs.data.files import AGE_GROUPS
+from farandole.labs.data import generated
+from farandole.labs.data.files import AGE_GROUPS, DIGITS, LAYOUTS, MNIST_SIDE, Layout
 from farandole.labs.data.generated import Generated
 from farandole.labs.data.images import Augmentation, ImageFiles, Images, contact_sheet
 
@@ -52,12 +50,9 @@ _NUM_DRAWN, _DRAWN = 16, 80
 class _DataSet:
     """One of the labs' data sets."""
 
-    what: str
-    """For errors: "the drive"."""
-    find: Callable[[Path], Images | ImageFiles]
-    """Read a folder, or find the image files in it."""
-    stand_in: Generated | Callable[[], Images]
-    """Used where no folder is given."""
+    layout: Layout
+    stand_in: Generated | None
+    """Used where no folder is given; None: scikit-learn's digits."""
     shape: tuple[int, int] | None = None
     """Height and width; None: square, of any size."""
 
@@ -86,49 +81,45 @@ class _DataSet:
                 f"You asked for images of {size} pixels a side (--image-size {size}), and the "
                 f"networks need {_LEAST_SIZE} at least. Use --image-size {_LEAST_SIZE} or more."
             )
-        return self._found(folder).read(self.shape or (size, size), samples, test_samples)
+        return self.found(folder).read(self.shape or (size, size), samples, test_samples)
 
-    def describe(self, folder: Path | str | None = None, *, size: int = _SIZE) -> DataFacts:
+    def describe(self, folder: Path | str | None = None) -> DataFacts:
         """Look at the whole data set, as `load` reads it, and describe it."""
         # Imported late: every worker loads data, and needs nothing else of a lab.
         from farandole.labs.lab import DataFacts
 
-        found, look = self._found(folder), None
+        found = self.found(folder)
+        height, width = self.shape or (_SIZE, _SIZE)
         if isinstance(found, Generated):
-            train, test = found.train, found.test
-            num = max(1, len(found.classes))  # which take turns, so that there are as many of each
-            counts = dict.fromkeys(found.classes, (train // num, test // num))
-        else:
-            look = found.read(_LOOK)
-            train, test = len(look.y_train), len(look.y_test)
-            counts = {
+            each = max(1, len(found.classes))  # they take turns: there are as many of each
+            return DataFacts(
+                source=found.source,
+                train=found.train,
+                test=found.test,
+                sample=f"{height}x{width} RGB",
+                class_counts=dict.fromkeys(
+                    found.classes, (found.train // each, found.test // each)
+                ),
+            )
+        look = found.read(_LOOK)
+        return DataFacts(
+            source=look.source,
+            train=len(look.y_train),
+            test=len(look.y_test),
+            sample=f"{height}x{width} {'grey' if look.x_train.shape[-1] == 1 else 'RGB'}",
+            skipped=look.skipped,
+            class_counts={
                 name: (int((look.y_train == label).sum()), int((look.y_test == label).sum()))
                 for label, name in enumerate(look.classes)
-            }
-        height, width = self.shape or (size, size)
-        colour = "grey" if look and look.x_train.shape[-1] == 1 else "RGB"
-        return DataFacts(
-            source=found.source,
-            train=train,
-            test=test,
-            sample=f"{height}x{width} {colour}",
-            skipped=look.skipped if look else (),
-            class_counts=counts,
-            sides=look.sides if look else (),
+            },
+            sides=look.sides,
         )
 
-    def draw_samples(self, folder: Path | None) -> bytes:
-        """Draw the first training samples in a few rows, as PNG; nothing of too few."""
-        try:
-            shape = self.shape or (_DRAWN, _DRAWN)
-            return contact_sheet(self._found(folder).read(shape, _NUM_DRAWN, 1).x_train)
-        except UsageError:
-            return b""
-
-    def _found(self, folder: Path | str | None) -> Generated | Images | ImageFiles:
+    def found(self, folder: Path | str | None) -> Generated | Images | ImageFiles:
+        """Return the user's data, or what stands in for them, before they are read."""
         if folder is not None:
-            return self.find(files.existing_folder(folder, self.what))
-        return self.stand_in if isinstance(self.stand_in, Generated) else self.stand_in()
+            return self.layout.find(folder)
+        return self.stand_in or _digits()
 
 
 def _digits() -> Images:
@@ -143,7 +134,7 @@ def _digits() -> Images:
     digits = load_digits()
     # From 8x8 pixels of 0 to 16 to 28x28 of 0 to 255, linearly between the pixels' centres.
     side = digits.images.shape[1]
-    places = (np.arange(files.MNIST_SIDE) + 0.5) * side / files.MNIST_SIDE - 0.5
+    places = (np.arange(MNIST_SIDE) + 0.5) * side / MNIST_SIDE - 0.5
     weights = np.stack([np.interp(places, np.arange(side), row) for row in np.eye(side)], axis=1)
     enlarged = weights @ digits.images @ weights.T * (255 / 16)
     x = np.asarray(enlarged.round(), dtype=np.uint8)[..., np.newaxis]
@@ -152,38 +143,17 @@ def _digits() -> Images:
     # 0.956 of these right, and 0.98 to 0.99 in a random split, which would leave less to learn.
     train = len(y) - _DIGITS_TEST
     source = "scikit-learn's digits, enlarged from 8x8 to 28x28"
-    return Images(x[:train], y[:train], x[train:], y[train:], source, classes=files.DIGITS)
+    return Images(x[:train], y[:train], x[train:], y[train:], source, classes=DIGITS)
 
 
-_find_fruits = partial(
-    files.find_class_folders,
-    # Kaggle's archive has the folders twice, one of them in a folder more.
-    below=("dataset", "dataset/dataset"),
-    what="a folder with fruit",
-    expected="train/<class>/ and test/<class>/ with images, in the folder or in dataset/; "
-    "Kaggle's classes are freshapples, freshbanana, freshoranges, rottenapples, rottenbanana "
-    "and rottenoranges",
-    source="fruit from the given folder",
-)
-_find_caltech = partial(
-    files.find_class_folders,
-    below=("256_ObjectCategories", "101_ObjectCategories"),
-    what="a folder with categories",
-    expected="256_ObjectCategories/ as Caltech has it (001.ak47/, 002.american-flag/, ...), or "
-    "another folder with a folder for each category, of which a fifth is for testing; or "
-    "train/<category>/ and test/<category>/",
-    source="photos by category from the given folder",
-)
-
-_SIDE = files.MNIST_SIDE
+_PILOTNET = (66, 200)
 _SETS = {
-    "mnist": _DataSet("MNIST", files.read_mnist, _digits, (_SIDE, _SIDE)),
-    "cifar10": _DataSet("CIFAR-10", files.read_cifar10, generated.CIFAR10, (32, 32)),
-    # What PilotNet takes.
-    "driving": _DataSet("the drive", files.find_drive, generated.ROAD, (66, 200)),
-    "fruits": _DataSet("the fruit", _find_fruits, generated.FRUITS),
-    "caltech": _DataSet("the categories", _find_caltech, generated.CALTECH),
-    "faces": _DataSet("the faces", files.find_faces, generated.FACES),
+    "mnist": _DataSet(LAYOUTS["mnist"], None, (MNIST_SIDE, MNIST_SIDE)),
+    "cifar10": _DataSet(LAYOUTS["cifar10"], generated.CIFAR10, (32, 32)),
+    "driving": _DataSet(LAYOUTS["driving"], generated.ROAD, _PILOTNET),
+    "fruits": _DataSet(LAYOUTS["fruits"], generated.FRUITS),
+    "caltech": _DataSet(LAYOUTS["caltech"], generated.CALTECH),
+    "faces": _DataSet(LAYOUTS["faces"], generated.FACES),
 }
 load_mnist, describe_mnist = _SETS["mnist"].load, _SETS["mnist"].describe
 load_cifar10, describe_cifar10 = _SETS["cifar10"].load, _SETS["cifar10"].describe
@@ -194,5 +164,12 @@ load_faces, describe_faces = _SETS["faces"].load, _SETS["faces"].describe
 
 
 def draw_samples(lab: str, folder: Path | None) -> bytes:
-    """Draw some training samples of a lab's data, as PNG; nothing for an unknown lab."""
-    return _SETS[lab].draw_samples(folder) if lab in _SETS else b""
+    """Draw the first training samples of a lab's data, as PNG; nothing of too few, or unknown."""
+    data_set = _SETS.get(lab)
+    if data_set is None:
+        return b""
+    try:
+        shape = data_set.shape or (_DRAWN, _DRAWN)
+        return contact_sheet(data_set.found(folder).read(shape, _NUM_DRAWN, 1).x_train)
+    except UsageError:
+        return b""

@@ -1,7 +1,7 @@
-"""Read the data sets that users bring: MNIST, CIFAR-10, drives, class folders and faces.
+"""Read the data sets that users bring: MNIST, CIFAR-10, class folders, drives and faces.
 
-One function per layout. Each raises DataError where the folder holds something else: what was
-expected, and what was found.
+A reader takes a folder and returns its images, or None where nothing of its layout is there. Where
+something is wrong it raises DataError: what was expected, and what was found.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import json
 import math
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy._core import multiarray, numeric
@@ -28,22 +30,30 @@ from farandole.labs.data.images import ImageFiles, Images, Pair
 _LISTED = 6
 
 
-def existing_folder(folder: Path | str, what: str) -> Path:
-    """Return the user's folder, or raise DataError where there is none."""
-    path = Path(folder).expanduser()
-    if path.is_dir():
-        return path
-    found = "it is a file" if path.exists() else "there is nothing"
-    raise DataError(
-        f"You gave {path} as the folder of {what} (--data {path}), but {found}. "
-        "Give the folder that holds the data, or leave --data away for data that are made here."
-    )
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a data set lies in a folder."""
 
+    what: str
+    """For errors: "MNIST"."""
+    expected: str
+    read: Callable[[Path], Images | ImageFiles | None]
+    below: tuple[str, ...] = ()
+    """Folders in the given one that may hold the data in its place."""
 
-def _first_folder(folder: Path, below: Sequence[str], *patterns: str) -> Path | None:
-    """Find the first of the folder and its subfolders `below` that holds such a file."""
-    folders = [folder / part for part in ("", *below)]
-    return next((one for one in folders for glob in patterns if any(one.glob(glob))), None)
+    def find(self, folder: Path | str) -> Images | ImageFiles:
+        """Read the data set in the user's folder, or find its image files."""
+        path = Path(folder).expanduser()
+        if not path.is_dir():
+            found = "it is a file" if path.exists() else "there is nothing"
+            raise DataError(
+                f"--data {path} is to be a folder with {self.what}, but {found}. Give the folder "
+                "that holds the data, or leave --data away for data that are made here."
+            )
+        for part in ("", *self.below):
+            if (path / part).is_dir() and (found_here := self.read(path / part)) is not None:
+                return found_here
+        raise _wrong(path, f"a folder with {self.what}", self.expected)
 
 
 def _wrong(folder: Path, what: str, expected: str) -> DataError:
@@ -54,6 +64,11 @@ def _listing(folder: Path) -> str:
     names = [f"{one.name}/" if one.is_dir() else one.name for one in sorted(folder.iterdir())]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more if names else "an empty folder"
+
+
+def _expect(good: bool, where: Path | str, expected: str, found: str) -> None:
+    if not good:
+        raise DataError(f"{where}: expected {expected}, found {found}.")
 
 
 @contextlib.contextmanager
@@ -75,16 +90,12 @@ def _checked(
     x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...], path: Path, labels: Path
 ) -> Pair:
     """Return images of ten classes with their labels, or say what is wrong with them."""
-    if x.dtype != np.uint8 or x.shape[1:] != shape or not len(x):
-        raise DataError(
-            f"{path}: expected images as uint8 of shape (N, {', '.join(map(str, shape))}), found "
-            f"{x.dtype} of shape {x.shape}."
-        )
-    if y.ndim != 1 or y.dtype.kind not in "iu" or len(x) != len(y):
-        raise DataError(
-            f"{labels}: expected a whole number for each of {len(x):,} images, found "
-            f"{y.dtype} of shape {y.shape}."
-        )
+    good = x.dtype == np.uint8 and x.shape[1:] == shape and len(x) > 0
+    wanted = f"images as uint8 of shape (N, {', '.join(map(str, shape))})"
+    _expect(good, path, wanted, f"{x.dtype} of shape {x.shape}")
+    good = y.ndim == 1 and y.dtype.kind in "iu" and len(x) == len(y)
+    wanted = f"a whole number for each of {len(x):,} images"
+    _expect(good, labels, wanted, f"{y.dtype} of shape {y.shape}")
     _check_range(y, 10, labels)
     return x, y.astype(np.int64)
 
@@ -103,31 +114,29 @@ def _check_range(labels: NDArray[Any], num_classes: int, path: Path) -> None:
 
 MNIST_SIDE = 28
 DIGITS = tuple("0123456789")
-# Some copies have a dot where the original has a dash.
-_MNIST_PARTS = (
-    *("train-images?idx3-ubyte*", "train-labels?idx1-ubyte*"),
-    *("t10k-images?idx3-ubyte*", "t10k-labels?idx1-ubyte*"),
-)
 _MNIST_EXPECTED = (
     "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
     "t10k-labels-idx1-ubyte, each as it is or with .gz, in the folder, in raw/ or in MNIST/raw/"
 )
 
 
-def read_mnist(folder: Path) -> Images:
-    """Read MNIST's idx files."""
-    # torchvision leaves the files in MNIST/raw below the folder that it was given.
-    found = _first_folder(folder, ("raw", "MNIST/raw"), *_MNIST_PARTS)
-    if found is None:
-        raise _wrong(folder, "a folder with MNIST", _MNIST_EXPECTED)
-    sides, paths = [], [path for part in _MNIST_PARTS for path in sorted(found.glob(part))[:1]]
-    if len(paths) < len(_MNIST_PARTS):
-        raise _wrong(found, "all of MNIST", _MNIST_EXPECTED)
-    for images, labels in (paths[:2], paths[2:]):
+def _read_mnist(folder: Path) -> Images | None:
+    # Some copies have a dot where the original has a dash.
+    names = [f"{side}-{kind}-ubyte" for side in ("train", "t10k") for kind in _IDX]
+    found = [path for name in names for path in sorted(folder.glob(f"{name}*"))[:1]]
+    if not found:
+        return None
+    if len(found) < len(names):
+        raise _wrong(folder, "all of MNIST", _MNIST_EXPECTED)
+    sides = []
+    for images, labels in (found[:2], found[2:]):
         x, y = _read_idx(images, dimensions=3), _read_idx(labels, dimensions=1)
         x, y = _checked(x, y, (MNIST_SIDE, MNIST_SIDE), images, labels)
         sides.append((x[..., np.newaxis], y))
     return Images(*sides[0], *sides[1], "MNIST from the given folder", classes=DIGITS)
+
+
+_IDX = ("images?idx3", "labels?idx1")
 
 
 def _read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
@@ -136,11 +145,11 @@ def _read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
         # By its first bytes: browsers decompress a file and leave its name.
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     start, magic = 4 + 4 * dimensions, bytes((0, 0, 8, dimensions))
-    if len(content) < start or content[:4] != magic:
-        raise DataError(
-            f"{path}: expected an idx file of bytes with {dimensions} dimensions, which begins "
-            f"with {magic.hex(' ')} and {start - 4} bytes more, found {content[:4].hex(' ')}."
-        )
+    wanted = (
+        f"an idx file of bytes with {dimensions} dimensions, which begins with {magic.hex(' ')}"
+    )
+    wanted += f" and {start - 4} bytes more"
+    _expect(len(content) >= start and content[:4] == magic, path, wanted, content[:4].hex(" "))
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, offset=4))
     expected, found = math.prod(shape), len(content) - start
     if expected != found:
@@ -166,26 +175,23 @@ _CIFAR_EXPECTED = (
 )
 
 
-def read_cifar10(folder: Path) -> Images:
-    """Read CIFAR-10."""
+def _read_cifar10(folder: Path) -> Images | None:
     names: Any = None
     train = sorted(folder.glob("data_batch_*.npz")) or sorted(folder.glob("train*.npz"))
-    test = sorted(folder.glob("test*.npz"))
+    test, read = sorted(folder.glob("test*.npz")), _read_npz
     if train and test:
-        read = _read_npz
         with contextlib.suppress(OSError, ValueError):
             names = json.loads((folder / "classes.json").read_text())
     else:
         read = _read_python
-        found = _first_folder(folder, ["cifar-10-batches-py"], "data_batch_[1-5]", "test_batch")
-        if found is None:
-            raise _wrong(folder, "a folder with CIFAR-10", _CIFAR_EXPECTED)
-        train, test = sorted(found.glob("data_batch_[1-5]")), sorted(found.glob("test_batch"))
+        train, test = sorted(folder.glob("data_batch_[1-5]")), sorted(folder.glob("test_batch"))
+        if not train and not test:
+            return None
         if not train or not test:
             missing = "test_batch" if train else "data_batch_1 to data_batch_5"
-            raise _wrong(found, f"all of CIFAR-10: {missing} is missing", _CIFAR_EXPECTED)
-        meta = found / "batches.meta"
-        names = _read_batch(meta).get("label_names") if meta.is_file() else None
+            raise _wrong(folder, f"all of CIFAR-10: {missing} is missing", _CIFAR_EXPECTED)
+        if (folder / "batches.meta").is_file():
+            names = _read_batch(folder / "batches.meta").get("label_names")
     sides = [
         (np.concatenate(x), np.concatenate(y))
         for x, y in (zip(*map(read, paths), strict=True) for paths in (train, test))
@@ -198,24 +204,19 @@ def read_cifar10(folder: Path) -> Images:
 def _read_npz(path: Path) -> Pair:
     # No pickle: a folder of data must not run code.
     with _reading(path, "an npz file"), np.load(path, allow_pickle=False) as arrays:
-        if "x" not in arrays or "y" not in arrays:
-            found = ", ".join(arrays) or "none"
-            raise DataError(f"{path}: expected the arrays x and y, found {found}.")
+        good = "x" in arrays and "y" in arrays
+        _expect(good, path, "the arrays x and y", ", ".join(arrays) or "none")
         x, y = arrays["x"], arrays["y"]
     return _checked(x, y, _CIFAR_SHAPE, path, path)
 
 
 def _read_python(path: Path) -> Pair:
     batch = _read_batch(path)
-    if "data" not in batch or "labels" not in batch:
-        found = ", ".join(batch) or "nothing"
-        raise DataError(f"{path}: expected a dictionary with data and labels, found {found}.")
-    flat = np.asarray(batch["data"])
-    if flat.ndim != 2 or flat.shape[1] != math.prod(_CIFAR_SHAPE):
-        raise DataError(
-            f"{path}: expected rows of {math.prod(_CIFAR_SHAPE)} bytes, found an array of shape "
-            f"{flat.shape}."
-        )
+    good = "data" in batch and "labels" in batch
+    _expect(good, path, "a dictionary with data and labels", ", ".join(batch) or "nothing")
+    flat, length = np.asarray(batch["data"]), math.prod(_CIFAR_SHAPE)
+    good = flat.ndim == 2 and flat.shape[1] == length
+    _expect(good, path, f"rows of {length} bytes", f"an array of shape {flat.shape}")
     # A row holds the red plane, then green, then blue.
     x = flat.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return _checked(x, np.asarray(batch["labels"]), _CIFAR_SHAPE, path, path)
@@ -225,9 +226,8 @@ def _read_batch(path: Path) -> dict[str, Any]:
     """Read one python batch, and run nothing of it."""
     with _reading(path, "a python batch of CIFAR-10"), path.open("rb") as file:
         found = _PlainUnpickler(file, encoding="bytes").load()
-    if not isinstance(found, dict):
-        kind = type(found).__name__
-        raise DataError(f"{path}: expected a dictionary with data and labels, found a {kind}.")
+    good = isinstance(found, dict)
+    _expect(good, path, "a dictionary with data and labels", f"a {type(found).__name__}")
     return {_text(key): value for key, value in found.items()}
 
 
@@ -238,7 +238,7 @@ def _text(value: Any) -> str:
 class _PlainUnpickler(pickle.Unpickler):
     """A pickle can name any function and call it; here, only those that build NumPy arrays."""
 
-    def __init__(self, file: BinaryIO, *, encoding: str) -> None:
+    def __init__(self, file: Any, *, encoding: str) -> None:
         super().__init__(file, encoding=encoding)
         self._path = file.name
 
@@ -273,37 +273,39 @@ _TEST = ("test", "testing", "val", "valid", "validation")
 _TEST_EVERY = 5
 
 
-def find_class_folders(
-    folder: Path, below: Sequence[str], *, what: str, expected: str, source: str
-) -> ImageFiles:
-    """Find images with a folder for each class, in the folder or in one of those `below`.
+def _read_class_folders(folder: Path, *, source: str) -> ImageFiles | None:
+    """Find images with a folder for each class.
 
     Without train/ and test/, a fifth of each class is for testing, chosen by the files' names: the
     same on every machine. A class with a single image is trained on, not tested.
     """
-    folders = [folder / part for part in ("", *below) if (folder / part).is_dir()]
-    for one in folders:
-        train, test = (
-            next((_by_class(one / name) for name in names if (one / name).is_dir()), None)
-            for names in (_TRAIN, _TEST)
+    train, test = (
+        next((_by_class(folder / name) for name in names if (folder / name).is_dir()), None)
+        for names in (_TRAIN, _TEST)
+    )
+    if train is None or test is None:
+        if sum(bool(_images(one)) for one in _subfolders(folder)) < 2:
+            return None
+        train, test = _by_class(folder), {}
+        for name, files in train.items():
+            files.sort(key=lambda file: (_hash(f"{file.parent.name}/{file.name}"), file.name))
+            count = max(1, round(len(files) / _TEST_EVERY)) if len(files) > 1 else 0
+            test[name], train[name] = files[:count], files[count:]
+    unknown = [name for name in test if name not in train]
+    if unknown:
+        raise DataError(
+            f"{folder} has images of the class {unknown[0]} to test on, and none to learn it "
+            f"from. Classes to train on: {', '.join(train)}."
         )
-        if train is not None and test is not None:
-            unknown = [name for name in test if name not in train]
-            if unknown:
-                raise DataError(
-                    f"{one} has images of the class {unknown[0]} to test on, and none to learn it "
-                    f"from. Classes to train on: {', '.join(train)}."
-                )
-            return _labelled(train, test, one, source)
-    for one in folders:
-        if sum(bool(_images(subfolder)) for subfolder in _subfolders(one)) >= 2:
-            train, test = _by_class(one), {}
-            for name, files in train.items():
-                files.sort(key=lambda file: (_hash(f"{file.parent.name}/{file.name}"), file.name))
-                count = max(1, round(len(files) / _TEST_EVERY)) if len(files) > 1 else 0
-                test[name], train[name] = files[:count], files[count:]
-            return _labelled(train, test, one, source)
-    raise _wrong(folder, what, expected)
+    found = [
+        (file, label, side is test)
+        for side in (train, test)
+        for label, name in enumerate(train)
+        for file in side.get(name, [])
+    ]
+    untested = [name for name in train if not test.get(name)]
+    source += f"; without an image to test on: {', '.join(untested)}" if untested else ""
+    return _image_files(folder, found, source=source, classes=tuple(train))
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -321,26 +323,11 @@ def _images(folder: Path) -> list[Path]:
 
 def _by_class(folder: Path) -> dict[str, list[Path]]:
     images = {one.name: _images(one) for one in _subfolders(folder)}
-    empty = next((name for name, found in images.items() if not found), None)
-    if empty is not None or len(images) < 2:
-        where = folder if empty is None else folder / empty
-        expected = f"images ({', '.join(ENDINGS)})" if empty else "a folder for each of the classes"
-        raise DataError(f"{where}: expected {expected}, found: {_listing(where)}.")
+    _expect(len(images) >= 2, folder, "a folder for each of the classes", _listing(folder))
+    for name, found in images.items():
+        one = folder / name
+        _expect(bool(found), one, f"images ({', '.join(ENDINGS)})", _listing(one))
     return images
-
-
-def _labelled(
-    train: dict[str, list[Path]], test: dict[str, list[Path]], folder: Path, source: str
-) -> ImageFiles:
-    found = [
-        (file, label, side is test)
-        for side in (train, test)
-        for label, name in enumerate(train)
-        for file in side.get(name, [])
-    ]
-    untested = [name for name in train if not test.get(name)]
-    note = f"; without an image to test on: {', '.join(untested)}" if untested else ""
-    return _image_files(folder, found, source=source + note, classes=tuple(train))
 
 
 def _image_files(
@@ -379,18 +366,15 @@ def _read_rows(
     header: Sequence[str] = lines[0][1] if lines else ["nothing"]
     if all(name in header for name in needed):
         del lines[0]
-    elif _number(dict(zip(headless, header, strict=False)).get(needed[-1], "")) is not None:
-        header = headless[: len(header)]
     else:
-        columns = f"{', '.join(headless)}, with or without a header" if headless else ""
-        raise DataError(
-            f"{path}: expected the columns {columns or ' and '.join(needed)}; found "
-            f"{', '.join(header)}."
-        )
-    for number, line in lines:
-        where = f"{path}, line {number}"
-        if len(line) < len(header):
-            raise DataError(f"{where}: expected {len(header)} columns, found {len(line)}.")
+        number = _number(dict(zip(headless, header, strict=False)).get(needed[-1], ""))
+        columns = ", ".join(headless) + ", with or without a header" if headless else ""
+        wanted = f"the columns {columns or ' and '.join(needed)}"
+        _expect(number is not None, path, wanted, ", ".join(header))
+        header = headless[: len(header)]
+    for at, line in lines:
+        where = f"{path}, line {at}"
+        _expect(len(line) >= len(header), where, f"{len(header)} columns", f"{len(line)}")
         yield where, dict(zip(header, line, strict=False))
 
 
@@ -423,40 +407,23 @@ def _number(text: str) -> float | None:
 # A drive: labels.csv, or the log of Udacity's simulator.
 
 _LOG = "driving_log.csv"
-_LOG_COLUMNS: tuple[str, ...] = (
-    "center",
-    "left",
-    "right",
-    "steering",
-    "throttle",
-    "brake",
-    "speed",
-)
+_LOG_COLUMNS = ("center", "left", "right", "steering", "throttle", "brake", "speed")
 # The part of the simulator's 160 rows between the trees and the bonnet.
 _LOG_ROWS = (60 / 160, 135 / 160)
 # The steering is balanced in so many steps from straight ahead to fully aside.
 _STEPS = 4
-_DRIVE_EXPECTED = (
-    f"{LABELS} with the columns file and steering, and the files that it names; or the "
-    f"simulator's {_LOG} and IMG/, in the folder or in data/"
-)
 
 
-def find_drive(folder: Path) -> ImageFiles:
-    """Find the images of a drive and the steering at each."""
-    # Udacity's archive has a folder data in it.
-    found = _first_folder(folder, ("data",), LABELS, _LOG)
-    if found is None:
-        raise _wrong(folder, "a folder with a drive", _DRIVE_EXPECTED)
-    path, rows, column, headless = found / _LOG, _LOG_ROWS, "center", _LOG_COLUMNS
-    if (found / LABELS).is_file():
-        path, rows, column, headless = found / LABELS, (0.0, 1.0), "file", ()
-    files = []
-    for where, values in _read_rows(path, (column, "steering"), headless):
+def _read_drive(folder: Path) -> ImageFiles | None:
+    log = not (folder / LABELS).is_file()
+    path = folder / (_LOG if log else LABELS)
+    if not path.is_file():
+        return None
+    column, files = "center" if log else "file", []
+    for where, values in _read_rows(path, (column, "steering"), _LOG_COLUMNS if log else ()):
         # The log has the paths of the machine where the car was driven, often a Windows one.
-        file = found / values[column]
-        file = found / "IMG" / PureWindowsPath(values[column]).name if headless else file
-        steering = _number(values["steering"])
+        name = f"IMG/{PureWindowsPath(values[column]).name}" if log else values[column]
+        steering, file = _number(values["steering"]), folder / name
         if steering is None or not -1 <= steering <= 1:
             raise DataError(
                 f"{where}: the steering {values['steering']!r} is not a number of -1, fully left, "
@@ -464,7 +431,7 @@ def find_drive(folder: Path) -> ImageFiles:
             )
         files.append((file, steering, _is_test(where, values, file.name)))
     groups = np.round(np.array([steering for _, steering, _ in files], np.float32) * _STEPS)
-    source = "a drive from the given folder"
+    rows, source = _LOG_ROWS if log else (0.0, 1.0), "a drive from the given folder"
     return _image_files(path, files, groups=groups, source=source, rows=rows)
 
 
@@ -476,23 +443,16 @@ _LISTS = ("wiki.mat", "imdb.mat")
 _LIST_COLUMNS = ("dob", "photo_taken", "full_path", "face_score")
 # MATLAB counts days from the year 0, Python from the year 1.
 _MATLAB_DAYS = 366
-_FACES_EXPECTED = (
-    f"{LABELS} with the columns file and age_class (0 to 8), and the files that it names; or "
-    f"IMDB-WIKI's wiki_crop/ with {_LISTS[0]}, or imdb_crop/ with {_LISTS[1]}"
-)
 
 
-def find_faces(folder: Path) -> ImageFiles:
+def _read_faces(folder: Path) -> ImageFiles | None:
     """Find images of faces and their age groups."""
-    found = _first_folder(folder, ("wiki_crop", "imdb_crop"), LABELS, *_LISTS)
-    if found is None:
-        raise _wrong(folder, "a folder with faces", _FACES_EXPECTED)
-    path = found / LABELS
+    path, files = folder / LABELS, []
     if not path.is_file():
-        return _read_imdb_wiki(next(found / name for name in _LISTS if (found / name).is_file()))
-    files = []
+        lists = [folder / name for name in _LISTS if (folder / name).is_file()]
+        return _read_imdb_wiki(lists[0]) if lists else None
     for where, values in _read_rows(path, ("file", "age_class")):
-        text, file = values["age_class"], found / values["file"]
+        text, file = values["age_class"], folder / values["file"]
         if not text.isdecimal():
             raise DataError(f"{where}: the age_class {text!r} is not a whole number of 0 to 8.")
         files.append((file, int(text), _is_test(where, values, file.name)))
@@ -542,3 +502,40 @@ def _age(born: float, taken: float) -> int:
     except (ValueError, OverflowError):
         return -1
     return int(taken) - birth.year - ((birth.month, birth.day) > (7, 1))
+
+
+LAYOUTS = {
+    "mnist": Layout("MNIST", _MNIST_EXPECTED, _read_mnist, ("raw", "MNIST/raw")),
+    "cifar10": Layout("CIFAR-10", _CIFAR_EXPECTED, _read_cifar10, ("cifar-10-batches-py",)),
+    "driving": Layout(
+        "a drive",
+        f"{LABELS} with the columns file and steering, and the files that it names; or the "
+        f"simulator's {_LOG} and IMG/, in the folder or in data/",
+        _read_drive,
+        ("data",),  # in Udacity's archive
+    ),
+    "fruits": Layout(
+        "fruit",
+        "train/<class>/ and test/<class>/ with images, in the folder or in dataset/; Kaggle's "
+        "classes are freshapples, freshbanana, freshoranges, rottenapples, rottenbanana and "
+        "rottenoranges",
+        partial(_read_class_folders, source="fruit from the given folder"),
+        # Kaggle's archive has the folders twice, one of them in a folder more.
+        ("dataset", "dataset/dataset"),
+    ),
+    "caltech": Layout(
+        "categories",
+        "256_ObjectCategories/ as Caltech has it (001.ak47/, 002.american-flag/, ...), or another "
+        "folder with a folder for each category, of which a fifth is for testing; or "
+        "train/<category>/ and test/<category>/",
+        partial(_read_class_folders, source="photos by category from the given folder"),
+        ("256_ObjectCategories", "101_ObjectCategories"),
+    ),
+    "faces": Layout(
+        "faces",
+        f"{LABELS} with the columns file and age_class (0 to 8), and the files that it names; or "
+        f"IMDB-WIKI's wiki_crop/ with {_LISTS[0]}, or imdb_crop/ with {_LISTS[1]}",
+        _read_faces,
+        ("wiki_crop", "imdb_crop"),
+    ),
+}

@@ -182,12 +182,16 @@ def decode(
             "Images are decoded by Pillow, which is not installed. Try: pip install "
             "'farandole[labs]'"
         )
-    num = num_processes(len(files)) if processes is None else processes
+    if processes is None:
+        # This worker's share of the host's cores; few files need few processes.
+        share = min(read_cores().available, _MOST_PROCESSES) // read_world(os.environ).local_size
+        processes = max(1, min(share, math.ceil(len(files) / FILES_PER_PROCESS)))
     names = {index: os.fspath(file) for index, file in enumerate(files)}
     box = {"height": size[0], "width": size[1], "top": rows[0], "bottom": rows[1]}
-    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(num) as pool:
+    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(processes) as pool:
         file.truncate(len(names) * math.prod(size) * 3)
-        shares = [{index: names[index] for index in range(n, len(names), num)} for n in range(num)]
+        starts = range(processes)
+        shares = [{n: names[n] for n in range(at, len(names), processes)} for at in starts]
         answers: dict[int, Any] = {}
         for found in pool.map(partial(_decode_share, file.fileno(), box), shares):
             answers |= found
@@ -236,13 +240,6 @@ def _decode_share(file: int, box: Mapping[str, float], share: Mapping[int, str])
             first = next(index for index, _ in left if index not in answers)
             answers[first] = f"its decoder was ended by {signal.Signals(-done.returncode).name}"
     return answers
-
-
-def num_processes(num_files: int) -> int:
-    """Share at most 4 of the host's cores among its workers; few files need few processes."""
-    local_size = read_world(os.environ).local_size
-    share = min(read_cores().available, _MOST_PROCESSES) // local_size
-    return max(1, min(share, math.ceil(num_files / FILES_PER_PROCESS)))
 
 
 _LEAST_DRAWN = 64
