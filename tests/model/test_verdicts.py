@@ -657,7 +657,7 @@ def test_why_workers_did_not_train_together(
 
 def test_a_void_says_what_to_do_by_framework() -> None:
     for framework, words in (
-        ("torch", "optimizer = hvd.DistributedOptimizer(optimizer) (or the model: DDP(model))."),
+        ("torch", "optimizer = hvd.DistributedOptimizer(optimizer)"),
         ("farandole.keras", "model.compile(hvd.DistributedOptimizer(optimizer)"),
     ):
         launch = launch_of(*both(bytes_sent=NOTHING, framework=framework))
